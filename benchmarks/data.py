@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from benchmarks.data_import import import_memory, import_speed
-from benchmarks.data_store import add_many, export, search_page
+from benchmarks.data_store import add_many, export, search_conditions, search_page
 from benchmarks.figures import say, summarize
 
 CASES = {
@@ -21,6 +21,7 @@ CASES = {
     "import_memory": import_memory,
     "add_many": add_many,
     "search": search_page,
+    "search_conditions": search_conditions,
     "export": export,
 }
 

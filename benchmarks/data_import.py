@@ -41,7 +41,7 @@ class Intake:
         self.redacted += sum(bool(run.redactions) for run in runs)
         if self.store is None:
             return ["new"] * len(runs)
-        return [added.arrival for added in self.store.trajectories.add_many(runs, utc_now())]
+        return [added.status for added in self.store.trajectories.add_many(runs, utc_now())]
 
     def link(self, links: Sequence[RunLink]) -> None:
         if self.store is not None:

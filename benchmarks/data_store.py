@@ -196,6 +196,42 @@ def search_page(folder: Path, *, quick: bool) -> None:
     path.unlink()
 
 
+def search_conditions(folder: Path, *, quick: bool) -> None:
+    """A page of 50 of 100,000 runs by text or by a bound on the reward: frequent, rare and absent ones in turns.
+
+    By the clock, after the time that the index needs for the runs and one call of each kind.
+    """
+    n, calls = (10_000, 100) if quick else (100_000, 400)
+    path = folder / "conditions.db"
+    _fill(path, n, 1200)
+    store = open_store(f"sqlite:///{path}")
+    began = time.process_time()
+    while not store.trajectories.index_new_texts():
+        pass
+    report("text_index_runs_per_s", [n / (time.process_time() - began)], "1/s", None, runs=n)
+    draw = Random(5)
+    sought = [store.trajectories.get(f"traj-{hashlib.sha256(str(i).encode()).hexdigest()[:16]}") for i in range(3)]
+    slices = [str(run.steps[1].message)[k : k + 20] for run in sought for k in (0, 40, 80)]
+    ids = [f"task {draw.randrange(n):012d}" for _ in range(10)]
+    kinds = {
+        "text_frequent": [TrajectoryFilter(text=text) for text in ("task", "done with", *slices)],
+        "text_rare": [TrajectoryFilter(text=text) for text in ids],
+        "text_absent": [TrajectoryFilter(text=text) for text in ("kubernetes", "memory leak", "task x", "仓库里")],
+        "min_reward": [TrajectoryFilter(min_reward=reward) for reward in (0.0, 1.0, 1.5)],
+    }
+    for name, conditions in kinds.items():
+        for condition in conditions:
+            store.trajectories.search(condition, limit=50)
+        times = []
+        for i in range(calls):
+            began = time.perf_counter()
+            store.trajectories.search(conditions[i % len(conditions)], limit=50)
+            times.append(1e3 * (time.perf_counter() - began))
+        report(f"search_{name}_p99_ms", [_percentile(times, 0.99)], "ms", 25, "lower", runs=n, calls=calls)
+        report(f"search_{name}_p50_ms", [statistics.median(times)], "ms", None, "lower")
+    store.close()
+
+
 def _cursors(store: Store, n: int) -> list[str | None]:
     """Cursors from the first page on, and others far down, made of the first by its own form."""
     from quintain.store.paging import _cursor

@@ -31,8 +31,7 @@ from quintain.environments.wrappers import (
     wrap,
 )
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.evaluation.statistics.effects import required_tasks
-from quintain.evaluation.statistics.significance import paired_t, wilcoxon
+from quintain.evaluation.statistics.significance import paired_t, required_tasks, wilcoxon
 from quintain.evaluation.statistics.success_rates import (
     clopper_pearson,
     mcnemar_exact,

@@ -1,9 +1,10 @@
 """Time that torch's threads lose beside other processes, by how long a thread spins while it waits.
 
-Run as `python -m benchmarks.threads [--rounds N] [--seconds S]` on a quiet machine; prints one JSON line a figure. Each cell is
-measured in a child process, because OpenMP reads GOMP_SPINCOUNT once, when it is loaded. `..._fair` is the time that a fair
-scheduler would give, (threads + busy processes) / cores times the quiet time without a setting, over the measured time: below 1,
-waiting threads have wasted the processor.
+Run as `python -m benchmarks.threads [--rounds N] [--seconds S] [--counts default 0 1000] [--busy 0 1 2]` on a quiet
+machine; prints one JSON line a figure. A cell takes about 6 s. Each cell is measured in a child process, because OpenMP
+reads GOMP_SPINCOUNT once, when it is loaded. `..._fair` is the time that a fair scheduler would give, (threads + busy
+processes) / cores times the quiet time without a setting, over the measured time: below 1, waiting threads have wasted
+the processor.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from contextlib import contextmanager
 from benchmarks.figures import report, say, summarize
 from quintain.threads import GOMP_SPINCOUNT
 
-_COUNTS = (None, "0", "1000", "10000")
-_BUSY = (0, 1, 2)
+_COUNTS = ("default", GOMP_SPINCOUNT)
+_BUSY = (0, 1)
 _WORKLOADS = ("linear_1x1024x384", "linear_1x2048x640", "linear_64x64", "linear_512x1024x1024", "lora_step")
 _MS = 1e3
 
@@ -32,6 +33,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.threads", description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3, help="of all cells; a figure is the median of its rounds")
     parser.add_argument("--seconds", type=float, default=0.5, help="time of each workload in a round")
+    parser.add_argument(
+        "--counts", nargs="+", default=_COUNTS, help="spin counts; `default` leaves GOMP_SPINCOUNT unset"
+    )
+    parser.add_argument("--busy", nargs="+", type=int, default=_BUSY, help="numbers of busy processes beside")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -40,11 +45,11 @@ def main() -> int:
     load = os.getloadavg()[0]
     if load > 0.5:
         say(f"load average {load:.1f}: the quiet figures need a quiet machine")
-    times: dict[tuple[str, str | None, int], list[float]] = defaultdict(list)
+    times: dict[tuple[str, str, int], list[float]] = defaultdict(list)
     for _ in range(arguments.rounds):
-        for busy in _BUSY:
+        for busy in sorted({0, *arguments.busy}):
             with _busy_processes(busy):
-                for count in _COUNTS:
+                for count in dict.fromkeys(["default", *arguments.counts]):
                     for workload, seconds in _child(count, arguments.seconds).items():
                         times[workload, count, busy].append(seconds * _MS)
     _report(times)
@@ -52,14 +57,14 @@ def main() -> int:
     return 0
 
 
-def _report(times: dict[tuple[str, str | None, int], list[float]]) -> None:
+def _report(times: dict[tuple[str, str, int], list[float]]) -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for (workload, count, busy), values in times.items():
-        name = f"{workload}_spin_{count or 'default'}_beside_{busy}"
+        name = f"{workload}_spin_{count}_beside_{busy}"
         report(f"{name}_ms", values, "ms", None, "lower", load=round(os.getloadavg()[0], 1))
         if busy:
             slowdown = (cores + busy) / cores
-            pairs = zip(times[workload, None, 0], values, strict=True)
+            pairs = zip(times[workload, "default", 0], values, strict=True)
             goal = 1.0 if count == GOMP_SPINCOUNT and workload == "lora_step" else None
             report(f"{name}_fair", [quiet * slowdown / value for quiet, value in pairs], "ratio", goal)
 
@@ -75,12 +80,12 @@ def _busy_processes(count: int) -> Iterator[None]:
             process.wait()
 
 
-def _child(count: str | None, seconds: float) -> dict[str, float]:
+def _child(count: str, seconds: float) -> dict[str, float]:
     """Return the mean time of one call of each workload, in seconds, under a spin count."""
     environment = {
         name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
     }
-    if count is not None:
+    if count != "default":
         environment["GOMP_SPINCOUNT"] = count
     command = [sys.executable, "-m", "benchmarks.threads", "--child", "--seconds", str(seconds)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -18,7 +18,7 @@ from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters import GRPOConfig
 from quintain.records.protocols import Message, Reply, Turn
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
-from quintain.trainers.acting.policy import live_policy
+from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
@@ -73,7 +73,7 @@ class _Episodes:
 
     def cached(self) -> list[int]:
         """By the project's policy."""
-        policy = live_policy(self.loaded, self.renderer, Sampling(temperature=0.0, max_new_tokens=self.n_new))
+        policy = LocalPolicy(self.loaded, self.renderer, Sampling(temperature=0.0, max_new_tokens=self.n_new))
         wrote: list[int] = []
         for texts in self.heard:
             turns = [
@@ -160,7 +160,7 @@ class _OnlineSide:
 
     def _group(self, prompt: str) -> GroupRow:
         sampling = Sampling(temperature=1.0, max_new_tokens=self.config.max_new_tokens)
-        policy = live_policy(self.loaded, self.renderer, sampling, seed=len(self.rollouts))
+        policy = LocalPolicy(self.loaded, self.renderer, sampling, seed=len(self.rollouts))
         asked = (Message(role="user", content=prompt),)
         replies = policy.act([Turn(episode_id=str(k), messages=asked, seed=k) for k in range(GROUP)])
         return GroupRow(

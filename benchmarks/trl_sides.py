@@ -27,7 +27,7 @@ from quintain.trainers.engine.machine import Machine
 from quintain.trainers.loop.checkpoints import trainable
 from quintain.trainers.loop.loop import train
 from quintain.trainers.loop.objectives import objective_of
-from quintain.trainers.loop.precision import LossScale
+from quintain.trainers.loop.precision import loss_scale
 from quintain.trainers.loop.run import Run
 from quintain.trainers.loop.sinks import open_sinks
 
@@ -129,7 +129,7 @@ class Ours:
             engine=engine,
             machine=machine,
             optimizer=optimizer,
-            scale=LossScale(model.device, enabled=False),
+            scale=loss_scale(model.device, enabled=False),
             source=self.feed,
             objective=objective_of(config),
             validation=[],

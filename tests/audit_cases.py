@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from quintain.records.audit import AuditReport
+from quintain.records.score import Score
 from quintain.records.trajectory import Action, Actor, Observation, Outcome, OutcomeStatus, Step, Task, Trajectory
+from quintain.scoring.integrity.auditor import Auditor
+
+
+def audit(*runs: Trajectory, value: float | None = None) -> AuditReport:
+    """The audit of some runs, each with this score of a judge where a value is given."""
+    auditor = Auditor()
+    for run in map(Trajectory.identified, runs):
+        scored = {"trajectory_id": run.id or "", "scorer": "judge", "status": "scored", "value": value}
+        auditor.add(run, None if value is None else Score.model_validate(scored))
+    return auditor.report()
 
 
 def chat(

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 from mcp import Client, StdioServerParameters
 
+from quintain.server.app import create_server
 from quintain.settings import Settings
 
 
@@ -25,6 +26,30 @@ async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     assert not result.is_error, result.content
     assert result.structured_content is not None
     return result.structured_content
+
+
+def asked(settings: Settings, tool: str, **arguments: Any) -> dict[str, Any]:
+    """The result of one call by a client of a server in this process."""
+
+    async def main() -> dict[str, Any]:
+        with anyio.fail_after(60):
+            async with Client(create_server(settings)) as client:
+                return await call(client, tool, **arguments)
+
+    return anyio.run(main)
+
+
+def refused(settings: Settings, tool: str, *calls: dict[str, Any]) -> list[str]:
+    """The errors of calls of one tool, each of which must fail."""
+
+    async def main() -> list[str]:
+        with anyio.fail_after(60):
+            async with Client(create_server(settings)) as client:
+                results = [await client.call_tool(tool, arguments) for arguments in calls]
+                assert all(result.is_error for result in results), results
+                return ["".join(getattr(part, "text", "") for part in result.content) for result in results]
+
+    return anyio.run(main)
 
 
 async def until(client: Client, job_id: str, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:

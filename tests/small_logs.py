@@ -39,6 +39,12 @@ def _claude(kind: str, uuid: str, parent: str | None, message: dict[str, Any]) -
     }
 
 
+def _qwen(kind: str, uuid: str, parent: str | None, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    role = "model" if kind == "assistant" else "user"
+    where = {"uuid": uuid, "parentUuid": parent, "sessionId": "q1", "timestamp": "2026-01-01T00:00:00.000Z"}
+    return {**where, "type": kind, "cwd": "/home/u/p", "model": "m", "message": {"role": role, "parts": parts}}
+
+
 def _codex(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
     return {"timestamp": "2026-01-01T00:00:00.000Z", "type": kind, "payload": payload}
 
@@ -49,6 +55,78 @@ def _otel(key: str, value: Any) -> dict[str, Any]:
 
 # Format -> name of the file, and its content: a list with a row each, or one object.
 SMALL_LOGS: dict[str, tuple[str, Any]] = {
+    "amp": (
+        "T-1.json",
+        {
+            "id": "T-1",
+            "created": 1_760_000_000_000,
+            "messages": [
+                {"role": "user", "messageId": 0, "content": [{"type": "text", "text": ASK}]},
+                {
+                    "role": "assistant",
+                    "messageId": 1,
+                    "content": [{"type": "tool_use", "id": "c1", "name": "Bash", "input": {"cmd": "ls"}}],
+                    "usage": {"model": "m", "inputTokens": 3, "outputTokens": 2},
+                },
+                {
+                    "role": "user",
+                    "messageId": 2,
+                    "content": [
+                        {
+                            "type": "tool_result",
+                            "toolUseID": "c1",
+                            "run": {"status": "done", "result": {"output": "a.txt", "exitCode": 0}},
+                        }
+                    ],
+                },
+                {"role": "assistant", "messageId": 3, "content": [{"type": "text", "text": ANSWER}]},
+            ],
+        },
+    ),
+    "cline": (
+        "api_conversation_history.json",
+        [
+            {"role": "user", "content": [{"type": "text", "text": f"<task>\n{ASK}\n</task>"}], "ts": 1_760_000_000_000},
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": "c1", "name": "bash", "input": {"command": "ls"}}],
+                "modelInfo": {"modelId": "m", "providerId": "p", "mode": "act"},
+                "metrics": {"tokens": {"prompt": 3, "completion": 2, "cached": 1}},
+            },
+            {"role": "user", "content": [{"type": "text", "text": "[bash for 'ls'] Result:\na.txt"}]},
+            {"role": "assistant", "content": [{"type": "text", "text": ANSWER}], "modelInfo": {"modelId": "m"}},
+        ],
+    ),
+    "qwen_code": (
+        "qwen.jsonl",
+        [
+            _qwen("user", "u1", None, [{"text": ASK}]),
+            _qwen("assistant", "u2", "u1", [{"functionCall": {"id": "c1", "name": "bash", "args": {"command": "ls"}}}]),
+            _qwen(
+                "tool_result",
+                "u3",
+                "u2",
+                [{"functionResponse": {"id": "c1", "name": "bash", "response": {"output": "a.txt"}}}],
+            ),
+            _qwen("assistant", "u4", "u3", [{"text": ANSWER}]),
+        ],
+    ),
+    "grok_cli": (
+        "chat_history.jsonl",
+        [
+            {"type": "system", "content": "You are an agent."},
+            {"type": "user", "content": [{"type": "text", "text": ASK}], "prompt_index": 0},
+            {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Look."}]},
+            {
+                "type": "assistant",
+                "content": "",
+                "tool_calls": [{"id": "c1", "name": "bash", "arguments": '{"command": "ls"}'}],
+                "model_id": "m",
+            },
+            {"type": "tool_result", "tool_call_id": "c1", "content": "a.txt"},
+            {"type": "assistant", "content": ANSWER, "model_id": "m"},
+        ],
+    ),
     "openai_chat": ("chat.jsonl", [{"messages": _CHAT, "tools": [_TOOL]}]),
     "anthropic_messages": (
         "request.json",

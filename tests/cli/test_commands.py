@@ -16,16 +16,13 @@ from terminal import quintain
 from trajectory_runs import run
 
 
-def test_doctor_runs_a_real_job_from_start_to_end(home: Path) -> None:
+def test_doctor_runs_a_real_job_which_can_be_listed_and_shown(home: Path) -> None:
     done = quintain("doctor", home=home)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "a job from start to end: ok (job-" in done.stdout
-    assert "selftest" in quintain("jobs", home=home).stdout
-
-
-def test_a_job_can_be_shown_and_an_unknown_one_is_told_plainly(home: Path) -> None:
-    quintain("doctor", home=home)
-    job_id = next(word for word in quintain("jobs", home=home).stdout.split() if word.startswith("job-"))
+    listed = quintain("jobs", home=home).stdout
+    assert "selftest" in listed
+    job_id = next(word for word in listed.split() if word.startswith("job-"))
     shown = json.loads(quintain("jobs", "show", job_id, home=home).stdout)
     assert (shown["status"], shown["step"]) == ("succeeded", 3)
     missing = quintain("jobs", "show", "job-none", home=home)
@@ -37,7 +34,6 @@ def test_a_job_can_be_shown_and_an_unknown_one_is_told_plainly(home: Path) -> No
     [
         (("serve", "--transport", "carrier-pigeon"), ["[invalid_input]", "carrier-pigeon", "stdio or http"]),
         (("serve", "--toolsets", "data,magic"), ["[", "magic", "evaluate"]),
-        (("jobs", "show"), ["Missing argument", "job_id"]),
     ],
 )
 def test_a_wrong_option_is_refused_with_the_valid_ones(
@@ -46,6 +42,32 @@ def test_a_wrong_option_is_refused_with_the_valid_ones(
     done = quintain(*arguments, home=home)
     assert done.returncode == 2
     assert all(word in done.stderr for word in words), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "place", "fault"),
+    [
+        ("jobs show", "jobs show", "Missing argument 'job_id'"),
+        ("jobs show a b", "jobs show", "unexpected extra argument"),
+        ("prefer record", "prefer record", "Missing argument 'file'"),
+        ("prefer imported file.jsonl --all", "prefer imported", "unexpected extra argument"),
+        ("search --limt 3", "search", "No such option: --limt"),
+        ("search --limit", "search", "'--limit' requires an argument"),
+        ("search --limit many", "search", "valid integer"),
+        ("serve --port 0", "serve", "'--port'"),
+        ("jobs shw", "jobs", "No such command 'shw'"),
+        ("jbs", "", "No such command 'jbs'"),
+        ("--hom x jobs", "", "No such option: --hom"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_with_code_fault_and_where_to_look(line: str, place: str, fault: str) -> None:
+    done = quintain(*line.split())
+    command = f"quintain {place}".strip()
+    start = f"[invalid_input] expected arguments and options of {command}, got a wrong command line: "
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(start)
+    assert fault in done.stderr
+    assert done.stderr.endswith(f"; see {command} --help\n")
 
 
 def test_a_home_that_cannot_be_written_is_told_with_the_setting(tmp_path: Path) -> None:

@@ -91,6 +91,12 @@ def test_a_folder_that_is_there_is_never_written_over(stored: Path, tmp_path: Pa
     assert "exists, and an export never changes" in done.stderr
 
 
+def test_an_agent_is_exported_in_all_its_weights_unless_asked_otherwise(stored: Path) -> None:
+    """Without --format the request is complete: what is wrong is the agent."""
+    done = quintain("export-agent", "nobody", home=stored)
+    assert (done.returncode, "[not_found]" in done.stderr) == (2, True), done.stderr
+
+
 def test_the_help_names_every_format_and_kind() -> None:
     helps = {parameter.name: parameter.help for parameter in command("export").params}  # type: ignore[attr-defined]
     assert [known.name for known in EXPORTERS if known.name not in helps["format"]] == []

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from jobs_in_process import in_process
 from quintain.cli.command_lines import command_line
 from quintain.datasets.selection import drop_remedy
 from quintain.errors import QuintainError
+from quintain.jobs.processes import try_lock, unlock
 from quintain.next_step import Hint, ToolCall
 from quintain.next_step import call as tool_call
 from quintain.records.hyperparameters import DATASET_KINDS
@@ -80,12 +82,24 @@ class Flow:
 def flow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
     """The whole way from a record to a comparison, and the refusals beside it."""
     folder = tmp_path_factory.mktemp("hints")
+    with in_process():
+        flow = played_flow(folder)
+    # The jobs that hints start are stored and cancelled: the lock of those who start jobs is held.
+    lock = try_lock(flow.services.settings.jobs_dir / "reconcile.lock")
+    assert lock is not None
+    yield flow
+    unlock(lock)
+    flow.services.close()
+
+
+def played_flow(folder: Path) -> Flow:
+    """Call the tools in the order of the way, and keep what their hints need."""
     services = open_services(Settings(home=folder / "home", poll_s=0.05), trusted=True)
     flow = Flow(services, folder)
     for name in ("search_trajectories", "list_jobs"):
         flow.do(name)
     flow.do("get_judging_batch", limit=2)
-    flow.do("plan_training", goal="imitate the good runs")
+    flow.do("plan_training", goal=["imitate"])
     for kind in ("datasets", "agents", "environments", "scorers", "methods"):
         flow.do("list_library", kind=kind)
     messages = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
@@ -166,8 +180,7 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
     }
     flow.evaluated = {"starter": "starter", trained.result.agent: trained.result.agent} | evaluations
     flow.twins = {live: twin, unknown: other}
-    yield flow
-    services.close()
+    return flow
 
 
 def filled(flow: Flow, one: ToolCall) -> ToolCall:

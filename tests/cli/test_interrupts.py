@@ -40,13 +40,13 @@ def press_after(seconds: float) -> None:
 def test_ctrl_c_at_any_moment_ends_the_watching_and_nothing_else(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """40 moments of the first 100 ms, which hold a look at the database, the drawing and the sleep between two looks."""
+    """20 moments of the first 100 ms, which hold a look at the database, the drawing and the sleep between two looks."""
     lost: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lost.append)
     services = open_services(settings)
     job = services.jobs.start(SelftestSpec(steps=10_000, step_s=0.02)).job
     chance = random.Random(0)
-    for _ in range(40):
+    for _ in range(20):
         told = io.StringIO()
         press = threading.Thread(target=press_after, args=(chance.uniform(0, 0.1),))
         press.start()

@@ -9,18 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from jobs_in_process import jobs_in_process  # noqa: F401
 from quintain.datasets.dataset_writer import ExportOptions, write_dataset
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
-from quintain.exporters.preview_page import preview_page, printable
+from quintain.exporters.preview_page import preview_page
 from quintain.records.dataset import DatasetRow
 from quintain.records.preview import Histogram, PreviewReport, PreviewRow, Span, SplitCounts, Statistics
+from quintain.records.text import printable
 from quintain.settings import Settings
 from quintain.tools.services import open_services
 from terminal import quintain
 from trajectory_runs import answer, call, run, user
 
 EVIL = "<script>alert(1)</script><img src=x onerror=y>\"'& \x1b[2J\x1b]0;title\x07 \u202egnp.exe"
+
+
+pytestmark = pytest.mark.usefixtures("jobs_in_process")
 
 
 def preview(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from quintain.datasets.benchmark import benchmark_row, rank_references, reference_of
-from quintain.datasets.sampling import RunValue, SampleMember, distribution, draw_sample, top_share
+from quintain.datasets.sampling import RunValue, SampleMember, draw_sample, top_share
 from quintain.datasets.selection import Criteria, ExportCounts, ValuedRun, drop_remedy, filter_runs
-from quintain.datasets.step_labels import outcome_labels, reason_against, recorded_labels
+from quintain.datasets.step_labels import outcome_labels, recorded_labels
+from quintain.datasets.task_classes import task_class
 from quintain.records.dataset import Curation
-from quintain.records.trajectory import Actor, AgentInfo, OutcomeStatus, Step, Trajectory
+from quintain.records.trajectory import Actor, AgentInfo, OutcomeStatus, Step, Task, Trajectory
 from trajectory_runs import answer, call, run, user
 
 
@@ -154,12 +155,6 @@ def test_the_seed_of_a_sample_and_not_the_order_of_the_rows_decides() -> None:
     assert drawn < larger, "a larger sample holds the smaller one"
 
 
-def test_the_distribution_tells_every_class_before_and_after() -> None:
-    members = _members(a=3, b=2)
-    assert distribution(members, [0, 1]) == {"a": {"before": 3, "after": 2}, "b": {"before": 2, "after": 0}}
-    assert distribution(members, [0, 1], ["a", "c"])["c"] == {"before": 0, "after": 0}
-
-
 @example({"a": 3}, {"a": 1.1125369292536007e-308}, 2)
 @given(
     st.dictionaries(st.sampled_from("abcd"), st.integers(0, 40), min_size=1),
@@ -174,24 +169,14 @@ def test_a_sample_is_as_large_as_it_can_be(sizes: dict[str, int], weights: dict[
     assert all(n <= sizes[name] for name, n in counts.items())
 
 
-def test_step_labels_are_recorded_rewards_or_the_outcome_and_nothing_that_may_not_be_learned_from() -> None:
-    steps = [
-        user(),
-        Step(actor=Actor.AGENT, message="a", reward=1.0),
-        Step(actor=Actor.AGENT, message="b", reward=0.25),
-        Step(actor=Actor.AGENT, message="c"),
-        Step(actor=Actor.AGENT, message="d", reward=0.5, train=False),
-    ]
-    made = run("t", *steps)
-    assert recorded_labels(made) == (1.0, 0.25, None, None)
-    assert outcome_labels(made, 0.0) == (0.0, 0.0, 0.0, None)
-    assert reason_against((1.0, None)) is None
-    assert reason_against((None, None)) == "no_step_labels"
-    assert reason_against((0.5, -1.0)) == "step_label_range"
+def test_steps_that_may_not_be_trained_on_have_no_label() -> None:
+    made = run("t", user(), Step(actor=Actor.AGENT, reward=0.25), Step(actor=Actor.AGENT, reward=0.5, train=False))
+    assert recorded_labels(made) == (0.25, None)
+    assert outcome_labels(made, 0.0) == (0.0, None)
 
 
-def test_a_benchmark_row_names_the_plan_of_the_best_run_and_how_all_of_them_went() -> None:
-    """Two successes: the one of higher reward wins; of the tools each stands once in their order."""
+def test_the_best_run_gives_the_plan_of_a_benchmark_row() -> None:
+    """Two successes: the one of higher reward wins; an unknown outcome comes before a failure."""
     runs = [
         run("t", user(), call("look"), answer(), reward=0.5),
         run("t", user(), call("look"), call("take"), call("look"), reward=1.0),
@@ -204,7 +189,28 @@ def test_a_benchmark_row_names_the_plan_of_the_best_run_and_how_all_of_them_went
     assert [reference.success for reference in references] == [True, True, None, False]
     row = benchmark_row(runs[1], references)
     assert (row.target_tools, row.plan) == (("look", "take"), ("look", "take", "look"))
-    assert row.reward_range == (0.0, 1.0)
-    assert (row.task, row.tools) == (runs[1].task, runs[1].tools)
     unsolved = benchmark_row(runs[3], [reference_of(runs[3])])
     assert (unsolved.plan, unsolved.target_tools, unsolved.reward_range) == ((), (), None)
+
+
+def _asked(prompt: str, *steps: Step, **fields: object) -> Trajectory:
+    return run(None, user(prompt), *(steps or (call(), answer())), task=Task(prompt=prompt, **fields))  # type: ignore[arg-type]
+
+
+def test_three_tools_or_eight_turns_are_planning_and_words_decide_nothing() -> None:
+    """Two tools and seven turns are not: user, four calls of two tools, two answers."""
+    calls = [call("look"), call("take"), call("look"), call("take")]
+    assert task_class(_asked("Find it if you can", *calls, answer(), answer())) == "tool_selection"
+    assert task_class(_asked("Find it", *calls, answer(), answer(), answer())) == "multi_step_planning"
+    assert task_class(_asked("Find it", call("a"), call("b"), call("c"))) == "multi_step_planning"
+    assert task_class(_asked("")) == "tool_selection"
+
+
+def test_a_stated_class_goes_before_the_rules_and_a_mapping_before_that() -> None:
+    assert task_class(_asked("Find it", type="timing_decision")) == "timing_decision"
+    assert task_class(_asked("Find it", type="code", metadata={"task_type": "tool_retrieval"})) == "tool_retrieval"
+    assert task_class(_asked("Find it", metadata={"task_type": ["tool_retrieval"]})) == "tool_selection"
+    known = {"code": "multi_step_planning", "t1": "timing_decision"}
+    assert task_class(_asked("Find it", type="code"), known) == "multi_step_planning"  # type: ignore[arg-type]
+    assert task_class(_asked("Find it", id="t1", type="code"), known) == "timing_decision"  # type: ignore[arg-type]
+    assert task_class(_asked("Find it", type="other"), known) == "tool_selection"  # type: ignore[arg-type]

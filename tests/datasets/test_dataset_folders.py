@@ -198,19 +198,6 @@ def test_reading_says_what_is_missing_or_broken(tmp_path: Path) -> None:
         read_rows(tmp_path / "nothing", "train")
 
 
-def test_rows_of_one_task_never_stand_on_both_sides(tmp_path: Path) -> None:
-    """60 tasks, 3 runs each, a fifth for validation: about 12 tasks there, and all 3 runs of each."""
-    runs = [run(f"t{i}", user(), answer(f"{attempt}")) for i in range(60) for attempt in range(3)]
-    dataset = _write(runs, tmp_path / "ds-1", shares={"validation": 0.2}, seed=1)
-    train, validation = (
-        {row.trajectory.task.id for row in read_rows(tmp_path / "ds-1", split)} for split in ("train", "validation")
-    )
-    assert not train & validation
-    assert len(train | validation) == 60
-    assert 4 <= len(validation) <= 22
-    assert dataset.splits == {"train": 3 * len(train), "validation": 3 * len(validation)}
-
-
 @given(st.lists(st.text(max_size=8), min_size=1, max_size=30, unique=True), st.integers(0, 9), st.integers(1, 29))
 def test_a_task_keeps_its_side_when_data_is_added(keys: list[str], seed: int, cut: int) -> None:
     shares = {"validation": 0.3, "test": 0.2}

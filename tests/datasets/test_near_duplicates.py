@@ -72,13 +72,6 @@ def test_what_the_environment_answered_does_not_make_runs_different() -> None:
     assert _kept([same[0], other]) == [same[0], other]
 
 
-def test_runs_of_different_worth_both_stay_where_worth_is_told_apart() -> None:
-    runs = [ValuedRun(_said(_words(400, n)), value) for n, value in ((0, 1.0), (1, 0.0), (2, 1.0))]
-    tally = ExportCounts()
-    assert list(drop_near_duplicates(runs, 0.9, tally, by_value=True)) == runs[:2]
-    assert tally.dropped == {"near_duplicate": 1}
-
-
 def _line(key: str, prompt: str) -> KeyedRow:
     made = run(None, user(prompt), answer(), task=Task(id=key, prompt=prompt))
     return KeyedRow(task_key(made), DatasetRow(trajectory=made))

@@ -101,13 +101,6 @@ def test_columns_give_fields_their_known_names_and_lines_keep_their_numbers(serv
         _export(services, "sft", "odd.jsonl", columns={"prompt": "question"})
 
 
-def test_rows_of_gsm8k_keep_the_final_answer_apart(services: Services) -> None:
-    _write(services, "gsm.jsonl", [{"question": "Two and two?", "answer": "2+2=4\n#### 4"}])
-    (row,) = _rows(_export(services, "sft", "gsm.jsonl"))
-    assert row.trajectory.task.prompt == "Two and two?"
-    assert row.trajectory.task.metadata["answer"] == "4"
-
-
 def test_given_pairs_are_frozen_as_they_are(services: Services) -> None:
     """The second pair is of the same prompt, the third has equal sides, the fourth is the first again."""
     pairs = [
@@ -211,7 +204,7 @@ def test_secrets_of_ready_made_rows_never_reach_the_store(services: Services) ->
     [
         ("nothing.jsonl", NotFound, "does not exist; give a file or folder"),
         ("/etc/passwd", Refused, "outside_roots"),
-        ("../quintain.db", InvalidInput, "no_rows.*SQLite database"),
+        ("../quintain.db", Refused, "outside_roots"),
         ("openai/gsm8k:main", Refused, "hub_not_allowed.*QUINTAIN_ALLOW_HUB=1"),
     ],
 )

@@ -22,8 +22,15 @@ class Counting:
     tools: tuple[dict[str, Any], ...] = ({"type": "function", "function": {"name": "tick", "parameters": {}}},)
     max_turns = 5
 
-    def __init__(self, reward: float | None = 1.0, goal: int = 2, fails: str = "", truncates: bool = False) -> None:
-        self.reward, self.goal, self.fails, self.truncates = reward, goal, fails, truncates
+    def __init__(
+        self,
+        reward: float | None = 1.0,
+        goal: int = 2,
+        fails: str = "",
+        truncates: bool = False,
+        info: dict[str, Any] | None = None,
+    ) -> None:
+        self.reward, self.goal, self.fails, self.truncates, self.info = reward, goal, fails, truncates, info or {}
         self.made: list[Counting] = []
         self.count, self.closed, self.asked = 0, 0, ""
 
@@ -32,7 +39,7 @@ class Counting:
 
     def make(self) -> Counting:
         fails = self.fails if len(self.made) == 1 or self.fails == "all" else ""
-        self.made.append(Counting(self.reward, self.goal, fails, self.truncates))
+        self.made.append(Counting(self.reward, self.goal, fails, self.truncates, self.info))
         if fails == "make":
             raise OSError("no room")
         return self.made[-1]
@@ -56,6 +63,7 @@ class Counting:
             reward=self.reward if done else None,
             terminated=done and not self.truncates,
             truncated=done and self.truncates,
+            info=self.info,
         )
 
     def close(self) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from evaluation.test_episodes import Counting, Ticking
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.evaluation.failures import UNREADABLE, failure_of
 from quintain.records.evaluation import EpisodeResult
-from quintain.records.protocols import Environment, Reply, TimeStep, Turn
 from quintain.records.trajectory import (
     Action,
     Actor,
@@ -84,58 +83,15 @@ def test_the_first_rule_that_holds_names_the_failure(why: str | None, failed: Tr
     assert failure_of(failed) == why
 
 
-class Room:
-    """An environment that ends after two looks, with what it measured."""
-
-    id, system_prompt, tools, max_turns = "test/room", "", (TOOL,), 4
-
-    def __init__(self, info: dict[str, Any]) -> None:
-        self.info, self.seen = info, 0
-
-    def reset(self, task: Task) -> TimeStep:
-        return TimeStep(message=task.prompt)
-
-    def step(self, actions: Sequence[Action]) -> TimeStep:
-        self.seen += 1
-        over = self.seen == 2
-        seen = (Observation(content=f"box {self.seen}"),)
-        return TimeStep(observations=seen, reward=0.0 if over else None, terminated=over, info=self.info)
-
-    def close(self) -> None:
-        pass
-
-
-class Rooms:
-    id, version = "test/room", "1"
-
-    def __init__(self, info: dict[str, Any]) -> None:
-        self.info = info
-
-    def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        return []
-
-    def make(self) -> Environment:
-        return Room(self.info)
-
-
-class Looker:
-    """Looks each turn."""
-
-    def act(self, turns: Sequence[Turn]) -> list[Reply]:
-        return [Reply(text="look", actions=(Action(tool="look", args={}),)) for _ in turns]
-
-    def close(self, episode_id: str) -> None:
-        pass
-
-
 def played(
     info: dict[str, Any], forbidden: tuple[str, ...] = (), metadata: dict[str, Any] | None = None
 ) -> EpisodeResult:
+    """An episode of two calls of `tick`, the last of which fails."""
     settings = EpisodeSettings(
-        seed=0, max_turns=None, concurrency=1, agent=AgentInfo(name="looker"), forbidden=forbidden
+        seed=0, max_turns=None, concurrency=1, agent=AgentInfo(name="ticking"), forbidden=forbidden
     )
     plans = [EpisodePlan(Task(id="t", prompt="?", metadata=metadata or {}))]
-    return next(iter(run_episodes(Rooms(info), Looker(), plans, settings))).result
+    return next(iter(run_episodes(Counting(0.0, info=info), Ticking(), plans, settings))).result
 
 
 def test_an_episode_carries_what_its_environment_measured_at_the_end() -> None:
@@ -152,6 +108,6 @@ def test_tools_that_are_garbage_cost_no_run() -> None:
 
 
 def test_forbidden_tools_are_counted_by_task_and_by_request() -> None:
-    assert played({}, forbidden=("look",)).forbidden == 2
-    assert played({}, metadata={"forbidden": ["look"]}).forbidden == 2
+    assert played({}, forbidden=("tick",)).forbidden == 2
+    assert played({}, metadata={"forbidden": ["tick"]}).forbidden == 2
     assert played({}, ("fly",), {"forbidden": ["swim"]}).forbidden == 0

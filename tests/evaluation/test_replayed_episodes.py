@@ -10,9 +10,9 @@ import pytest
 from quintain.environments.inventory import Inventory
 from quintain.environments.inventory.scripted_policy import Expert
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, replay, run_episodes
-from quintain.evaluation.replay_divergence import DIVERGED
+from quintain.evaluation.replay_divergence import DIVERGED, turn_prefixes
 from quintain.records.protocols import Reply, Turn
-from quintain.records.trajectory import Action, Actor, AgentInfo, Observation, OutcomeStatus, Step, Trajectory
+from quintain.records.trajectory import Action, AgentInfo, Observation, OutcomeStatus, Step, Trajectory
 
 SETTINGS = EpisodeSettings(seed=1, max_turns=None, concurrency=4, agent=AgentInfo(name="a"))
 
@@ -43,9 +43,7 @@ def solved(seed: int = 0) -> Trajectory:
 
 def from_first_turn(run: Trajectory, n_steps: int) -> tuple[Step, ...]:
     """The first steps of the agent with what was said between them."""
-    turns = [i for i, step in enumerate(run.steps) if step.actor is Actor.AGENT]
-    ends = [*turns[1:], len(run.steps)]
-    return run.steps[turns[0] : ends[n_steps - 1]]
+    return turn_prefixes(run)[n_steps - 1]
 
 
 def play(run: Trajectory, prefix: tuple[Step, ...], policy: Any, **settings: Any) -> Episode:

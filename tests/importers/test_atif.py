@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
@@ -124,7 +124,6 @@ def test_every_field_of_a_document_is_read_to_its_place() -> None:
 
 def test_a_document_is_equal_after_the_round_trip() -> None:
     assert write_atif(read_atif(KITCHEN_SINK)) == KITCHEN_SINK
-    assert write_atif(read_atif(KITCHEN_SINK)) == write_atif(read_atif(write_atif(read_atif(KITCHEN_SINK))))
 
 
 def test_the_samples_are_equal_after_the_round_trip(samples: Path) -> None:
@@ -132,17 +131,11 @@ def test_the_samples_are_equal_after_the_round_trip(samples: Path) -> None:
     assert len(files) == 4
     for file in files:
         document = json.loads(file.read_bytes())
-        assert write_atif(read_atif(document)) == without_nulls(document)
-
-
-def test_an_independent_count_of_the_samples_agrees(samples: Path) -> None:
-    for file in sorted((samples / "atif").glob("*.json")):
-        document = json.loads(file.read_bytes())
         runs, report = read(file.parent, file.name)
         (run,) = (made.trajectory for made in runs)
+        assert write_atif(read_atif(document)) == without_nulls(document)
         results = [r for s in document["steps"] for r in s.get("observation", {}).get("results", []) if "content" in r]
         assert [step.message for step in run.steps] == [step["message"] for step in document["steps"]]
-        assert sum(len(s.actions) for s in run.steps) == sum(len(s.get("tool_calls", ())) for s in document["steps"])
         assert [o.content for s in run.steps for o in s.observations] == [r["content"] for r in results]
         assert (report.n_rejected, report.unknown) == (0, {})
 
@@ -216,6 +209,7 @@ def test_a_plain_run_is_written_without_a_trace_of_ours_but_where_it_is_needed()
     assert read_atif(write_atif(run)) == run
 
 
+FEWER = settings(max_examples=40, deadline=None)
 _TEXT = st.text(max_size=6).filter(lambda text: text.isprintable())
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | _TEXT,
@@ -271,12 +265,14 @@ _RUN = st.fixed_dictionaries(
 
 
 @given(_RUN)
+@FEWER
 def test_any_trajectory_is_equal_after_the_round_trip(value: dict[str, Any]) -> None:
     run = read_trajectory(value)
     assert next(runs_of_document(write_atif(run))).trajectory == run
 
 
 @given(_EXTRA, _EXTRA)
+@FEWER
 def test_an_overlay_makes_one_value_of_the_other(target: dict[str, Any], base: dict[str, Any]) -> None:
     before = copy.deepcopy(base)
     made = apply_overlay(base, make_overlay(target, base))
@@ -296,6 +292,7 @@ def _damaged(value: Any, path: list[int], junk: Any) -> Any:
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=6), _JSON)
+@FEWER
 def test_a_damaged_document_is_read_and_written_the_same_or_refused(path: list[int], junk: Any) -> None:
     document = _damaged(KITCHEN_SINK, path, junk)
     if not isinstance(document, dict):

@@ -6,11 +6,13 @@ import hashlib
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
 from quintain.importers.transcripts.chat_messages import from_messages
+from quintain.importers.transcripts.token_usage import parse_usage, total_usage
+from quintain.importers.transcripts.transcript import make_call
 from quintain.records.trajectory import Actor, AgentInfo, ImagePart, Outcome, OutcomeStatus, Task, TextPart
 
 
@@ -65,38 +67,31 @@ def test_both_styles_give_the_same_steps(messages: list[dict[str, Any]]) -> None
         ("c1", "add", {"a": 1, "b": 1}),
         ("c2", "add", {"a": 2, "b": 2}),
     ]
+    assert [a.raw_args for a in acted.actions] == ['{"a": 1, "b": 1}' if messages is OPENAI else None, None]
     assert [(o.call_id, o.content) for o in acted.observations] == [("c2", "4"), ("c1", "2")]
     assert (said.message, said.model) == ("2 and 4.", "m-1")
     assert trajectory.task.prompt == "1+1 and 2+2?"
 
 
-def test_arguments_stand_as_written_beside_what_they_parse_to() -> None:
-    actions = from_messages(OPENAI).agent_steps[0].actions
-    assert [a.raw_args for a in actions] == ['{"a": 1, "b": 1}', None]
+def test_arguments_that_are_no_json_object_are_kept_raw() -> None:
+    for raw in ("{", "[]", '"text"', '{"a": NaN}', "[" * 9000, '{"a": 1} and more', "1" * 5000):
+        (step,) = from_messages([{"role": "assistant", "tool_calls": [_call("c", raw)]}]).agent_steps
+        assert (step.actions[0].args, step.actions[0].raw_args) == (None, raw)
+    for raw in ('{"a": "\\ud800"}', '{"a": 1e999}'):  # refused in a recording, kept in the import of a log
+        assert make_call("t", raw) == {"tool": "t", "args": None, "raw_args": raw, "call_id": None}
 
 
-@pytest.mark.parametrize("raw", ["{oops", "[1]", '"text"', '{"a": NaN}', "[" * 5000, '{"a": 1} and more', "1" * 5000])
-def test_arguments_that_are_no_json_object_are_kept_raw(raw: str) -> None:
-    (step,) = from_messages([{"role": "assistant", "tool_calls": [_call("c", raw)]}]).agent_steps
-    assert (step.actions[0].args, step.actions[0].raw_args) == (None, raw)
-
-
-def test_nothing_is_invented() -> None:
+def test_nothing_is_invented_and_what_the_caller_knows_is_kept() -> None:
     trajectory = from_messages(OPENAI)
     assert trajectory.outcome == Outcome()
     assert (trajectory.agent, trajectory.task.id, trajectory.session_id) == (AgentInfo(), None, None)
-    assert [step.reward for step in trajectory.steps] == [None] * 4
-    assert [step.train for step in trajectory.steps] == [None] * 4
+    assert [(step.reward, step.train) for step in trajectory.steps] == [(None, None)] * 4
     assert trajectory.agent_steps[1].extra == {"name": "calc"}
     assert not any(o.is_error for step in trajectory.steps for o in step.observations)
-
-
-def test_what_the_caller_knows_is_kept() -> None:
-    outcome = Outcome(status=OutcomeStatus.FAILURE, reward=0.5)
-    given_ = {"task": Task(id="t", prompt="p"), "agent": AgentInfo(name="a"), "outcome": outcome, "session_id": "s"}
-    trajectory = from_messages(OPENAI, **given_)
-    assert (trajectory.task, trajectory.agent) == (given_["task"], given_["agent"])
-    assert (trajectory.outcome, trajectory.session_id) == (outcome, "s")
+    known: dict[str, Any] = {"task": Task(id="t", prompt="p"), "agent": AgentInfo(name="a")}
+    known["outcome"] = Outcome(status=OutcomeStatus.FAILURE, reward=0.5)
+    trajectory = from_messages(OPENAI, **known)
+    assert {name: getattr(trajectory, name) for name in known} == known
 
 
 def test_a_result_with_text_beside_it_answers_the_call_and_then_speaks() -> None:
@@ -221,6 +216,7 @@ _MESSAGE = _JSON | st.dictionaries(_KEYS, _VALUES | st.lists(st.dictionaries(_KE
 
 
 @given(st.lists(_MESSAGE, max_size=4))
+@settings(max_examples=40, deadline=None)
 def test_any_value_is_read_or_refused_with_an_error_of_ours(messages: list[Any]) -> None:
     try:
         trajectory = from_messages(messages)
@@ -228,3 +224,37 @@ def test_any_value_is_read_or_refused_with_an_error_of_ours(messages: list[Any])
         assert "messages" in error.message or "trajectory" in error.message  # noqa: PT017
     else:
         assert trajectory.agent_steps
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        # Anthropic and inspect count fresh input only: 10 + 200 + 30 = 240.
+        ({"input_tokens": 10, "cache_read_input_tokens": 200, "cache_creation_input_tokens": 30, "output_tokens": 5}, (240, 5)),
+        ({"input_tokens": 10, "input_tokens_cache_read": 200, "input_tokens_cache_write": 30, "output_tokens": 5}, (240, 5)),
+        # LiteLLM's prompt holds the cache already, and repeats Anthropic's counts beside it.
+        ({"prompt_tokens": 240, "cache_read_input_tokens": 200, "completion_tokens": 5}, (240, 5)),
+        # OpenAI's and Codex's input holds it too.
+        ({"input_tokens": 240, "cached_input_tokens": 200, "output_tokens": 5}, (240, 5)),
+        ({"promptTokenCount": 7, "candidatesTokenCount": 2, "thoughtsTokenCount": 3}, (7, 5)),
+        ({"input": 7, "cached": 6, "output": 2, "thoughts": 3}, (7, 5)),
+        ({"input": 7, "cache": {"read": 3, "write": 2}, "output": 2, "reasoning": 3}, (12, 5)),
+        ({"input": 7, "cacheRead": 3, "cacheWrite": 2, "output": 5}, (12, 5)),
+        ({"completion_tokens": 5}, (None, 5)),
+    ],
+)  # fmt: skip
+def test_tokens_by_the_names_of_every_vendor(counts: dict[str, Any], expected: tuple[int | None, int]) -> None:
+    assert parse_usage({}, None, counts) == {"input_tokens": expected[0], "output_tokens": expected[1]}
+
+
+@pytest.mark.parametrize(
+    "given", [None, [], "x", {}, {"input_tokens": -1}, {"input_tokens": True}, {"input_tokens": 0.5}]
+)
+def test_what_is_no_count_is_unknown_and_not_zero(given: Any) -> None:
+    assert parse_usage(given) is None
+
+
+def test_tokens_of_several_turns_are_added() -> None:
+    """3 + 4 in; only one of them says what came out."""
+    spent = [{"input_tokens": 3}, {"nothing": 1}, {"input_tokens": 4, "output_tokens": 2}]
+    assert total_usage(spent) == {"input_tokens": 7, "output_tokens": 2}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -50,27 +51,24 @@ GOOD_ZIP = zip_of(
 )
 
 
-@pytest.mark.parametrize("cut", range(0, len(GOOD_ZIP), 9))
-def test_a_zip_archive_that_ends_anywhere_is_refused(tmp_path: Path, cut: int) -> None:
+def test_a_zip_archive_that_ends_anywhere_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log.eval"
-    path.write_bytes(GOOD_ZIP[:cut])
-    report = imported(path)
-    assert report.imported == 0
-    assert report.rejected
-    assert "failed on it" not in report.rejected[0].reason
+    for cut in range(0, len(GOOD_ZIP), 9):
+        path.write_bytes(GOOD_ZIP[:cut])
+        report = imported(path)
+        assert report.imported == 0
+        assert report.rejected
+        assert "failed on it" not in report.rejected[0].reason
 
 
-@pytest.mark.parametrize("at", range(0, len(GOOD_ZIP), 5))
-def test_a_zip_archive_with_a_wrong_byte_is_no_danger(tmp_path: Path, at: int) -> None:
+def test_a_zip_archive_with_a_wrong_byte_is_no_danger(tmp_path: Path) -> None:
     path = tmp_path / "log.eval"
-    path.write_bytes(GOOD_ZIP[:at] + bytes([GOOD_ZIP[at] ^ 0xFF]) + GOOD_ZIP[at + 1 :])
-    assert not [one for one in imported(path).rejected if "failed on it" in one.reason]
-    try:
-        with archive(path, tmp_path) as found:
+    for at in range(0, len(GOOD_ZIP), 5):
+        path.write_bytes(GOOD_ZIP[:at] + bytes([GOOD_ZIP[at] ^ 0xFF]) + GOOD_ZIP[at + 1 :])
+        assert not [one for one in imported(path).rejected if "failed on it" in one.reason]
+        with suppress(InvalidInput), archive(path, tmp_path) as found:
             for name in found.names:
                 found.read(name)
-    except InvalidInput:
-        pass
 
 
 def test_the_table_of_contents_of_an_archive_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

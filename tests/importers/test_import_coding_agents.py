@@ -6,19 +6,38 @@ import json
 from pathlib import Path
 from typing import Any
 
-from coding_logs import outline, read, write
+import pytest
+
+from agent_logs import outline, read_as, read_one, survives, write
+from quintain.importers.pipeline import ImportOptions, import_logs
+from quintain.importers.protocol import Report, Run
+from quintain.importers.run_sink import DryRun
 from quintain.records.trajectory import OutcomeStatus, text_of
 
 
-def claude(uuid: str, parent: str | None, kind: str, content: Any, **more: Any) -> dict[str, Any]:
-    message = {"role": kind, "content": content, **more.pop("message", {})}
-    line = {"uuid": uuid, "parentUuid": parent, "type": kind, "sessionId": "s1", "message": message}
-    return line | {"isSidechain": False, "cwd": "/repo", "version": "2.1.0", "timestamp": "2026-02-03T04:05:06Z"} | more
+def copied(run: Run) -> list[bool]:
+    return [step.copied_context for step in run.trajectory.steps]
 
 
-def reply(uuid: str, parent: str, message_id: str, block: dict[str, Any], out: int = 1) -> dict[str, Any]:
-    usage = {"input_tokens": 3, "cache_read_input_tokens": 10, "cache_creation_input_tokens": 20, "output_tokens": out}
-    return claude(uuid, parent, "assistant", [block], message={"id": message_id, "model": "m-1", "usage": usage})
+# --- Claude Code
+
+
+def claude(
+    uuid: str, parent: str | None, kind: str, content: Any, *, session: str = "s1", minute: int = 5, **more: Any
+) -> dict[str, Any]:
+    """A line; that of a reply names the model."""
+    message = {"role": kind, "content": content, **({"id": uuid, "model": "m-1"} if kind == "assistant" else {})}
+    line = {"uuid": uuid, "parentUuid": parent, "type": kind, "sessionId": session, "message": message}
+    time = f"2026-02-03T04:{minute:02}:06Z"
+    return {**line, "isSidechain": False, "cwd": "/repo", "version": "2.1.0", "timestamp": time, **more}
+
+
+def reply(uuid: str, parent: str, message_id: str, block: str | dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A line with one block of a reply; a text is a block of text."""
+    content = [{"type": "text", "text": block} if isinstance(block, str) else block]
+    line = claude(uuid, parent, "assistant", content, **more)
+    line["message"]["id"] = message_id
+    return line
 
 
 def use(call_id: str, name: str = "Bash") -> dict[str, Any]:
@@ -29,6 +48,10 @@ def result(call_id: str, content: Any, **more: Any) -> list[dict[str, Any]]:
     return [{"type": "tool_result", "tool_use_id": call_id, "content": content, **more}]
 
 
+def claude_run(folder: Path, lines: list[Any]) -> tuple[Run, Report]:
+    return read_one("claude_code", write(folder / "s1.jsonl", lines), folder)
+
+
 def test_one_claude_reply_over_three_lines_is_one_turn_whose_usage_counts_once(tmp_path: Path) -> None:
     """Thought, text and two parallel calls share a message id; the results hang on different lines of the reply.
 
@@ -37,14 +60,17 @@ def test_one_claude_reply_over_three_lines_is_one_turn_whose_usage_counts_once(t
     lines = [
         claude("u1", None, "user", "Fix the test"),
         reply("a1", "u1", "msg", {"type": "thinking", "thinking": "look first", "signature": "x"}),
-        reply("a2", "a1", "msg", {"type": "text", "text": "I look."}),
+        reply("a2", "a1", "msg", "I look."),
         reply("a3", "a2", "msg", use("t1")),
-        reply("a4", "a3", "msg", use("t2", "Read"), out=9),
+        reply("a4", "a3", "msg", use("t2", "Read")),
         claude("r1", "a3", "user", result("t1", "one"), toolUseResult={"stdout": "not this"}),
         claude("r2", "a4", "user", result("t2", [{"type": "text", "text": "two"}], is_error=True)),
-        reply("a5", "r1", "msg2", {"type": "text", "text": "Done."}),
+        reply("a5", "r1", "msg2", "Done."),
     ]
-    (run,), report = read("claude_code", write(tmp_path / "p" / "s1.jsonl", lines), tmp_path)
+    for line, out in zip(lines[1:5], (1, 1, 1, 9), strict=True):
+        taken = {"input_tokens": 3, "cache_read_input_tokens": 10, "cache_creation_input_tokens": 20}
+        line["message"]["usage"] = {**taken, "output_tokens": out}
+    run, report = claude_run(tmp_path, lines)
     assert outline(run) == [
         "user: Fix the test",
         "agent: I look. > Bash(t1) > Read(t2) < one(t1) < !two(t2)",
@@ -65,19 +91,19 @@ def test_one_claude_reply_over_three_lines_is_one_turn_whose_usage_counts_once(t
 def test_of_a_claude_graph_the_latest_branch_is_read_and_the_others_are_counted(tmp_path: Path) -> None:
     lines = [
         claude("u1", None, "user", "first wording"),
-        reply("a1", "u1", "m1", {"type": "text", "text": "to the first"}),
+        reply("a1", "u1", "m1", "to the first"),
         claude("u2", None, "user", "second wording"),
         reply("a2", "u2", "m2", use("t1")),
         claude("r0", "a2", "user", result("t1", "interrupted")),
         {"type": "system", "subtype": "api_error", "uuid": "e1", "parentUuid": "r0", "sessionId": "s1"},
-        claude("x1", "e1", "assistant", [{"type": "text", "text": "API Error"}], isApiErrorMessage=True),
-        reply("a3", "x1", "m3", {"type": "text", "text": "one way"}),
-        reply("a4", "x1", "m4", {"type": "text", "text": "other way"}),
+        reply("x1", "e1", "x1", "API Error", isApiErrorMessage=True),
+        reply("a3", "x1", "m3", "one way"),
+        reply("a4", "x1", "m4", "other way"),
         claude("h1", "a4", "user", "Stop hook feedback: go on", isMeta=True),
-        reply("a5", "h1", "m5", {"type": "text", "text": "the end"}),
+        reply("a5", "h1", "m5", "the end"),
         {"type": "summary", "summary": "A title", "leafUuid": "a5"},
     ]
-    (run,), report = read("claude_code", write(tmp_path / "s1.jsonl", lines), tmp_path)
+    run, report = claude_run(tmp_path, lines)
     assert outline(run) == [
         "user: second wording",
         "agent:  > Bash(t1) < interrupted(t1)",
@@ -89,16 +115,8 @@ def test_of_a_claude_graph_the_latest_branch_is_read_and_the_others_are_counted(
     assert run.trajectory.steps[3].extra == {"meta": True}
     assert report.unknown == {"system/api_error": 1, "api error": 1, "summary": 1}
     assert "only the branch with the latest turn is imported: 2 left out (edits, retries, rewinds)" in report.notes
-
-
-def test_a_claude_session_that_ends_with_an_unanswered_rewind_is_read_up_to_its_latest_reply(tmp_path: Path) -> None:
-    lines = [
-        claude("u1", None, "user", "Task"),
-        reply("a1", "u1", "m1", {"type": "text", "text": "done"}),
-        claude("u2", None, "user", "Other task"),
-    ]
-    (run,), report = read("claude_code", write(tmp_path / "s1.jsonl", lines), tmp_path)
-    assert outline(run) == ["user: Task", "agent: done"]
+    run, report = claude_run(tmp_path, [*lines[:2], claude("u2", None, "user", "Unanswered rewind")])
+    assert outline(run) == ["user: first wording", "agent: to the first"]
     assert any("1 left out" in note for note in report.notes)
 
 
@@ -107,13 +125,13 @@ def test_a_claude_session_goes_on_over_a_compact_boundary(tmp_path: Path) -> Non
     lines = [
         claude("m0", None, "user", "<command-name>/model</command-name>"),
         claude("u1", "m0", "user", "Do it"),
-        reply("a1", "u1", "m1", {"type": "text", "text": "half"}),
+        reply("a1", "u1", "m1", "half"),
         boundary | {"logicalParentUuid": "a1"},
         claude("u2", "c1", "user", "This session is continued ...", isCompactSummary=True),
         reply("a2", "u2", "m2", {"type": "redacted_thinking", "data": "zzz"}),
-        reply("a3", "a2", "m2", {"type": "text", "text": "whole"}),
+        reply("a3", "a2", "m2", "whole"),
     ]
-    (run,), report = read("claude_code", write(tmp_path / "s1.jsonl", lines), tmp_path)
+    run, report = claude_run(tmp_path, lines)
     assert outline(run)[1:] == ["user: Do it", "agent: half", "user: This session is continued ...", "agent: whole"]
     assert run.trajectory.task.prompt == "Do it"
     assert run.trajectory.steps[3].extra == {"compacted": True}
@@ -122,27 +140,31 @@ def test_a_claude_session_goes_on_over_a_compact_boundary(tmp_path: Path) -> Non
 
 
 def test_claude_subagents_are_runs_of_their_own_that_name_their_session(tmp_path: Path) -> None:
-    side = {"isSidechain": True}
     lines = [
         claude("u1", None, "user", "Delegate"),
         reply("a1", "u1", "m1", use("t1", "Task")),
-        claude("k1", "a1", "user", "Search the code", **side),
-        reply("k2", "k1", "m2", {"type": "text", "text": "Found it."}) | side,
+        claude("k1", "a1", "user", "Search the code", isSidechain=True),
+        reply("k2", "k1", "m2", "Found it.", isSidechain=True),
         claude("r1", "a1", "user", result("t1", "Found it.")),
-        claude("v1", None, "user", "Hi", sessionId="s2"),
-        reply("v2", "v1", "m9", {"type": "text", "text": "Hello"}) | {"sessionId": "s2"},
+        claude("v1", None, "user", "Hi", session="s2"),
+        reply("v2", "v1", "m9", "Hello", session="s2"),
     ]
     root = tmp_path / "projects"
-    runs, _ = read("claude_code", write(root / "s1.jsonl", lines), root)
+    runs, _ = read_as("claude_code", write(root / "s1.jsonl", lines), root)
     assert [(run.key, run.parent, run.trajectory.session_id) for run in runs] == [
         ("claude_code:s1", None, "s1"),
         ("claude_code:s1:k1", "claude_code:s1", "s1:k1"),
         ("claude_code:s2", None, "s2"),
     ]
     assert outline(runs[1]) == ["user: Search the code", "agent: Found it."]
-    agent = [line | {"isSidechain": True, "agentId": "b7"} for line in lines[2:4]]
-    (sub,), _ = read("claude_code", write(root / "s1" / "subagents" / "agent-b7.jsonl", agent), root)
+    path = write(root / "s1" / "subagents" / "agent-b7.jsonl", [{**line, "agentId": "b7"} for line in lines[2:4]])
+    write(path.with_name("agent-b7.meta.json"), {"agentType": "explorer", "description": "d"})
+    sub, report = read_one("claude_code", path, root)
     assert (sub.key, sub.parent) == ("claude_code:s1:b7", "claude_code:s1")
+    assert sub.trajectory.extra["agent_type"] == "explorer"
+    assert [file.name for file in report.consumed] == ["agent-b7.meta.json"]
+    dry = import_logs(path.parent, ImportOptions(), DryRun({}))
+    assert (dry.imported, [file.file for file in dry.files]) == (1, ["agent-b7.jsonl"])
 
 
 def test_bad_claude_lines_are_rejected_and_the_rest_comes_in(tmp_path: Path) -> None:
@@ -151,9 +173,9 @@ def test_bad_claude_lines_are_rejected_and_the_rest_comes_in(tmp_path: Path) -> 
         "text",
         {"type": "user", "sessionId": "s1", "uuid": "u2", "message": "expected an object"},
         claude("u3", "gone", "assistant", None),
-        reply("a1", "gone", "m1", {"type": "text", "text": "still here"}),
+        reply("a1", "gone", "m1", "still here"),
     ]
-    (run,), report = read("claude_code", write(tmp_path / "s1.jsonl", lines), tmp_path)
+    run, report = claude_run(tmp_path, lines)
     assert outline(run) == ["user: Task", "agent: still here"]
     assert [line for line, _ in report.rejected] == [2, 3, 4]
 
@@ -164,46 +186,177 @@ def test_a_headless_claude_stream_ends_with_its_result_and_success_of_the_progra
         {"type": "assistant", "session_id": "h1", "message": {"id": "m1", "content": [{"type": "text", "text": "ok"}]}},
         {"type": "result", "subtype": "success", "session_id": "h1", "is_error": False, "result": "ok"},
     ]
-    (run,), report = read("claude_code", write(tmp_path / "out.jsonl", stream), tmp_path)
+    run, report = claude_run(tmp_path, stream)
     assert (run.trajectory.outcome.status, run.trajectory.outcome.exit_status) == (OutcomeStatus.UNKNOWN, "success")
     assert report.unknown == {"system/init": 1, "result": 1}
 
 
+def test_a_claude_session_that_another_of_its_file_goes_on_from_is_no_run_of_its_own(tmp_path: Path) -> None:
+    lines = [
+        claude("u1", None, "user", "Start"),
+        reply("a1", "u1", "m1", "part"),
+        reply("a2", "a1", "m1", use("t1")),
+        claude("r1", "a2", "user", result("t1", "seen")),
+        claude("u2", "r1", "user", "Go on", session="s2"),
+        reply("a3", "u2", "m2", "rest", session="s2"),
+    ]
+    run, _ = claude_run(tmp_path, lines)
+    assert outline(run) == ["user: Start", "agent: part > Bash(t1) < seen(t1)", "user: Go on", "agent: rest"]
+    assert run.key == "claude_code:s2"
+
+
+def test_every_step_of_a_claude_session_names_the_model_that_wrote_it(tmp_path: Path) -> None:
+    """A model was changed midway; an error of the API that stands in for a reply is no turn of a model."""
+    lines = [
+        claude("u1", None, "user", "Go"),
+        reply("a1", "u1", "m1", "One."),
+        claude("u2", "a1", "user", "On"),
+        reply("e1", "u2", "x", "API Error"),
+        reply("a2", "e1", "m2", "Two."),
+    ]
+    for n, model in ((1, "claude-a"), (3, "<synthetic>"), (4, "claude-b")):
+        lines[n]["message"]["model"] = model
+    run, report = claude_run(tmp_path, lines)
+    assert [step.model for step in run.trajectory.agent_steps] == ["claude-a", "claude-b"]
+    assert (run.trajectory.agent.model, report.unknown["api error"]) == ("claude-a", 1)
+
+
+def test_what_a_tool_of_the_vendor_found_is_text_and_no_picture(tmp_path: Path) -> None:
+    found = [{"type": "web_search_result", "url": "http://x/", "title": "T", "encrypted_content": "zzz"}]
+    document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "All of it."}}
+    lines = [
+        claude("u1", None, "user", [{"type": "text", "text": "Read"}, document]),
+        reply("a1", "u1", "m1", {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}),
+        reply("a2", "a1", "m1", {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": found}),
+    ]
+    run, _ = claude_run(tmp_path, lines)
+    seen = run.trajectory.agent_steps[0].observations[0].content
+    assert isinstance(seen, str)
+    assert "http://x/" in seen
+    assert "zzz" not in seen
+    assert text_of(run.trajectory.steps[0].message) == "ReadAll of it."
+
+
+def test_a_claude_fork_goes_on_from_its_parent_and_marks_what_it_repeats(tmp_path: Path) -> None:
+    def session(name: str, *turns: tuple[str, str, int]) -> list[dict[str, Any]]:
+        """Lines of the user and the agent in turn, each with its uuid, text and minute."""
+        uuids = [None, *(uuid for uuid, _, _ in turns)]
+        return [
+            claude(uuid, uuids[n], "assistant" if n % 2 else "user", text, session=name, minute=minute)
+            for n, (uuid, text, minute) in enumerate(turns)
+        ]
+
+    opening = (("u1", "Go", 1), ("a1", "Gone", 2))
+    queued = {"type": "queue-operation", "operation": "enqueue", "content": "Else", "sessionId": "f"}
+    fork = [queued, *session("f", *opening, ("u3", "Else", 10), ("a3", "No", 11))]
+    files = {
+        "a-fork": fork,
+        "b-parent": session("p", *opening, ("u2", "More", 3), ("a2", "Yes", 4)),
+        "c": session("x", ("u1", "Another", 1), ("a1", "A", 2)),
+    }
+    paths = [write(tmp_path / f"{name}.jsonl", rows) for name, rows in files.items()]
+    forked, _ = read_one("claude_code", paths[0], tmp_path)
+    assert (forked.continues, copied(forked)) == ("claude_code:p", [True, True, False, False])
+    for path in paths[1:]:
+        run, _ = read_one("claude_code", path, tmp_path)
+        assert (run.continues, any(copied(run))) == (None, False)
+
+
+def test_claude_lines_that_name_no_parent_go_on_from_the_line_before(tmp_path: Path) -> None:
+    rows = [claude("u1", None, "user", "First"), claude("a1", None, "assistant", "One")]
+    loose = [{key: value for key, value in row.items() if key != "parentUuid"} for row in rows]
+    call = {"type": "tool_use", "sessionId": "s1", "name": "bash", "input": {"command": "ls"}, "uuid": "t1"}
+    seen = {"type": "tool_result", "sessionId": "s1", "name": "bash", "output": "a.py", "uuid": "r1"}
+    later = [claude("u2", "a1", "user", "Second"), claude("a2", "u2", "assistant", "Two")]
+    run, _ = claude_run(tmp_path, [loose[0], call, seen, loose[1], *later])
+    assert outline(run) == [
+        "user: First",
+        "agent:  > bash(None) < a.py(None)",
+        "agent: One",
+        "user: Second",
+        "agent: Two",
+    ]
+    assert run.trajectory.task.prompt == "First"
+
+
+def steered() -> list[dict[str, Any]]:
+    def queue(operation: str, **more: Any) -> dict[str, Any]:
+        return {"type": "queue-operation", "operation": operation, "sessionId": "s1", **more}
+
+    delivered = {"type": "queued_command", "prompt": "duplicate record"}
+    rows = [
+        claude("u1", None, "user", "Start"),
+        claude("a1", "u1", "assistant", "On it"),
+        queue("enqueue", content="parser first"),
+        queue("remove"),
+        queue("enqueue", content="duplicate record"),
+        queue("remove", content="duplicate record"),
+        {"type": "attachment", "uuid": "t", "parentUuid": "a1", "sessionId": "s1", "attachment": delivered},
+        queue("enqueue", content="taken back"),
+        queue("popAll", content="taken back"),
+        claude("a2", "t", "assistant", "Fine"),
+        reply("x", "a2", "x", "No response requested."),
+    ]
+    rows[-1]["message"]["model"] = "<synthetic>"
+    return rows
+
+
+def test_what_a_person_typed_while_claude_worked_is_a_turn_unless_another_line_says_it(tmp_path: Path) -> None:
+    run, report = claude_run(tmp_path, steered())
+    assert outline(run) == [
+        "user: Start",
+        "agent: On it",
+        "user: parser first",
+        "user: duplicate record",
+        "agent: Fine",
+    ]
+    assert report.unknown["no response requested"] == 1
+    assert "api error" not in report.unknown
+
+
+# --- Codex
+
+
+def codex(kind: str, **payload: Any) -> dict[str, Any]:
+    return {"timestamp": "2026-03-01T00:00:00Z", "type": kind, "payload": payload}
+
+
 def item(kind: str, **fields: Any) -> dict[str, Any]:
-    return {"timestamp": "2026-03-01T00:00:00Z", "type": "response_item", "payload": {"type": kind, **fields}}
+    return codex("response_item", type=kind, **fields)
 
 
 def event(kind: str, **fields: Any) -> dict[str, Any]:
-    return {"type": "event_msg", "payload": {"type": kind, **fields}}
+    return codex("event_msg", type=kind, **fields)
 
 
-def words(role: str, said: str) -> dict[str, Any]:
-    return item(
-        "message", role=role, content=[{"type": "output_text" if role == "assistant" else "input_text", "text": said}]
-    )
+def words(role: str, text: str) -> dict[str, Any]:
+    kind = "output_text" if role == "assistant" else "input_text"
+    return item("message", role=role, content=[{"type": kind, "text": text}])
 
 
-def spent(total: int, out: int) -> dict[str, Any]:
-    counts = {
-        "total_token_usage": {"total_tokens": total},
-        "last_token_usage": {"input_tokens": 7, "output_tokens": out},
-    }
-    return event("token_count", info=counts)
+def typed(text: str) -> dict[str, Any]:
+    return event("user_message", message=text)
+
+
+def codex_run(folder: Path, lines: list[Any]) -> tuple[Run, Report]:
+    return read_one("codex", write(folder / "r.jsonl", lines), folder)
 
 
 def rollout() -> list[dict[str, Any]]:
+    def spent(total: int, out: int) -> dict[str, Any]:
+        last = {"input_tokens": 7, "output_tokens": out}
+        return event("token_count", info={"total_token_usage": {"total_tokens": total}, "last_token_usage": last})
+
     meta = {"id": "c1", "cwd": "/r", "cli_version": "0.99", "base_instructions": {"text": "You are Codex"}}
+    source = {"subagent": {"thread_spawn": {"parent_thread_id": "c0"}}}
     return [
-        {
-            "type": "session_meta",
-            "payload": meta | {"source": {"subagent": {"thread_spawn": {"parent_thread_id": "c0"}}}},
-        },
+        codex("session_meta", **meta, source=source),
         words("developer", "sandbox"),
         words("user", "# AGENTS.md instructions for /r\n..."),
         words("user", "<environment_context>x</environment_context>"),
-        event("user_message", message="Make it pass"),
+        typed("Make it pass"),
         words("user", "Make it pass"),
-        {"type": "turn_context", "payload": {"model": "gpt-a"}},
+        codex("turn_context", model="gpt-a"),
         item("reasoning", summary=[{"type": "summary_text", "text": "Think"}], encrypted_content="gAAA"),
         item("function_call", name="exec_command", arguments='{"cmd": "ls"}', call_id="k1"),
         item("custom_tool_call", name="apply_patch", input="*** Begin", call_id="k2"),
@@ -212,20 +365,20 @@ def rollout() -> list[dict[str, Any]]:
         item("function_call_output", call_id="k1", output="no such file"),
         item("custom_tool_call_output", call_id="k2", output=[{"type": "input_text", "text": "patched"}]),
         spent(10, 2),
-        {"type": "turn_context", "payload": {"model": "gpt-b"}},
+        codex("turn_context", model="gpt-b"),
         item("web_search_call", id="w1", action={"type": "search", "query": "q"}),
         item("local_shell_call", call_id="k3", action={"type": "exec", "command": ["pwd"]}),
         item("function_call_output", call_id="k3", output={"content": "Exit code: 1\nOutput:\n/r", "success": False}),
         event("agent_message", message="All green."),
         words("assistant", "All green."),
         spent(20, 4),
-        {"type": "compacted", "payload": {"message": "So far: ..."}},
+        codex("compacted", message="So far: ..."),
         event("task_complete", last_agent_message="All green."),
     ]
 
 
 def test_a_codex_rollout_is_its_response_items_with_models_and_exit_codes(tmp_path: Path) -> None:
-    (run,), report = read("codex", write(tmp_path / "rollout-1.jsonl", rollout()), tmp_path)
+    run, report = codex_run(tmp_path, rollout())
     assert outline(run) == [
         "system: You are Codex",
         "system: sandbox",
@@ -239,16 +392,12 @@ def test_a_codex_rollout_is_its_response_items_with_models_and_exit_codes(tmp_pa
     ]
     first, second, last = run.trajectory.agent_steps
     assert (first.thought, first.model, second.model) == ("Think", "gpt-a", "gpt-b")
-    assert (first.actions[0].raw_args, first.actions[1].raw_args, first.actions[1].args) == (
-        '{"cmd": "ls"}',
-        "*** Begin",
-        None,
-    )
+    assert [call.raw_args for call in first.actions] == ['{"cmd": "ls"}', "*** Begin"]
+    assert first.actions[1].args is None
     assert [step.usage and step.usage.output_tokens for step in (first, second, last)] == [2, None, 4]
     assert run.trajectory.task.prompt == "Make it pass"
     assert (run.key, run.parent, run.trajectory.agent.version) == ("codex:c1", "codex:c0", "0.99")
-    assert report.unknown["event_msg/agent_message"] == 1
-    assert report.unknown["compacted"] == 1
+    assert (report.unknown["event_msg/agent_message"], report.unknown["compacted"]) == (1, 1)
     assert any("encrypted" in note for note in report.notes)
 
 
@@ -256,13 +405,13 @@ def test_codex_lines_without_an_envelope_are_the_first_generation(tmp_path: Path
     bare = [
         {"id": "old", "timestamp": "2025-08-01T00:00:00Z", "instructions": "Be terse", "git": {"branch": "main"}},
         {"record_type": "state"},
-        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "<environment_context>"}]},
-        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Count files"}]},
+        words("user", "<environment_context>")["payload"],
+        words("user", "Count files")["payload"],
         {"type": "function_call", "name": "shell", "arguments": "{broken", "call_id": "k1"},
         {"type": "function_call_output", "call_id": "k1", "output": '{"output":"3","metadata":{"exit_code":1}}'},
-        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "3"}]},
+        words("assistant", "3")["payload"],
     ]
-    (run,), report = read("codex", write(tmp_path / "r.jsonl", bare), tmp_path)
+    run, report = codex_run(tmp_path, bare)
     assert outline(run) == [
         "system: Be terse",
         "user: <environment_context>",
@@ -275,27 +424,27 @@ def test_codex_lines_without_an_envelope_are_the_first_generation(tmp_path: Path
     assert (run.trajectory.session_id, run.trajectory.task.prompt) == ("old", "Count files")
     assert report.unknown == {"record_type": 1}
     whole = {"session": bare[0], "items": bare[2:]}
-    (same,), _ = read("codex", write(tmp_path / "rollout.json", whole), tmp_path)
+    same, _ = read_one("codex", write(tmp_path / "rollout.json", whole), tmp_path)
     assert outline(same) == outline(run)
 
 
 def test_codex_exec_events_become_steps_and_their_usage_stays_with_the_run(tmp_path: Path) -> None:
+    def done(name: str, kind: str, **fields: Any) -> dict[str, Any]:
+        return {"type": "item.completed", "item": {"id": name, "type": kind, **fields}}
+
     command = {"id": "i1", "type": "command_execution", "command": "pytest", "status": "in_progress"}
     events = [
         {"type": "thread.started", "thread_id": "x1"},
         {"type": "turn.started"},
-        {"type": "item.completed", "item": {"id": "i0", "type": "reasoning", "text": "Run the tests"}},
+        done("i0", "reasoning", text="Run the tests"),
         {"type": "item.started", "item": command},
-        {
-            "type": "item.completed",
-            "item": command | {"aggregated_output": "1 failed", "exit_code": 1, "status": "failed"},
-        },
-        {"type": "item.completed", "item": {"id": "i2", "type": "agent_message", "text": "One fails."}},
+        done("i1", "command_execution", command="pytest", status="failed", aggregated_output="1 failed", exit_code=1),
+        done("i2", "agent_message", text="One fails."),
         {"type": "turn.completed", "usage": {"input_tokens": 100, "output_tokens": 50}},
-        {"type": "item.started", "item": {"id": "i3", "type": "command_execution", "command": "sleep 9"}},
+        {"type": "item.started", "item": {**command, "id": "i3"}},
         {"type": "turn.failed", "error": {"message": "stream lost"}},
     ]
-    (run,), report = read("codex", write(tmp_path / "exec.jsonl", events), tmp_path)
+    run, report = codex_run(tmp_path, events)
     assert outline(run) == ["agent:  > shell(i1) < !1 failed(i1)", "agent: One fails.", "agent:  > shell(i3)"]
     assert run.trajectory.agent_steps[0].thought == "Run the tests"
     assert run.trajectory.extra["usage"] == {"input_tokens": 100, "output_tokens": 50}
@@ -304,29 +453,12 @@ def test_codex_exec_events_become_steps_and_their_usage_stays_with_the_run(tmp_p
 
 
 def test_joined_codex_sessions_are_told_apart_but_a_fork_is_one_run(tmp_path: Path) -> None:
-    def meta(name: str) -> dict[str, Any]:
-        return {"type": "session_meta", "payload": {"id": name}}
-
-    joined = [meta("a"), words("assistant", "1"), meta("b"), words("assistant", "2")]
-    runs, _ = read("codex", write(tmp_path / "joined.jsonl", joined), tmp_path)
+    one, two = codex("session_meta", id="a"), codex("session_meta", id="b")
+    joined = [one, words("assistant", "1"), two, words("assistant", "2")]
+    runs, _ = read_as("codex", write(tmp_path / "joined.jsonl", joined), tmp_path)
     assert [run.key for run in runs] == ["codex:a", "codex:b"]
-    fork = [{"type": "session_meta", "payload": {"id": "c", "forked_from_id": "a"}}, meta("a"), words("assistant", "1")]
-    (run,), _ = read("codex", write(tmp_path / "fork.jsonl", fork), tmp_path)
+    run, _ = codex_run(tmp_path, [codex("session_meta", id="c", forked_from_id="a"), one, words("assistant", "1")])
     assert (run.key, run.continues) == ("codex:c", "codex:a")
-
-
-def test_a_claude_session_that_another_of_its_file_goes_on_from_is_no_run_of_its_own(tmp_path: Path) -> None:
-    lines = [
-        claude("u1", None, "user", "Start"),
-        reply("a1", "u1", "m1", {"type": "text", "text": "part"}),
-        reply("a2", "a1", "m1", use("t1")),
-        claude("r1", "a2", "user", result("t1", "seen")),
-        claude("u2", "r1", "user", "Go on", sessionId="s2"),
-        reply("a3", "u2", "m2", {"type": "text", "text": "rest"}) | {"sessionId": "s2"},
-    ]
-    (run,), _ = read("claude_code", write(tmp_path / "s2.jsonl", lines), tmp_path)
-    assert outline(run) == ["user: Start", "agent: part > Bash(t1) < seen(t1)", "user: Go on", "agent: rest"]
-    assert run.key == "claude_code:s2"
 
 
 def test_codex_outputs_say_in_several_ways_that_they_failed(tmp_path: Path) -> None:
@@ -342,53 +474,83 @@ def test_codex_outputs_say_in_several_ways_that_they_failed(tmp_path: Path) -> N
     ]
     calls = [item("function_call", name="shell", arguments="{}", call_id=f"k{i}") for i in range(len(outputs))]
     answers = [item("function_call_output", call_id=f"k{i}", output=output) for i, output in enumerate(outputs)]
-    head = {"type": "session_meta", "payload": {"id": "c1"}}
-    (run,), _ = read("codex", write(tmp_path / "log.jsonl", [head, words("user", "Go"), *calls, *answers]), tmp_path)
+    run, _ = codex_run(tmp_path, [codex("session_meta", id="c1"), words("user", "Go"), *calls, *answers])
     seen = run.trajectory.agent_steps[0].observations
     assert [observation.is_error for observation in seen] == [True] * 4 + [False] * 3
-
-
-def test_every_step_of_a_claude_session_names_the_model_that_wrote_it(tmp_path: Path) -> None:
-    """A model was changed midway; an error of the API that stands in for a reply is no turn of a model."""
-    lines = [
-        claude("u1", None, "user", "Go"),
-        reply("a1", "u1", "m1", {"type": "text", "text": "One."}),
-        claude("u2", "a1", "user", "On"),
-        claude("e1", "u2", "assistant", [{"type": "text", "text": "API Error"}]),
-        reply("a2", "e1", "m2", {"type": "text", "text": "Two."}),
-    ]
-    lines[3]["message"] |= {"model": "<synthetic>", "id": "x"}
-    lines[1]["message"]["model"], lines[4]["message"]["model"] = "claude-a", "claude-b"
-    (run,), report = read("claude_code", write(tmp_path / "log.jsonl", lines), tmp_path)
-    assert [step.model for step in run.trajectory.agent_steps] == ["claude-a", "claude-b"]
-    assert (run.trajectory.agent.model, report.unknown["api error"]) == ("claude-a", 1)
-
-
-def test_what_a_tool_of_the_vendor_found_is_text_and_no_picture(tmp_path: Path) -> None:
-    found = [{"type": "web_search_result", "url": "http://x/", "title": "T", "encrypted_content": "zzz"}]
-    document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "All of it."}}
-    lines = [
-        claude("u1", None, "user", [{"type": "text", "text": "Read"}, document]),
-        reply("a1", "u1", "m1", {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}),
-        reply("a2", "a1", "m1", {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": found}),
-    ]
-    (run,), _ = read("claude_code", write(tmp_path / "log.jsonl", lines), tmp_path)
-    seen = run.trajectory.agent_steps[0].observations[0].content
-    assert isinstance(seen, str)
-    assert "http://x/" in seen
-    assert "zzz" not in seen
-    assert text_of(run.trajectory.steps[0].message) == "ReadAll of it."
 
 
 def test_tools_in_a_namespace_of_codex_are_named_as_they_are_called(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"q": {}}}
     space = {"type": "namespace", "name": "web", "tools": [{"type": "function", "name": "find", "inputSchema": schema}]}
-    lines = [
-        {"type": "session_meta", "payload": {"id": "c1", "dynamic_tools": [space]}},
-        words("user", "Go"),
-        item("function_call", name="find", namespace="web", arguments="{}", call_id="k1"),
-    ]
-    (run,), _ = read("codex", write(tmp_path / "log.jsonl", lines), tmp_path)
+    call = item("function_call", name="find", namespace="web", arguments="{}", call_id="k1")
+    run, _ = codex_run(tmp_path, [codex("session_meta", id="c1", dynamic_tools=[space]), words("user", "Go"), call])
     (tool,) = run.trajectory.tools
     assert (tool["function"]["name"], tool["function"]["parameters"]) == ("web.find", schema)
     assert run.trajectory.agent_steps[0].actions[0].tool == "web.find"
+
+
+def rolled_back() -> list[dict[str, Any]]:
+    return [
+        codex("session_meta", id="s"),
+        typed("one"),
+        words("user", "one"),
+        words("assistant", "1"),
+        words("user", "bad"),
+        typed("bad"),
+        item("function_call", name="shell", arguments="{}", call_id="c"),
+        words("user", "worse"),
+        words("assistant", "x"),
+        event("thread_rolled_back", num_turns=2),
+        words("user", "two"),
+        words("assistant", "2"),
+        item("function_call_output", call_id="c", output="late"),
+    ]
+
+
+def test_codex_turns_that_were_rolled_back_are_left_out_with_their_calls(tmp_path: Path) -> None:
+    run, report = codex_run(tmp_path, rolled_back())
+    assert outline(run) == ["user: one", "agent: 1", "user: two", "agent: 2 < late(c)"]
+    assert any("rolled back" in note for note in report.notes)
+
+
+def test_a_turn_of_the_person_that_only_an_event_tells_is_a_turn_of_the_codex_run(tmp_path: Path) -> None:
+    rows = [codex("session_meta", id="s"), typed("only told"), words("assistant", "1")]
+    rows += [words("user", "both"), typed("both"), words("assistant", "2")]
+    rows += [typed("again"), codex("turn_context", model="m"), words("user", "IDE: again"), words("assistant", "3")]
+    run, _ = codex_run(tmp_path, rows)
+    assert outline(run) == ["user: only told", "agent: 1", "user: both", "agent: 2", "user: IDE: again", "agent: 3"]
+
+
+def test_a_codex_fork_marks_what_it_repeats_where_its_parent_lies_in_the_logs(tmp_path: Path) -> None:
+    shared = [words("user", "one"), words("assistant", "1")]
+    parent, name = "019a0000-0000-7000-8000-000000000001", "rollout-2026-01-0{}T00-00-00-{}.jsonl"
+    meta = codex("session_meta", id=parent)
+    write(tmp_path / "2026/01/01" / name.format(1, parent), [meta, *shared, words("user", "two")])
+    rows = [codex("session_meta", id="f", forked_from_id=parent), meta, *shared]
+    rows += [words("user", "else"), words("assistant", "2")]
+    run, _ = read_one("codex", write(tmp_path / "2026/01/02" / name.format(2, "f"), rows), tmp_path)
+    assert (run.continues, copied(run)) == (f"codex:{parent}", [True, True, False, False])
+    run, report = codex_run(tmp_path / "apart", rows)
+    assert not any(copied(run))
+    assert any("not marked" in note for note in report.notes)
+
+
+# --- both
+
+
+def test_a_block_of_an_unknown_kind_is_no_word_of_the_agent(tmp_path: Path) -> None:
+    strange = [{"type": "text", "text": "Done."}, {"type": "later_invention", "x": 1}]
+    lines = [claude("u", None, "user", "Go"), claude("a", "u", "assistant", strange)]
+    items = [words("user", "Go"), item("message", role="assistant", content=strange)]
+    for run, report in (claude_run(tmp_path, lines), codex_run(tmp_path, [codex("session_meta", id="s"), *items])):
+        assert outline(run) == ["user: Go", "agent: Done."]
+        assert report.unknown["part:later_invention"] == 1
+
+
+@pytest.mark.parametrize(
+    ("format", "lines"),
+    [("claude_code", steered()), ("codex", rollout()), ("codex", rolled_back())],
+    ids=["claude_code", "codex", "codex rolled back"],
+)
+def test_sessions_with_odd_values_are_rejected_at_worst(tmp_path: Path, format: str, lines: list[Any]) -> None:
+    survives(format, lines, tmp_path)

@@ -13,23 +13,22 @@ from typing import Any
 import pytest
 import zstandard
 
+from agent_logs import function_call, message, outline, read, read_one, survives, write
 from quintain.records.trajectory import OutcomeStatus
-from reading_logs import mutations, outline, read, survives, written
 
-ASK = {"role": "user", "content": "What is 6 x 7?"}
-CALL = {"id": "c1", "type": "function", "function": {"name": "calc", "arguments": '{"e": "6*7"}'}}
-CALC = {
-    "name": "calc",
-    "description": "Calculate",
-    "parameters": {"type": "object", "properties": {"e": {"type": "string"}}},
-}
+ASK = message("user", "What is 6 x 7?")
+CALL = function_call("calc", '{"e": "6*7"}', "c1")
+FLAT_CALL = {"id": "c1", "name": "calc", "arguments": '{"e": "6*7"}'}
+RESULT = message("tool", "42", tool_call_id="c1")
+SCHEMA = {"type": "object", "properties": {"e": {"type": "string"}}}
+CALC = {"name": "calc", "description": "Calculate", "parameters": SCHEMA}
 ROLLOUT: dict[str, Any] = {
     "example_id": 3,
-    "prompt": [{"role": "system", "content": "Be exact."}, ASK],
+    "prompt": [message("system", "Be exact."), ASK],
     "completion": [
-        {"role": "assistant", "content": None, "reasoning_content": "use the tool", "tool_calls": [CALL]},
-        {"role": "tool", "tool_call_id": "c1", "content": "42"},
-        {"role": "assistant", "content": "42"},
+        message("assistant", None, reasoning_content="use the tool", tool_calls=[CALL]),
+        RESULT,
+        message("assistant", "42"),
     ],
     "reward": 0.8,
     "metrics": {"correct_answer": 1.0, "format": 0.0},
@@ -57,16 +56,16 @@ def rollout(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_verifiers_rollout_keeps_turns_tools_rewards_and_what_each_turn_cost(tmp_path: Path) -> None:
-    path = written(tmp_path, "results.jsonl", [ROLLOUT])
-    written(tmp_path, "metadata.json", {"env_id": "arith", "model": "org/m"})
+    path = write(tmp_path / "results.jsonl", [ROLLOUT])
+    write(tmp_path / "metadata.json", {"env_id": "arith", "model": "org/m"})
     got = read(path, tmp_path)
     assert got.format == "verifiers"
     run = got.only
-    assert outline(run.steps) == [
-        ("system", "Be exact."),
-        ("user", "What is 6 x 7?"),
-        ("agent", "", ["calc"], ["42"]),
-        ("agent", "42"),
+    assert outline(run) == [
+        "system: Be exact.",
+        "user: What is 6 x 7?",
+        "agent:  > calc(c1) < 42(c1)",
+        "agent: 42",
     ]
     first, last = run.agent_steps
     assert (first.thought, first.model, first.reward, last.reward) == ("use the tool", "m-1", 0.0, 0.8)
@@ -98,13 +97,13 @@ def test_a_verifiers_rollout_keeps_turns_tools_rewards_and_what_each_turn_cost(t
 def test_a_verifiers_run_succeeds_only_where_a_metric_is_a_verdict(
     tmp_path: Path, changes: dict[str, Any], status: str
 ) -> None:
-    run = read(written(tmp_path, "r.jsonl", [rollout(**changes)]), tmp_path).only
+    run = read(write(tmp_path / "r.jsonl", [rollout(**changes)]), tmp_path).only
     assert run.outcome.status == status
     assert run.outcome.reward == changes.get("reward", 0.8)
 
 
 def test_equal_rollouts_of_one_example_stay_apart_and_are_the_same_at_the_next_import(tmp_path: Path) -> None:
-    path = written(tmp_path, "r.jsonl", [ROLLOUT, ROLLOUT, rollout(rollout_id="r-9")])
+    path = write(tmp_path / "r.jsonl", [ROLLOUT, ROLLOUT, rollout(rollout_id="r-9")])
     one, two, three = read(path, tmp_path).all
     assert len({one.identity, two.identity, three.identity}) == 3
     assert one.group_id == two.group_id == three.group_id
@@ -113,35 +112,21 @@ def test_equal_rollouts_of_one_example_stay_apart_and_are_the_same_at_the_next_i
 
 
 def test_older_verifiers_rows_are_read_too(tmp_path: Path) -> None:
-    flat = {"id": "c1", "name": "calc", "arguments": '{"e": "6*7"}'}
-    completion = [
-        {"role": "assistant", "content": "", "tool_calls": [json.dumps(flat)]},
-        {"role": "tool", "tool_call_id": "c1", "content": "42"},
-    ]
+    completion = [message("assistant", "", tool_calls=[json.dumps(FLAT_CALL)]), RESULT]
     tools = json.dumps([{"type": "function", "function": CALC}])
-    row = {
-        "prompt": "2+2?",
-        "completion": completion,
-        "answer": "4",
-        "task": "maths",
-        "reward": 1,
-        "correct": 1.0,
-        "total_ms": 5.0,
-        "info": {"oai_tools": tools},
-    }
-    run = read(written(tmp_path, "r.json", [row]), tmp_path).only
+    row = {"prompt": "2+2?", "completion": completion, "answer": "4", "task": "maths", "info": {"oai_tools": tools}}
+    row |= {"reward": 1, "correct": 1.0, "total_ms": 5.0}
+    run = read(write(tmp_path / "r.json", [row]), tmp_path).only
     assert [(a.tool, a.args, a.call_id) for a in run.agent_steps[0].actions] == [("calc", {"e": "6*7"}, "c1")]
     assert run.outcome.scores == {"correct": 1.0}
     assert (run.task.environment, run.task.prompt, run.outcome.status) == ("maths", "2+2?", "success")
     assert run.tools[0]["function"]["name"] == "calc"
-    text = read(
-        written(tmp_path, "t.jsonl", [{"example_id": 0, "prompt": "2+2?", "completion": "4", "reward": 1.0}]), tmp_path
-    )
-    assert outline(text.only.steps) == [("user", "2+2?"), ("agent", "4")]
+    text = [{"example_id": 0, "prompt": "2+2?", "completion": "4", "reward": 1.0}]
+    assert outline(read(write(tmp_path / "t.jsonl", text), tmp_path).only) == ["user: 2+2?", "agent: 4"]
 
 
 def test_a_row_without_an_answer_is_rejected_and_the_others_come_in(tmp_path: Path) -> None:
-    got = read(written(tmp_path, "r.jsonl", [ROLLOUT, rollout(completion=None, trajectory=[]), ROLLOUT]), tmp_path)
+    got = read(write(tmp_path / "r.jsonl", [ROLLOUT, rollout(completion=None, trajectory=[]), ROLLOUT]), tmp_path)
     assert len(got.runs) == 2
     assert [line for line, _ in got.report.rejected] == [2]
 
@@ -152,7 +137,8 @@ def node(parent: int | None, message: dict[str, Any], **fields: Any) -> dict[str
 
 def trace_v1(**changes: Any) -> dict[str, Any]:
     """A graph with two branches: the second one shares the question and goes another way after it."""
-    flat = {"id": "c1", "name": "calc", "arguments": '{"e": "6*7"}'}
+    asked = message("assistant", None, reasoning_content="tool", tool_calls=[FLAT_CALL])
+    called = {"usage": {"prompt_tokens": 9, "completion_tokens": 4}, "time": {"start": 1760000000.0}}
     return {
         "id": "t1",
         "version": 1,
@@ -160,27 +146,15 @@ def trace_v1(**changes: Any) -> dict[str, Any]:
         "agent": {"name": "solver", "trainable": True, "config": {"model": "m-0"}},
         "tools": [CALC],
         "nodes": [
-            node(None, {"role": "system", "content": "Be exact."}),
+            node(None, message("system", "Be exact.")),
             node(0, ASK),
-            node(
-                1,
-                {"role": "assistant", "content": None, "reasoning_content": "tool", "tool_calls": [flat]},
-                sampled=True,
-                token_ids=[1, 2, 3],
-                mask=[False, True, True],
-            ),
-            node(2, {"role": "tool", "tool_call_id": "c1", "content": "42"}),
-            node(3, {"role": "assistant", "content": "42"}, sampled=True),
-            node(3, {"role": "assistant", "content": "It is 42."}, sampled=True),
+            node(1, asked, sampled=True, token_ids=[1, 2, 3], mask=[False, True, True]),
+            node(2, RESULT),
+            node(3, message("assistant", "42"), sampled=True),
+            node(3, message("assistant", "It is 42."), sampled=True),
         ],
         "calls": [
-            {
-                "node": 2,
-                "model": "m-1",
-                "usage": {"prompt_tokens": 9, "completion_tokens": 4},
-                "finish_reason": "tool_calls",
-                "time": {"start": 1760000000.0, "end": 1760000001.0},
-            },
+            {"node": 2, "model": "m-1", "finish_reason": "tool_calls", **called},
             {"node": 5, "model": "m-1", "finish_reason": "stop"},
         ],
         "rewards": {"correct": {"score": 1.0, "weight": 2.0}, "style": {"score": 0.5, "weight": 1.0}, "late": None},
@@ -204,11 +178,11 @@ EPISODE: dict[str, Any] = {
 
 
 def test_each_branch_of_a_verifiers_trace_is_a_run_and_shared_turns_are_copied_context(tmp_path: Path) -> None:
-    path = written(tmp_path, "traces.jsonl", [EPISODE])
+    path = write(tmp_path / "traces.jsonl", [EPISODE])
     got = read(path, tmp_path)
     assert got.format == "verifiers_v1"
     one, two = got.all
-    assert outline(one.steps)[2:] == [("agent", "", ["calc"], ["42"]), ("agent", "42")]
+    assert outline(one)[2:] == ["agent:  > calc(c1) < 42(c1)", "agent: 42"]
     assert [s.message for s in two.agent_steps] == ["", "It is 42."]
     assert [s.copied_context for s in one.agent_steps] == [False, False]
     assert [s.copied_context for s in two.agent_steps] == [True, False]
@@ -218,12 +192,8 @@ def test_each_branch_of_a_verifiers_trace_is_a_run_and_shared_turns_are_copied_c
     assert first.timestamp.timestamp() == 1760000000
     assert (one.outcome.reward, one.outcome.scores) == (2.5, {"turns": 2.0, "correct": 1.0, "style": 0.5})
     assert (one.outcome.status, one.task.id, one.group_id, one.episode_key) == ("success", "task-3", "g7", "t1")
-    assert (one.agent.name, one.agent.model, one.task.environment, two.episode_key) == (
-        "solver",
-        "m-0",
-        "arith",
-        "t1/1",
-    )
+    assert (one.agent.name, one.agent.model) == ("solver", "m-0")
+    assert (one.task.environment, two.episode_key) == ("arith", "t1/1")
     assert "prompt" not in one.task.metadata
 
 
@@ -233,7 +203,7 @@ def test_what_a_verifiers_trace_marks_as_not_for_training_stays_out(tmp_path: Pa
     given["nodes"][2]["sampled"] = False
     attempt = trace_v1(id="t4")
     attempt["nodes"][4]["semantic_parents"] = [{"node": 2, "type": "compaction_attempt"}]
-    got = read(written(tmp_path, "t.jsonl", [judge, given, attempt]), tmp_path).all
+    got = read(write(tmp_path / "t.jsonl", [judge, given, attempt]), tmp_path).all
     assert [s.train for s in got[0].agent_steps] == [False, False]
     assert got[2].agent_steps[0].copied_context, "a turn that no model call made was put there"
     assert [s.train for s in got[4].agent_steps] == [False, False]
@@ -245,38 +215,52 @@ def test_what_a_verifiers_trace_marks_as_not_for_training_stays_out(tmp_path: Pa
     [
         ({"rewards": {}, "metrics": {}}, "unknown", None),
         ({"rewards": {"correct": None}}, "unknown", None),
-        (
-            {"ok": False, "errors": [{"type": "ProviderError", "message": "500"}], "stop_condition": "error"},
-            "error",
-            2.5,
-        ),
+        ({"ok": False, "errors": [{"type": "ProviderError"}], "stop_condition": "error"}, "error", 2.5),
         ({"stop_condition": "max_turns"}, "truncated", 2.5),
     ],
 )
 def test_ok_is_no_verdict_of_a_verifiers_trace(
     tmp_path: Path, changes: dict[str, Any], status: str, reward: float | None
 ) -> None:
-    run = read(written(tmp_path, "t.jsonl", [trace_v1(**changes)]), tmp_path).all[0]
+    run = read(write(tmp_path / "t.jsonl", [trace_v1(**changes)]), tmp_path).all[0]
     assert (run.outcome.status, run.outcome.reward) == (status, reward)
 
 
 def test_a_torn_last_trace_and_an_empty_episode_are_told(tmp_path: Path) -> None:
     whole = json.dumps(EPISODE)
     empty = json.dumps({**EPISODE, "traces": []})
-    path = written(tmp_path, "traces.jsonl", f"{whole}\n{empty}\n{whole[:200]}".encode())
+    path = write(tmp_path / "traces.jsonl", f"{whole}\n{empty}\n{whole[:200]}".encode())
     got = read(path, tmp_path)
     assert len(got.runs) == 2
     assert [line for line, _ in got.report.rejected] == [2, 3]
 
 
+BASH = {"name": "bash", "description": "Run", "parameters": {"type": "object", "properties": {"cmd": {}}}}
+MODEL_EVENT = {
+    "event": "model",
+    "model": "openai/gpt-x",
+    "timestamp": "2026-01-01T00:00:00+00:00",
+    "tools": [BASH],
+    "output": {
+        "model": "gpt-x",
+        "choices": [{"message": message("assistant", "I look.", id="m2")}],
+        "usage": {"input_tokens": 50, "output_tokens": 5},
+    },
+}
+GRADING = {
+    "event": "model",
+    "model": "openai/grader",
+    "tools": [{"name": "grade"}],
+    "output": {"choices": [{"message": message("assistant", "GRADE: C")}]},
+}
 SAMPLE: dict[str, Any] = {
     "id": "s1",
     "epoch": 2,
     "input": "Look around.",
     "target": "a.txt",
     "messages": [
-        {"role": "system", "content": "attachment://h1"},
-        {"id": "m1", "role": "user", "content": "Look around.", "source": "input"},
+        message("system", "attachment://h1"),
+        message("user", "Look around.", id="m1", source="input"),
         {
             "id": "m2",
             "role": "assistant",
@@ -287,15 +271,9 @@ SAMPLE: dict[str, Any] = {
                 {"id": "b2", "function": "bash", "arguments": {"cmd": "cat"}},
             ],
         },
-        {"role": "tool", "tool_call_id": "b1", "function": "bash", "content": "a.txt"},
-        {
-            "role": "tool",
-            "tool_call_id": "b2",
-            "function": "bash",
-            "content": "",
-            "error": {"type": "timeout", "message": "too slow"},
-        },
-        {"id": "m5", "role": "assistant", "source": "generate", "content": "a.txt", "model": "gpt-x"},
+        message("tool", "a.txt", tool_call_id="b1", function="bash"),
+        message("tool", "", tool_call_id="b2", function="bash", error={"type": "timeout", "message": "too slow"}),
+        message("assistant", "a.txt", id="m5", source="generate", model="gpt-x"),
     ],
     "scores": {
         "match": {"value": "C", "answer": "a.txt"},
@@ -303,32 +281,7 @@ SAMPLE: dict[str, Any] = {
         "grade": {"value": "excellent"},
     },
     "metadata": {"level": 1},
-    "events": [
-        {
-            "event": "model",
-            "model": "openai/gpt-x",
-            "timestamp": "2026-01-01T00:00:00+00:00",
-            "tools": [
-                {
-                    "name": "bash",
-                    "description": "Run",
-                    "parameters": {"type": "object", "properties": {"cmd": {"type": "string"}}},
-                }
-            ],
-            "output": {
-                "model": "gpt-x",
-                "choices": [{"message": {"id": "m2", "role": "assistant", "content": "I look."}}],
-                "usage": {"input_tokens": 50, "output_tokens": 5},
-            },
-        },
-        {
-            "event": "model",
-            "model": "openai/grader",
-            "tools": [{"name": "grade"}],
-            "output": {"choices": [{"message": {"role": "assistant", "content": "GRADE: C"}}]},
-        },
-        {"event": "tool", "function": "bash"},
-    ],
+    "events": [MODEL_EVENT, GRADING, {"event": "tool", "function": "bash"}],
     "attachments": {"h1": "You are an agent."},
 }
 HEADER: dict[str, Any] = {
@@ -392,14 +345,14 @@ def packings() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", packings())
 def test_an_inspect_sample_reads_the_same_however_it_is_packed(tmp_path: Path, name: str) -> None:
-    got = read(written(tmp_path, name, packings()[name]), tmp_path)
+    got = read(write(tmp_path / name, packings()[name]), tmp_path)
     assert got.format == "inspect_ai"
     run = got.only
-    assert outline(run.steps) == [
-        ("system", "You are an agent."),
-        ("user", "Look around."),
-        ("agent", "I look.", ["bash", "bash"], ["a.txt", "too slow"]),
-        ("agent", "a.txt"),
+    assert outline(run) == [
+        "system: You are an agent.",
+        "user: Look around.",
+        "agent: I look. > bash(b1) > bash(b2) < a.txt(b1) < !too slow(b2)",
+        "agent: a.txt",
     ]
     first, last = run.agent_steps
     assert [seen.is_error for seen in first.observations] == [False, True]
@@ -432,7 +385,7 @@ def test_an_inspect_score_is_a_verdict_only_where_it_is_clear(
     tmp_path: Path, value: Any, status: str, reward: float | None
 ) -> None:
     sample = {**SAMPLE, "scores": {"s": {"value": value}}}
-    run = read(written(tmp_path, "l.json", {**HEADER, "samples": [sample]}), tmp_path).only
+    run = read(write(tmp_path / "l.json", {**HEADER, "samples": [sample]}), tmp_path).only
     assert (run.outcome.status, run.outcome.reward) == (status, reward)
 
 
@@ -444,53 +397,49 @@ def test_inspect_limits_errors_and_invalidations_are_told(tmp_path: Path) -> Non
         {"scores": None},
     ]
     samples = [{**SAMPLE, "epoch": n, **change} for n, change in enumerate(changes)]
-    outcomes = [run.outcome for run in read(written(tmp_path, "l.json", {**HEADER, "samples": samples}), tmp_path).all]
+    outcomes = [run.outcome for run in read(write(tmp_path / "l.json", {**HEADER, "samples": samples}), tmp_path).all]
     assert [o.status for o in outcomes] == ["truncated", "error", "unknown", "unknown"]
     assert [o.exit_status for o in outcomes] == ["limit: token", "Boom", None, None]
     assert [o.reward for o in outcomes] == [1.0, 1.0, 1.0, None]
 
 
 def test_a_sample_that_broke_is_what_its_last_model_call_saw_and_said(tmp_path: Path) -> None:
-    pool = [{"role": "user", "content": "old"}, {"role": "user", "content": "Look around."}]
-    event = {
-        "event": "model",
-        "model": "m",
-        "input": [],
-        "input_refs": [[1, 2]],
-        "output": {"choices": [{"message": {"role": "assistant", "content": "I look."}}]},
+    pool = [message("user", "old"), message("user", "Look around.")]
+    event = {**MODEL_EVENT, "input": [], "input_refs": [[1, 2]]}
+    broken = {
+        "id": 1,
+        "epoch": 1,
+        "input": "Look around.",
+        "messages": [],
+        "events": [event],
+        "error": {"message": "x"},
     }
     for where in ({"events_data": {"messages": pool, "calls": []}}, {"message_pool": pool}):
-        sample = {
-            "id": 1,
-            "epoch": 1,
-            "input": "Look around.",
-            "messages": [],
-            "events": [event],
-            "error": {"message": "x"},
-            **where,
-        }
-        run = read(written(tmp_path, "l.json", {**HEADER, "samples": [sample]}), tmp_path).only
-        assert outline(run.steps) == [("user", "Look around."), ("agent", "I look.")]
+        log = {**HEADER, "samples": [{**broken, **where}]}
+        run = read(write(tmp_path / "l.json", log), tmp_path).only
+        assert outline(run) == ["user: Look around.", "agent: I look."]
 
 
 def test_answers_that_an_inspect_dataset_wrote_are_not_the_models(tmp_path: Path) -> None:
-    shots = [{"role": "user", "content": "1+1"}, {"role": "assistant", "content": "2", "source": "input"}]
+    shots = [message("user", "1+1"), message("assistant", "2", source="input")]
     sample = {**SAMPLE, "messages": [*shots, *SAMPLE["messages"][1:]]}
-    run = read(written(tmp_path, "l.json", {**HEADER, "samples": [sample]}), tmp_path).only
+    run = read(write(tmp_path / "l.json", {**HEADER, "samples": [sample]}), tmp_path).only
     assert [step.copied_context for step in run.agent_steps] == [True, False, False]
 
 
-def test_a_damaged_member_costs_only_its_sample(tmp_path: Path) -> None:
-    other = {**SAMPLE, "epoch": 1}
+def test_a_damaged_member_costs_only_its_sample_and_ids_may_have_slashes(tmp_path: Path) -> None:
+    other = {**SAMPLE, "id": "s one/two", "epoch": 1}
     members = {
         "header.json": HEADER,
         "samples/bad.json": b'{"id": 1',
         "samples/list.json": [1],
-        "samples/good.json": other,
+        "samples/s one/two_epoch_1.json": other,
     }
-    got = read(written(tmp_path, "l.eval", zipped(members)), tmp_path)
-    assert [run.episode_key for run in got.all] == ["run9/s1/1"]
+    got = read(write(tmp_path / "l.eval", zipped(members)), tmp_path)
+    assert [run.episode_key for run in got.all] == ["run9/s one/two/1"]
     assert {line for line, _ in got.report.rejected} == {1, 2}
+    odd = read(write(tmp_path / "odd.eval", zipped({"header.json": HEADER, "samples/x/y.bin": SAMPLE})), tmp_path)
+    assert (odd.runs, odd.report.n_rejected) == ([], 1)
 
 
 TAU: dict[str, Any] = {
@@ -498,26 +447,17 @@ TAU: dict[str, Any] = {
     "trial": 1,
     "reward": 1.0,
     "info": {
-        "task": {
-            "user_id": "u1",
-            "instruction": "You are u1. Ask to cancel.",
-            "actions": [{"name": "cancel", "kwargs": {}}],
-            "outputs": [],
-        },
+        "task": {"user_id": "u1", "instruction": "You are u1. Ask to cancel.", "actions": [{"name": "cancel"}]},
         "user_cost": 0.01,
         "reward_info": {"reward": 1.0, "info": {"r_actions": 1.0, "gt_data_hash": "ab"}},
     },
     "traj": [
-        {"role": "system", "content": "Policy."},
-        {"role": "user", "content": "Cancel, please."},
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "cancel", "arguments": '{"id": 7}'}}],
-        },
-        {"role": "tool", "tool_call_id": "c1", "name": "cancel", "content": "done"},
-        {"role": "assistant", "content": "It is cancelled."},
-        {"role": "user", "content": "###STOP###"},
+        message("system", "Policy."),
+        message("user", "Cancel, please."),
+        message("assistant", None, tool_calls=[function_call("cancel", '{"id": 7}', "c1")]),
+        message("tool", "done", tool_call_id="c1", name="cancel"),
+        message("assistant", "It is cancelled."),
+        message("user", "###STOP###"),
     ],
 }
 
@@ -526,24 +466,21 @@ def test_tau_bench_hides_the_users_instruction_and_its_reward_is_the_verdict(tmp
     lost = {**TAU, "trial": 2, "reward": 0.0}
     broken = {**TAU, "trial": 3, "reward": 0.0, "info": {"error": "APIError: 500", "traceback": "..."}}
     empty = {"task_id": 5, "reward": 0.0, "info": {"error": "x"}, "traj": [], "trial": 0}
-    got = read(written(tmp_path, "gpt.json", [TAU, lost, broken, empty]), tmp_path)
+    got = read(write(tmp_path / "gpt.json", [TAU, lost, broken, empty]), tmp_path)
     assert got.format == "tau_bench"
     run = got.all[0]
-    assert outline(run.steps) == [
-        ("system", "Policy."),
-        ("user", "Cancel, please."),
-        ("agent", "", ["cancel"], ["done"]),
-        ("agent", "It is cancelled."),
-        ("user", "###STOP###"),
+    assert outline(run) == [
+        "system: Policy.",
+        "user: Cancel, please.",
+        "agent:  > cancel(c1) < done(c1)",
+        "agent: It is cancelled.",
+        "user: ###STOP###",
     ]
     assert run.task.metadata["instruction"] == "You are u1. Ask to cancel."
     assert "You are u1" not in "".join(str(step.message) for step in run.steps)
     assert run.steps[1].extra == {"simulated": True}
-    assert [(r.outcome.status, r.outcome.reward) for r in got.all] == [
-        ("success", 1.0),
-        ("failure", 0.0),
-        ("error", 0.0),
-    ]
+    assert [r.outcome.status for r in got.all] == ["success", "failure", "error"]
+    assert [r.outcome.reward for r in got.all] == [1.0, 0.0, 0.0]
     assert run.outcome.scores == {"r_actions": 1.0}
     assert (run.group_id, run.episode_key, run.task.id, run.agent.model) == ("4", "4.1", "4", None)
     assert run.extra["tools"] == "inferred"
@@ -559,13 +496,8 @@ SIMULATION: dict[str, Any] = {
     "termination_reason": "user_stop",
     "reward_info": {"reward": 1.0, "reward_breakdown": {"DB": 1.0, "COMMUNICATE": 1.0}},
     "messages": [
-        {
-            "role": "assistant",
-            "content": "Hi! How can I help you today?",
-            "turn_idx": 0,
-            "timestamp": "2026-01-01T00:00:00",
-        },
-        {"role": "user", "content": "My phone is offline.", "usage": {"prompt_tokens": 3, "completion_tokens": 1}},
+        message("assistant", "Hi! How can I help you today?", turn_idx=0, timestamp="2026-01-01T00:00:00"),
+        message("user", "My phone is offline.", usage={"prompt_tokens": 3, "completion_tokens": 1}),
         {
             "role": "assistant",
             "content": None,
@@ -574,21 +506,15 @@ SIMULATION: dict[str, Any] = {
             "usage": {"prompt_tokens": 30, "completion_tokens": 4},
             "raw_data": {"model": "gpt-y"},
         },
-        {"id": "a1", "role": "tool", "content": "line ok", "requestor": "assistant", "error": False},
-        {
-            "role": "assistant",
-            "content": "Switch it off and on.",
-            "usage": {"prompt_tokens": 40, "completion_tokens": 6},
-        },
-        {
-            "role": "user",
-            "content": None,
-            "tool_calls": [{"id": "u1", "name": "reboot", "arguments": {}, "requestor": "user"}],
-        },
-        {"role": "tool", "tool_messages": [{"id": "u1", "role": "tool", "content": "rebooted", "requestor": "user"}]},
-        {"role": "user", "content": "It works. ###STOP###"},
+        message("tool", "line ok", id="a1", requestor="assistant", error=False),
+        message("assistant", "Switch it off and on.", usage={"prompt_tokens": 40, "completion_tokens": 6}),
+        message("user", None, tool_calls=[{"id": "u1", "name": "reboot", "arguments": {}, "requestor": "user"}]),
+        {"role": "tool", "tool_messages": [message("tool", "rebooted", id="u1", requestor="user")]},
+        message("user", "It works. ###STOP###"),
     ],
 }
+LINE = {"name": "get_line", "doc": "A line", "params": {"type": "object", "properties": {"n": {"type": "integer"}}}}
+SCENARIO = {"instructions": {"reason_for_call": "phone offline"}}
 TAU2: dict[str, Any] = {
     "timestamp": "2026-01-01",
     "info": {
@@ -596,22 +522,10 @@ TAU2: dict[str, Any] = {
         "environment_info": {
             "domain_name": "telecom",
             "policy": "Be polite.",
-            "tool_defs": {
-                "get_line": {
-                    "name": "get_line",
-                    "doc": "A line",
-                    "params": {"type": "object", "properties": {"n": {"type": "integer"}}},
-                }
-            },
+            "tool_defs": {"get_line": LINE},
         },
     },
-    "tasks": [
-        {
-            "id": "t7",
-            "user_scenario": {"instructions": {"reason_for_call": "phone offline"}},
-            "evaluation_criteria": {"actions": [{"name": "reboot"}]},
-        }
-    ],
+    "tasks": [{"id": "t7", "user_scenario": SCENARIO, "evaluation_criteria": {"actions": [{"name": "reboot"}]}}],
     "simulations": [SIMULATION],
 }
 
@@ -619,26 +533,23 @@ TAU2: dict[str, Any] = {
 @pytest.mark.parametrize("layout", ["one file", "a file each"])
 def test_what_the_user_did_with_tools_of_its_own_is_no_action_of_the_agent(tmp_path: Path, layout: str) -> None:
     if layout == "one file":
-        path = written(tmp_path, "results.json", TAU2)
+        path = write(tmp_path / "results.json", TAU2)
     else:
         index = [{"id": "sim-1", "task_id": "t7", "trial": 0}]
-        about = written(
-            tmp_path,
-            "results.json",
-            {k: v for k, v in TAU2.items() if k != "simulations"} | {"simulation_index": index},
-        )
-        path = written(tmp_path, "simulations/sim-1.json", SIMULATION)
+        rest = {k: v for k, v in TAU2.items() if k != "simulations"}
+        about = write(tmp_path / "results.json", rest | {"simulation_index": index})
+        path = write(tmp_path / "simulations/sim-1.json", SIMULATION)
         assert read(about, tmp_path).runs == []
     got = read(path, tmp_path)
     assert got.format == "tau2"
     run = got.only
-    assert outline(run.steps) == [
-        ("system", "Be polite."),
-        ("agent", "Hi! How can I help you today?"),
-        ("user", "My phone is offline."),
-        ("agent", "", ["get_line"], ["line ok"]),
-        ("agent", "Switch it off and on."),
-        ("user", "It works. ###STOP###"),
+    assert outline(run) == [
+        "system: Be polite.",
+        "agent: Hi! How can I help you today?",
+        "user: My phone is offline.",
+        "agent:  > get_line(a1) < line ok(a1)",
+        "agent: Switch it off and on.",
+        "user: It works. ###STOP###",
     ]
     assert run.steps[5].extra["user_tools"] == [{"id": "u1", "name": "reboot", "arguments": {}, "result": "rebooted"}]
     assert [step.train for step in run.agent_steps] == [False, None, None], "the benchmark wrote the greeting"
@@ -646,7 +557,7 @@ def test_what_the_user_did_with_tools_of_its_own_is_no_action_of_the_agent(tmp_p
     assert run.agent_steps[1].usage is not None
     assert run.agent_steps[1].usage.input_tokens == 30
     assert run.tools[0]["function"]["description"] == "A line"
-    assert run.task.metadata["user_scenario"] == {"instructions": {"reason_for_call": "phone offline"}}
+    assert run.task.metadata["user_scenario"] == SCENARIO
     assert (run.task.environment, run.group_id, run.episode_key) == ("telecom", "telecom/t7", "sim-1")
     assert (run.agent.name, run.agent.model, run.task.prompt) == ("llm_agent", "gpt-y", "My phone is offline.")
     assert (run.outcome.status, run.outcome.scores) == ("success", {"DB": 1.0, "COMMUNICATE": 1.0})
@@ -668,20 +579,18 @@ def test_how_a_tau2_simulation_ended_decides_its_status(
 ) -> None:
     info = None if reward is None else {"reward": reward}
     simulation = {**SIMULATION, "termination_reason": reason, "reward_info": info}
-    run = read(written(tmp_path, "r.json", {**TAU2, "simulations": [simulation, 5]}), tmp_path).only
+    run = read(write(tmp_path / "r.json", {**TAU2, "simulations": [simulation, 5]}), tmp_path).only
     assert (run.outcome.status, run.outcome.reward, run.outcome.exit_status) == (status, reward, reason)
 
 
+CLICK = {"action_type": 6, "action_name": "click", "element_id": "1", "text": [], "url": ""}
 WEB: dict[str, Any] = {
     "task_id": 8,
     "intent": "Buy the band",
     "source": "gpt-4o",
     "trajectory": [
         {"url": "http://shop/", "axtree": "[1] link 'Band'", "screenshot_path": "a.png"},
-        {
-            "metadata": {"cot": "It is there."},
-            "action": {"action_type": 6, "action_name": "click", "element_id": "1", "text": [], "url": ""},
-        },
+        {"metadata": {"cot": "It is there."}, "action": CLICK},
         {"url": "http://shop/band", "axtree": "[2] button 'Buy'"},
         {"action": "click [2]"},
         {"url": "http://shop/done", "axtree": "Thanks"},
@@ -691,59 +600,111 @@ WEB: dict[str, Any] = {
 
 def test_pages_are_what_calls_gave_back_and_after_text_actions_turns_of_the_user(tmp_path: Path) -> None:
     judged = {**WEB, "success": False}
-    got = read(written(tmp_path, "web.json", [WEB, judged]), tmp_path)
+    got = read(write(tmp_path / "web.json", [WEB, judged]), tmp_path)
     assert got.format == "web_agent"
     run = got.all[0]
-    assert [(s.actor.value, s.message) for s in run.steps] == [
-        ("user", "Buy the band"),
-        ("user", "[1] link 'Band'"),
-        ("agent", ""),
-        ("agent", "click [2]"),
-        ("user", "Thanks"),
+    assert outline(run) == [
+        "user: Buy the band",
+        "user: [1] link 'Band'",
+        "agent:  > click(None) < [2] button 'Buy'(None)",
+        "agent: click [2]",
+        "user: Thanks",
     ]
     click, text = run.agent_steps
-    assert (click.thought, click.actions[0].tool, click.actions[0].args) == (
-        "It is there.",
-        "click",
-        {"element_id": "1"},
-    )
-    assert [o.content for s in run.agent_steps for o in s.observations] == ["[2] button 'Buy'"]
+    assert (click.thought, click.actions[0].args) == ("It is there.", {"element_id": "1"})
     assert text.actions == ()
     assert run.steps[1].extra == {"url": "http://shop/", "screenshot": "a.png"}
-    assert (run.task.id, run.task.prompt, run.agent.model, run.outcome.status) == (
-        "8",
-        "Buy the band",
-        "gpt-4o",
-        "unknown",
-    )
+    assert (run.task.id, run.task.prompt) == ("8", "Buy the band")
+    assert (run.agent.model, run.outcome.status) == ("gpt-4o", "unknown")
     assert got.all[1].outcome.status == "failure"
 
 
 def test_mind2web_demonstrations_keep_element_and_value(tmp_path: Path) -> None:
+    action = {
+        "operation": {"op": "TYPE", "value": "band"},
+        "cleaned_html": "<html/>",
+        "pos_candidates": [{"backend_node_id": "55"}],
+    }
     row = {
         "annotation_id": "a-1",
         "website": "shop",
         "confirmed_task": "Buy a band",
         "action_reprs": ["[textbox] Search -> TYPE: band"],
-        "actions": [
-            {
-                "operation": {"op": "TYPE", "value": "band"},
-                "cleaned_html": "<html/>",
-                "pos_candidates": [{"backend_node_id": "55"}],
-            }
-        ],
+        "actions": [action],
     }
-    run = read(written(tmp_path, "m.json", [row]), tmp_path).only
-    assert [(s.actor.value, s.message) for s in run.steps] == [
-        ("user", "Buy a band"),
-        ("user", "<html/>"),
-        ("agent", "[textbox] Search -> TYPE: band"),
+    run = read(write(tmp_path / "m.json", [row]), tmp_path).only
+    assert outline(run) == [
+        "user: Buy a band",
+        "user: <html/>",
+        "agent: [textbox] Search -> TYPE: band > type(None)",
     ]
-    assert (run.agent_steps[0].actions[0].tool, run.agent_steps[0].actions[0].args) == (
-        "type",
-        {"value": "band", "element": "55"},
-    )
+    assert run.agent_steps[0].actions[0].args == {"value": "band", "element": "55"}
     assert (run.task.id, run.task.environment, run.agent.model) == ("a-1", "shop", None)
+
+
+def test_a_verifiers_completion_that_repeats_its_prompt_is_no_second_question(tmp_path: Path) -> None:
+    asked = [message("user", "2+2?")]
+    call = json.dumps(function_call("py", "{}", "c"))
+    made = [message("assistant", "", tool_calls=[call]), message("tool", "4"), message("assistant", "4")]
+    row = {"example_id": 0, "prompt": asked, "completion": [*asked, *made], "reward": 1.0, "answer": "4"}
+    counts = {"turns": 2.0, "prompt_tokens": 9.0, "sub_call_count": 1.0}
+    run, report = read_one("verifiers", write(tmp_path / "results.jsonl", [{**row, **counts, "fmt": 0.5}]), tmp_path)
+    assert outline(run) == ["user: 2+2?", "agent:  > py(c) < 4(c)", "agent: 4"]
+    assert run.trajectory.outcome.scores == {"fmt": 0.5}
+    assert run.trajectory.extra["turns"] == 2.0
+    assert not any("without a call in the log" in note for note in report.notes)
+
+
+def test_a_verifiers_task_is_asked_by_its_data_and_not_by_a_summary_of_its_past(tmp_path: Path) -> None:
+    nodes = [
+        {"message": message("user", "SUMMARY of what was done")},
+        {"parent": 0, "sampled": True, "message": message("assistant", "Done")},
+    ]
+    row = {"id": "t", "nodes": nodes, "rewards": {}, "task": {"data": {"idx": 1, "prompt": "The task"}}}
+    run, _ = read_one("verifiers_v1", write(tmp_path / "traces.jsonl", [row]), tmp_path)
+    assert run.trajectory.task.prompt == "The task"
+
+
+def test_a_conversation_that_opens_with_instructions_and_an_ok_is_one_of_an_environment(tmp_path: Path) -> None:
+    words = [
+        "Interact with a household.",
+        "OK. I'll follow your instructions.",
+        "Put a mug.",
+        "go to shelf",
+        "Observation: there",
+        "take",
+    ]
+    turns = [{"from": "gpt" if n % 2 else "human", "value": said} for n, said in enumerate(words)]
+    run, _ = read_one(
+        "agentgym", write(tmp_path / "sft.json", [{"id": 3, "conversations": turns, "reward": 1.0}]), tmp_path
+    )
+    assert [step.train for step in run.trajectory.agent_steps] == [False, None, None]
+    assert run.trajectory.task.prompt == "Put a mug."
+    words = ["Hi", "OK then, ask.", "2+2?", "4"]
+    plain = [{"from": "gpt" if n % 2 else "human", "value": said} for n, said in enumerate(words)]
+    read_one("sharegpt", write(tmp_path / "plain.json", [{"conversations": plain}]), tmp_path)
+
+
+def test_an_eto_row_with_a_reward_is_no_agentinstruct_row(tmp_path: Path) -> None:
+    talk = [{"from": f, "value": v} for f, v in (("human", "Rules"), ("gpt", "OK"), ("human", "Task"), ("gpt", "A"))]
+    got = read(write(tmp_path / "eto.json", [{"id": "webshop_1", "reward": 0.5, "conversations": talk}]), tmp_path)
+    assert (got.format, got.only.outcome.reward, got.only.task.prompt) == ("agentgym", 0.5, "Task")
+
+
+def test_pages_after_a_text_action_are_turns_of_the_user(tmp_path: Path) -> None:
+    steps = [
+        {"observation": "[1] shop", "action": "click [1]", "url": "http://x"},
+        {"observation": "[2] cart", "action": "stop []"},
+    ]
+    got = read(write(tmp_path / "w.jsonl", [{"intent": "Buy it", "trajectory": steps}]), tmp_path)
+    assert outline(got.only) == [
+        "user: Buy it",
+        "user: [1] shop",
+        "agent: click [1]",
+        "user: [2] cart",
+        "agent: stop []",
+    ]
+    assert not got.report.notes
 
 
 FIXTURES: dict[str, Any] = {
@@ -758,5 +719,4 @@ FIXTURES: dict[str, Any] = {
 
 @pytest.mark.parametrize("format", FIXTURES)
 def test_a_wrong_value_in_any_field_costs_at_most_its_run(tmp_path: Path, format: str) -> None:
-    for mutation in mutations(FIXTURES[format], stride=13):
-        survives(written(tmp_path, "log.json", mutation), tmp_path, format)
+    survives(format, FIXTURES[format], tmp_path)

@@ -8,15 +8,20 @@ from typing import Any
 
 import pytest
 
+from agent_logs import function_call, message, outline, read, survives, write
 from quintain.errors import InvalidInput
-from reading_logs import mutations, outline, read, survives, written
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}
+OAI_CALL = [function_call("get_order", '{"id": 7}', "c1")]
+OAI_TOOL = {"type": "function", "function": {"name": "get_order", "description": "An order", "parameters": SCHEMA}}
+BEGIN = [message("system", "You are a clerk."), message("user", "Where is order 7?")]
+RESULT = message("tool", "shipped", tool_call_id="c1")
+LATER = [*BEGIN, message("assistant", None, tool_calls=OAI_CALL), RESULT]
 EXPECTED = [
-    ("system", "You are a clerk."),
-    ("user", "Where is order 7?"),
-    ("agent", "", ["get_order"], ["shipped"]),
-    ("agent", "It has shipped."),
+    "system: You are a clerk.",
+    "user: Where is order 7?",
+    "agent:  > get_order(c1) < shipped(c1)",
+    "agent: It has shipped.",
 ]
 """What every flavour of the conversation below is: two model calls, the second with the whole history before it."""
 
@@ -64,7 +69,12 @@ def otlp(*spans: dict[str, Any]) -> dict[str, Any]:
     return {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "x"}, "spans": list(spans)}]}]}
 
 
-USER = {"role": "user", "parts": [{"type": "text", "content": "Where is order 7?"}]}
+def spoken(role: str, text: str, **more: Any) -> dict[str, Any]:
+    """A message of one text in the form of the GenAI conventions."""
+    return {"role": role, "parts": [{"type": "text", "content": text}], **more}
+
+
+USER = spoken("user", "Where is order 7?")
 ASKED = {
     "role": "assistant",
     "parts": [
@@ -74,7 +84,7 @@ ASKED = {
     "finish_reason": "tool_call",
 }
 TOLD = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "shipped"}]}
-SAID = {"role": "assistant", "parts": [{"type": "text", "content": "It has shipped."}], "finish_reason": "stop"}
+SAID = spoken("assistant", "It has shipped.", finish_reason="stop")
 SYSTEM = [{"type": "text", "content": "You are a clerk."}]
 TOOLS = [{"type": "function", "name": "get_order", "description": "An order", "parameters": SCHEMA}]
 
@@ -97,76 +107,57 @@ def chat(inputs: Any, outputs: Any, tokens: int, *, as_text: bool = True, **more
     }
 
 
+def tool_span(n: int, tool: str, **about: Any) -> dict[str, Any]:
+    fields = {f"gen_ai.tool.{key}": value for key, value in {"name": tool, **about}.items()}
+    return span(n, f"execute_tool {tool}", {"gen_ai.operation.name": "execute_tool", **fields})
+
+
 def genai(*, as_text: bool, told: dict[str, Any] = TOLD) -> list[dict[str, Any]]:
     """An agent's span, two model calls, and the tool between them."""
     bare = {**ASKED, "parts": ASKED["parts"][1:]}
     return [
         span(0, "invoke_agent shop", {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "clerk"}),
         span(1, "chat m", chat([USER], [ASKED], 10, as_text=as_text)),
-        span(
-            2,
-            "execute_tool get_order",
-            {
-                "gen_ai.operation.name": "execute_tool",
-                "gen_ai.tool.name": "get_order",
-                "gen_ai.tool.call.id": "c1",
-                "gen_ai.tool.call.result": "shipped",
-            },
-        ),
+        tool_span(2, "get_order", **{"call.id": "c1", "call.result": "shipped"}),
         span(3, "chat m", chat([USER, bare, told], [SAID], 20, as_text=as_text)),
     ]
 
 
-def openinference() -> list[dict[str, Any]]:
-    def message(kind: str, n: int, role: str, content: str | None, **more: Any) -> dict[str, Any]:
-        prefix = f"llm.{kind}_messages.{n}.message"
-        fields = {"role": role, "content": content, **more}
-        return {f"{prefix}.{key}": value for key, value in fields.items() if value is not None}
+def call_spans(base: dict[str, Any], tokens: str, *calls: dict[str, Any]) -> list[dict[str, Any]]:
+    """The two model calls; `tokens` names the attribute with the count of input tokens, 10 and 20."""
+    first, last = calls
+    return [span(1, "llm", base | first | {tokens: 10}), span(3, "llm", base | last | {tokens: 20})]
 
-    call = {
-        "tool_calls.0.tool_call.id": "c1",
-        "tool_calls.0.tool_call.function.name": "get_order",
-        "tool_calls.0.tool_call.function.arguments": '{"id": 7}',
-    }
-    begin = message("input", 0, "system", "You are a clerk.") | message(
-        "input",
-        1,
-        "user",
-        None,
-        **{"contents.0.message_content.type": "text", "contents.0.message_content.text": "Where is order 7?"},
-    )
+
+def openinference() -> list[dict[str, Any]]:
+    def shown(kind: str, n: int, role: str, content: str | None, **more: Any) -> dict[str, Any]:
+        fields = {"role": role, "content": content, **more}
+        known = {key: value for key, value in fields.items() if value is not None}
+        return {f"llm.{kind}_messages.{n}.message.{key}": value for key, value in known.items()}
+
+    prefix = "tool_calls.0.tool_call"
+    call = {f"{prefix}.id": "c1", f"{prefix}.function.name": "get_order", f"{prefix}.function.arguments": '{"id": 7}'}
+    part = "contents.0.message_content"
+    asked = {f"{part}.type": "text", f"{part}.text": "Where is order 7?"}
+    begin = shown("input", 0, "system", "You are a clerk.") | shown("input", 1, "user", None, **asked)
+    later = shown("input", 2, "assistant", None, **call) | shown("input", 3, "tool", "shipped", tool_call_id="c1")
     base = {
         "openinference.span.kind": "LLM",
         "llm.model_name": "m-2026",
         "llm.token_count.completion": 5,
-        "llm.tools.0.tool.json_schema": json.dumps(
-            {"type": "function", "function": {"name": "get_order", "description": "An order", "parameters": SCHEMA}}
-        ),
+        "llm.tools.0.tool.json_schema": json.dumps(OAI_TOOL),
     }
-    later = message("input", 2, "assistant", None, **call) | message("input", 3, "tool", "shipped", tool_call_id="c1")
-    return [
-        span(1, "llm", base | begin | message("output", 0, "assistant", None, **call) | {"llm.token_count.prompt": 10}),
-        span(
-            3,
-            "llm",
-            base
-            | begin
-            | later
-            | message("output", 0, "assistant", "It has shipped.")
-            | {"llm.token_count.prompt": 20},
-        ),
-    ]
+    first = begin | shown("output", 0, "assistant", None, **call)
+    last = begin | later | shown("output", 0, "assistant", "It has shipped.")
+    return call_spans(base, "llm.token_count.prompt", first, last)
 
 
 def traceloop() -> list[dict[str, Any]]:
+    def shown(kind: str, *messages: dict[str, Any]) -> dict[str, Any]:
+        return {f"gen_ai.{kind}.{n}.{key}": value for n, fields in enumerate(messages) for key, value in fields.items()}
+
     call = {"tool_calls.0.id": "c1", "tool_calls.0.name": "get_order", "tool_calls.0.arguments": '{"id": 7}'}
-
-    def prompt(*messages: dict[str, Any]) -> dict[str, Any]:
-        return {
-            f"gen_ai.prompt.{n}.{key}": value for n, message in enumerate(messages) for key, value in message.items()
-        }
-
-    begin = ({"role": "system", "content": "You are a clerk."}, {"role": "user", "content": "Where is order 7?"})
+    asked = {"role": "assistant", **call}
     base = {
         "llm.request.type": "chat",
         "gen_ai.response.model": "m-2026",
@@ -175,105 +166,55 @@ def traceloop() -> list[dict[str, Any]]:
         "llm.request.functions.0.description": "An order",
         "llm.request.functions.0.parameters": json.dumps(SCHEMA),
     }
-    first = {
-        f"gen_ai.completion.0.{key}": value
-        for key, value in {"role": "assistant", "finish_reason": "tool_calls", **call}.items()
-    }
-    later = prompt(*begin, {"role": "assistant", **call}, {"role": "tool", "content": "shipped", "tool_call_id": "c1"})
-    last = {"gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.content": "It has shipped."}
-    return [
-        span(1, "openai.chat", base | prompt(*begin) | first | {"gen_ai.usage.prompt_tokens": 10}),
-        span(3, "openai.chat", base | later | last | {"gen_ai.usage.prompt_tokens": 20}),
-    ]
+    first = shown("prompt", *BEGIN) | shown("completion", {**asked, "finish_reason": "tool_calls"})
+    last = shown("prompt", *BEGIN, asked, RESULT) | shown("completion", message("assistant", "It has shipped."))
+    return call_spans(base, "gen_ai.usage.prompt_tokens", first, last)
 
 
 def span_events() -> list[dict[str, Any]]:
-    call = [{"id": "c1", "type": "function", "function": {"name": "get_order", "arguments": '{"id": 7}'}}]
-
     def event(name: str, **fields: Any) -> dict[str, Any]:
-        return {"name": name, "attributes": attributes(**fields)}
+        return {"name": f"gen_ai.{name}", "attributes": attributes(**fields)}
 
-    begin = [
-        event("gen_ai.system.message", content="You are a clerk."),
-        event("gen_ai.user.message", content="Where is order 7?"),
-    ]
+    begin = [event(f"{one['role']}.message", content=one["content"]) for one in BEGIN]
     later = [
-        event("gen_ai.assistant.message", tool_calls=call),
-        event("gen_ai.tool.message", id="c1", content="shipped"),
+        event("assistant.message", tool_calls=OAI_CALL),
+        event("tool.message", id="c1", content="shipped"),
+        event("choice", index=0, message={"content": "It has shipped."}),
     ]
+    asked = event("choice", index=0, finish_reason="tool_calls", message={"role": "assistant", "tool_calls": OAI_CALL})
     base = {
         "gen_ai.operation.name": "chat",
         "gen_ai.response.model": "m-2026",
         "gen_ai.usage.output_tokens": 5,
         "gen_ai.tool.definitions": json.dumps(TOOLS),
     }
-    asked = event(
-        "gen_ai.choice", index=0, finish_reason="tool_calls", message={"role": "assistant", "tool_calls": call}
-    )
-    said = event("gen_ai.choice", index=0, message={"content": "It has shipped."})
-    return [
-        span(1, "chat", base | {"gen_ai.usage.input_tokens": 10}, events=[*begin, asked]),
-        span(3, "chat", base | {"gen_ai.usage.input_tokens": 20}, events=[*begin, *later, said]),
-    ]
+    first, last = call_spans(base, "gen_ai.usage.input_tokens", {}, {})
+    return [{**first, "events": [*begin, asked]}, {**last, "events": [*begin, *later]}]
 
 
 def ai_sdk() -> list[dict[str, Any]]:
-    begin = [
-        {"role": "system", "content": "You are a clerk."},
-        {"role": "user", "content": [{"type": "text", "text": "Where is order 7?"}]},
-    ]
-    call = {"type": "tool-call", "toolCallId": "c1", "toolName": "get_order", "args": {"id": 7}}
-    result = {
-        "type": "tool-result",
-        "toolCallId": "c1",
-        "toolName": "get_order",
-        "output": {"type": "text", "value": "shipped"},
-    }
+    begin = [BEGIN[0], message("user", [{"type": "text", "text": "Where is order 7?"}])]
+    called = {"toolCallId": "c1", "toolName": "get_order"}
+    answer = {"type": "tool-result", **called, "output": {"type": "text", "value": "shipped"}}
+    later = [message("assistant", [{"type": "tool-call", **called, "args": {"id": 7}}]), message("tool", [answer])]
+    tool = {"type": "function", "name": "get_order", "description": "An order", "inputSchema": SCHEMA}
     base = {
         "ai.model.id": "m",
         "ai.response.model": "m-2026",
         "ai.usage.completionTokens": 5,
-        "ai.prompt.tools": [
-            json.dumps({"type": "function", "name": "get_order", "description": "An order", "inputSchema": SCHEMA})
-        ],
+        "ai.prompt.tools": [json.dumps(tool)],
     }
-    later = [*begin, {"role": "assistant", "content": [call]}, {"role": "tool", "content": [result]}]
+    calls = json.dumps([{**called, "args": '{"id": 7}'}])
+    first = {"ai.prompt.messages": json.dumps(begin), "ai.response.toolCalls": calls}
+    last = {"ai.prompt.messages": json.dumps([*begin, *later]), "ai.response.text": "It has shipped."}
+    ran = {"name": "get_order", "id": "c1", "args": '{"id": 7}', "result": '"shipped"'}
+    whole = {"ai.prompt": json.dumps({"messages": begin}), "ai.response.text": "It has shipped."}
+    one, two = call_spans(base, "ai.usage.promptTokens", first, last)
     return [
-        span(
-            0, "ai.generateText", {"ai.prompt": json.dumps({"messages": begin}), "ai.response.text": "It has shipped."}
-        ),
-        span(
-            1,
-            "ai.generateText.doGenerate",
-            base
-            | {
-                "ai.prompt.messages": json.dumps(begin),
-                "ai.response.toolCalls": json.dumps(
-                    [{"toolCallId": "c1", "toolName": "get_order", "args": '{"id": 7}'}]
-                ),
-                "ai.usage.promptTokens": 10,
-            },
-        ),
-        span(
-            2,
-            "ai.toolCall",
-            {
-                "ai.toolCall.name": "get_order",
-                "ai.toolCall.id": "c1",
-                "ai.toolCall.args": '{"id": 7}',
-                "ai.toolCall.result": '"shipped"',
-            },
-        ),
-        span(
-            3,
-            "ai.generateText.doGenerate",
-            base
-            | {
-                "ai.prompt.messages": json.dumps(later),
-                "ai.response.text": "It has shipped.",
-                "ai.usage.promptTokens": 20,
-            },
-        ),
+        span(0, "ai.generateText", whole),
+        {**one, "name": "ai.generateText.doGenerate"},
+        span(2, "ai.toolCall", {f"ai.toolCall.{key}": value for key, value in ran.items()}),
+        {**two, "name": "ai.generateText.doGenerate"},
     ]
 
 
@@ -308,10 +249,10 @@ FLAVOURS: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_every_convention_of_spans_gives_the_same_conversation(tmp_path: Path, flavour: str) -> None:
     spans = FLAVOURS[flavour]
-    got = read(written(tmp_path, "t.json", otlp(*reversed(spans))), tmp_path)
+    got = read(write(tmp_path / "t.json", otlp(*reversed(spans))), tmp_path)
     assert got.format == "otel"
     run = got.only
-    assert outline(run.steps) == EXPECTED
+    assert outline(run) == EXPECTED
     first, last = run.agent_steps
     assert (first.model, last.model) == ("m-2026", "m-2026")
     assert [s.usage.model_dump() for s in run.agent_steps if s.usage] == [
@@ -335,73 +276,59 @@ def test_spans_come_as_lines_arrays_batches_and_dumps(tmp_path: Path) -> None:
         "dump.jsonl": [dumped(one) for one in spans],
     }
     for name, value in files.items():
-        got = read(written(tmp_path, name, value), tmp_path)
+        got = read(write(tmp_path / name, value), tmp_path)
         assert got.format == "otel", name
-        assert outline(got.only.steps) == EXPECTED, name
+        assert outline(got.only) == EXPECTED, name
         assert got.only.agent_steps[0].thought == "look it up", "the answer is taken from its own span"
         assert got.only.agent.name == "clerk", name
 
 
 def test_traces_of_one_conversation_are_one_run_and_others_are_told_apart(tmp_path: Path) -> None:
-    more = {"role": "user", "parts": [{"type": "text", "content": "And order 8?"}]}
-    answer = {"role": "assistant", "parts": [{"type": "text", "content": "It has not."}]}
+    more = spoken("user", "And order 8?")
+    answer = spoken("assistant", "It has not.")
     conv = {"gen_ai.conversation.id": "conv-1"}
     first = span(1, "chat", chat([USER], [SAID], 1, **conv))
     full = span(5, "chat", chat([USER, SAID, more], [answer], 2, **conv), trace="t2")
     delta = span(5, "chat", chat([more], [answer], 2, **conv), trace="t2")
     other = span(9, "chat", chat([more], [answer], 2), trace="t3")
     for second in (full, delta):
-        got = read(written(tmp_path, "t.jsonl", [otlp(second), otlp(first), otlp(other)]), tmp_path)
+        got = read(write(tmp_path / "t.jsonl", [otlp(second), otlp(first), otlp(other)]), tmp_path)
         runs = {run.session_id: run for run in got.all}
-        assert outline(runs["conv-1"].steps)[1:] == [
-            ("user", "Where is order 7?"),
-            ("agent", "It has shipped."),
-            ("user", "And order 8?"),
-            ("agent", "It has not."),
+        assert outline(runs["conv-1"])[1:] == [
+            "user: Where is order 7?",
+            "agent: It has shipped.",
+            "user: And order 8?",
+            "agent: It has not.",
         ]
         assert set(runs) == {"conv-1", "t3"}
 
 
 def test_an_agent_that_another_one_called_is_a_run_of_its_own(tmp_path: Path) -> None:
-    task = {"role": "user", "parts": [{"type": "text", "content": "Summarise."}]}
-    inner = chat([task], [{"role": "assistant", "parts": [{"type": "text", "content": "Short."}]}], 3)
+    task = spoken("user", "Summarise.")
+    inner = chat([task], [spoken("assistant", "Short.")], 3)
     inner["gen_ai.system_instructions"] = json.dumps([{"type": "text", "content": "You summarise."}])
     spans = [*genai(as_text=True)[:3], span(2, "chat", inner) | {"spanId": "s9"}, genai(as_text=True)[3]]
-    got = read(written(tmp_path, "t.json", otlp(*spans)), tmp_path)
+    got = read(write(tmp_path / "t.json", otlp(*spans)), tmp_path)
     main, sub = got.runs
-    assert outline(main.trajectory.steps) == EXPECTED
-    assert outline(sub.trajectory.steps) == [("system", "You summarise."), ("user", "Summarise."), ("agent", "Short.")]
+    assert outline(main.trajectory) == EXPECTED
+    assert outline(sub.trajectory) == ["system: You summarise.", "user: Summarise.", "agent: Short."]
     assert (main.key, main.parent, sub.parent) == ("otel:t1", None, "otel:t1")
     assert main.trajectory.session_id != sub.trajectory.session_id
 
 
 def test_history_that_no_call_of_the_trace_wrote_is_copied_context(tmp_path: Path) -> None:
-    more = {"role": "user", "parts": [{"type": "text", "content": "And order 8?"}]}
-    later = span(
-        1,
-        "chat",
-        chat(
-            [USER, ASKED, TOLD, SAID, more], [{"role": "assistant", "parts": [{"type": "text", "content": "No."}]}], 9
-        ),
-    )
-    run = read(written(tmp_path, "t.json", otlp(later)), tmp_path).only
+    more = spoken("user", "And order 8?")
+    later = chat([USER, ASKED, TOLD, SAID, more], [spoken("assistant", "No.")], 9)
+    run = read(write(tmp_path / "t.json", otlp(span(1, "chat", later))), tmp_path).only
     assert [(s.copied_context, s.model) for s in run.agent_steps] == [(True, None), (True, None), (False, "m-2026")]
     assert run.agent_steps[0].observations[0].content == "shipped"
 
 
 def test_results_that_only_the_tools_span_holds_go_to_their_call_with_its_error(tmp_path: Path) -> None:
-    failed = span(
-        2,
-        "execute_tool get_order",
-        {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": "get_order",
-            "gen_ai.tool.call.arguments": '{"id":7}',
-        },
-        status={"code": 2, "message": "no such order"},
-    )
-    stray = span(4, "execute_tool other", {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "other"})
-    got = read(written(tmp_path, "t.json", otlp(genai(as_text=True)[1], failed, stray)), tmp_path)
+    failed = tool_span(2, "get_order", **{"call.arguments": '{"id":7}'})
+    failed["status"] = {"code": 2, "message": "no such order"}
+    stray = tool_span(4, "other")
+    got = read(write(tmp_path / "t.json", otlp(genai(as_text=True)[1], failed, stray)), tmp_path)
     (seen,) = got.only.agent_steps[0].observations
     assert (seen.content, seen.call_id, seen.is_error) == ("no such order", "c1", True)
     assert got.report.unknown["run of a tool that no model asked for"] == 1
@@ -409,12 +336,11 @@ def test_results_that_only_the_tools_span_holds_go_to_their_call_with_its_error(
 
 
 def test_a_call_that_failed_last_makes_the_run_an_error(tmp_path: Path) -> None:
-    broken = span(
-        3, "chat", chat([USER, ASKED, TOLD], [], 0), status={"code": "STATUS_CODE_ERROR", "message": "overloaded\nat x"}
-    )
-    run = read(written(tmp_path, "t.json", otlp(genai(as_text=True)[1], broken)), tmp_path).only
+    status = {"code": "STATUS_CODE_ERROR", "message": "overloaded\nat x"}
+    broken = span(3, "chat", chat([USER, ASKED, TOLD], [], 0), status=status)
+    run = read(write(tmp_path / "t.json", otlp(genai(as_text=True)[1], broken)), tmp_path).only
     assert (run.outcome.status, run.outcome.exit_status) == ("error", "overloaded")
-    assert outline(run.steps) == EXPECTED[:3]
+    assert outline(run) == EXPECTED[:3]
 
 
 def test_evaluation_results_are_scores(tmp_path: Path) -> None:
@@ -423,7 +349,7 @@ def test_evaluation_results_are_scores(tmp_path: Path) -> None:
         "attributes": attributes(**{"gen_ai.evaluation.name": "correctness", "gen_ai.evaluation.score.value": 0.5}),
     }
     spans = genai(as_text=True)
-    run = read(written(tmp_path, "t.json", otlp(spans[0] | {"events": [event]}, *spans[1:])), tmp_path).only
+    run = read(write(tmp_path / "t.json", otlp(spans[0] | {"events": [event]}, *spans[1:])), tmp_path).only
     assert (run.outcome.scores, run.outcome.reward, run.outcome.status) == ({"correctness": 0.5}, 0.5, "unknown")
 
 
@@ -435,58 +361,52 @@ def test_messages_that_were_logged_as_events_belong_to_their_span(tmp_path: Path
     entries = [
         entry(1, "gen_ai.system.message", content="You are a clerk."),
         entry(2, "gen_ai.user.message", content="Where is order 7?"),
-        entry(3, "gen_ai.choice", index=0, message={"role": "assistant", "content": "It has shipped."}),
+        entry(3, "gen_ai.choice", index=0, message=message("assistant", "It has shipped.")),
         {"body": {"stringValue": "got an episode without one"}},
     ]
     logs = {"resourceLogs": [{"resource": {}, "scopeLogs": [{"logRecords": entries}]}]}
-    got = read(written(tmp_path, "l.json", logs), tmp_path)
-    assert outline(got.only.steps) == [EXPECTED[0], EXPECTED[1], EXPECTED[3]]
+    got = read(write(tmp_path / "l.json", logs), tmp_path)
+    assert outline(got.only) == [EXPECTED[0], EXPECTED[1], EXPECTED[3]]
 
 
 @pytest.mark.parametrize(
     "answer", ['{"answer": "yes"}', '[{"type": "fruit", "n": 1}]', "[1, 2]", "{broken", '{ "a":1 }']
 )
 def test_json_that_a_model_wrote_stays_as_it_was_written(tmp_path: Path, answer: str) -> None:
-    def parts(role: str) -> list[dict[str, Any]]:
-        return [{"role": role, "parts": [{"type": "text", "content": answer}]}]
-
-    asked, said = {"role": "user", "content": answer}, {"role": "assistant", "content": answer}
-    bare = {"gen_ai.system_instructions": "[]"}
+    asked, said = message("user", answer), message("assistant", answer)
+    call = chat([spoken("user", answer)], [spoken("assistant", answer)], 1) | {"gen_ai.system_instructions": "[]"}
     files = {
-        "otel": otlp(span(1, "chat", chat(parts("user"), parts("assistant"), 1) | bare)),
+        "otel": otlp(span(1, "chat", call)),
         "langsmith": [smith(0, "llm", {"messages": [asked]}, {"choices": [{"message": said}]})],
         "langfuse": {"data": [fuse(0, "GENERATION", answer, answer)], "meta": {}},
     }
     for format, value in files.items():
-        run = read(written(tmp_path, f"{format}.json", value), tmp_path).only
-        assert outline(run.steps) == [("user", answer), ("agent", answer)], format
+        run = read(write(tmp_path / f"{format}.json", value), tmp_path).only
+        assert outline(run) == [f"user: {answer}", f"agent: {answer}"], format
+
+
+OPERATION = {"gen_ai.operation.name": "chat"}
+COUNTS = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 4}
+CLAUDE_CODE = {"_type": "log", "scope": "com.anthropic.claude_code", "name": "user_prompt", "attrs": {"prompt": "Hi"}}
 
 
 @pytest.mark.parametrize(
     "rows",
     [
-        [
-            otlp(
-                span(
-                    1,
-                    "chat",
-                    {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 4},
-                )
-            )
-        ],
-        [
-            {"_type": "log", "scope": "com.anthropic.claude_code", "name": "user_prompt", "attrs": {"prompt": "Hi"}},
-            {"_type": "metric", "scope": "x", "attrs": {}, "value": 1},
-        ],
+        [otlp(span(1, "chat", COUNTS))],
+        [CLAUDE_CODE, {"_type": "metric", "scope": "x", "attrs": {}, "value": 1}],
         [{"resourceMetrics": [{"scopeMetrics": []}]}],
     ],
 )
 def test_telemetry_without_messages_is_refused_with_the_reason(tmp_path: Path, rows: list[Any]) -> None:
     with pytest.raises(InvalidInput, match="metrics only, without messages: content capture is off"):
-        read(written(tmp_path, "t.jsonl", rows), tmp_path)
+        read(write(tmp_path / "t.jsonl", rows), tmp_path)
 
 
 # --- LangSmith -------------------------------------------------------------------------------------------------------
+
+
+LC_CALL = {"name": "get_order", "args": {"id": 7}, "id": "c1", "type": "tool_call"}
 
 
 def lc(kind: str, **fields: Any) -> dict[str, Any]:
@@ -494,92 +414,58 @@ def lc(kind: str, **fields: Any) -> dict[str, Any]:
 
 
 def smith(n: int, run_type: str, inputs: Any, outputs: Any, **more: Any) -> dict[str, Any]:
-    start = f"2026-01-01T00:00:0{n}.000000"
     order = f"20260101T00000{n}000000Zr{n}"
     return {
         "id": f"r{n}",
         "trace_id": "r0",
         "parent_run_id": "r0" if n else None,
-        "dotted_order": order if not n else f"20260101T000000000000Zr0.{order}",
+        "dotted_order": f"20260101T000000000000Zr0.{order}" if n else order,
         "run_type": run_type,
         "name": run_type,
-        "start_time": start,
+        "start_time": f"2026-01-01T00:00:0{n}.000000",
         "inputs": inputs,
         "outputs": outputs,
         **more,
     }
 
 
-OAI_CALL = [{"id": "c1", "type": "function", "function": {"name": "get_order", "arguments": '{"id": 7}'}}]
-OAI_TOOL = {"type": "function", "function": {"name": "get_order", "description": "An order", "parameters": SCHEMA}}
-BEGIN = [{"role": "system", "content": "You are a clerk."}, {"role": "user", "content": "Where is order 7?"}]
-LATER = [
-    *BEGIN,
-    {"role": "assistant", "content": None, "tool_calls": OAI_CALL},
-    {"role": "tool", "tool_call_id": "c1", "content": "shipped"},
-]
-
-
-def completion(message: dict[str, Any], tokens: int) -> dict[str, Any]:
-    return {
-        "model": "m-2026",
-        "choices": [{"index": 0, "message": {"role": "assistant", **message}}],
-        "usage_metadata": {"input_tokens": tokens, "output_tokens": 5},
-    }
+def exchange(n: int, asked: list[Any], tokens: int, answer: dict[str, Any], **request: Any) -> dict[str, Any]:
+    """A model run of OpenAI's chat API."""
+    usage = {"input_tokens": tokens, "output_tokens": 5}
+    response = {"model": "m-2026", "choices": [{"index": 0, "message": answer}], "usage_metadata": usage}
+    return smith(n, "llm", {"messages": asked, "model": "m", **request}, response)
 
 
 def wrapped_openai() -> list[dict[str, Any]]:
+    feedback = {"correctness": {"n": 2, "avg": 0.5}, "helpful": {"avg": 1}}
+    about = {"name": "clerk", "tags": ["prod"], "feedback_stats": feedback, "session_name": "shop"}
     return [
-        smith(
-            0,
-            "chain",
-            {"question": "x"},
-            {"output": "It has shipped."},
-            name="clerk",
-            tags=["prod"],
-            feedback_stats={"correctness": {"n": 2, "avg": 0.5}, "helpful": {"avg": 1}},
-            session_name="shop",
-        ),
-        smith(
-            1,
-            "llm",
-            {"messages": BEGIN, "tools": [OAI_TOOL], "model": "m"},
-            completion({"content": None, "tool_calls": OAI_CALL}, 10),
-        ),
+        smith(0, "chain", {"question": "x"}, {"output": "It has shipped."}, **about),
+        exchange(1, BEGIN, 10, LATER[2], tools=[OAI_TOOL]),
         smith(2, "tool", {"id": 7}, {"output": "shipped"}, name="get_order"),
-        smith(3, "llm", {"messages": LATER, "model": "m"}, completion({"content": "It has shipped."}, 20)),
+        exchange(3, LATER, 20, message("assistant", "It has shipped.")),
     ]
 
 
 def langchain() -> list[dict[str, Any]]:
+    def answer(kind: str, text: str, tokens: int, **more: Any) -> dict[str, Any]:
+        usage = {"input_tokens": tokens, "output_tokens": 5}
+        return lc(kind, content=text, usage_metadata=usage, response_metadata={"model_name": "m-2026"}, **more)
+
+    def run(n: int, asked: list[Any], text: str, made: dict[str, Any]) -> dict[str, Any]:
+        params = {"invocation_params": {"model": "m", "tools": [OAI_TOOL]}, "metadata": {"ls_model_name": "m"}}
+        return smith(
+            n, "llm", {"messages": [asked]}, {"generations": [[{"text": text, "message": made}]]}, extra=params
+        )
+
     begin = [lc("SystemMessage", content="You are a clerk."), lc("HumanMessage", content="Where is order 7?")]
-    made = lc(
-        "AIMessage",
-        content="",
-        additional_kwargs={"tool_calls": OAI_CALL},
-        tool_calls=[{"name": "get_order", "args": {"id": 7}, "id": "c1", "type": "tool_call"}],
-        usage_metadata={"input_tokens": 10, "output_tokens": 5},
-        response_metadata={"model_name": "m-2026"},
-    )
+    asked = answer("AIMessage", "", 10, additional_kwargs={"tool_calls": OAI_CALL}, tool_calls=[LC_CALL])
     told = lc("ToolMessage", content="shipped", tool_call_id="c1", status="success")
-    said = lc(
-        "AIMessageChunk",
-        content="It has shipped.",
-        usage_metadata={"input_tokens": 20, "output_tokens": 5},
-        response_metadata={"model_name": "m-2026"},
-    )
-    params = {"invocation_params": {"model": "m", "tools": [OAI_TOOL]}, "metadata": {"ls_model_name": "m"}}
     return [
         smith(0, "chain", {}, {}, name="clerk"),
-        smith(1, "llm", {"messages": [begin]}, {"generations": [[{"text": "", "message": made}]]}, extra=params),
+        run(1, begin, "", asked),
         smith(2, "tool", {"input": "{'id': 7}"}, {"output": told}, name="get_order"),
-        smith(
-            3,
-            "llm",
-            {"messages": [[*begin, made, told]]},
-            {"generations": [[{"text": "It has shipped.", "message": said}]]},
-            extra=params,
-        ),
+        run(3, [*begin, asked, told], "It has shipped.", answer("AIMessageChunk", "It has shipped.", 20)),
     ]
 
 
@@ -599,21 +485,19 @@ def test_langsmith_runs_give_one_conversation_in_any_packing(tmp_path: Path, run
         "nested.json": {**runs[0], "child_runs": children},
     }
     for name, value in files.items():
-        got = read(written(tmp_path, name, value), tmp_path)
+        got = read(write(tmp_path / name, value), tmp_path)
         assert got.format == "langsmith", name
         run = got.only
-        assert outline(run.steps) == EXPECTED, name
-        assert [(s.model, s.usage and s.usage.input_tokens) for s in run.agent_steps] == [
-            ("m-2026", 10),
-            ("m-2026", 20),
-        ], name
+        assert outline(run) == EXPECTED, name
+        assert [step.model for step in run.agent_steps] == ["m-2026"] * 2, name
+        assert [step.usage and step.usage.input_tokens for step in run.agent_steps] == [10, 20], name
         assert run.agent_steps[0].actions[0].raw_args == '{"id": 7}'
         assert run.tools[0]["function"]["parameters"] == SCHEMA
         assert (run.session_id, run.agent.name, run.outcome.status) == ("r0", "clerk", "unknown")
 
 
 def test_langsmith_feedback_is_a_score_and_one_that_names_the_worth_is_the_reward(tmp_path: Path) -> None:
-    run = read(written(tmp_path, "r.json", wrapped_openai()), tmp_path).only
+    run = read(write(tmp_path / "r.json", wrapped_openai()), tmp_path).only
     assert run.outcome.scores == {"correctness": 0.5, "helpful": 1.0}
     assert (run.outcome.reward, run.outcome.status) == (0.5, "unknown")
     assert (run.tags, run.extra["project"]) == (("prod",), "shop")
@@ -621,16 +505,13 @@ def test_langsmith_feedback_is_a_score_and_one_that_names_the_worth_is_the_rewar
 
 def test_traces_that_are_interleaved_in_the_file_stay_apart(tmp_path: Path) -> None:
     one = wrapped_openai()
-    two = json.loads(
-        json.dumps(one)
-        .replace('"r', '"q')
-        .replace("Zr", "Zq")
-        .replace("order 7", "order 8")
-        .replace('"qole"', '"role"')
-        .replace('"qun_type"', '"run_type"')
-    )
+    other = (("r0", "q0"), ("r1", "q1"), ("r2", "q2"), ("r3", "q3"), ("order 7", "order 8"))
+    text = json.dumps(one)
+    for old, new in other:
+        text = text.replace(old, new)
+    two = json.loads(text)
     mixed = [run for pair in zip(one, two, strict=True) for run in pair]
-    got = read(written(tmp_path, "r.jsonl", mixed), tmp_path)
+    got = read(write(tmp_path / "r.jsonl", mixed), tmp_path)
     assert [(run.session_id, run.task.prompt) for run in got.all] == [
         ("r0", "Where is order 7?"),
         ("q0", "Where is order 8?"),
@@ -641,19 +522,13 @@ def test_a_graph_that_records_no_model_run_is_read_from_its_state(tmp_path: Path
     begin = [{"type": "human", "content": "Where is order 7?", "id": "h1"}]
     state = [
         *begin,
-        {
-            "type": "ai",
-            "content": "",
-            "tool_calls": [{"name": "get_order", "args": {"id": 7}, "id": "c1", "type": "tool_call"}],
-        },
+        {"type": "ai", "content": "", "tool_calls": [LC_CALL]},
         {"type": "tool", "content": "shipped", "tool_call_id": "c1"},
         {"type": "ai", "content": "It has shipped."},
     ]
-    got = read(
-        written(tmp_path, "r.json", [smith(0, "chain", {"messages": begin}, {"messages": state}, name="LangGraph")]),
-        tmp_path,
-    )
-    assert outline(got.only.steps) == EXPECTED[1:]
+    graph = smith(0, "chain", {"messages": begin}, {"messages": state}, name="LangGraph")
+    got = read(write(tmp_path / "r.json", [graph]), tmp_path)
+    assert outline(got.only) == EXPECTED[1:]
     assert not any(step.copied_context for step in got.only.steps)
     assert any("no model runs" in note for note in got.report.notes)
 
@@ -663,64 +538,60 @@ def test_an_error_of_the_outermost_run_is_one_of_the_trajectory(tmp_path: Path) 
     runs[0]["error"] = "RuntimeError('x')\n\nTraceback ..."
     runs[2] |= {"outputs": None, "error": "Timeout()"}
     runs = runs[:3]
-    run = read(written(tmp_path, "r.json", runs), tmp_path).only
+    run = read(write(tmp_path / "r.json", runs), tmp_path).only
     assert (run.outcome.status, run.outcome.exit_status) == ("error", "RuntimeError('x')")
     assert [(o.content, o.is_error) for o in run.agent_steps[0].observations] == [("Timeout()", True)]
 
 
-@pytest.mark.parametrize(
-    ("inputs", "outputs"),
-    [
-        (
-            {"system": "You are a clerk.", "messages": BEGIN[1:]},
-            {
-                "role": "assistant",
-                "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "It has shipped."}],
-            },
-        ),
-        (
-            {"instructions": "You are a clerk.", "input": "Where is order 7?"},
-            {
-                "output": [
-                    {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
-                    {
-                        "type": "message",
-                        "role": "assistant",
-                        "content": [{"type": "output_text", "text": "It has shipped."}],
-                    },
-                ]
-            },
-        ),
-        (
-            {
-                "systemInstruction": {"parts": [{"text": "You are a clerk."}]},
-                "contents": [{"role": "user", "parts": [{"text": "Where is order 7?"}]}],
-            },
-            {
-                "candidates": [
-                    {
-                        "content": {
-                            "role": "model",
-                            "parts": [{"text": "hm", "thought": True}, {"text": "It has shipped."}],
-                        }
-                    }
-                ]
-            },
-        ),
-        (
-            {"messages": [["system", "You are a clerk."], ["human", "Where is order 7?"]]},
-            {"choices": [{"message": {"role": "assistant", "reasoning_content": "hm", "content": "It has shipped."}}]},
-        ),
-        (
-            {"messages": BEGIN},
-            {"generations": [[{"message": {"type": "ai", "data": {"content": "<think>hm</think>It has shipped."}}}]]},
-        ),
-    ],
-    ids=["Anthropic", "OpenAI responses", "Gemini", "pairs", "think tags"],
-)
-def test_requests_and_responses_of_all_vendors_are_understood(tmp_path: Path, inputs: Any, outputs: Any) -> None:
-    run = read(written(tmp_path, "r.json", [smith(0, "llm", inputs, outputs)]), tmp_path).only
-    assert outline(run.steps) == [EXPECTED[0], EXPECTED[1], EXPECTED[3]]
+def test_a_trace_whose_model_calls_only_hold_text_is_told_by_its_outermost_run(tmp_path: Path) -> None:
+    asked, done = lc("AIMessage", content="", tool_calls=[LC_CALL]), lc("AIMessage", content="It has shipped.")
+    question, result = lc("HumanMessage", content="Where is order 7?"), lc("ToolMessage", content="shipped")
+    result["kwargs"]["tool_call_id"] = "c1"
+    messages = [question, asked, result, done]
+    rows = [smith(0, "chain", {"messages": [["user", "Where is order 7?"]]}, {"messages": messages}, name="agent")]
+    text = "System: You are a clerk.\nHuman: Where is order 7?"
+    for n, (prompt, answer) in enumerate(((text, asked), (f"{text}\nAI: [{LC_CALL}]\nTool: shipped", done)), 1):
+        about = {"extra": {"metadata": {"ls_model_name": "m"}}}
+        rows.append(
+            smith(n, "llm", {"prompts": [prompt]}, {"generations": [[{"text": "", "message": answer}]]}, **about)
+        )
+    run = read(write(tmp_path / "runs.json", rows), tmp_path).only
+    assert outline(run) == EXPECTED
+    assert [step.model for step in run.agent_steps] == ["m", "m"]
+
+
+TEXT = {"type": "text", "text": "It has shipped."}
+ITEMS = [
+    {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
+    {"type": "message", "role": "assistant", "content": [{**TEXT, "type": "output_text"}]},
+]
+CONTENT = {"role": "model", "parts": [{"text": "hm", "thought": True}, {"text": "It has shipped."}]}
+TAGGED = {"type": "ai", "data": {"content": "<think>hm</think>It has shipped."}}
+EXCHANGES: dict[str, tuple[Any, Any]] = {
+    "Anthropic": (
+        {"system": "You are a clerk.", "messages": BEGIN[1:]},
+        message("assistant", [{"type": "thinking", "thinking": "hm"}, TEXT]),
+    ),
+    "OpenAI responses": ({"instructions": "You are a clerk.", "input": "Where is order 7?"}, {"output": ITEMS}),
+    "Gemini": (
+        {
+            "systemInstruction": {"parts": [{"text": "You are a clerk."}]},
+            "contents": [{"role": "user", "parts": [{"text": "Where is order 7?"}]}],
+        },
+        {"candidates": [{"content": CONTENT}]},
+    ),
+    "pairs": (
+        {"messages": [["system", "You are a clerk."], ["human", "Where is order 7?"]]},
+        {"choices": [{"message": message("assistant", "It has shipped.", reasoning_content="hm")}]},
+    ),
+    "think tags": ({"messages": BEGIN}, {"generations": [[{"message": TAGGED}]]}),
+}
+
+
+@pytest.mark.parametrize("vendor", EXCHANGES)
+def test_requests_and_responses_of_all_vendors_are_understood(tmp_path: Path, vendor: str) -> None:
+    run = read(write(tmp_path / "r.json", [smith(0, "llm", *EXCHANGES[vendor])]), tmp_path).only
+    assert outline(run) == [EXPECTED[0], EXPECTED[1], EXPECTED[3]]
     assert run.agent_steps[0].thought == "hm"
 
 
@@ -745,25 +616,14 @@ def observations(*, as_text: bool) -> list[dict[str, Any]]:
     def shown(value: Any) -> Any:
         return json.dumps(value) if as_text else value
 
+    asked, said = shown(LATER[2]), shown(message("assistant", "It has shipped."))
+    first = {"providedModelName": "m-2026", "usageDetails": {"input": 10, "output": 5}}
+    last = {"model": "m-2026", "usage": {"input": 20, "output": 5, "unit": "TOKENS"}}
     return [
         fuse(0, "AGENT", shown({"question": "x"}), shown({"answer": "It has shipped."}), sessionId="s1"),
-        fuse(
-            1,
-            "GENERATION",
-            shown({"messages": BEGIN, "tools": [OAI_TOOL]}),
-            shown({"role": "assistant", "content": None, "tool_calls": OAI_CALL}),
-            providedModelName="m-2026",
-            usageDetails={"input": 10, "output": 5},
-        ),
+        fuse(1, "GENERATION", shown({"messages": BEGIN, "tools": [OAI_TOOL]}), asked, **first),
         fuse(2, "TOOL", shown({"id": 7}), "shipped"),
-        fuse(
-            3,
-            "GENERATION",
-            shown(LATER),
-            shown({"role": "assistant", "content": "It has shipped."}),
-            model="m-2026",
-            usage={"input": 20, "output": 5, "unit": "TOKENS"},
-        ),
+        fuse(3, "GENERATION", shown(LATER), said, **last),
         fuse(4, "SPAN", None, None),
     ]
 
@@ -789,16 +649,14 @@ def test_langfuse_observations_give_one_conversation_in_any_packing(tmp_path: Pa
         "many.json": [{**trace, "observations": known, "scores": SCORES}],
         "observations_v2/1.jsonl": [snake(one) for one in known],
     }
-    written(tmp_path, "scores/1.jsonl", [snake(score) for score in SCORES])
+    write(tmp_path / "scores/1.jsonl", [snake(score) for score in SCORES])
     for name, value in files.items():
-        got = read(written(tmp_path, name, value), tmp_path)
+        got = read(write(tmp_path / name, value), tmp_path)
         assert got.format == "langfuse", name
         run = got.only
-        assert outline(run.steps) == EXPECTED, name
-        assert [(s.model, s.usage and s.usage.input_tokens) for s in run.agent_steps] == [
-            ("m-2026", 10),
-            ("m-2026", 20),
-        ], name
+        assert outline(run) == EXPECTED, name
+        assert [step.model for step in run.agent_steps] == ["m-2026"] * 2, name
+        assert [step.usage and step.usage.input_tokens for step in run.agent_steps] == [10, 20], name
         assert run.tools[0]["function"]["name"] == "get_order"
         assert (run.session_id, run.extra["session"], run.agent.name) == ("t1", "s1", "clerk"), name
         assert run.outcome.reward == (None if name == "api.json" else 1.0), name
@@ -807,39 +665,25 @@ def test_langfuse_observations_give_one_conversation_in_any_packing(tmp_path: Pa
 
 def test_several_langfuse_traces_in_one_file_are_several_runs(tmp_path: Path) -> None:
     one = observations(as_text=True)
-    two = [
-        {
-            **value,
-            "traceId": "t2",
-            "id": value["id"] + "b",
-            "parentObservationId": value["parentObservationId"] and "o0b",
-        }
-        for value in one
-    ]
+    two = json.loads(json.dumps(one).replace('"t1"', '"t2"').replace('"o', '"p').replace('"putput"', '"output"'))
     error = fuse(0, "GENERATION", "Hi", None, traceId="t3", level="ERROR", statusMessage="429") | {"id": "z"}
-    got = read(written(tmp_path, "o.jsonl", [*two[:2], *one, *two[2:], error]), tmp_path)
+    got = read(write(tmp_path / "o.jsonl", [*two[:2], *one, *two[2:], error]), tmp_path)
     assert [run.session_id for run in got.all] == ["t1", "t2"]
     assert [reason for _, reason in got.report.rejected] == ["expected a run, got a task without an agent turn"]
 
 
 def test_results_of_langfuse_tools_that_no_model_call_repeats_are_kept(tmp_path: Path) -> None:
-    run = read(written(tmp_path, "o.json", {"data": observations(as_text=True)[:3], "meta": {}}), tmp_path).only
-    assert outline(run.steps) == EXPECTED[:3]
+    run = read(write(tmp_path / "o.json", {"data": observations(as_text=True)[:3], "meta": {}}), tmp_path).only
+    assert outline(run) == EXPECTED[:3]
     assert run.agent_steps[0].observations[0].call_id == "c1"
     assert run.extra["output"] == {"answer": "It has shipped."}
 
 
 def test_a_langfuse_trace_without_generations_is_what_it_was_given_and_gave(tmp_path: Path) -> None:
-    trace = {
-        "id": "t1",
-        "name": "ask",
-        "projectId": "p",
-        "timestamp": "2026-01-01T00:00:00Z",
-        "input": "Hi",
-        "output": {"role": "assistant", "content": "Hello"},
-    }
-    got = read(written(tmp_path, "t.jsonl", [trace]), tmp_path)
-    assert (got.format, outline(got.only.steps)) == ("langfuse", [("user", "Hi"), ("agent", "Hello")])
+    trace = {"id": "t1", "name": "ask", "projectId": "p", "timestamp": "2026-01-01T00:00:00Z"}
+    trace |= {"input": "Hi", "output": message("assistant", "Hello")}  # type: ignore[dict-item]
+    got = read(write(tmp_path / "t.jsonl", [trace]), tmp_path)
+    assert (got.format, outline(got.only)) == ("langfuse", ["user: Hi", "agent: Hello"])
 
 
 FIXTURES: dict[str, Any] = {
@@ -851,24 +695,52 @@ FIXTURES: dict[str, Any] = {
 
 @pytest.mark.parametrize("format", FIXTURES)
 def test_a_wrong_value_in_any_field_costs_at_most_its_run(tmp_path: Path, format: str) -> None:
-    for mutation in mutations(FIXTURES[format], stride=26):
-        survives(written(tmp_path, "log.json", mutation), tmp_path, format)
+    survives(format, FIXTURES[format], tmp_path)
 
 
 def test_events_that_are_one_attribute_of_their_span_are_its_messages(tmp_path: Path) -> None:
     """Pydantic AI keeps them so where it was told to."""
     events = [
-        {
-            "event.name": "gen_ai.user.message",
-            "role": "user",
-            "content": "Where is order 7?",
-            "gen_ai.message.index": 0,
-        },
-        {"event.name": "gen_ai.choice", "index": 0, "message": {"role": "assistant", "content": "It has shipped."}},
+        {"event.name": "gen_ai.user.message", **BEGIN[1], "gen_ai.message.index": 0},
+        {"event.name": "gen_ai.choice", "index": 0, "message": message("assistant", "It has shipped.")},
     ]
-    fields = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m-1", "events": json.dumps(events)}
-    got = read(written(tmp_path, "t.json", otlp(span(1, "chat m-1", fields))), tmp_path)
-    assert outline(got.only.steps) == [("user", "Where is order 7?"), ("agent", "It has shipped.")]
+    fields = {**OPERATION, "gen_ai.request.model": "m-1", "events": json.dumps(events)}
+    got = read(write(tmp_path / "t.json", otlp(span(1, "chat m-1", fields))), tmp_path)
+    assert outline(got.only) == ["user: Where is order 7?", "agent: It has shipped."]
+
+
+def test_strands_writes_content_as_json_and_a_tools_arguments_where_others_write_its_result(tmp_path: Path) -> None:
+    def event(name: str, **fields: str) -> dict[str, Any]:
+        return {"name": f"gen_ai.{name}", "attributes": attributes(**fields)}
+
+    user = event("user.message", content=json.dumps([{"text": "Where is order 7?"}]))
+    call = json.dumps([{"toolUse": {"toolUseId": "c1", "name": "get_order", "input": {"id": 7}}}])
+    result = {"toolResult": {"toolUseId": "c1", "status": "success", "content": [{"text": "shipped"}]}}
+    seen = [
+        event("tool.message", id="c1", content='{"id": 7}'),
+        event("choice", id="c1", message='[{"text": "shipped"}]'),
+    ]
+    history = [event("assistant.message", content=call), event("tool.message", content=json.dumps([result]))]
+    spans = [
+        span(1, "chat", OPERATION, events=[user, event("choice", message=call, finish_reason="tool_use")]),
+        span(2, "execute_tool get_order", {"gen_ai.operation.name": "execute_tool"}, events=seen),
+        span(3, "chat", OPERATION, events=[user, *history, event("choice", message='[{"text": "It has shipped."}]')]),
+    ]
+    run = read(write(tmp_path / "otlp.json", otlp(*spans)), tmp_path).only
+    assert outline(run) == EXPECTED[1:]
+    assert run.agent_steps[0].actions[0].args == {"id": 7}
+
+
+def test_a_span_whose_content_stands_in_events_alone_is_a_model_call_and_names_its_model(tmp_path: Path) -> None:
+    contents = (("prompt", BEGIN[1]), ("completion", message("assistant", "It has shipped.")))
+    events = [
+        {"name": f"gen_ai.content.{kind}", "attributes": attributes(**{f"gen_ai.{kind}": json.dumps([content])})}
+        for kind, content in contents
+    ]
+    call = span(1, "chat m-1", {"gen_ai.request.model": "m-1"}, events=events)
+    run = read(write(tmp_path / "otlp.json", otlp(call)), tmp_path).only
+    assert outline(run) == [EXPECTED[1], EXPECTED[3]]
+    assert run.agent_steps[0].model == "m-1"
 
 
 def test_tokens_of_gemini_in_a_trace_are_known(tmp_path: Path) -> None:
@@ -877,7 +749,7 @@ def test_tokens_of_gemini_in_a_trace_are_known(tmp_path: Path) -> None:
         "usageMetadata": {"promptTokenCount": 4, "candidatesTokenCount": 1, "thoughtsTokenCount": 2},
     }
     asked = {"contents": [{"role": "user", "parts": [{"text": "1+1?"}]}]}
-    got = read(written(tmp_path, "r.json", [smith(0, "llm", asked, gave)]), tmp_path)
+    got = read(write(tmp_path / "r.json", [smith(0, "llm", asked, gave)]), tmp_path)
     usage = got.only.agent_steps[0].usage
     assert usage is not None
     assert (usage.input_tokens, usage.output_tokens, got.report.unknown) == (4, 3, {})

@@ -2,64 +2,43 @@
 
 from __future__ import annotations
 
+import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
-from coding_logs import outline, read, write
+from agent_logs import function_call, message, outline, read_as, read_one, write
 from quintain.importers.probing import probe
 from quintain.importers.registry import detect
 from quintain.records.trajectory import OutcomeStatus
 
 
-def called(name: str, arguments: str, call_id: str) -> dict[str, Any]:
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-
-
 def v0_events() -> list[dict[str, Any]]:
-    message = {
-        "content": "Both at once.",
-        "reasoning_content": "why not",
-        "tool_calls": [called("execute_bash", '{"command": "ls"}', "k1"), called("read", '{"path": "a"}', "k2")],
-    }
-    response = {
-        "id": "r1",
-        "model": "m-1",
-        "choices": [{"message": message}],
-        "usage": {"prompt_tokens": 8, "completion_tokens": 4},
-    }
+    def action(n: int, kind: str, args: dict[str, Any], source: str = "agent", **more: Any) -> dict[str, Any]:
+        return {"id": n, "source": source, "action": kind, "args": args, **more}
+
+    def observation(n: int, kind: str, content: str, **more: Any) -> dict[str, Any]:
+        return {"id": n, "source": "environment", "observation": kind, "content": content, **more}
+
+    calls = [function_call("execute_bash", '{"command": "ls"}', "k1"), function_call("read", '{"path": "a"}', "k2")]
+    reply = message("assistant", "Both at once.", reasoning_content="why not", tool_calls=calls)
+    usage = {"prompt_tokens": 8, "completion_tokens": 4}
+    response = {"id": "r1", "model": "m-1", "choices": [{"message": reply}], "usage": usage}
     metadata = {"function_name": "execute_bash", "tool_call_id": "k1", "model_response": response}
     tools = [{"type": "function", "function": {"name": "execute_bash", "parameters": {"type": "object"}}}]
     return [
-        {"id": 0, "source": "agent", "action": "system", "args": {"content": "You are OpenHands", "tools": tools}},
-        {"id": 1, "source": "user", "action": "message", "args": {"content": "Fix it"}},
-        {"id": 2, "source": "user", "action": "recall", "args": {"query": "Fix it"}},
-        {"id": 3, "source": "environment", "observation": "recall", "cause": 2, "content": "added"},
-        {"id": 4, "source": "agent", "action": "run", "args": {"command": "ls"}, "tool_call_metadata": metadata},
-        {
-            "id": 5,
-            "source": "agent",
-            "action": "read",
-            "args": {},
-            "tool_call_metadata": metadata | {"tool_call_id": "k2"},
-        },
-        {"id": 6, "source": "agent", "observation": "read", "cause": 5, "content": "text of a", "extras": {}},
-        {
-            "id": 7,
-            "source": "agent",
-            "observation": "run",
-            "cause": 4,
-            "content": "no",
-            "extras": {"metadata": {"exit_code": 2}},
-        },
-        {"id": 8, "source": "environment", "observation": "agent_state_changed", "content": "", "extras": {}},
-        {
-            "id": 9,
-            "source": "agent",
-            "action": "run",
-            "args": {"command": "pwd", "thought": "where?", "blocking": True},
-        },
-        {"id": 10, "source": "agent", "observation": "run", "cause": 9, "content": "/w", "extras": {"exit_code": 0}},
-        {"id": 11, "source": "agent", "action": "finish", "args": {"final_thought": "done", "thought": ""}},
+        action(0, "system", {"content": "You are OpenHands", "tools": tools}),
+        action(1, "message", {"content": "Fix it"}, "user"),
+        action(2, "recall", {"query": "Fix it"}, "user"),
+        observation(3, "recall", "added", cause=2),
+        action(4, "run", {"command": "ls"}, tool_call_metadata=metadata),
+        action(5, "read", {}, tool_call_metadata=metadata | {"tool_call_id": "k2"}),
+        observation(6, "read", "text of a", cause=5, extras={}),
+        observation(7, "run", "no", cause=4, extras={"metadata": {"exit_code": 2}}),
+        observation(8, "agent_state_changed", "", extras={}),
+        action(9, "run", {"command": "pwd", "thought": "where?", "blocking": True}),
+        observation(10, "run", "/w", cause=9, extras={"exit_code": 0}),
+        action(11, "finish", {"final_thought": "done", "thought": ""}),
     ]
 
 
@@ -73,7 +52,7 @@ V0_STEPS = [
 
 
 def test_openhands_v0_actions_of_one_response_are_one_turn_and_results_find_their_cause(tmp_path: Path) -> None:
-    (run,), report = read("openhands_v0", write(tmp_path / "trajectory.json", v0_events()), tmp_path)
+    run, report = read_one("openhands_v0", write(tmp_path / "trajectory.json", v0_events()), tmp_path)
     assert outline(run) == V0_STEPS
     both, where, _ = run.trajectory.agent_steps
     assert (both.thought, both.model, both.actions[1].raw_args) == ("why not", "m-1", '{"path": "a"}')
@@ -87,54 +66,54 @@ def test_openhands_v0_actions_of_one_response_are_one_turn_and_results_find_thei
 
 
 def test_openhands_v0_reads_lines_downloads_and_a_file_an_event_alike(tmp_path: Path) -> None:
-    (lines,), _ = read("openhands_v0", write(tmp_path / "events.jsonl", v0_events()), tmp_path)
-    (whole,), _ = read("openhands_v0", write(tmp_path / "down.json", {"trajectory": v0_events()}), tmp_path)
+    lines, _ = read_one("openhands_v0", write(tmp_path / "events.jsonl", v0_events()), tmp_path)
+    whole, _ = read_one("openhands_v0", write(tmp_path / "down.json", {"trajectory": v0_events()}), tmp_path)
     for event in v0_events():
         write(tmp_path / "sessions" / "conv" / "events" / f"{event['id']}.json", event)
     first, later = (tmp_path / "sessions" / "conv" / "events" / f"{n}.json" for n in (0, 10))
-    (run,), _ = read("openhands_v0", first, tmp_path)
+    run, _ = read_one("openhands_v0", first, tmp_path)
     assert outline(lines) == outline(whole) == outline(run) == V0_STEPS
     assert (run.key, run.trajectory.session_id) == ("openhands_v0:conv", "conv")
     assert detect(probe(later, tmp_path)).importer is None
 
 
+def v1_event(kind: str, source: str, **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "source": source, "timestamp": "2026-01-01T00:00:00", **more}
+
+
+def v1_message(role: str, text: str, **more: Any) -> dict[str, Any]:
+    content = [{"type": "text", "text": text}]
+    source = "agent" if role == "assistant" else role
+    return v1_event("MessageEvent", source, llm_message=message(role, content, **more))
+
+
 def v1_action(name: str, call_id: str, reply: str, thought: str = "", **more: Any) -> dict[str, Any]:
     call = {"id": call_id, "name": "terminal", "arguments": '{"command": "ls"}', "origin": "completion"}
-    told = [{"type": "text", "text": thought}] if thought else []
-    event = {"id": name, "kind": "ActionEvent", "source": "agent", "thought": told, "llm_response_id": reply}
-    return event | {"tool_name": "terminal", "tool_call_id": call_id, "tool_call": call} | more
+    parts = [{"type": "text", "text": thought}] if thought else []
+    about = {"tool_name": "terminal", "tool_call_id": call_id, "tool_call": call, **more}
+    return v1_event("ActionEvent", "agent", id=name, thought=parts, llm_response_id=reply, **about)
+
+
+def v1_result(call_id: str, text: str, **more: Any) -> dict[str, Any]:
+    seen = {"kind": "TerminalObservation", "content": [{"type": "text", "text": text}], "is_error": False}
+    return v1_event("ObservationEvent", "environment", tool_call_id=call_id, observation=seen, **more)
 
 
 def v1_events() -> list[dict[str, Any]]:
     state = {"usage_to_metrics": {"default": {"model_name": "prov/m-2"}}}
-    seen = {"kind": "TerminalObservation", "content": [{"type": "text", "text": "a.txt"}], "is_error": False}
     tool = {"type": "function", "function": {"name": "terminal", "parameters": {"type": "object"}}}
     return [
-        {"kind": "SystemPromptEvent", "source": "agent", "system_prompt": {"text": "You are"}, "tools": [tool]},
-        {
-            "kind": "MessageEvent",
-            "source": "user",
-            "llm_message": {"role": "user", "content": [{"type": "text", "text": "List"}]},
-        },
-        {"kind": "ConversationStateUpdateEvent", "source": "environment", "key": "stats", "value": state},
+        v1_event("SystemPromptEvent", "agent", system_prompt={"text": "You are"}, tools=[tool]),
+        v1_message("user", "List"),
+        v1_event("ConversationStateUpdateEvent", "environment", key="stats", value=state),
         v1_action("a1", "k1", "r1", "<think>hm</think>Listing.", reasoning_content="hm"),
         v1_action("a2", "k2", "r1"),
-        {
-            "kind": "ObservationEvent",
-            "source": "environment",
-            "action_id": "a1",
-            "tool_call_id": "k1",
-            "observation": seen,
-        },
-        {"kind": "AgentErrorEvent", "source": "agent", "tool_call_id": "k2", "error": "unknown tool"},
+        v1_result("k1", "a.txt", action_id="a1"),
+        v1_event("AgentErrorEvent", "agent", tool_call_id="k2", error="unknown tool"),
         v1_action("a3", "k3", "r2"),
-        {"kind": "UserRejectObservation", "source": "user", "action_id": "a3", "rejection_reason": "not that"},
-        {"kind": "Condensation", "source": "environment", "forgotten_event_ids": ["a1"], "summary": "Listed."},
-        {
-            "kind": "MessageEvent",
-            "source": "agent",
-            "llm_message": {"role": "assistant", "content": [{"type": "text", "text": "Done"}]},
-        },
+        v1_event("UserRejectObservation", "user", action_id="a3", rejection_reason="not that"),
+        v1_event("Condensation", "environment", forgotten_event_ids=["a1"], summary="Listed."),
+        v1_message("assistant", "Done"),
     ]
 
 
@@ -149,7 +128,7 @@ V1_STEPS = [
 
 
 def test_openhands_v1_actions_that_share_a_response_are_one_turn_with_one_thought(tmp_path: Path) -> None:
-    (run,), report = read("openhands_v1", write(tmp_path / "events.jsonl", v1_events()), tmp_path)
+    run, report = read_one("openhands_v1", write(tmp_path / "events.jsonl", v1_events()), tmp_path)
     assert outline(run) == V1_STEPS
     first = run.trajectory.agent_steps[0]
     assert (first.thought, first.model) == ("hm", "prov/m-2")
@@ -164,7 +143,7 @@ def test_openhands_v1_events_in_files_of_their_own_take_id_and_model_from_the_st
     for n, event in enumerate(v1_events()):
         write(folder / "events" / f"event-{n:05d}-{n}abc.json", event | {"id": event.get("id", f"e{n}")})
     write(folder / "base_state.json", {"id": "conv-9", "agent": {"llm": {"model": "m-0", "api_key": "**"}}})
-    (run,), _ = read("openhands_v1", folder / "events" / "event-00000-0abc.json", tmp_path)
+    run, _ = read_one("openhands_v1", folder / "events" / "event-00000-0abc.json", tmp_path)
     assert outline(run) == V1_STEPS
     assert (run.key, run.trajectory.session_id) == ("openhands_v1:conv-9", "conv-9")
 
@@ -180,7 +159,7 @@ def test_openhands_output_takes_its_verdict_from_row_or_report_and_no_other_word
         {"issue": {"owner": "o", "repo": "r", "number": 7}, "history": v0, "git_patch": "x", "success": True},
     ]
     write(tmp_path / "report.json", {"resolved_ids": ["b"], "unresolved_ids": ["z"]})
-    runs, report = read("openhands_output", write(tmp_path / "output.jsonl", rows), tmp_path)
+    runs, report = read_as("openhands_output", write(tmp_path / "output.jsonl", rows), tmp_path)
     assert [(run.trajectory.task.id, run.trajectory.outcome.status.value) for run in runs] == [
         ("a", "failure"),
         ("b", "success"),
@@ -195,13 +174,23 @@ def test_openhands_output_takes_its_verdict_from_row_or_report_and_no_other_word
 
 
 def test_calls_in_a_message_of_openhands_v1_keep_their_ids(tmp_path: Path) -> None:
-    message = {"role": "assistant", "content": [{"type": "text", "text": "Both."}]}
-    message["tool_calls"] = [called("terminal", '{"command": "ls"}', "k1"), called("terminal", "{}", "k2")]  # type: ignore[assignment]
-    events = [
-        {"kind": "MessageEvent", "source": "user", "llm_message": {"role": "user", "content": "List"}},
-        {"kind": "MessageEvent", "source": "agent", "llm_message": message},
-        {"kind": "ObservationEvent", "source": "environment", "tool_call_id": "k2", "observation": {"content": "b"}},
-        {"kind": "ObservationEvent", "source": "environment", "tool_call_id": "k1", "observation": {"content": "a"}},
-    ]
-    (run,), _ = read("openhands_v1", write(tmp_path / "log.jsonl", events), tmp_path)
+    calls = [function_call("terminal", '{"command": "ls"}', "k1"), function_call("terminal", "{}", "k2")]
+    events = [v1_message("user", "List"), v1_message("assistant", "Both.", tool_calls=calls)]
+    events += [v1_result("k2", "b"), v1_result("k1", "a")]
+    run, _ = read_one("openhands_v1", write(tmp_path / "log.jsonl", events), tmp_path)
     assert outline(run) == ["user: List", "agent: Both. > terminal(k1) > terminal(k2) < b(k2) < a(k1)"]
+
+
+def test_a_download_from_the_openhands_cloud_is_read_as_a_folder_and_as_a_zip(tmp_path: Path) -> None:
+    events = [v1_message("user", "Fix"), v1_action("a1", "c", "r"), v1_result("c", "ok")]
+    files = {f"event_{n:06d}_ab-cd.json": event for n, event in enumerate(events)}
+    files["meta.json"] = {"id": "conv", "llm_model": "m-1", "title": "T"}
+    for name, value in files.items():
+        write(tmp_path / "download" / name, value)
+    with zipfile.ZipFile(tmp_path / "download.zip", "w") as packed:
+        for name, value in files.items():
+            packed.writestr(name, json.dumps(value))
+    for path in (tmp_path / "download" / "event_000000_ab-cd.json", tmp_path / "download.zip"):
+        run, report = read_one("openhands_v1", path, tmp_path)
+        assert outline(run) == ["user: Fix", "agent:  > terminal(c) < ok(c)"]
+        assert (run.trajectory.session_id, run.trajectory.agent.model, report.rejected) == ("conv", "m-1", [])

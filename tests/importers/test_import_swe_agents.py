@@ -5,52 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coding_logs import outline, read, write
+import pytest
+
+from agent_logs import function_call, message, outline, read_as, read_one, survives, write
+from quintain.importers.log_file import LogFile
+from quintain.importers.outcome_fields import outcome_from
 from quintain.records.trajectory import OutcomeStatus
 
 
-def called(name: str, arguments: str, call_id: str) -> dict[str, Any]:
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+def swe_message(role: str, content: Any, kind: str, **more: Any) -> dict[str, Any]:
+    return message(role, content, agent="main", message_type=kind, **more)
 
 
 def swe_history() -> list[dict[str, Any]]:
-    call = called("bash", '{"command": "ls"}', "k1")
+    call = function_call("bash", '{"command": "ls"}', "k1")
     return [
-        {"role": "system", "content": "SETTING", "agent": "main", "message_type": "system_prompt"},
-        {
-            "role": "user",
-            "content": "A demonstration",
-            "agent": "main",
-            "is_demo": True,
-            "message_type": "demonstration",
-        },
-        {
-            "role": "user",
-            "content": [{"type": "text", "text": "Issue"}],
-            "agent": "main",
-            "message_type": "observation",
-        },
-        {
-            "role": "assistant",
-            "content": "Look.",
-            "thought": "Look.",
-            "action": "ls",
-            "agent": "main",
-            "tool_calls": [call],
-        },
-        {
-            "role": "tool",
-            "content": "Old environment output: (3 lines omitted)",
-            "tool_call_ids": ["k1"],
-            "agent": "main",
-        },
-        {
-            "role": "assistant",
-            "content": "Edit.\n```\nsubmit\n```",
-            "thought": "Edit.",
-            "action": "submit",
-            "agent": "main",
-        },
+        swe_message("system", "SETTING", "system_prompt"),
+        swe_message("user", "A demonstration", "demonstration", is_demo=True),
+        swe_message("user", [{"type": "text", "text": "Issue"}], "observation"),
+        swe_message("assistant", "Look.", "action", thought="Look.", action="ls", tool_calls=[call]),
+        swe_message("tool", "Old environment output: (3 lines omitted)", "observation", tool_call_ids=["k1"]),
+        swe_message("assistant", "Edit.\n```\nsubmit\n```", "action", thought="Edit.", action="submit"),
     ]
 
 
@@ -59,7 +34,7 @@ def test_a_swe_agent_history_is_read_without_demonstrations_and_submitted_is_no_
     info = {"exit_status": "submitted", "submission": "diff", "model_stats": {"instance_cost": 0.25}}
     row = {"history": swe_history(), "trajectory": [], "info": info, "replay_config": settings}
     path = write(tmp_path / "i__1" / "i__1.traj", row)
-    (run,), report = read("swe_agent", path, tmp_path)
+    run, report = read_one("swe_agent", path, tmp_path)
     assert outline(run) == [
         "system: SETTING",
         "user: Issue",
@@ -73,34 +48,22 @@ def test_a_swe_agent_history_is_read_without_demonstrations_and_submitted_is_no_
     assert report.unknown == {"demonstration": 1}
     assert any("elided" in note for note in report.notes)
     write(tmp_path / "i__1" / "report.json", {"i__1": {"resolved": False}})
-    (run,), _ = read("swe_agent", path, tmp_path)
+    run, _ = read_one("swe_agent", path, tmp_path)
     assert run.trajectory.outcome.status is OutcomeStatus.FAILURE
 
 
 def test_swe_agent_steps_are_read_where_there_is_no_history(tmp_path: Path) -> None:
-    asked = [{"role": "system", "content": "S"}, {"role": "user", "content": "Demo", "is_demo": True}]
-    asked += [{"role": "user", "content": "Issue"}]
+    asked = [message("system", "S"), message("user", "Demo", is_demo=True), message("user", "Issue")]
+    listing, submitting = "I list.\n```\nls\n```", "```\nsubmit\n```"
     steps = [
-        {
-            "action": "ls",
-            "observation": "a.py",
-            "response": "I list.\n```\nls\n```",
-            "thought": "I list.",
-            "query": asked,
-        },
-        {
-            "action": "submit",
-            "observation": "diff",
-            "response": "```\nsubmit\n```",
-            "thought": "",
-            "query": [*asked, {}],
-        },
+        {"action": "ls", "observation": "a.py", "response": listing, "thought": "I list.", "query": asked},
+        {"action": "submit", "observation": "diff", "response": submitting, "thought": "", "query": [*asked, {}]},
     ]
     path = write(
         tmp_path / "x__y-2.traj", {"environment": "main", "trajectory": steps, "info": {"exit_status": "submitted"}}
     )
     write(tmp_path / "results.json", {"resolved": ["x__y-2"], "applied": ["x__y-2"]})
-    (run,), _ = read("swe_agent", path, tmp_path)
+    run, _ = read_one("swe_agent", path, tmp_path)
     assert outline(run) == [
         "system: S",
         "user: Issue",
@@ -121,7 +84,7 @@ def test_flat_swe_agent_rows_keep_text_mask_and_verdict(tmp_path: Path) -> None:
         {"instance_id": "a", "model_name": "m", "target": False, "exit_status": "submitted", "trajectory": trajectory},
         {"instance_id": "b", "model_name": "m", "target": None, "exit_status": "exit_cost", "trajectory": trajectory},
     ]
-    runs, _ = read("swe_agent_flat", write(tmp_path / "rows.json", rows), tmp_path)
+    runs, _ = read_as("swe_agent_flat", write(tmp_path / "rows.json", rows), tmp_path)
     assert outline(runs[0]) == ["system: S", "user: Issue", "agent: ```ls```", "agent: copied"]
     assert [step.train for step in runs[0].trajectory.agent_steps] == [None, False]
     assert [run.trajectory.outcome.status.value for run in runs] == ["failure", "truncated"]
@@ -138,7 +101,7 @@ def test_mini_swe_agent_keeps_text_mode_as_text(tmp_path: Path) -> None:
     ]
     info = {"exit_status": "Submitted", "mini_version": "1.9", "config": {"model": {"model_name": "p/m-1"}}}
     path = write(tmp_path / "i-1" / "i-1.traj.json", {"info": info, "messages": messages})
-    (run,), _ = read("mini_swe_agent", path, tmp_path)
+    run, _ = read_one("mini_swe_agent", path, tmp_path)
     assert outline(run)[2:] == [
         "agent: THOUGHT\n```bash\nls\n```",
         "user: <returncode>1</returncode>\n<output>\n</output>",
@@ -150,7 +113,7 @@ def test_mini_swe_agent_keeps_text_mode_as_text(tmp_path: Path) -> None:
     rows = [
         {"messages": messages, "patch": "d", "verified": ok, "instance_id": "q", "model": "w"} for ok in (True, False)
     ]
-    runs, _ = read("mini_swe_agent", write(tmp_path / "rows.jsonl", rows), tmp_path)
+    runs, _ = read_as("mini_swe_agent", write(tmp_path / "rows.jsonl", rows), tmp_path)
     assert [run.trajectory.outcome.status.value for run in runs] == ["success", "failure"]
     assert runs[0].trajectory.agent.model == "w"
 
@@ -163,14 +126,14 @@ def test_mini_swe_agent_reads_calls_in_tool_mode_and_of_the_responses_api(tmp_pa
     ]
     messages = [
         {"role": "user", "content": "Solve this"},
-        {"role": "assistant", "content": None, "tool_calls": [called("bash", '{"command": "ls"}', "k1")]},
+        {"role": "assistant", "content": None, "tool_calls": [function_call("bash", '{"command": "ls"}', "k1")]},
         {"role": "tool", "tool_call_id": "k1", "content": "<returncode>2</returncode>\n<output>no</output>"},
         {"object": "response", "model": "m-3", "output": output, "usage": {"input_tokens": 4, "output_tokens": 2}},
         {"type": "function_call_output", "call_id": "k2", "output": "fine", "extra": {"returncode": 0}},
         {"role": "exit", "content": "diff", "extra": {"exit_status": "Submitted"}},
     ]
     row = {"trajectory_format": "mini-swe-agent-1.1", "messages": messages, "instance_id": "i"}
-    (run,), report = read("mini_swe_agent", write(tmp_path / "t.json", row), tmp_path)
+    run, report = read_one("mini_swe_agent", write(tmp_path / "t.json", row), tmp_path)
     assert outline(run)[1:] == [
         "agent:  > bash(k1) < !<returncode>2</returncode>\n<output>no</output>(k1)",
         "agent: Next. > bash(k2) < fine(k2)",
@@ -182,14 +145,107 @@ def test_mini_swe_agent_reads_calls_in_tool_mode_and_of_the_responses_api(tmp_pa
 
 def test_each_attempt_of_swe_agent_is_a_run_and_the_verdict_is_on_the_submitted_one(tmp_path: Path) -> None:
     def attempt(said: str) -> dict[str, Any]:
-        history = [{"role": "user", "content": "Issue"}, {"role": "assistant", "content": said}]
-        history = [{**message, "agent": "main", "message_type": "x"} for message in history]
+        history = [swe_message("user", "Issue", "x"), swe_message("assistant", said, "x")]
         return {"trajectory": [], "history": history, "info": {"exit_status": "submitted"}}
 
     tried = [attempt("First."), attempt("Second.")]
     best = {**tried[1], "info": {"best_attempt_idx": 1}, "attempts": tried}
     write(tmp_path / "report.json", {"resolved_ids": ["a"]})
-    runs, _ = read("swe_agent", write(tmp_path / "a.traj", best), tmp_path)
+    runs, _ = read_as("swe_agent", write(tmp_path / "a.traj", best), tmp_path)
     assert [outline(run) for run in runs] == [["user: Issue", "agent: First."], ["user: Issue", "agent: Second."]]
     assert [run.trajectory.outcome.status.value for run in runs] == ["unknown", "success"]
     assert [run.trajectory.episode_key for run in runs] == ["attempt-0", "attempt-1"]
+
+
+# --- SWE-agent and SWE-bench
+
+
+def history() -> list[dict[str, Any]]:
+    return [
+        swe_message("user", "Fix", "observation"),
+        swe_message("assistant", "ls", "action", action="ls", tool_calls=[function_call("bash", "{}", "c")]),
+        swe_message("tool", "a.py", "observation", tool_call_ids=["c"]),
+    ]
+
+
+def swe_run(folder: Path, instance: str) -> Path:
+    info = {"exit_status": "submitted", "submission": "diff --git a b"}
+    return write(folder / instance / f"{instance}.traj", {"history": history(), "trajectory": [], "info": info})
+
+
+HARNESS = {"resolved_ids": ["a-1"], "unresolved_ids": ["a-2"], "error_ids": []}
+
+
+@pytest.mark.parametrize("place", ["beside", "inside", "instances", "leaderboard"])
+def test_verdicts_of_the_swe_bench_harness_are_joined(tmp_path: Path, place: str) -> None:
+    folder = tmp_path / ("trajs" if place == "leaderboard" else "run")
+    for instance in ("a-1", "a-2"):
+        path = swe_run(folder, instance)
+        write(path.with_suffix(".pred"), {"instance_id": instance, "model_name_or_path": "org/m"})
+        alone = {instance: {"resolved": instance == "a-1"}}
+        if place == "instances":
+            write(tmp_path / "logs/run_evaluation/e/org__m" / instance / "report.json", alone)
+            other = {instance: {"resolved": instance != "a-1"}}
+            write(tmp_path / "logs/run_evaluation/e/other" / instance / "report.json", other)
+        elif place == "leaderboard":
+            write(tmp_path / "logs" / instance / "report.json", alone)
+    if place in ("beside", "inside"):
+        write((tmp_path if place == "beside" else folder) / "org__m.first.json", HARNESS)
+        write(tmp_path / "another.first.json", {"resolved_ids": ["a-2"], "unresolved_ids": ["a-1"]})
+    for instance, status in (("a-1", "success"), ("a-2", "failure")):
+        run, _ = read_one("swe_agent", folder / instance / f"{instance}.traj", tmp_path)
+        assert (run.trajectory.outcome.status.value, run.trajectory.extra["submission"]) == (status, "diff --git a b")
+
+
+def test_a_harness_report_on_another_model_is_no_verdict_on_a_run(tmp_path: Path) -> None:
+    path = swe_run(tmp_path / "run", "a-1")
+    write(tmp_path / "run" / "preds.json", {"a-1": {"model_name_or_path": "mine"}})
+    write(tmp_path / "theirs.e.json", HARNESS)
+    run, _ = read_one("swe_agent", path, tmp_path)
+    assert run.trajectory.outcome.status.value == "unknown"
+
+
+def test_without_a_history_calls_and_whole_outputs_come_from_the_queries_of_later_steps(tmp_path: Path) -> None:
+    first, second = history()[:1], history()
+    elided = [*second[:2], {**second[2], "content": "Old environment output: (1 lines omitted)"}]
+    last = [*elided, {**second[1], "content": "again"}, {**second[2], "content": "b.py"}]
+    steps = [
+        {"query": first, "response": "ls", "action": "ls", "observation": "a.py"},
+        {"query": second, "response": "again", "action": "ls", "observation": "b.py"},
+        {"query": last, "response": "Done", "action": "submit", "observation": "diff"},
+    ]
+    run, _ = read_one("swe_agent", write(tmp_path / "x.traj", {"trajectory": steps, "info": {}}), tmp_path)
+    assert outline(run) == [
+        "user: Fix",
+        "agent: ls > bash(c) < a.py(c)",
+        "agent: again > bash(c) < b.py(c)",
+        "agent: Done > submit(None) < diff(None)",
+    ]
+    survives("swe_agent", [{"trajectory": steps[:2]}], tmp_path)
+
+
+ENDED = {
+    "truncated": [
+        "LimitsExceeded",
+        "exit_cost",
+        "submitted (exit_context)",
+        "max_steps",
+        "RuntimeError: Agent reached maximum iteration in headless mode",
+    ],
+    "error": ["IndexError", "exit_error"],
+    "unknown": ["submitted", "Submitted", "exit_format", None],
+}
+
+
+def test_without_a_verdict_a_limit_truncates_and_an_exception_is_an_error() -> None:
+    for status, exits in ENDED.items():
+        assert [outcome_from(None, ended).status.value for ended in exits] == [status] * len(exits)
+        assert {outcome_from(True, ended).status.value for ended in exits} == {"success"}
+
+
+def test_the_folder_of_a_log_is_not_left_when_reports_are_looked_for(tmp_path: Path) -> None:
+    write(tmp_path / "logs" / "a-1" / "report.json", {"a-1": {"resolved": True}})
+    path = swe_run(tmp_path / "inner", "a-1")
+    run, _ = read_one("swe_agent", path, tmp_path / "inner")
+    assert run.trajectory.outcome.status.value == "unknown"
+    assert LogFile(path, tmp_path / "inner").folders("../..") == []

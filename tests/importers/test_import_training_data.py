@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from log_rows import detected, read_file, read_rows
+from agent_logs import detected, read_file, read_rows
 from quintain.importers.harnesses.knowlyr_text import parse_steps
 from quintain.records.trajectory import Trajectory, read_trajectory
 

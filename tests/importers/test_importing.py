@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts import log_formats
 
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from quintain.importers import registry
@@ -349,19 +350,6 @@ def test_files_that_came_in_with_another_one_are_not_listed_as_refused(
     assert kept.stamps == [], "its companions may change without it"
 
 
-def test_opencode_storage_is_one_log_of_many_files(tmp_path: Path) -> None:
-    storage = tmp_path / "storage"
-    session = {"id": "ses_1", "projectID": "p", "directory": "/p", "title": "t", "time": {"created": 1767225600000}}
-    write(storage / "session" / "p" / "ses_1.json", session)
-    for n, (role, text) in enumerate((("user", "List"), ("assistant", "One file"))):
-        message = {"id": f"msg_{n}", "sessionID": "ses_1", "role": role, "time": {"created": 1767225600000 + n}}
-        write(storage / "message" / "ses_1" / f"msg_{n}.json", message)
-        part = {"id": f"prt_{n}", "messageID": f"msg_{n}", "sessionID": "ses_1", "type": "text", "text": text}
-        write(storage / "part" / f"msg_{n}" / f"prt_{n}.json", part)
-    report, _ = take(tmp_path)
-    assert (report.imported, report.n_rejected, report.n_refused, report.format) == (1, 0, 0, "opencode")
-
-
 def test_a_format_can_be_forced_and_must_exist(tmp_path: Path) -> None:
     write(tmp_path / "chat.jsonl", chat(1))
     (tmp_path / "README.md").write_text("# Logs")
@@ -399,21 +387,6 @@ def test_a_file_alone_is_imported_without_its_neighbours(tmp_path: Path) -> None
     assert measure(path) == (1, path.stat().st_size)
 
 
-def test_packed_logs_come_in_like_others(tmp_path: Path) -> None:
-    import gzip
-
-    (tmp_path / "chat.jsonl.gz").write_bytes(gzip.compress(json.dumps(chat(1)).encode() + b"\n"))
-    report, kept = take(tmp_path)
-    assert (report.imported, kept.runs[0].source.uri) == (1, (tmp_path / "chat.jsonl.gz").resolve().as_uri())
-
-
-def test_an_id_in_a_log_claims_no_place_in_the_store(tmp_path: Path) -> None:
-    name, rows = SMALL_LOGS["quintain"]
-    (tmp_path / name).write_bytes(content(name, [rows[0] | {"id": "traj-0000000000000000"}]))
-    _, kept = take(tmp_path)
-    assert kept.runs[0].id is None
-
-
 def test_detection_of_a_huge_object_looks_at_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quintain.importers.probing.MAX_PROBE_BYTES", 2**20)
     history = [{"role": "user", "content": "x" * 1000}] * 3000
@@ -444,26 +417,11 @@ def test_a_file_that_is_not_of_the_forced_format_is_listed_with_the_one_it_is_of
     assert "format=otel" in report.rejected[0].reason
 
 
-def test_kinds_of_records_that_did_not_come_are_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    @dataclass(frozen=True)
-    class Counting:
-        name: str = "counting"
-        title: str = "Counting log"
-
-        def detect(self, probe: Probe) -> float:
-            return 1.0
-
-        def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-            report.skip("event", 2)
-            report.skip("none of these", 0)
-            script = Transcript()
-            script.add_agent_turn("Hello")
-            yield Run(script.trajectory(format=self.name))
-
-    monkeypatch.setattr(registry, "IMPORTERS", (Counting(),))
-    report, _ = take(write(tmp_path / "a.jsonl", {"x": 1}))
+def test_kinds_of_records_that_did_not_come_are_not_listed() -> None:
+    report = Report()
+    for kind, n in (("event", 2), ("none of these", 0)):
+        report.skip(kind, n)
     assert report.unknown == {"event": 2}
-    assert report.files[0].unknown == {"event": 2}
 
 
 def test_a_session_of_more_characters_than_a_row_may_hold_comes_in_as_parts_that_go_on(tmp_path: Path) -> None:
@@ -496,3 +454,7 @@ def test_a_packed_log_counts_as_about_what_it_unpacks_to(tmp_path: Path) -> None
     (tmp_path / "b.jsonl.GZ").write_bytes(gzip.compress(b"{}\n" * 100))
     sizes = [path.stat().st_size for path in sorted(tmp_path.iterdir())]
     assert measure(tmp_path) == (2, sizes[0] + UNPACKED * sizes[1])
+
+
+def test_the_formats_page_is_generated_from_the_registries() -> None:
+    assert log_formats.PAGE.read_text(encoding="utf-8") == log_formats.page(), "run python -m scripts.log_formats"

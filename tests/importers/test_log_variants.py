@@ -1,417 +1,40 @@
-"""Variants of logs that programs write in the field: forks, downloads, dumps and rendered texts, on small ones made by hand."""
+"""Chats and rows of data sets as other programs write them, on small ones made by hand."""
 
 from __future__ import annotations
 
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from coding_logs import outline, read, survives, write
-from quintain.importers.log_file import LogFile
-from quintain.importers.outcome_fields import outcome_from
+from agent_logs import function_call, message, outline, read, read_as, read_one, survives, write
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.probing import probe
-from quintain.importers.protocol import Report, Run
 from quintain.importers.registry import detect
 from quintain.importers.run_sink import DryRun
 from quintain.importers.training_data.rendered_prompts import rendered_messages
 from quintain.records.trajectory import ImagePart, text_of
 
 
-def one(name: str, path: Path, root: Path) -> tuple[Run, Report]:
-    runs, report = read(name, path, root)
-    assert len(runs) == 1, report
-    return runs[0], report
-
-
-def copied(run: Run) -> list[bool]:
-    return [step.copied_context for step in run.trajectory.steps]
-
-
-# --- gemini
-
-
-def test_a_result_that_gemini_also_wrote_as_a_turn_of_the_user_comes_in_once(tmp_path: Path) -> None:
-    def answer(name: str, said: str) -> dict[str, Any]:
-        return {"functionResponse": {"id": name, "name": "ls", "response": {"output": said}}}
-
-    calls = [
-        {"id": "c1", "name": "ls", "args": {}, "result": [answer("c1", "one")]},
-        {"id": "c2", "name": "ls", "args": {}},
-    ]
-    lines = [
-        {"sessionId": "s", "projectHash": "h"},
-        {"id": "1", "type": "user", "content": [{"text": "Look"}]},
-        {"id": "2", "type": "gemini", "content": "I look.", "toolCalls": calls},
-        {"id": "3", "type": "user", "content": [answer("c1", "one"), answer("c2", "two")]},
-        {"id": "4", "type": "user", "content": [answer("c1", "one"), {"text": "and now?"}]},
-        {"id": "5", "type": "gemini", "content": "Done."},
-    ]
-    run, _ = one("gemini_cli", write(tmp_path / "session-1.jsonl", lines), tmp_path)
-    assert outline(run) == [
-        "user: Look",
-        "agent: I look. > ls(c1) > ls(c2) < one(c1) < two(c2)",
-        "user: and now?",
-        "agent: Done.",
-    ]
-
-
-# --- inspect
-
-
-def test_a_sample_whose_id_has_a_slash_is_read_and_names_that_are_none_are_told(tmp_path: Path) -> None:
-    sample = {
-        "id": "s one/two",
-        "epoch": 1,
-        "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}],
-    }
-    for name, member in (("good.eval", "samples/s one/two_epoch_1.json"), ("odd.eval", "samples/x/y.bin")):
-        with zipfile.ZipFile(tmp_path / name, "w") as packed:
-            packed.writestr("header.json", json.dumps({"eval": {"task": "t"}}))
-            packed.writestr(member, json.dumps(sample))
-    run, _ = one("inspect_ai", tmp_path / "good.eval", tmp_path)
-    assert run.trajectory.task.id == "s one/two"
-    runs, report = read("inspect_ai", tmp_path / "odd.eval", tmp_path)
-    assert (runs, report.n_rejected) == ([], 1)
-
-
-# --- OpenHands
-
-
-def event(kind: str, source: str, **more: Any) -> dict[str, Any]:
-    return {"id": "e", "kind": kind, "source": source, "timestamp": "2026-01-01T00:00:00", **more}
-
-
-def test_a_download_from_the_openhands_cloud_is_read_as_a_folder_and_as_a_zip(tmp_path: Path) -> None:
-    call = {"id": "c", "name": "terminal", "arguments": "{}"}
-    acted = event(
-        "ActionEvent", "agent", tool_name="terminal", tool_call_id="c", tool_call=call, action={}, llm_response_id="r"
-    )
-    seen = event(
-        "ObservationEvent", "environment", tool_call_id="c", observation={"content": [{"type": "text", "text": "ok"}]}
-    )
-    asked = event("MessageEvent", "user", llm_message={"role": "user", "content": [{"type": "text", "text": "Fix"}]})
-    files = {f"event_{n:06d}_ab-cd.json": row for n, row in enumerate([asked, acted, seen])}
-    files["meta.json"] = {"id": "conv", "llm_model": "m-1", "title": "T"}
-    for name, value in files.items():
-        write(tmp_path / "download" / name, value)
-    with zipfile.ZipFile(tmp_path / "download.zip", "w") as packed:
-        for name, value in files.items():
-            packed.writestr(name, json.dumps(value))
-    first = tmp_path / "download" / "event_000000_ab-cd.json"
-    for path in (first, tmp_path / "download.zip"):
-        run, report = one("openhands_v1", path, tmp_path)
-        assert outline(run) == ["user: Fix", "agent:  > terminal(c) < ok(c)"]
-        assert (run.trajectory.session_id, run.trajectory.agent.model, report.rejected) == ("conv", "m-1", [])
-
-
-# --- Claude Code
-
-
-def claude(
-    uuid: str, parent: str | None, session: str, kind: str, said: Any, minute: int = 0, **more: Any
-) -> dict[str, Any]:
-    message = {"role": kind, "content": said, **({"id": uuid, "model": "m"} if kind == "assistant" else {})}
-    links = {"uuid": uuid, "parentUuid": parent, "sessionId": session, "isSidechain": False}
-    return {**links, "type": kind, "timestamp": f"2026-01-01T00:{minute:02d}:00Z", "message": message, **more}
-
-
-def test_a_claude_fork_goes_on_from_its_parent_and_marks_what_it_repeats(tmp_path: Path) -> None:
-    def opening(session: str) -> list[dict[str, Any]]:
-        return [claude("u1", None, session, "user", "Go", 1), claude("a1", "u1", session, "assistant", "Gone", 2)]
-
-    parent = [*opening("p"), claude("u2", "a1", "p", "user", "More", 3), claude("a2", "u2", "p", "assistant", "Yes", 4)]
-    queued = {
-        "type": "queue-operation",
-        "operation": "enqueue",
-        "content": "Else",
-        "sessionId": "f",
-        "timestamp": "2026-01-01T00:09:00Z",
-    }
-    fork = [
-        queued,
-        *opening("f"),
-        claude("u3", "a1", "f", "user", "Else", 10),
-        claude("a3", "u3", "f", "assistant", "No", 11),
-    ]
-    other = [claude("u1", None, "x", "user", "Another", 1), claude("a1", "u1", "x", "assistant", "A", 2)]
-    paths = [
-        write(tmp_path / f"{name}.jsonl", rows) for name, rows in (("a-fork", fork), ("b-parent", parent), ("c", other))
-    ]
-    forked, _ = one("claude_code", paths[0], tmp_path)
-    assert (forked.continues, copied(forked)) == ("claude_code:p", [True, True, False, False])
-    for path in paths[1:]:
-        run, _ = one("claude_code", path, tmp_path)
-        assert (run.continues, any(copied(run))) == (None, False)
-
-
-def test_claude_lines_that_name_no_parent_go_on_from_the_line_before(tmp_path: Path) -> None:
-    rows = [claude("u1", None, "s", "user", "First"), claude("a1", None, "s", "assistant", "One")]
-    loose = [{key: value for key, value in row.items() if key != "parentUuid"} for row in rows]
-    call = {"type": "tool_use", "sessionId": "s", "name": "bash", "input": {"command": "ls"}, "uuid": "t1"}
-    result = {"type": "tool_result", "sessionId": "s", "name": "bash", "output": "a.py", "uuid": "r1"}
-    later = [claude("u2", "a1", "s", "user", "Second"), claude("a2", "u2", "s", "assistant", "Two")]
-    path = write(tmp_path / "s.jsonl", [loose[0], call, result, loose[1], *later])
-    run, _ = one("claude_code", path, tmp_path)
-    assert outline(run) == [
-        "user: First",
-        "agent:  > bash(None) < a.py(None)",
-        "agent: One",
-        "user: Second",
-        "agent: Two",
-    ]
-    assert run.trajectory.task.prompt == "First"
-
-
-def test_what_a_person_typed_while_claude_worked_is_a_turn_unless_another_line_says_it(tmp_path: Path) -> None:
-    def queue(operation: str, **more: Any) -> dict[str, Any]:
-        return {"type": "queue-operation", "operation": operation, "sessionId": "s", **more}
-
-    told = {"type": "attachment", "uuid": "t", "parentUuid": "a1", "sessionId": "s"}
-    told["attachment"] = {"type": "queued_command", "prompt": "duplicate record"}
-    rows = [
-        claude("u1", None, "s", "user", "Start"),
-        claude("a1", "u1", "s", "assistant", "On it"),
-        queue("enqueue", content="parser first"),
-        queue("remove"),
-        queue("enqueue", content="duplicate record"),
-        queue("remove", content="duplicate record"),
-        told,
-        queue("enqueue", content="taken back"),
-        queue("popAll", content="taken back"),
-        claude("a2", "t", "s", "assistant", "Fine"),
-        claude("x", "a2", "s", "assistant", [{"type": "text", "text": "No response requested."}]),
-    ]
-    rows[-1]["message"]["model"] = "<synthetic>"
-    run, report = one("claude_code", write(tmp_path / "s.jsonl", rows), tmp_path)
-    assert outline(run) == [
-        "user: Start",
-        "agent: On it",
-        "user: parser first",
-        "user: duplicate record",
-        "agent: Fine",
-    ]
-    assert report.unknown["no response requested"] == 1
-    assert "api error" not in report.unknown
-
-
-def test_what_stands_beside_a_claude_subagent_is_no_file_of_its_own(tmp_path: Path) -> None:
-    rows = [claude("u", None, "s", "user", "Look"), claude("a", "u", "s", "assistant", "Seen")]
-    path = tmp_path / "s" / "subagents" / "agent-1.jsonl"
-    write(path, [{**row, "isSidechain": True, "agentId": "1"} for row in rows])
-    write(path.with_name("agent-1.meta.json"), {"agentType": "explorer", "description": "d"})
-    run, report = one("claude_code", path, tmp_path)
-    assert run.trajectory.extra["agent_type"] == "explorer"
-    assert [kept.name for kept in report.consumed] == ["agent-1.meta.json"]
-    told = import_logs(tmp_path, ImportOptions(), DryRun({}))
-    assert (told.imported, [file.file for file in told.files]) == (1, ["s/subagents/agent-1.jsonl"])
-
-
-# --- Codex
-
-
-def codex(kind: str, **payload: Any) -> dict[str, Any]:
-    return {"timestamp": "2026-01-01T00:00:00Z", "type": kind, "payload": payload}
-
-
-def said(role: str, words: str) -> dict[str, Any]:
-    return codex("response_item", type="message", role=role, content=[{"type": "text", "text": words}])
-
-
-def heard(words: str) -> dict[str, Any]:
-    return codex("event_msg", type="user_message", message=words)
-
-
-def test_codex_turns_that_were_rolled_back_are_left_out_with_their_calls(tmp_path: Path) -> None:
-    call = codex("response_item", type="function_call", name="shell", arguments="{}", call_id="c")
-    output = codex("response_item", type="function_call_output", call_id="c", output="late")
-    rows = [codex("session_meta", id="s"), heard("one"), said("user", "one"), said("assistant", "1")]
-    rows += [said("user", "bad"), heard("bad"), call, said("user", "worse"), said("assistant", "x")]
-    rows += [
-        codex("event_msg", type="thread_rolled_back", num_turns=2),
-        said("user", "two"),
-        said("assistant", "2"),
-        output,
-    ]
-    run, report = one("codex", write(tmp_path / "r.jsonl", rows), tmp_path)
-    assert outline(run) == ["user: one", "agent: 1", "user: two", "agent: 2 < late(c)"]
-    assert any("rolled back" in note for note in report.notes)
-
-
-def test_a_turn_of_the_person_that_only_an_event_tells_is_a_turn_of_the_codex_run(tmp_path: Path) -> None:
-    rows = [
-        codex("session_meta", id="s"),
-        heard("only told"),
-        said("assistant", "1"),
-        said("user", "both"),
-        heard("both"),
-    ]
-    rows += [
-        said("assistant", "2"),
-        heard("again"),
-        codex("turn_context", model="m"),
-        said("user", "IDE: again"),
-        said("assistant", "3"),
-    ]
-    run, _ = one("codex", write(tmp_path / "r.jsonl", rows), tmp_path)
-    assert outline(run) == ["user: only told", "agent: 1", "user: both", "agent: 2", "user: IDE: again", "agent: 3"]
-
-
-def test_a_codex_fork_marks_what_it_repeats_where_its_parent_lies_in_the_logs(tmp_path: Path) -> None:
-    shared = [said("user", "one"), said("assistant", "1")]
-    parent, name = "019a0000-0000-7000-8000-000000000001", "rollout-2026-01-0{}T00-00-00-{}.jsonl"
-    write(
-        tmp_path / "2026/01/01" / name.format(1, parent),
-        [codex("session_meta", id=parent), *shared, said("user", "two")],
-    )
-    rows = [codex("session_meta", id="f", forked_from_id=parent), codex("session_meta", id=parent), *shared]
-    rows += [said("user", "else"), said("assistant", "2")]
-    path = write(tmp_path / "2026/01/02" / name.format(2, "f"), rows)
-    run, _ = one("codex", path, tmp_path)
-    assert (run.continues, copied(run)) == (f"codex:{parent}", [True, True, False, False])
-    alone = write(tmp_path / "apart" / "f.jsonl", rows)
-    run, report = one("codex", alone, tmp_path / "apart")
-    assert not any(copied(run))
-    assert any("not marked" in note for note in report.notes)
-
-
-# --- SWE-agent and SWE-bench
-
-
-def history(words: str = "Fix") -> list[dict[str, Any]]:
-    call = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
-    asked = {"role": "user", "content": words, "message_type": "observation"}
-    acted = {"role": "assistant", "content": "ls", "message_type": "action", "action": "ls", "tool_calls": [call]}
-    return [asked, acted, {"role": "tool", "content": "a.py", "tool_call_ids": ["c"], "message_type": "observation"}]
-
-
-def swe_run(folder: Path, instance: str) -> Path:
-    info = {"exit_status": "submitted", "submission": "diff --git a b"}
-    return write(folder / instance / f"{instance}.traj", {"history": history(), "trajectory": [], "info": info})
-
-
-HARNESS = {"resolved_ids": ["a-1"], "unresolved_ids": ["a-2"], "error_ids": []}
-
-
-@pytest.mark.parametrize("place", ["beside", "inside", "instances", "leaderboard"])
-def test_verdicts_of_the_swe_bench_harness_are_joined(tmp_path: Path, place: str) -> None:
-    folder = tmp_path / ("trajs" if place == "leaderboard" else "run")
-    for instance in ("a-1", "a-2"):
-        path = swe_run(folder, instance)
-        write(path.with_suffix(".pred"), {"instance_id": instance, "model_name_or_path": "org/m"})
-        alone = {instance: {"resolved": instance == "a-1"}}
-        if place == "instances":
-            write(tmp_path / "logs/run_evaluation/e/org__m" / instance / "report.json", alone)
-            write(
-                tmp_path / "logs/run_evaluation/e/other" / instance / "report.json",
-                {instance: {"resolved": instance != "a-1"}},
-            )
-        elif place == "leaderboard":
-            write(tmp_path / "logs" / instance / "report.json", alone)
-    if place in ("beside", "inside"):
-        write((tmp_path if place == "beside" else folder) / "org__m.first.json", HARNESS)
-        write(tmp_path / "another.first.json", {"resolved_ids": ["a-2"], "unresolved_ids": ["a-1"]})
-    for instance, status in (("a-1", "success"), ("a-2", "failure")):
-        run, _ = one("swe_agent", folder / instance / f"{instance}.traj", tmp_path)
-        assert (run.trajectory.outcome.status.value, run.trajectory.extra["submission"]) == (status, "diff --git a b")
-
-
-def test_a_harness_report_on_another_model_is_no_verdict_on_a_run(tmp_path: Path) -> None:
-    path = swe_run(tmp_path / "run", "a-1")
-    write(tmp_path / "run" / "preds.json", {"a-1": {"model_name_or_path": "mine"}})
-    write(tmp_path / "theirs.e.json", HARNESS)
-    run, _ = one("swe_agent", path, tmp_path)
-    assert run.trajectory.outcome.status.value == "unknown"
-
-
-def test_without_a_history_calls_and_whole_outputs_come_from_the_queries_of_later_steps(tmp_path: Path) -> None:
-    first, second = history()[:1], history()
-    elided = [*second[:2], {**second[2], "content": "Old environment output: (1 lines omitted)"}]
-    last = [*elided, {**second[1], "content": "again"}, {**second[2], "content": "b.py"}]
-    steps = [
-        {"query": first, "response": "ls", "action": "ls", "observation": "a.py"},
-        {"query": second, "response": "again", "action": "ls", "observation": "b.py"},
-        {"query": last, "response": "Done", "action": "submit", "observation": "diff"},
-    ]
-    run, _ = one("swe_agent", write(tmp_path / "x.traj", {"trajectory": steps, "info": {}}), tmp_path)
-    assert outline(run) == [
-        "user: Fix",
-        "agent: ls > bash(c) < a.py(c)",
-        "agent: again > bash(c) < b.py(c)",
-        "agent: Done > submit(None) < diff(None)",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("ended", "status"),
-    [
-        ("LimitsExceeded", "truncated"),
-        ("exit_cost", "truncated"),
-        ("submitted (exit_context)", "truncated"),
-        ("max_steps", "truncated"),
-        ("RuntimeError: Agent reached maximum iteration in headless mode", "truncated"),
-        ("IndexError", "error"),
-        ("exit_error", "error"),
-        ("submitted", "unknown"),
-        ("Submitted", "unknown"),
-        ("exit_format", "unknown"),
-        (None, "unknown"),
-    ],
-)
-def test_without_a_verdict_a_limit_truncates_and_an_exception_is_an_error(ended: str | None, status: str) -> None:
-    assert outcome_from(None, ended).status.value == status
-    assert outcome_from(True, ended).status.value == "success"
-
-
-# --- rows of data sets
-
-
-def test_a_verifiers_completion_that_repeats_its_prompt_is_no_second_question(tmp_path: Path) -> None:
-    asked = [{"role": "user", "content": "2+2?"}]
-    call = json.dumps({"id": "c", "type": "function", "function": {"name": "py", "arguments": "{}"}})
-    made = [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "4"}]
-    made.append({"role": "assistant", "content": "4"})
-    row = {"example_id": 0, "prompt": asked, "completion": [*asked, *made], "reward": 1.0, "answer": "4"}
-    counts = {"turns": 2.0, "prompt_tokens": 9.0, "sub_call_count": 1.0}
-    run, report = one("verifiers", write(tmp_path / "results.jsonl", [{**row, **counts, "fmt": 0.5}]), tmp_path)
-    assert outline(run) == ["user: 2+2?", "agent:  > py(c) < 4(c)", "agent: 4"]
-    assert run.trajectory.outcome.scores == {"fmt": 0.5}
-    assert run.trajectory.extra["turns"] == 2.0
-    assert not any("without a call in the log" in note for note in report.notes)
-
-
-def test_a_verifiers_task_is_asked_by_its_data_and_not_by_a_summary_of_its_past(tmp_path: Path) -> None:
-    nodes = [
-        {"message": {"role": "user", "content": "SUMMARY of what was done"}},
-        {"parent": 0, "sampled": True, "message": {"role": "assistant", "content": "Done"}},
-    ]
-    row = {"id": "t", "nodes": nodes, "rewards": {}, "task": {"data": {"idx": 1, "prompt": "The task"}}}
-    run, _ = one("verifiers_v1", write(tmp_path / "traces.jsonl", [row]), tmp_path)
-    assert run.trajectory.task.prompt == "The task"
-
-
 def test_pictures_in_a_column_come_where_they_are_marked(tmp_path: Path) -> None:
     turns = [{"from": "human", "value": "<image>What? <image>"}, {"from": "gpt", "value": "A cat"}]
     row = {"conversations": turns, "images": ["a.jpg", {"path": "b.jpg", "bytes": None}]}
-    run, _ = one("sharegpt", write(tmp_path / "rows.jsonl", [row]), tmp_path)
-    message = run.trajectory.steps[0].message
-    assert not isinstance(message, str)
-    assert [part.uri if isinstance(part, ImagePart) else part.text for part in message] == ["a.jpg", "What? ", "b.jpg"]
+    run, _ = read_one("sharegpt", write(tmp_path / "rows.jsonl", [row]), tmp_path)
+    shown = run.trajectory.steps[0].message
+    assert not isinstance(shown, str)
+    assert [part.uri if isinstance(part, ImagePart) else part.text for part in shown] == ["a.jpg", "What? ", "b.jpg"]
+    survives("sharegpt", [row], tmp_path)
     parts = [{"type": "image"}, {"type": "text", "text": "Q"}]
-    chat = {
-        "messages": [{"role": "user", "content": parts}, {"role": "assistant", "content": "A"}],
-        "images": [{"bytes": "x"}],
-    }
-    _, report = one("openai_chat", write(tmp_path / "chat.jsonl", [chat]), tmp_path)
+    chat = {"messages": [message("user", parts), message("assistant", "A")], "images": [{"bytes": "x"}]}
+    _, report = read_one("openai_chat", write(tmp_path / "chat.jsonl", [chat]), tmp_path)
     assert any("as bytes" in note for note in report.notes)
 
 
-LANGCHAIN = [
+THINKING = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "ok"}]
+LANGCHAIN: list[tuple[str, str, dict[str, Any]]] = [
     ("HumanMessage", "human", {"content": "add"}),
-    ("AIMessage", "ai", {"content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "ok"}]}),
+    ("AIMessage", "ai", {"content": THINKING, "tool_calls": [{"name": "add", "args": {"x": 1}, "id": "c"}]}),
     ("ToolMessage", "tool", {"content": "3", "tool_call_id": "c"}),
     ("AIMessage", "ai", {"content": "3"}),
 ]
@@ -422,36 +45,31 @@ def test_dumped_messages_of_langchain_are_a_chat(tmp_path: Path, style: str) -> 
     made = []
     for kind, role, fields in LANGCHAIN:
         about = {**fields, "type": role, "response_metadata": {"model_name": "m"} if role == "ai" else {}}
-        about |= (
-            {"tool_calls": [{"name": "add", "args": {"x": 1}, "id": "c", "type": "tool_call"}]}
-            if "thinking" in str(fields)
-            else {}
-        )
         path = ["langchain", "schema", "messages", kind]
         styles = {"dumpd": {"lc": 1, "type": "constructor", "id": path, "kwargs": about}, "model_dump": about}
         made.append(styles.get(style, {"type": role, "data": about}))
     value: Any = made if style == "messages_to_dict" else {"messages": made}
-    run, _ = one("openai_chat", write(tmp_path / "dump.json", value), tmp_path)
+    run, _ = read_one("openai_chat", write(tmp_path / "dump.json", value), tmp_path)
     assert outline(run) == ["user: add", "agent: ok > add(c) < 3(c)", "agent: 3"]
     assert [step.model for step in run.trajectory.agent_steps] == ["m", "m"]
     assert run.trajectory.agent_steps[0].thought == "hm"
+    survives("openai_chat", value, tmp_path)
 
 
 def test_messages_in_a_column_named_trajectory_are_a_chat_with_its_verdict(tmp_path: Path) -> None:
-    call = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
-    turns = [{"role": "user", "content": "U"}, {"role": "assistant", "content": "ok", "tool_calls": [call]}]
-    turns.append({"role": "tool", "content": "a", "tool_call_id": "c"})
+    acted = message("assistant", "ok", tool_calls=[function_call("bash", "{}", "c")])
+    turns = [message("user", "U"), acted, message("tool", "a", tool_call_id="c")]
     row = {"trajectory_id": "t", "instance_id": "x", "trajectory": turns, "resolved": 1, "exit_status": "submit"}
-    run, _ = one("openai_chat", write(tmp_path / "rows.jsonl", [row]), tmp_path)
+    run, _ = read_one("openai_chat", write(tmp_path / "rows.jsonl", [row]), tmp_path)
     assert outline(run) == ["user: U", "agent: ok > bash(c) < a(c)"]
     assert (run.trajectory.outcome.status.value, run.trajectory.task.id) == ("success", "x")
 
 
 def test_results_with_names_and_without_ids_stand_in_the_order_of_their_calls(tmp_path: Path) -> None:
     calls = [{"type": "function", "function": {"name": name, "arguments": "{}"}} for name in "ab"]
-    results = [{"role": "tool", "name": name, "content": f"of {name}"} for name in "ba"]
-    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": calls}, *results]
-    run, _ = one("openai_chat", write(tmp_path / "chat.jsonl", [{"messages": chat}]), tmp_path)
+    results = [message("tool", f"of {name}", name=name) for name in "ba"]
+    chat = [message("user", "q"), message("assistant", "", tool_calls=calls), *results]
+    run, _ = read_one("openai_chat", write(tmp_path / "chat.jsonl", [{"messages": chat}]), tmp_path)
     assert [text_of(seen.content) for seen in run.trajectory.steps[1].observations] == ["of a", "of b"]
 
 
@@ -462,10 +80,11 @@ def test_text_that_a_template_rendered_is_taken_apart_where_it_is_plainly_marked
         {"input": prompt, "output": output, "score": 1.0},
         {"input": "user\nQ\nassistant\n", "output": "A", "score": 0.0},
     ]
-    runs, report = read("verl", write(tmp_path / "1.jsonl", rows), tmp_path)
+    runs, report = read_as("verl", write(tmp_path / "1.jsonl", rows), tmp_path)
     told = ["system: S", "user: Q", "agent: call", "user: <tool_response>1</tool_response>", "agent: A"]
     assert (outline(runs[0]), len(runs[1].trajectory.steps)) == (told, 2)
     assert any("without its special tokens" in note for note in report.notes)
+    survives("verl", rows[:1], tmp_path)
     llama = "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nQ<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
     again = (
         llama
@@ -480,72 +99,13 @@ def test_text_that_a_template_rendered_is_taken_apart_where_it_is_plainly_marked
     assert rendered_messages("What does <|im_start|>user\n mean?", "A mark") is None
 
 
-def test_a_conversation_that_opens_with_instructions_and_an_ok_is_one_of_an_environment(tmp_path: Path) -> None:
-    words = [
-        "Interact with a household.",
-        "OK. I'll follow your instructions.",
-        "Put a mug.",
-        "go to shelf",
-        "Observation: there",
-        "take",
-    ]
-    turns = [{"from": "gpt" if n % 2 else "human", "value": said} for n, said in enumerate(words)]
-    run, _ = one("agentgym", write(tmp_path / "sft.json", [{"id": 3, "conversations": turns, "reward": 1.0}]), tmp_path)
-    assert [step.train for step in run.trajectory.agent_steps] == [False, None, None]
-    assert run.trajectory.task.prompt == "Put a mug."
-    plain = [
-        {"from": "human", "value": "Hi"},
-        {"from": "gpt", "value": "OK then, ask."},
-        {"from": "human", "value": "2+2?"},
-    ]
-    plain.append({"from": "gpt", "value": "4"})
-    one("sharegpt", write(tmp_path / "plain.json", [{"conversations": plain}]), tmp_path)
-
-
 def test_harbor_names_the_task_of_a_trial_beside_its_trajectory(tmp_path: Path) -> None:
     steps = [{"step_id": 1, "source": "user", "message": "Go"}, {"step_id": 2, "source": "agent", "message": "Done"}]
     document = {"schema_version": "ATIF-v1.5", "agent": {"name": "a", "version": "1"}, "steps": steps}
     path = write(tmp_path / "t1__abc" / "agent" / "trajectory.json", document)
     write(tmp_path / "t1__abc" / "result.json", {"task_name": "t1", "verifier_result": {"rewards": {"reward": 1.0}}})
-    run, _ = one("atif", path, tmp_path)
+    run, _ = read_one("atif", path, tmp_path)
     assert (run.trajectory.task.id, run.trajectory.outcome.status.value) == ("t1", "success")
-
-
-def test_a_trace_whose_model_calls_only_hold_text_is_told_by_its_outermost_run(tmp_path: Path) -> None:
-    def message(kind: str, said: str, **more: Any) -> dict[str, Any]:
-        return {
-            "lc": 1,
-            "type": "constructor",
-            "id": ["langchain", "schema", "messages", kind],
-            "kwargs": {"content": said, **more},
-        }
-
-    call = {"name": "add", "args": {"x": 1}, "id": "c", "type": "tool_call"}
-    acted, done = message("AIMessage", "adding", tool_calls=[call]), message("AIMessage", "3")
-    told = [message("HumanMessage", "add"), acted, message("ToolMessage", "3", tool_call_id="c"), done]
-    prompts = ["System: You add.\nHuman: add", "System: You add.\nHuman: add\nAI: adding[{'name': 'add'}]\nTool: 3"]
-    root = {"id": "r", "trace_id": "r", "name": "agent", "run_type": "chain", "inputs": {"messages": [["user", "add"]]}}
-    rows = [{**root, "outputs": {"messages": told}, "start_time": "2026-01-01T00:00:00Z"}]
-    for n, (prompt, made) in enumerate(zip(prompts, [acted, done], strict=True)):
-        generations = {"generations": [[{"text": "", "message": made}]]}
-        about = {
-            "id": f"l{n}",
-            "trace_id": "r",
-            "parent_run_id": "r",
-            "run_type": "llm",
-            "extra": {"metadata": {"ls_model_name": "m"}},
-        }
-        rows.append(
-            {
-                **about,
-                "inputs": {"prompts": [prompt]},
-                "outputs": generations,
-                "start_time": f"2026-01-01T00:00:0{n + 1}Z",
-            }
-        )
-    run, _ = one("langsmith", write(tmp_path / "runs.json", rows), tmp_path)
-    assert outline(run) == ["system: You add.", "user: add", "agent: adding > add(c) < 3(c)", "agent: 3"]
-    assert [step.model for step in run.trajectory.agent_steps] == ["m", "m"]
 
 
 @pytest.mark.parametrize(
@@ -572,81 +132,90 @@ def test_a_page_that_an_adp_agent_saw_is_its_tree_and_its_address_stands_beside_
         {"class_": "api_action", "function": "goto", "kwargs": {"url": "u"}},
         {"class_": "web_observation", "html": "<a>", "axtree": "[1] link", "url": "http://x", "source": "environment"},
     ]
-    run, _ = one("adp", write(tmp_path / "rows.jsonl", [{"id": "a", "content": content}]), tmp_path)
+    run, _ = read_one("adp", write(tmp_path / "rows.jsonl", [{"id": "a", "content": content}]), tmp_path)
     assert outline(run)[1] == "agent:  > goto(None) < [1] link(None)"
     assert run.trajectory.steps[1].extra == {"led_to": {"url": "http://x", "html": "<a>"}}
 
 
-def test_the_folder_of_a_log_is_not_left_when_reports_are_looked_for(tmp_path: Path) -> None:
-    write(tmp_path / "logs" / "a-1" / "report.json", {"a-1": {"resolved": True}})
-    path = swe_run(tmp_path / "inner", "a-1")
-    run, _ = one("swe_agent", path, tmp_path / "inner")
-    assert run.trajectory.outcome.status.value == "unknown"
-    assert LogFile(path, tmp_path / "inner").folders("../..") == []
+ITEMS: list[dict[str, Any]] = [
+    message("user", "Weather?"),
+    {"type": "function_call", "call_id": "c", "name": "get", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c", "output": "3C"},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It is 3C."}]},
+]
+WEATHER = ["user: Weather?", "agent:  > get(c) < 3C(c)", "agent: It is 3C."]
 
 
-VARIANTS: dict[str, list[Any]] = {
-    "claude_code": [
-        claude("u1", None, "s", "user", "Go", forkedFrom={"sessionId": "p", "messageUuid": "u0"}),
-        {"type": "tool_use", "sessionId": "s", "name": "bash", "input": {"command": "ls"}, "uuid": "t1"},
-        {"type": "tool_result", "sessionId": "s", "output": "a.py", "uuid": "r1"},
-        {"type": "queue-operation", "operation": "enqueue", "sessionId": "s", "content": "more"},
-        {"type": "queue-operation", "operation": "remove", "sessionId": "s"},
-        claude("a1", "u1", "s", "assistant", "Done"),
-    ],
-    "codex": [
-        codex("session_meta", id="s", forked_from_id="p"),
-        heard("one"),
-        said("assistant", "1"),
-        said("user", "two"),
-        codex("event_msg", type="thread_rolled_back", num_turns=1),
-        said("assistant", "2"),
-    ],
-    "gemini_cli": [
-        {"sessionId": "s", "projectHash": "h"},
-        {"id": "2", "type": "gemini", "content": "x", "toolCalls": [{"id": "c", "name": "ls", "args": {}}]},
-        {
-            "id": "3",
-            "type": "user",
-            "content": [{"functionResponse": {"id": "c", "name": "ls", "response": {"output": "a"}}}],
-        },
-    ],
-    "swe_agent": [
-        {
-            "trajectory": [
-                {"query": history()[:1], "response": "ls", "action": "ls"},
-                {"query": history(), "action": "submit"},
-            ]
-        }
-    ],
-    "sharegpt": [
-        {
-            "conversations": [{"from": "human", "value": "<image>?"}, {"from": "gpt", "value": "A"}],
-            "images": ["a.jpg", {"path": "b"}],
-        }
-    ],
-    "verl": [
-        {"input": "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n", "output": "A<|im_end|>", "score": 1.0}
-    ],
-    "openai_chat": [
-        {
-            "messages": [
-                {"type": "human", "data": {"content": "q", "response_metadata": {}}},
-                {
-                    "lc": 1,
-                    "id": ["m", "AIMessage"],
-                    "kwargs": {
-                        "content": "a",
-                        "response_metadata": {"model": "m"},
-                        "tool_calls": [{"name": "f", "args": {}}],
-                    },
-                },
-            ]
-        }
-    ],
-}
+def test_items_of_the_responses_api_keep_the_turn_of_the_user_and_are_no_codex_rollout(tmp_path: Path) -> None:
+    for name, value in (("a.json", ITEMS), ("b.jsonl", ITEMS), ("c.jsonl", [{"messages": ITEMS}])):
+        got = read(write(tmp_path / name, value), tmp_path)
+        assert (got.format, outline(got.only)) == ("openai_chat", WEATHER)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-def test_variants_with_odd_values_are_rejected_at_worst(tmp_path: Path, name: str) -> None:
-    survives(name, VARIANTS[name], tmp_path, rounds=60)
+def test_a_response_of_the_responses_api_brings_its_question_model_tokens_and_time(tmp_path: Path) -> None:
+    told = {
+        "object": "response",
+        "created_at": 1_740_000_000,
+        "model": "gpt-5-2025",
+        "output": [ITEMS[3]],
+        "usage": {"input_tokens": 3, "output_tokens": 4},
+    }
+    asked = {"model": "gpt-5", "instructions": "Be brief.", "input": "Weather?"}
+    rows = [{"request": asked, "response": told}, {"custom_id": "1", "response": {"status_code": 200, "body": told}}]
+    both, batch = read(write(tmp_path / "log.jsonl", rows), tmp_path).all
+    assert outline(both) == ["system: Be brief.", "user: Weather?", "agent: It is 3C."]
+    for run in (both, batch):
+        (step,) = run.agent_steps
+        assert step.usage is not None
+        assert step.timestamp is not None
+        assert (step.model, step.usage.input_tokens, step.timestamp.isoformat()) == (
+            "gpt-5-2025",
+            3,
+            "2025-02-19T21:20:00+00:00",
+        )
+
+
+def test_a_chat_completion_tells_when_it_was_made_and_columns_of_json_are_kept_once(tmp_path: Path) -> None:
+    chat = [message("user", "q")]
+    response = {"created": 1_740_000_000, "choices": [{"message": message("assistant", "a")}]}
+    rows = [{"messages": json.dumps(chat), "response": response, "tools": "[]", "kept": 1}]
+    run = read(write(tmp_path / "log.jsonl", rows), tmp_path).only
+    assert run.agent_steps[0].timestamp is not None
+    assert run.extra == {"row": {"kept": 1}}
+
+
+def test_calls_between_tags_are_calls_where_their_results_are_turns_of_a_tool(tmp_path: Path) -> None:
+    call = '<tool_call>\n{"name": "get", "arguments": {"id": {"n": 7}}}\n</tool_call>'
+    answers = "<tool_response>\none\n</tool_response>\n<tool_response>\ntwo\n</tool_response>"
+    hermes = [
+        {"from": "human", "value": "q"},
+        {"from": "gpt", "value": f"<think>\nplan\n</think>\nI look.\n{call}\n{call}"},
+        {"from": "tool", "value": answers},
+        {"from": "gpt", "value": "Done."},
+    ]
+    run = read(write(tmp_path / "a.jsonl", [{"conversations": hermes}]), tmp_path).only
+    assert outline(run) == [
+        "user: q",
+        "agent: I look. > get(None) > get(None) < one(None) < two(None)",
+        "agent: Done.",
+    ]
+    assert (run.steps[1].thought, run.steps[1].actions[0].args) == ("plan", {"id": {"n": 7}})
+
+
+def test_calls_between_tags_stay_text_where_the_user_answers_or_one_is_no_call(tmp_path: Path) -> None:
+    call = '<tool_call>\n{"name": "get"}\n</tool_call>'
+    for n, (said, answers) in enumerate(((call, "user"), (call + "<tool_call>\nnot so\n</tool_call>", "tool"))):
+        chat = [message("user", "q"), message("assistant", said)]
+        chat += [{"role": answers, "content": "r"}, message("assistant", "a")]
+        run = read(write(tmp_path / f"{n}.jsonl", [{"messages": chat}]), tmp_path).only
+        assert (run.steps[1].message, run.steps[1].actions) == (said, ())
+
+
+def test_a_value_too_large_to_be_known_by_its_beginning_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "big.json"
+    with path.open("wb") as file:
+        file.write(b'{"messages":[')
+        file.writelines(b'{"role":"user","content":"%s"},' % (b"x" * 2**22) for _ in range(9))
+        file.write(b'{"role":"assistant","content":"a"}]}')
+    (rejected,) = import_logs(tmp_path, ImportOptions(), DryRun({})).rejected
+    assert "too large to detect from its beginning (set its format)" in rejected.reason

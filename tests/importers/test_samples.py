@@ -10,7 +10,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from quintain.importers.log_file import LogFile
 from quintain.importers.pipeline import ImportOptions, import_logs
+from quintain.importers.protocol import Report
+from quintain.importers.registry import importer
 from quintain.importers.run_sink import DryRun
 from quintain.records.imports import ImportedFile, ImportReport
 
@@ -157,6 +160,8 @@ NO_LOGS = {
     "otel/schema/gen-ai-input-messages.json",
     "otel/schema/gen-ai-output-messages.json",
 }
+WRITTEN_AS_TEXT = {"openai_chat", "anthropic_messages", "adp", "agentgym", "agentinstruct", "sharegpt", "harbor_traces"}
+"""Formats of which every text of a turn must come in as it is."""
 COMPANIONS = ("opencode/storage/message/", "opencode/storage/part/", "verifiers/eval_run/metadata.json")
 
 
@@ -190,6 +195,28 @@ def objects(value: Any) -> Iterator[dict[str, Any]]:
         yield from objects(inner)
 
 
+def strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from strings(inner)
+
+
+def spoken(path: Path) -> set[str]:
+    """Every text of a turn in a file of chats."""
+    turns = (
+        found
+        for document in documents(path)
+        for row in (document if isinstance(document, list) else [document])
+        for key, value in row.items()
+        if key not in {"tools", "tool_definitions"}
+        for found in objects(value)
+        if found.get("from") != "function_call" and found.get("type") not in {"function", "tool_call"}
+    )
+    texts = (turn.get(key) for turn in turns for key in ("content", "value", "text"))
+    return {text for text in texts if isinstance(text, str) and text}
+
+
 def counted(path: Path, what: Is | int, distinct: str | None = None) -> int:
     if isinstance(what, int):
         return what
@@ -206,6 +233,10 @@ def test_a_real_log_is_read_as_what_it_is_without_loss(samples: Path, report: Im
     assert file.steps == counted(path, expected.turn, expected.distinct)
     assert file.actions == counted(path, expected.call)
     assert file.observations == counted(path, expected.result)
+    if expected.format in WRITTEN_AS_TEXT:
+        runs = importer(expected.format).read(LogFile(path, samples), Report())
+        read = {text for run in runs for text in strings(run.trajectory.model_dump(mode="json"))}
+        assert spoken(path) <= read
 
 
 def test_every_file_of_the_samples_is_accounted_for(samples: Path, report: ImportReport) -> None:

@@ -17,7 +17,8 @@ from pydantic import TypeAdapter
 
 from quintain.jobs.directory import SPEC, JobDirectory, read_lines
 from quintain.jobs.runner import JobOptions, JobRunner
-from quintain.records.job import UNFINISHED, Job, JobEvent, JobSpec, JobStatus
+from quintain.records.job import UNFINISHED, Job, JobSpec, JobStatus
+from quintain.records.job_events import JobEvent
 from quintain.store.store import open_store
 
 STARTER = Path(__file__).with_name("starter.py")

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.redaction.redact import redact, redact_text
-from quintain.redaction.search import may_match
 
 KEY = "sk-ant-api03-Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4-AbCdEf"
 PEM = (
@@ -160,6 +159,7 @@ CONTEXTS: list[tuple[str, str, str]] = [
 """Kind, a text, and the secret in it."""
 
 HARMLESS = [
+    "call +49 170 1234567 or (555) 123-4567, host 10.0.0.12, version 1.2.3.4567",
     "commit 3f786850e387550fdab836ed7e6dc881de23001b",
     "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
     '"id": "550e8400-e29b-41d4-a716-446655440000"',
@@ -223,17 +223,13 @@ def _gone(text: str, secret: str, kind: str) -> None:
     assert redact_text(clean) == (clean, Counter())
 
 
-AROUND = ("{}", "key: {}.", '("{}")', "a\n{}\nb", "a\\n{}\\nb", "ключ {} 鍵", "{}, {}", "`{}`", "x=%22{}%22")
+AROUND = ("{}", "key: {}.", '("{}")', "a\n{}\nb", "a\\n{}\\nb", "ключ {} 鍵", "İ {}", "{}, {}", "`{}`", "x=%22{}%22")
 
 
 @pytest.mark.parametrize(("kind", "token"), TOKENS, ids=lambda value: value[:14])
 def test_a_token_of_known_shape_is_redacted_whatever_surrounds_it(kind: str, token: str) -> None:
     for around in AROUND:
         _gone(around.replace("{}", token), token, kind)
-    # The search for literals finds the place within words, escaped once and twice, and behind letters that grow when lowered.
-    once = json.dumps(token)[1:-1]
-    for text in (token, once, json.dumps(once), f"abc{token}xyz", f"İ{token}", "-" * 70_000 + token):
-        assert may_match(text)
 
 
 @pytest.mark.parametrize(("kind", "text", "secret"), CONTEXTS, ids=lambda value: value[:24])
@@ -241,37 +237,40 @@ def test_a_value_goes_where_its_name_says_that_it_is_secret(kind: str, text: str
     whole = text.format(secret)
     _gone(whole, secret, kind)
     assert redact_text(whole)[0] == text.format(f"[REDACTED:{kind}]"), "nothing else has changed"
-    for variant in (json.dumps(whole), json.dumps(json.dumps(whole)), f"abc{whole}xyz"):
-        assert may_match(variant)
 
 
-@pytest.mark.parametrize("text", HARMLESS, ids=lambda text: text[:30])
-def test_what_is_no_secret_stays(text: str) -> None:
-    assert redact_text(text) == (text, Counter())
+def test_what_is_no_secret_stays() -> None:
+    for text in HARMLESS:
+        assert redact_text(text) == (text, Counter())
+
+
+@pytest.mark.parametrize(
+    ("text", "clean", "counts"),
+    [
+        ("İİİ ẞ Σ password=hunter22 İ", "İİİ ẞ Σ password=[REDACTED:password] İ", {"password": 1}),
+        (PEM[:150] + "\n[output truncated]", "[REDACTED:private_key]\n[output truncated]", {"private_key": 1}),
+        (
+            f"aws_session_token = {'FwoGZXIvYXdz/E2' * 80}\nregion = eu",
+            "aws_session_token = [REDACTED:token]\nregion = eu",
+            {"token": 1},
+        ),
+        (
+            f"{KEY} and {KEY}; AWS_ACCESS_KEY_ID=AKIA2E0A8F3B244C9986; mail bob@corp.com\npassword: hunter22",
+            "[REDACTED:anthropic_key] and [REDACTED:anthropic_key]; AWS_ACCESS_KEY_ID=[REDACTED:aws_key]; "
+            "mail [REDACTED:email]\npassword: [REDACTED:password]",
+            {"anthropic_key": 2, "aws_key": 1, "email": 1, "password": 1},
+        ),
+    ],
+    ids=["letters that grow when lowered", "a truncated private key", "a long bare value", "several kinds"],
+)
+def test_a_text_is_redacted_to(text: str, clean: str, counts: dict[str, int]) -> None:
+    assert redact_text(text) == (clean, Counter(counts))
 
 
 def test_a_secret_across_the_border_of_two_blocks_is_found() -> None:
-    for shift in range(-60, 5):
+    for shift in range(-60, 5, 3):
         text = "-" * (65_536 + shift) + " " + KEY + " "
         assert KEY not in redact_text(text)[0]
-
-
-def test_letters_that_grow_when_lowered_move_no_place() -> None:
-    text = "İİİ ẞ Σ password=hunter22 İ"
-    assert redact_text(text)[0] == "İİİ ẞ Σ password=[REDACTED:password] İ"
-
-
-def test_a_private_key_that_was_cut_off_goes_as_far_as_it_reaches() -> None:
-    text = PEM[:150] + "\n[output truncated]"
-    clean, counts = redact_text(text)
-    assert clean == "[REDACTED:private_key]\n[output truncated]"
-    assert counts == {"private_key": 1}
-
-
-def test_a_long_bare_value_goes_as_a_whole() -> None:
-    clean, counts = redact_text(f"aws_session_token = {'FwoGZXIvYXdz/E2' * 80}\nregion = eu")
-    assert clean == "aws_session_token = [REDACTED:token]\nregion = eu"
-    assert counts == {"token": 1}
 
 
 def test_a_number_under_a_name_that_says_card_goes_and_an_order_number_stays() -> None:
@@ -280,54 +279,17 @@ def test_a_number_under_a_name_that_says_card_goes_and_an_order_number_stays() -
     assert clean == {**args, "cardNumber": "[REDACTED:card]"}
 
 
-def test_several_secrets_in_one_text_are_counted_by_kind() -> None:
-    text = f"{KEY} and {KEY}; AWS_ACCESS_KEY_ID=AKIA2E0A8F3B244C9986; mail bob@corp.com\npassword: hunter22"
-    clean, counts = redact_text(text)
-    assert counts == {"anthropic_key": 2, "aws_key": 1, "email": 1, "password": 1}
-    assert clean == (
-        "[REDACTED:anthropic_key] and [REDACTED:anthropic_key]; AWS_ACCESS_KEY_ID=[REDACTED:aws_key]; "
-        "mail [REDACTED:email]\npassword: [REDACTED:password]"
-    )
-
-
-def test_phone_numbers_and_addresses_go_on_request_only() -> None:
-    text = "call +49 170 1234567 or (555) 123-4567, host 10.0.0.12, version 1.2.3.4567"
-    assert redact_text(text) == (text, Counter())
-    clean, counts = redact_text(text, also=["phone", "ip_address"])
-    assert clean == "call [REDACTED:phone] or [REDACTED:phone], host [REDACTED:ip_address], version 1.2.3.4567"
-    assert counts == {"phone": 2, "ip_address": 1}
-
-
-PIECES = st.sampled_from(
-    [token for _, token in TOKENS]
-    + [text.format(secret) for _, text, secret in CONTEXTS]
-    + HARMLESS
-    + [
-        '"',
-        "'",
-        "\\",
-        "\\n",
-        "\n",
-        " ",
-        "=",
-        ": ",
-        ":",
-        "@",
-        "/",
-        "://",
-        "[",
-        "]",
-        "[REDACTED:",
-        "password",
-        "token=",
-        "İ",
-        "a",
-    ]
-)
+PIECES = st.sampled_from([
+    *(token for _, token in TOKENS),
+    *(text.format(secret) for _, text, secret in CONTEXTS),
+    *HARMLESS,
+    *('"', "'", "\\", "\\n", "\n", " ", "=", ": ", ":", "@", "/", "://", "[", "]"),
+    *("[REDACTED:", "password", "token=", "İ", "a"),
+])  # fmt: skip
 
 
 @given(st.lists(PIECES, max_size=8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_redacting_twice_changes_nothing(pieces: list[str]) -> None:
     clean, _ = redact_text("".join(pieces))
     again, counts = redact_text(clean)
@@ -454,32 +416,23 @@ def _acting(args: dict[str, Any] | None, raw: str | None = None, **run: Any) -> 
     return Trajectory.model_validate({"steps": [step], **run})
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("password", "password"),
-        ("newPassword", "password"),
-        ("DB_PASSWORD", "password"),
-        ("db_pass", "password"),
-        ("passphrase", "password"),
-        ("api_key", "api_key"),
-        ("apiKey", "api_key"),
-        ("x-api-key", "api_key"),
-        ("token", "token"),
-        ("accessToken", "token"),
-        ("secret", "secret"),
-        ("clientSecret", "secret"),
-        ("credentials", "secret"),
-        ("Authorization", "authorization"),
-        ("cookie", "cookie"),
-    ],
-)
-def test_an_argument_with_a_secret_name_loses_its_value_whatever_it_is(name: str, kind: str) -> None:
-    clean = redact(_acting({name: "correcthorse", "user": "bob", "list": [{name: ["swordfish"]}]}))
-    action = clean.steps[0].actions[0]
+SECRET_NAMES = {
+    "password": ("password", "newPassword", "DB_PASSWORD", "db_pass", "passphrase"),
+    "api_key": ("api_key", "apiKey", "x-api-key"),
+    "token": ("token", "accessToken"),
+    "secret": ("secret", "clientSecret", "credentials"),
+    "authorization": ("Authorization",),
+    "cookie": ("cookie",),
+}
+
+
+@pytest.mark.parametrize("kind", SECRET_NAMES)
+def test_an_argument_with_a_secret_name_loses_its_value_whatever_it_is(kind: str) -> None:
     marker = f"[REDACTED:{kind}]"
-    assert action.args == {name: marker, "user": "bob", "list": [{name: [marker]}]}
-    assert clean.redactions == {kind: 2}
+    for name in SECRET_NAMES[kind]:
+        clean = redact(_acting({name: "correcthorse", "user": "bob", "list": [{name: ["swordfish"]}]}))
+        assert clean.steps[0].actions[0].args == {name: marker, "user": "bob", "list": [{name: [marker]}]}
+        assert clean.redactions == {kind: 2}
 
 
 @pytest.mark.parametrize(
@@ -562,49 +515,14 @@ def test_an_id_made_from_the_old_content_goes_and_another_stays() -> None:
 
 
 HOSTILE = [
-    "-----BEGIN PRIVATE KEY-----\n",
-    "-----BEGIN PRIVATE KEY-----" + "A" * 200 + "\n",
-    "password=",
-    'password="',
-    "token=a.",
-    'secret: "a\\"',
-    "sk-",
-    "sk-a1",
-    "eyJ",
-    ".eyJaaaaaaaaa",
-    "\\neyJabcdefgh",
-    "@",
-    "a.b-c@",
-    "a@a.",
-    "://a:",
-    "://",
-    "Authorization: ",
-    "Bearer a",
-    "Cookie: a=",
-    "4111 ",
-    "41111111",
-    "DE12 ",
-    "xoxb-1",
-    "hooks.slack.com/services/",
-    "login a password ",
-    " -u a:",
-    "mysql -p",
-    "curl -ua:",
-    "sshpass -p'",
-    "MTAx",
-    "A",
-    "{\\u00",
-    "AccountKey=",
-    "sig=%41",
-    "glagent-",
-    "pass" * 3 + "-",
-    "aB3_-.=/+",
-    "İpwd:",
-    'password="your' + "a" * 150 + '1" ',
-    "token=" + "a" * 300 + "1 ",
-    "token=" + "a1" * 300,
+    "-----BEGIN PRIVATE KEY-----\n", "-----BEGIN PRIVATE KEY-----" + "A" * 200 + "\n", "password=",
+    'password="', "token=a.", 'secret: "a\\"', "sk-", "sk-a1", "eyJ", ".eyJaaaaaaaaa", "\\neyJabcdefgh", "@",
+    "a.b-c@", "a@a.", "://a:", "://", "Authorization: ", "Bearer a", "Cookie: a=", "4111 ", "41111111", "DE12 ",
+    "xoxb-1", "hooks.slack.com/services/", "login a password ", " -u a:", "mysql -p", "curl -ua:",
+    "sshpass -p'", "MTAx", "A", "{\\u00", "AccountKey=", "sig=%41", "glagent-", "pass" * 3 + "-", "aB3_-.=/+",
+    "İpwd:", 'password="your' + "a" * 150 + '1" ', "token=" + "a" * 300 + "1 ", "token=" + "a1" * 300,
     "xoxb-1-",
-]
+]  # fmt: skip
 """Pieces of which a hostile text is made by saying them again and again."""
 
 
@@ -618,9 +536,8 @@ def test_time_grows_with_the_text_and_not_with_its_square(piece: str) -> None:
         redact_text(text)
         return time.process_time() - began
 
-    seconds(1000)
-    small = min(seconds(15_000) for _ in range(3))
-    assert min(seconds(60_000) for _ in range(2)) < 9 * small + 0.05
+    small = min(seconds(8_000) for _ in range(2))
+    assert min(seconds(32_000) for _ in range(2)) < 9 * small + 0.02
 
 
 @pytest.mark.soak

@@ -95,10 +95,10 @@ RUNS = st.builds(
 
 
 @given(RUNS)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_run_that_the_search_lets_pass_holds_nothing_that_a_walk_through_its_fields_finds(run: Trajectory) -> None:
     """The walk of every field, without the search before it, is the measure: it finds the same, and counts the same."""
-    walker = _Redactor(frozenset())
+    walker = _Redactor()
     walked = walker.record(run)
     texts, is_named = texts_of(run)
     clean = redact(run)
@@ -122,9 +122,9 @@ def _saying(text: str) -> dict[str, Any]:
 
 
 @given(st.lists(TEXTS, max_size=6))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_texts_searched_together_are_the_suspects_that_they_are_alone(texts: list[str]) -> None:
-    assert _texts_with_spans(texts) == {text for text in texts if spans_of(text, frozenset())}
+    assert _texts_with_spans(texts) == {text for text in texts if spans_of(text)}
 
 
 @pytest.mark.parametrize("secret", SECRETS)
@@ -132,12 +132,12 @@ def test_two_halves_of_a_secret_in_two_fields_are_none(secret: str) -> None:
     """Each half of these is nothing by itself, or something by itself; side by side they are no more than that."""
     for cut in range(1, len(secret)):
         halves = [secret[:cut], secret[cut:]]
-        assert _texts_with_spans(halves) == {half for half in halves if spans_of(half, frozenset())}
+        assert _texts_with_spans(halves) == {half for half in halves if spans_of(half)}
 
 
 def test_a_secret_far_behind_others_is_found_in_its_own_text() -> None:
     """Texts are searched in blocks of 65,536 characters, whose borders fall anywhere in them."""
-    for shift in range(-60, 5):
+    for shift in range(-60, 5, 3):
         texts = ["-" * 40_000, "-" * (25_536 + shift), f" {KEY} ", "token"]
         assert _texts_with_spans(texts) == {f" {KEY} "}
 

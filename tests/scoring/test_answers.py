@@ -147,16 +147,6 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("expected", "text"), RIGHT)
-def test_the_same_answer_is_right_however_it_is_written(expected: Any, text: str) -> None:
-    assert value(expected, text) == 1.0
-
-
-@pytest.mark.parametrize(("expected", "text"), WRONG)
-def test_another_answer_several_answers_or_none_is_wrong(expected: Any, text: str) -> None:
-    assert value(expected, text) == 0.0
-
-
 OTHER_UNIT_OR_SYMBOL = [
     *(("2\\pi", "\\boxed{2}"), ("2", "\\boxed{2\\pi}"), ("2\\sqrt{3}", "\\boxed{2}"), ("3", "\\boxed{3i}")),
     *(("3x", "\\boxed{3}"), ("3", "3n"), ("10\\log 2", "\\boxed{10}"), ("5 m/s", "5 km/h"), ("60 mph", "60 km/h")),
@@ -166,6 +156,12 @@ OTHER_UNIT_OR_SYMBOL = [
 NAMED_PARTS = [
     *(("x=3, y=4", "x=4, y=3", 0.0), ("x=3, y=4", "y=4, x=3", 1.0), ("x=3, y=4", "(3, 4)", 1.0)),
     *(("x=3, y=4", "(4, 3)", 0.0), ("x=1, x=2", "x=2 or x=1", 1.0), ("x = 3", "y = 3", None)),
+]
+FORMULAS_IN_SENTENCES = [
+    *(("120", "The answer is 5!", 1.0), ("42", "The answer is 42!", 1.0), ("5!", "\\boxed{5}", 0.0)),
+    *(("\\frac{\\sqrt{2}}{2}", "I do not know.", 0.0), ("2\\pi", "The area is not $2\\pi$.", 0.0)),
+    ("(-\\infty, \\infty)", "Answer: all real numbers", None),
+    ("Paris", "The answer is not Paris.", 0.0),
 ]
 DENIED_BOUNDED_OR_TAKEN_BACK = [
     *(("42", "more than 42"), ("42", "less than 42"), ("42", "The answer is at least 42"), ("42", "x ≠ 42")),
@@ -183,7 +179,7 @@ DENIED_BOUNDED_OR_TAKEN_BACK = [
     ("42", "The answer is 42. On second thought, 43 is right."),
     ("42", "I first thought the answer is 42, but that's wrong; I can't solve it."),
     *(("A", "A is wrong"), ("C", "Option C is wrong. Option B."), ("A", "It is not A."), ("Yes", "Yes and no")),
-    *(("Yes", "Yes? No."), ("Paris", "The answer is not Paris.")),
+    ("Yes", "Yes? No."),
 ]
 RIGHT_IN_OTHER_WORDS = [
     *(("B", "The correct option is (B) because (A) is false."), ("D", "Answer: D - none of these")),
@@ -216,24 +212,21 @@ ONLY_A_READER_CAN_TELL = [
 ]
 
 
-@pytest.mark.parametrize(("expected", "text"), OTHER_UNIT_OR_SYMBOL)
-def test_another_unit_or_symbol_is_another_answer(expected: str, text: str) -> None:
+@pytest.mark.parametrize(("expected", "text"), RIGHT + RIGHT_IN_OTHER_WORDS)
+def test_the_same_answer_is_right_however_it_is_written(expected: Any, text: str) -> None:
+    assert value(expected, text) == 1.0
+
+
+@pytest.mark.parametrize(("expected", "text"), WRONG + OTHER_UNIT_OR_SYMBOL + DENIED_BOUNDED_OR_TAKEN_BACK)
+def test_another_answer_several_answers_or_none_is_wrong(expected: Any, text: str) -> None:
     assert value(expected, text) == 0.0
 
 
-@pytest.mark.parametrize(("expected", "text", "score"), NAMED_PARTS)
-def test_named_parts_may_come_in_any_order_but_keep_their_values(expected: str, text: str, score: float | None) -> None:
+@pytest.mark.parametrize(("expected", "text", "score"), NAMED_PARTS + FORMULAS_IN_SENTENCES)
+def test_named_parts_keep_their_values_and_a_formula_in_a_sentence_is_read(
+    expected: str, text: str, score: float | None
+) -> None:
     assert value(expected, text) == score
-
-
-@pytest.mark.parametrize(("expected", "text"), DENIED_BOUNDED_OR_TAKEN_BACK)
-def test_an_answer_that_is_denied_bounded_or_taken_back_is_not_stated(expected: str, text: str) -> None:
-    assert value(expected, text) in ({0.0} if expected != "Paris" else {0.0, None})
-
-
-@pytest.mark.parametrize(("expected", "text"), RIGHT_IN_OTHER_WORDS)
-def test_a_right_answer_is_known_in_other_words_units_and_forms(expected: str, text: str) -> None:
-    assert value(expected, text) == 1.0
 
 
 @pytest.mark.parametrize(("expected", "text"), ONLY_A_READER_CAN_TELL)
@@ -268,30 +261,15 @@ def test_mathematics_is_compared_by_its_value(kind: str) -> None:
 
 def test_a_formula_whose_value_is_beyond_reach_is_undecided_and_the_next_one_is_compared() -> None:
     process = ComparisonProcess(cpu_s=0.3)
-    hostile = ["10^{10^{10}}", "9999999!", "(" * 400 + "1" + ")" * 400]
+    hostile = ["9999999!", "(" * 400 + "1" + ")" * 400]
     start = time.monotonic()
     with ThreadPoolExecutor(2) as threads:  # as scorers in a server: in no main thread
-        assert list(threads.map(lambda formula: process.ask("7", formula), hostile)) == [None] * 3
+        assert list(threads.map(lambda formula: process.ask("7", formula), hostile)) == [None] * 2
         assert list(threads.map(lambda formula: process.ask("120", formula), ["5!", "6!"])) == [True, False]
     process.close()
     assert time.monotonic() - start < 60
     score = AnswerScorer().score(said(r"\boxed{" + "x+" * 600 + "1}", expected="x^2"))
     assert (score.status, "only a reader can decide" in (score.reason or "")) == ("unscored", True)
-
-
-@pytest.mark.parametrize(
-    ("expected", "text", "score"),
-    [
-        ("120", "The answer is 5!", 1.0),
-        ("42", "The answer is 42!", 1.0),
-        ("5!", "\\boxed{5}", 0.0),
-        ("\\frac{\\sqrt{2}}{2}", "I do not know.", 0.0),
-        ("(-\\infty, \\infty)", "Answer: all real numbers", None),
-        ("2\\pi", "The area is not $2\\pi$.", 0.0),
-    ],
-)
-def test_a_formula_in_a_sentence_is_read_as_it_is_meant(expected: str, text: str, score: float | None) -> None:
-    assert value(expected, text) == score
 
 
 def test_what_a_message_repeats_of_the_question_is_no_answer() -> None:

@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from audit_cases import chat
+from audit_cases import audit, chat
 from quintain.records.audit import AuditReport, Finding
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import OutcomeStatus, Trajectory
@@ -32,19 +32,12 @@ DETAIL = (
 )
 
 
-def audit(runs: list[Trajectory]) -> AuditReport:
-    auditor = Auditor()
-    for run in runs:
-        auditor.add(run)
-    return auditor.report()
-
-
 def flags(runs: list[Trajectory]) -> list[str]:
-    return [found.check for found in audit(runs).findings if found.severity == "flag"]
+    return [found.check for found in audit(*runs).findings if found.severity == "flag"]
 
 
 def finding(runs: list[Trajectory], check: str) -> Finding | None:
-    return next((found for found in audit(runs).findings if found.check == check), None)
+    return next((found for found in audit(*runs).findings if found.check == check), None)
 
 
 def padded(
@@ -139,14 +132,9 @@ def test_longer_and_better_paid_runs_of_one_task_are_a_note_where_nothing_else_i
 
 
 def test_chance_alone_seldom_looks_like_inflation() -> None:
-    """At p 0.005 half an audit of 100 with unrelated rewards is expected to look so."""
-    assert (
-        sum(
-            "length_inflation" in flags(padded(12, SALAD, reward="any", seed=seed, correct="0.5"))
-            for seed in range(100)
-        )
-        <= 2
-    )
+    """At p 0.005 one audit in five of 40 with unrelated rewards is expected to look so."""
+    runs = [padded(12, SALAD, reward="any", seed=seed, correct="0.5") for seed in range(40)]
+    assert sum("length_inflation" in flags(one) for one in runs) <= 1
 
 
 VARIED, SAME = "Attempt {i} at task {g} says {r} with some more words.", "The same seven words in every reply."
@@ -264,17 +252,17 @@ def test_without_known_outcomes_separation_is_said_to_be_unchecked() -> None:
 
 def test_the_audit_of_a_long_stream_keeps_a_bounded_amount() -> None:
     auditor = Auditor()
-    runs = [chat(f"Question {i}?", " ".join(f"w{i}.{j}" for j in range(300)), reward=0.5) for i in range(20)]
+    runs = [chat(f"Question {i}?", " ".join(f"w{i}.{j}" for j in range(200)), reward=0.5) for i in range(8)]
     for run in runs:
         auditor.add(run)
     tracemalloc.start()
-    for _ in range(8):
+    for _ in range(10):
         for run in runs:
             auditor.add(run.model_copy())
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert kept < 150_000  # of 160 runs with 330 kB of text
-    assert auditor.report().n == 180
+    assert kept < 90_000  # of 80 runs with 110 kB of text
+    assert auditor.report().n == 88
 
 
 def graded(i: int, length: int, *, task: str = "Tell me.", **metrics: float) -> Trajectory:

@@ -5,24 +5,13 @@ from __future__ import annotations
 import pytest
 
 import audit_cases
-from audit_cases import FIX, TIDES, chat, create, edit, sh, work
+from audit_cases import FIX, TIDES, audit, chat, create, edit, sh, work
 from quintain.records.audit import AuditReport
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.integrity.auditor import Auditor
 
 KINDS = {"ECHO": "answer_echo", "FORM": "format_only", "REPETITION": "repetition", "TAMPERING": "verifier_tampering"}
-
-
-def audit(*runs: Trajectory, value: float | None = None) -> AuditReport:
-    auditor = Auditor()
-    for run in runs:
-        run = run.identified()
-        score = (
-            value if value is None else Score(trajectory_id=run.id or "", scorer="judge", status="scored", value=value)
-        )
-        auditor.add(run, score)
-    return auditor.report()
 
 
 def cases(which: str) -> list[object]:
@@ -101,7 +90,7 @@ def test_what_may_be_honest_is_a_note_and_says_may() -> None:
 
 
 def test_many_doubtful_runs_do_not_hide_a_sure_one() -> None:
-    doubtful = [work(f"Fix {i}.", edit("src/email/verifier.py", "a", f"b{i}")) for i in range(600)]
+    doubtful = [work(f"Fix {i}.", edit("src/email/verifier.py", "a", f"b{i}")) for i in range(260)]
     sure = [work(FIX, sh("rm -rf tests/"))]
     (found,) = [one for one in audit(*doubtful, *sure, *doubtful).findings if one.check == "verifier_tampering"]
     assert (found.severity, found.count) == ("flag", 1)
@@ -119,7 +108,7 @@ def test_rewards_on_another_scale_count_by_their_highest() -> None:
 
 
 def test_evidence_is_short_and_a_quote_even_of_an_endless_run() -> None:
-    report = audit(chat("Describe.", "endless \x1b[31m words\n" * 50_000))
+    report = audit(chat("Describe.", "endless \x1b[31m words\n" * 10_000))
     (found,) = report.findings
     assert len(found.evidence) < 400
     assert "\x1b" not in found.evidence
@@ -161,13 +150,13 @@ def test_the_agents_own_files_are_its_to_delete() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "a" * 100_000,
-        "word " * 30_000,
-        "<answer>" * 5_000,
-        "if x == 1: return 2\n" * 5_000,
-        "--- a\n+++ b\n" * 5_000,
-        "```\n" * 9_000,
-        "(" * 50_000,
+        "a" * 50_000,
+        "word " * 10_000,
+        "<answer>" * 3_000,
+        "if x == 1: return 2\n" * 2_000,
+        "--- a\n+++ b\n" * 2_000,
+        "```\n" * 4_000,
+        "(" * 30_000,
         "",
     ],
 )

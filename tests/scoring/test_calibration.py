@@ -14,7 +14,6 @@ from quintain.scoring.calibration.fitting import (
     ALL,
     MIN_DOMAIN_LABELS,
     apply,
-    fit,
     fit_all,
     rater_warnings,
     reliability,
@@ -32,7 +31,7 @@ def noisy(n: int, seed: int = 0, bias: float = 0.4) -> tuple[list[float], list[f
 
 def calibration(*domains: tuple[str, CalibrationMap]) -> Calibration:
     scores, labels = noisy(60)
-    (found,) = fit(scores, labels, [ALL] * 60).values()
+    (found,) = fit_all(scores, labels, [ALL] * 60).domains.values()
     fits = {name: found.model_copy(update={"map": map}) for name, map in domains}
     return Calibration(id="cal-judge-1", scorer="judge", version=1, labels="people", domains=fits)
 
@@ -149,19 +148,14 @@ def test_a_domain_gets_a_map_of_its_own_where_it_has_labels_enough_and_predicts_
 def test_a_domain_like_all_others_shares_the_common_map() -> None:
     scores, labels = noisy(400)
     domains = ["coding"] * 360 + ["browser"] * 40
-    assert "browser" not in fit(scores, labels, domains)
-
-
-def test_the_same_labels_give_the_same_maps() -> None:
-    scores, labels = noisy(120)
-    assert fit(scores, labels, [ALL] * 120) == fit(scores, labels, [ALL] * 120)
+    assert "browser" not in fit_all(scores, labels, domains).domains
 
 
 def test_few_labels_are_told_and_too_few_refused() -> None:
     scores, labels = noisy(20)
     assert any("Only 20 labels" in warning for warning in fit_all(scores, labels, [ALL] * 20).warnings)
     with pytest.raises(InvalidInput, match=r"\[too_few_labels\] 9 runs .* at least 10"):
-        fit(scores[:9], labels[:9], [ALL] * 9)
+        fit_all(scores[:9], labels[:9], [ALL] * 9)
 
 
 @pytest.mark.parametrize(("scores", "labels", "what"), [(0.5, None, "score"), (None, 1.0, "label")])
@@ -178,7 +172,7 @@ def test_constant_scores_or_labels_change_nothing_and_are_told(
 @pytest.mark.parametrize("bad", [1.2, -0.1, math.nan])
 def test_values_outside_of_the_scale_are_refused(bad: float) -> None:
     with pytest.raises(InvalidInput, match=r"must be in 0\.\.1"):
-        fit([bad] * 10, [0.5] * 10, [ALL] * 10)
+        fit_all([bad] * 10, [0.5] * 10, [ALL] * 10)
     with pytest.raises(InvalidInput, match=r"0\.\.1"):
         apply(calibration((ALL, UNCHANGED)), bad, ALL)
 

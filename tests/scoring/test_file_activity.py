@@ -142,5 +142,5 @@ def test_a_call_that_failed_did_nothing_and_a_script_that_failed_may_have() -> N
 @pytest.mark.parametrize("text", ["'", '"', "\\", "(", "<", "<<a\n", "bash -c ", "a", "$(", "\n"])
 def test_no_script_keeps_the_reader_busy(text: str) -> None:
     began = time.process_time()
-    list(script_operations(text * (50_000 // len(text))))
-    assert time.process_time() - began < 2
+    list(script_operations(text * (20_000 // len(text))))
+    assert time.process_time() - began < 1

@@ -68,7 +68,7 @@ def test_every_line_of_the_recording_is_marked_and_the_fence_carries_the_hash_of
 
 
 @given(st.text(max_size=200), st.integers(min_value=0))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_no_text_gets_out_of_its_quotes_and_none_contains_a_datamark(text: str, number: int) -> None:
     mark = mark_of(number)
     shown = quoted(text)

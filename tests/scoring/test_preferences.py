@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
-from itertools import permutations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
 from quintain.scoring.preferences.mining import Candidate, Group, MinedPairs, form_groups, mine_pairs
@@ -74,13 +71,6 @@ def test_one_good_run_is_repeated_only_as_often_as_it_must_be(seed: int) -> None
     assert Counter(pair.chosen for pair in mined.pairs) == {"t0": 2, "t1": 2}
 
 
-def test_ties_are_broken_by_the_seed_and_not_by_the_order() -> None:
-    runs = _task(1.0, 1.0, 0.0, 0.0)
-    by_seed = [_mined(runs, max_pairs_per_task=1, seed=seed).pairs for seed in range(20)]
-    assert by_seed == [_mined(runs[::-1], max_pairs_per_task=1, seed=seed).pairs for seed in range(20)]
-    assert len({(pair.chosen, pair.rejected) for (pair,) in by_seed}) == 4
-
-
 def test_runs_of_equal_content_make_no_pair_and_take_no_place_in_the_limit() -> None:
     """The best and the worst run wrote the same; searching inwards from both ends finds the pairs that do teach."""
     mined = _mined(_task(1.0, 0.9, 0.1, 0.0, contents="xyzx"), max_pairs_per_task=1)
@@ -97,39 +87,6 @@ def test_a_senseless_bound_is_refused(options: dict[str, Any], said: str) -> Non
         _mined([], **options)
     with pytest.raises(InvalidInput, match="max_pairs_per_task is 0"):
         _mined([], max_pairs_per_task=0)
-
-
-_CANDIDATES = st.lists(
-    st.tuples(st.sampled_from("abc"), st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), st.sampled_from("uvw")), max_size=40
-).map(lambda found: [Candidate(task, str(i), value, text) for i, (task, value, text) in enumerate(found)])
-
-
-@given(_CANDIDATES, st.sampled_from([0.0, 0.25, 0.5]), st.integers(1, 6), st.integers(0, 3))
-def test_pairs_are_of_one_task_and_differ_and_all_runs_are_accounted_for(
-    candidates: list[Candidate], margin: float, limit: int, seed: int
-) -> None:
-    mined = mine_pairs(candidates, margin=margin, max_pairs_per_task=limit, seed=seed)
-    runs = {run.trajectory_id: run for run in candidates}
-    found: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
-    for pair in mined.pairs:
-        chosen, rejected = runs[pair.chosen], runs[pair.rejected]
-        assert chosen.task == rejected.task == pair.task
-        assert chosen.value > rejected.value + margin
-        assert chosen.content != rejected.content
-        found[pair.task].add((pair.chosen, pair.rejected))
-    for task in {run.task for run in candidates}:
-        possible = [
-            (one, other)
-            for one, other in permutations([run for run in candidates if run.task == task], 2)
-            if one.value > other.value + margin and one.content != other.content
-        ]
-        assert len(found[task]) == min(limit, len(possible))
-    assert len(mined.pairs) == sum(map(len, found.values())), "no pair comes twice"
-    used = {run for pair in mined.pairs for run in (pair.chosen, pair.rejected)}
-    assert len(used) + mined.runs_left_out.total() == len(candidates)
-    assert len(found) - sum(not pairs for pairs in found.values()) + mined.tasks_left_out.total() == len(
-        {run.task for run in candidates}
-    )
 
 
 def test_a_large_task_gives_the_same_margins_as_the_search_of_all_its_pairs() -> None:

@@ -222,7 +222,7 @@ def test_text_that_says_one_thing_over_and_over(text: str, expected: bool) -> No
 
 def test_hostile_text_costs_no_more_than_its_length() -> None:
     """Whitespace, digits and words without end: each pattern goes over them once."""
-    long = 200_000
+    long = 60_000
     texts = (
         " " * long,
         "1" * long,
@@ -240,7 +240,7 @@ def test_hostile_text_costs_no_more_than_its_length() -> None:
             call("edit_file", text, path=text[:100], old_string=text, new_string="y"),
         )
         RulesScorer().score(_run(*steps))
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 2
 
 
 CODING = RulesScorer(profile("coding"))

@@ -7,37 +7,20 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp import Client, MCPError
-from mcp.types import ElicitRequestFormParams, ElicitResult, InputRequiredResult
+from mcp import Client
+from mcp.types import InputRequiredResult
 
 from mcp_client import call
 from quintain.records.trajectory import OutcomeStatus
 from quintain.server.app import create_server
 from quintain.settings import Settings
 from quintain.tools.services import Services, open_services
+from server.test_elicitation import ACCEPTED, ERAS, Person, asked
 from trajectory_runs import NOW, answer, run, user
 
-ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"])
 ASK: dict[str, Any] = {"limit": 3, "judge": "person", "rater": "Eve"}
 FILLED = {"score_task_completion": "5", "score_process": "2"}
 """0.6 * 1 + 0.4 * 0.25."""
-
-
-class Person:
-    """Fills forms with what is prepared, then declines (or the client breaks down)."""
-
-    def __init__(self, *filled: dict[str, Any], breaks: bool = False) -> None:
-        self.filled = list(filled)
-        self.breaks = breaks
-        self.seen: list[ElicitRequestFormParams] = []
-
-    async def __call__(self, context: Any, params: ElicitRequestFormParams) -> ElicitResult:
-        self.seen.append(params)
-        if self.filled:
-            return ElicitResult(action="accept", content=self.filled.pop(0))
-        if self.breaks:
-            raise MCPError(-32603, "no form today")
-        return ElicitResult(action="decline")
 
 
 @pytest.fixture
@@ -92,7 +75,7 @@ def test_where_the_form_breaks_down_the_open_items_can_be_passed_on_and_the_answ
 ) -> None:
     ended, open_one, answered = round_of(
         settings,
-        Person(FILLED, breaks=True),
+        Person(FILLED, afterwards="break"),
         "legacy",
         {"item_id": "i2", "value": 1, "rationale": "good"},
         {"item_id": "i1", "value": 0},
@@ -151,23 +134,18 @@ def test_a_choice_that_the_form_does_not_have_is_asked_again_by_itself(
     assert given(services) == [pytest.approx(0.7)]
 
 
-async def asked(client: Client, **more: Any) -> Any:
-    """One round of a client that drives the rounds itself."""
-    return await client.session.call_tool("get_judging_batch", ASK, allow_input_required=True, **more)
-
-
-ACCEPTED = {"answer": ElicitResult(action="accept", content=FILLED)}  # type: ignore[dict-item]
-
-
 def test_a_repeated_last_request_reports_the_same(settings: Settings, services: Services) -> None:
     async def main() -> list[Any]:
         with anyio.fail_after(60):
             async with Client(create_server(settings), elicitation_callback=Person()) as client:
-                last = await asked(client)
+                last = await asked(client, arguments=ASK)
                 for _ in range(2):
-                    last = await asked(client, input_responses=ACCEPTED, request_state=last.request_state)
+                    last = await asked(
+                        client, arguments=ASK, input_responses=ACCEPTED, request_state=last.request_state
+                    )
                 ends = [
-                    await asked(client, input_responses=ACCEPTED, request_state=last.request_state) for _ in range(2)
+                    await asked(client, arguments=ASK, input_responses=ACCEPTED, request_state=last.request_state)
+                    for _ in range(2)
                 ]
                 return [end.structured_content for end in ends]
 
@@ -181,13 +159,15 @@ def test_a_run_that_is_forgotten_while_its_form_is_open_is_told(settings: Settin
     async def main() -> Any:
         with anyio.fail_after(60):
             async with Client(create_server(settings), elicitation_callback=Person()) as client:
-                first = await asked(client)
+                first = await asked(client, arguments=ASK)
                 assert isinstance(first, InputRequiredResult)
                 batch = services.store.judging.newest(1)[0]
                 await call(client, "get_lineage", id=batch.items[0].trajectory_ids[0], forget=True)
                 last: Any = first
                 for _ in range(3):
-                    last = await asked(client, input_responses=ACCEPTED, request_state=last.request_state)
+                    last = await asked(
+                        client, arguments=ASK, input_responses=ACCEPTED, request_state=last.request_state
+                    )
                 return last.structured_content
 
     ended = anyio.run(main)

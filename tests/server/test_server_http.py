@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -21,29 +22,36 @@ from quintain.server.http import serve_http
 SCRIPT = Path(__file__).with_name("small_server.py")
 
 
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
+@contextmanager
+def listening(*arguments: str) -> Iterator[int]:
+    """A Python process that serves HTTP; `{port}` in its arguments becomes the port that it yields."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         number = probe.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, str(SCRIPT), str(number)], cwd=SCRIPT.parents[1], stdout=subprocess.PIPE
-    )
-    deadline = time.monotonic() + 30
-    while True:
+    command = [sys.executable, *(argument.replace("{port}", str(number)) for argument in arguments)]
+    with subprocess.Popen(command, cwd=SCRIPT.parents[1], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         try:
-            socket.create_connection(("127.0.0.1", number), timeout=1).close()
-            break
-        except OSError:
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-    yield number
-    process.terminate()
-    assert process.stdout is not None
-    assert process.stdout.read() == b""
-    process.stdout.close()
-    process.wait(20)
+            deadline = time.monotonic() + 60
+            while True:
+                try:
+                    socket.create_connection(("127.0.0.1", number), timeout=1).close()
+                    break
+                except OSError:
+                    assert process.poll() is None
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)
+            yield number
+        finally:
+            process.terminate()
+            assert process.stdout is not None
+            printed = process.stdout.read()
+        assert printed == b""
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with listening(str(SCRIPT), "{port}") as number:
+        yield number
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

@@ -12,9 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from mcp import Client, StdioServerParameters
 
 from quintain.server.lines import MAX_LINE_BYTES, LineCutter, LongLine, Refusal, read_line
 
@@ -92,6 +90,7 @@ def call_line(arguments: bytes) -> bytes:
     return b'{"jsonrpc":"2.0","id":7,"method":"tools/call",' + params + b"}"
 
 
+HALF_AN_ID = b'{"jsonrpc":"2.0","id":"\\ud800","method":"ping"}'
 HOSTILE = {
     "undecodable bytes": (call_line(b'"\xff"'), 7, -32700, "[not_utf8] byte 0xff at offset "),
     "half a surrogate pair": (call_line(b'"\\ud83d"'), 7, -32700, "[lone_surrogate]"),
@@ -103,6 +102,9 @@ HOSTILE = {
     "no message": (b'{"id": 7}', None, -32600, "[invalid_request]"),
     "a batch": (b'[{"jsonrpc":"2.0","id":7,"method":"ping"}]', None, -32600, "[invalid_request]"),
     "an id of a wrong type": (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', None, -32600, "[invalid_request] the id"),
+    "an id that is half a pair": (HALF_AN_ID, None, -32700, "[lone_surrogate]"),
+    "such an id after the call": (
+        b'{"method":"tools/call","params":{"name":"\xff"},"id":"a\\udfff"}', None, -32700, "[not_utf8]"),
     "the id at the end": (
         b'{"method":"tools/call","params":{"a":"\\ud800","id":3,"b":"\\"id\\":4}"},"jsonrpc":"2.0","id":"seven"}',
         "seven", -32700, "[lone_surrogate]"),
@@ -111,8 +113,24 @@ HOSTILE = {
 }  # fmt: skip
 
 
-def test_every_hostile_line_is_answered_and_the_server_lives_on(pipe: Pipe) -> None:
+def test_hostile_lines_long_lines_and_odd_answers_do_not_end_the_connection(pipe: Pipe) -> None:
+    """One process; what it writes is the protocol alone, and what tools print goes to standard error."""
+    found = pipe.ask(1, "server/discover", {"_meta": MODERN})["result"]
+    assert found["supportedVersions"] == ["2026-07-28"]
+    assert found["capabilities"]["resources"]["subscribe"] is True
+    assert found["resultType"] == "complete"
+    newer = {**MODERN, "io.modelcontextprotocol/protocolVersion": "2099-01-01"}
+    assert pipe.ask(2, "server/discover", {"_meta": newer})["error"]["code"] == -32022
+    pipe.write(HALF_AN_ID)
+    assert pipe.answer()["id"] is None
     pipe.greet()
+    assert len(pipe.ask(3, "tools/list")["result"]["tools"]) == 6
+    pipe.write(b'{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"count","arguments":{}}}')
+    pipe.write(HALF_AN_ID)
+    answers = {answer["id"]: answer for answer in (pipe.answer(), pipe.answer())}
+    assert answers[None]["error"]["message"].startswith("[lone_surrogate]")
+    assert answers[4]["result"]["structuredContent"]["step"] == 3
+
     for name, (line, request_id, code, text) in HOSTILE.items():
         pipe.write(line)
         answer = pipe.answer()
@@ -121,41 +139,25 @@ def test_every_hostile_line_is_answered_and_the_server_lives_on(pipe: Pipe) -> N
         assert answer["error"]["message"].startswith(text), (name, answer)
     not_finite = pipe.ask(8, "tools/call", {"name": "count", "arguments": {"wait_s": float("nan")}})["result"]
     assert not_finite["content"][0]["text"].startswith("[not_finite] arguments.wait_s is nan")
-    result = pipe.ask(9, "tools/call", {"name": "add_note", "arguments": {"title": "alive"}})["result"]
-    assert result["structuredContent"]["title"] == "alive"
-    assert pipe.close() == 0
-    assert pipe.answers.empty()
 
-
-def test_ten_megabytes_of_text_work_and_a_line_over_the_bound_is_refused_under_its_id(pipe: Pipe) -> None:
-    pipe.greet()
     text = "ä" * 5_000_000
-    result = pipe.ask(1, "tools/call", {"name": "add_note", "arguments": {"title": "long", "text": text}})["result"]
+    result = pipe.ask(10, "tools/call", {"name": "add_note", "arguments": {"title": "long", "text": text}})["result"]
     assert result["structuredContent"]["text"] == text
     pipe.write(call_line(b'"' + b"a" * MAX_LINE_BYTES + b'"'))
     answer = pipe.answer()
     assert (answer["id"], answer["error"]["code"]) == (7, -32600)
     assert answer["error"]["message"].startswith("[line_too_long] the message has 16,777,")
     assert "bound is 16,777,216" in answer["error"]["message"]
-    assert "result" in pipe.ask(2, "ping")
 
-
-def test_an_answer_with_half_a_surrogate_pair_does_not_end_the_connection(pipe: Pipe) -> None:
-    pipe.greet()
-    result = pipe.ask(1, "tools/call", {"name": "odd_note", "arguments": {"kind": "surrogate"}})["result"]
+    result = pipe.ask(11, "tools/call", {"name": "odd_note", "arguments": {"kind": "surrogate"}})["result"]
     assert result["structuredContent"]["text"] == "cut emoji \ufffd"
-    assert "result" in pipe.ask(2, "ping")
-
-
-def test_discover_and_then_initialize_on_one_pipe_both_work(pipe: Pipe) -> None:
-    found = pipe.ask(1, "server/discover", {"_meta": MODERN})["result"]
-    assert found["supportedVersions"] == ["2026-07-28"]
-    assert found["capabilities"]["resources"]["subscribe"] is True
-    assert found["resultType"] == "complete"
-    newer = {**MODERN, "io.modelcontextprotocol/protocolVersion": "2099-01-01"}
-    assert pipe.ask(2, "server/discover", {"_meta": newer})["error"]["code"] == -32022
-    pipe.greet()
-    assert len(pipe.ask(3, "tools/list")["result"]["tools"]) == 6
+    assert "result" in pipe.ask(12, "tools/call", {"name": "odd_note", "arguments": {"kind": "noise"}})
+    assert pipe.ask(13, "tools/call", {"name": "odd_note", "arguments": {"kind": "crash"}})["result"]["isError"] is True
+    assert pipe.close() == 0
+    assert pipe.answers.empty()
+    assert b"noise by print" in pipe.stderr
+    assert b"noise by a child" in pipe.stderr
+    assert b"RuntimeError: the secret is in /etc/shadow" in pipe.stderr
 
 
 def test_discover_and_then_the_modern_era_work_too(pipe: Pipe) -> None:
@@ -163,17 +165,6 @@ def test_discover_and_then_the_modern_era_work_too(pipe: Pipe) -> None:
     result = pipe.ask(2, "tools/list", {"_meta": MODERN})["result"]
     assert result["ttlMs"] == 60_000
     assert pipe.ask(3, "server/discover", {"_meta": MODERN})["result"]["resultType"] == "complete"
-
-
-def test_nothing_but_the_protocol_reaches_standard_output(pipe: Pipe) -> None:
-    pipe.greet()
-    assert "result" in pipe.ask(1, "tools/call", {"name": "odd_note", "arguments": {"kind": "noise"}})
-    assert pipe.ask(2, "tools/call", {"name": "odd_note", "arguments": {"kind": "crash"}})["result"]["isError"] is True
-    assert pipe.close() == 0
-    assert pipe.answers.empty()
-    assert b"noise by print" in pipe.stderr
-    assert b"noise by a child" in pipe.stderr
-    assert b"RuntimeError: the secret is in /etc/shadow" in pipe.stderr
 
 
 def test_the_server_ends_when_standard_input_closes_even_before_a_word_was_said(pipe: Pipe) -> None:
@@ -190,18 +181,6 @@ def test_the_server_ends_when_nobody_reads_its_answers_any_more() -> None:
         process.stdin.flush()
         # Standard input is still open.
         assert process.wait(20) == 0
-
-
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_the_sdks_own_client_works_over_stdio(mode: str) -> None:
-    async def main() -> None:
-        parameters = StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], cwd=SCRIPT.parents[1])
-        with anyio.fail_after(30):
-            async with Client(parameters, mode=mode) as client:
-                result = await client.call_tool("count", {"steps": 2})
-                assert result.structured_content["step"] == 2
-
-    anyio.run(main)
 
 
 def test_lines_are_cut_whatever_the_chunks() -> None:

@@ -36,95 +36,64 @@ async def refused(client: Client, tool: str, arguments: dict[str, object]) -> st
 
 
 @ERAS
-def test_both_channels_of_a_result_carry_the_same_facts_on_one_line(small: QuintainServer, mode: str) -> None:
+def test_results_carry_the_same_facts_in_both_channels_and_what_no_protocol_carries_is_mended(
+    small: QuintainServer, shelf: Shelf, mode: str
+) -> None:
     async def talk(client: Client) -> None:
-        result = await client.call_tool(
-            "add_note", {"title": "a", "text": "two\nlines", "edges": {"first": 1, "last": 4}}
-        )
+        edges = {"first": 1, "last": 4}
+        result = await client.call_tool("add_note", {"title": "a", "text": "two\nlines", "edges": edges})
         (block,) = result.content
         assert "\n" not in block.text
         assert ": " not in block.text
         assert json.loads(block.text) == result.structured_content
         assert result.structured_content["extra"] == {"edges": 4, "mood": "good"}
+        # A JSON string is read where an object is meant, and left alone where text is.
+        await client.call_tool("add_note", {"title": "a", "text": '{"b": 1}', "edges": '{"first": 1, "last": 9}'})
+        assert shelf.notes["a"].text == '{"b": 1}'
+        assert shelf.notes["a"].extra["edges"] == 9
+        odd = await client.call_tool("odd_note", {"kind": "surrogate"})
+        assert not odd.is_error
+        assert odd.structured_content["text"] == "cut emoji \ufffd"
+        assert odd.structured_content["extra"]["loss"] is None
+        assert json.loads(odd.content[0].text) == odd.structured_content
+        picture = await client.call_tool("draw_note", {})
+        assert [block.type for block in picture.content] == ["text", "image"]
+        assert picture.structured_content is None
+        assert picture.content[1].mime_type == "image/png"
 
     serve(small, mode, talk)
 
 
-@ERAS
-def test_an_unknown_argument_is_refused_with_the_nearest_name(small: QuintainServer, shelf: Shelf, mode: str) -> None:
-    async def talk(client: Client) -> None:
-        text = await refused(client, "add_note", {"title": "a", "page": 3})
-        assert text.startswith(
-            "[unknown_argument] add_note has no argument 'page' (did you mean 'pages'?); valid: title, text"
-        )
-        assert shelf.notes == {}
-
-    serve(small, mode, talk)
-
-
-@ERAS
-def test_an_argument_out_of_bounds_names_value_and_bounds(small: QuintainServer, mode: str) -> None:
-    async def talk(client: Client) -> None:
-        text = await refused(client, "add_note", {"title": "a", "pages": 0})
-        assert text.startswith("[invalid_input] arguments.pages: ")
-        assert "(got 0); valid `pages`: 1..200; correct it and call add_note again" in text
-        assert "valid `mood`: good, bad" in await refused(client, "add_note", {"title": "a", "mood": "so-so"})
-        assert "arguments.edges.first" in await refused(client, "add_note", {"title": "a", "edges": {"first": -1}})
-        assert "arguments.title is required" in await refused(client, "add_note", {})
-
-    serve(small, mode, talk)
+REFUSALS: list[tuple[str, dict[str, object], str, str]] = [
+    ("add_note", {"title": "a", "page": 3}, "[unknown_argument] add_note has no argument 'page'",
+     " (did you mean 'pages'?); valid: title, text"),
+    ("add_note", {"title": "a", "pages": 0}, "[invalid_input] arguments.pages: ",
+     "(got 0); valid `pages`: 1..200; correct it and call add_note again"),
+    ("add_note", {"title": "a", "mood": "so-so"}, "[invalid_input]", "valid `mood`: good, bad"),
+    ("add_note", {"title": "a", "edges": {"first": -1}}, "[invalid_input]", "arguments.edges.first"),
+    ("add_note", {}, "[invalid_input]", "arguments.title is required"),
+    ("add_note", {"title": "a", "edges": '{"first": NaN}'}, "[not_finite]", "nan"),
+    ("get_note", {"title": "b"}, "[not_found]", "there is no note 'b'"),
+    ("gets_note", {}, "[unknown_tool]", "there is no tool 'gets_note' (did you mean 'get_note'?)"),
+    ("odd_note", {"kind": "crash"}, "[internal] odd_note", "the log of the server"),
+]  # fmt: skip
+"""Tool, arguments, the beginning of the refusal, and what else it says."""
 
 
 @ERAS
 def test_our_errors_reach_the_model_in_full_and_others_not_at_all(
-    small: QuintainServer, mode: str, caplog: pytest.LogCaptureFixture
+    small: QuintainServer, shelf: Shelf, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def talk(client: Client) -> None:
-        assert (await refused(client, "get_note", {"title": "b"})).startswith("[not_found] there is no note 'b'")
-        text = await refused(client, "odd_note", {"kind": "crash"})
-        assert text.startswith("[internal] odd_note")
-        assert "shadow" not in text
-        text = await refused(client, "gets_note", {})
-        assert text.startswith("[unknown_tool] there is no tool 'gets_note' (did you mean 'get_note'?)")
+        for tool, arguments, start, words in REFUSALS:
+            text = await refused(client, tool, arguments)
+            assert text.startswith(start), text
+            assert words in text, text
+            assert "shadow" not in text
+        assert shelf.notes == {}
 
     serve(small, mode, talk)
     assert "the secret is in /etc/shadow" in caplog.text
-
-
-@ERAS
-def test_an_answer_without_valid_unicode_or_numbers_is_mended(small: QuintainServer, mode: str) -> None:
-    async def talk(client: Client) -> None:
-        result = await client.call_tool("odd_note", {"kind": "surrogate"})
-        assert not result.is_error
-        assert result.structured_content["text"] == "cut emoji \ufffd"
-        assert result.structured_content["extra"]["loss"] is None
-        assert json.loads(result.content[0].text) == result.structured_content
-
-    serve(small, mode, talk)
-
-
-@ERAS
-def test_a_json_string_is_read_where_an_object_is_meant_and_left_alone_where_text_is(
-    small: QuintainServer, shelf: Shelf, mode: str
-) -> None:
-    async def talk(client: Client) -> None:
-        await client.call_tool("add_note", {"title": "a", "text": '{"b": 1}', "edges": '{"first": 1, "last": 9}'})
-        assert shelf.notes["a"].text == '{"b": 1}'
-        assert shelf.notes["a"].extra["edges"] == 9
-        assert "[not_finite]" in await refused(client, "add_note", {"title": "a", "edges": '{"first": NaN}'})
-
-    serve(small, mode, talk)
-
-
-@ERAS
-def test_a_picture_has_text_and_image_and_no_structured_content(small: QuintainServer, mode: str) -> None:
-    async def talk(client: Client) -> None:
-        result = await client.call_tool("draw_note", {})
-        assert [block.type for block in result.content] == ["text", "image"]
-        assert result.structured_content is None
-        assert result.content[1].mime_type == "image/png"
-
-    serve(small, mode, talk)
 
 
 @ERAS
@@ -170,7 +139,7 @@ def test_the_list_of_tools_is_sorted_and_says_what_each_tool_may_do(small: Quint
         }  # fmt: skip
         assert add.input_schema["properties"]["text"] == {"type": "string"}
         assert add.output_schema["properties"]["title"] == {"type": "string"}
-        assert add.output_schema["properties"]["value"] == {"type": ["number", "null"]}
+        assert add.output_schema["properties"]["value"] == {}
         assert "description" not in json.dumps(add.output_schema)
         assert tools["draw_note"].output_schema is None
         hints = tools["odd_note"].annotations

@@ -143,8 +143,17 @@ def test_a_session_of_the_second_schema_still_grows_and_a_forgotten_one_stays_aw
     store.close()
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE trajectories SET opening = 'of the second schema'")
-        for later_table in ("preferences", "judging_batches", "calibrations"):
+        for later_table in (
+            "preferences",
+            "judging_batches",
+            "calibrations",
+            "trajectories_text",
+            "trajectories_text_state",
+        ):
             database.execute(f"DROP TABLE {later_table}")
+        for change in ("delete", "update"):
+            database.execute(f"DROP TRIGGER trajectories_text_{change}")
+        database.execute("DROP INDEX ix_trajectories_reward")
         database.execute("UPDATE alembic_version SET version_num = '0002'")
     store = open_store(url)
     finished = run("t", user(), answer("Straße"), session_id="s")
@@ -169,11 +178,11 @@ def test_a_copy_of_the_older_database_is_kept_once(path: Path) -> None:
     _fill(path)
     before = path.read_bytes()
     open_store(f"sqlite:///{path}").close()
-    copy = path.with_name("quintain.db.before-0004")
+    copy = path.with_name("quintain.db.before-0005")
     with closing(sqlite3.connect(copy)) as kept, closing(sqlite3.connect(path)) as now:
         assert kept.execute("SELECT version_num FROM alembic_version").fetchone() == ("0001",)
         assert kept.execute("SELECT count(*) FROM trajectories").fetchone() == (2,)
-        assert now.execute("SELECT version_num FROM alembic_version").fetchone() == ("0004",)
+        assert now.execute("SELECT version_num FROM alembic_version").fetchone() == ("0005",)
     copy.write_bytes(b"mine")
     path.write_bytes(before)
     open_store(f"sqlite:///{path}").close()

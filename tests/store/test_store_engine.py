@@ -114,7 +114,7 @@ def _schema(engine: Engine) -> dict[str, tuple[object, ...]]:
     with read_transaction(engine) as c:
         names = c.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'").scalars().all()
         for name in names:
-            if name in {"alembic_version", "sqlite_sequence"}:
+            if name in {"alembic_version", "sqlite_sequence"} or name.startswith("trajectories_text"):
                 continue
             columns = [tuple(row) for row in c.exec_driver_sql(f"PRAGMA table_info({name})")]
             foreign = [tuple(row) for row in c.exec_driver_sql(f"PRAGMA foreign_key_list({name})")]

@@ -15,7 +15,7 @@ from quintain.records.agent import ModelRef
 from quintain.records.hyperparameters import DPOConfig
 from quintain.records.trajectory import Actor
 from quintain.settings import Settings
-from quintain.tools.training.agents import starter_folder
+from quintain.tools.training.model_folders import starter_folder
 from quintain.trainers.data.examples import ExampleMaker
 from quintain.trainers.models import load_model
 

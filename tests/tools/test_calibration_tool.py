@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -24,13 +23,6 @@ from quintain.tools.catalog import CATALOG
 from quintain.tools.labels.calibration import calibration_table, fit_calibration
 from quintain.tools.services import Services, open_services
 from trajectory_runs import NOW, answer, later, run, user
-
-
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    opened = open_services(settings)
-    yield opened
-    opened.close()
 
 
 def given(scorer: str, run_id: str, value: float | None, **fields: object) -> Score:

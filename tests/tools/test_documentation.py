@@ -18,74 +18,41 @@ from quintain.tools.spec import ToolSpec
 DOCS = (Path(__file__).parents[2] / "docs" / "tools.md").read_text(encoding="utf-8")
 
 # Tool -> required arguments and result keys that clients outside this repository rely on.
-CONTRACT: dict[str, tuple[set[str], set[str]]] = {
-    "record_trajectory": (set(), {"trajectory_id", "created", "steps", "outcome"}),
-    "import_trajectories": (
-        {"path"},
-        {"format", "confidence", "imported", "duplicates", "rejected", "redactions", "files", "job_id", "next_step"},
-    ),
-    "search_trajectories": (set(), {"items", "next_cursor"}),
-    "get_trajectory": ({"trajectory_id"}, {"trajectory", "truncated"}),
-    "score_trajectories": ({"scorer"}, {"scored", "unscored", "summary", "components"}),
+CONTRACT: dict[str, tuple[str, str]] = {
+    "record_trajectory": ("", "trajectory_id created steps outcome"),
+    "import_trajectories": ("path", "format confidence imported duplicates rejected redactions files job_id next_step"),
+    "search_trajectories": ("", "items next_cursor"),
+    "get_trajectory": ("trajectory_id", "trajectory truncated"),
+    "score_trajectories": ("scorer", "scored unscored summary components"),
     "fit_calibration": (
-        {"scorer"},
-        {
-            "calibration_id",
-            "n_labels",
-            "error_before",
-            "error_after",
-            "spearman",
-            "domains",
-            "warnings",
-            "resource_uri",
-        },
+        "scorer",
+        "calibration_id n_labels error_before error_after spearman domains warnings resource_uri",
     ),
-    "record_preferences": ({"source"}, {"created", "ties", "skipped", "findings", "examples", "next_step"}),
-    "export_dataset": ({"kind", "name"}, {"dataset_id", "rows", "dropped", "splits", "path"}),
+    "record_preferences": ("source", "created ties skipped findings examples next_step"),
+    "export_dataset": ("kind name", "dataset_id rows dropped splits path"),
     "preview_dataset": (
-        {"dataset_id", "model"},
-        {"rows", "trained_tokens", "total_tokens", "truncated_rows", "warnings", "verdict", "job_id", "next_step"},
+        "dataset_id model",
+        "rows trained_tokens total_tokens truncated_rows warnings verdict job_id next_step",
     ),
-    "get_judging_batch": (
-        {"limit"},
-        {"batch_id", "items", "rubric", "instructions", "rater", "submitted", "agreement", "next_step"},
-    ),
+    "get_judging_batch": ("limit", "batch_id items rubric instructions rater submitted agreement next_step"),
     "submit_scores": (
-        {"batch_id", "scores"},
-        {"accepted", "rejected", "remaining", "replaced", "corrections", "warnings", "agreement", "next_step"},
+        "batch_id scores",
+        "accepted rejected remaining replaced corrections warnings agreement next_step",
     ),
-    "plan_training": (
-        set(),
-        {"method", "hyperparameters", "estimate", "blockers", "why", "notes", "fields", "resource_uri", "next_step"},
-    ),
-    "start_training": ({"method", "model"}, {"job_id", "status", "resource_uri", "deduplicated"}),
-    "collect_rollouts": ({"agent", "environment"}, {"job_id", "status", "resource_uri"}),
-    "evaluate_agent": ({"agent"}, {"job_id", "status", "resource_uri"}),
-    "compare_agents": ({"agents"}, {"comparisons", "leaderboard", "flips", "notes", "resource_uri"}),
-    "register_agent": ({"name", "model"}, {"agent"}),
-    "export_agent": ({"agent", "format"}, {"job_id", "status", "resource_uri", "deduplicated"}),
-    "get_job": (
-        {"job_id"},
-        {
-            "job_id",
-            "kind",
-            "status",
-            "phase",
-            "step",
-            "total_steps",
-            "metrics",
-            "eta_s",
-            "error",
-            "result",
-            "next_step",
-        },
-    ),
-    "list_jobs": (set(), {"items", "next_cursor"}),
-    "cancel_job": ({"job_id"}, {"job_id", "status"}),
-    "resume_job": ({"job_id"}, {"job_id", "status"}),
-    "plot_job": ({"job_id"}, set()),
-    "get_lineage": ({"id"}, {"ancestors", "descendants", "edges", "counts", "next_step", "resource_uri"}),
-    "list_library": ({"kind"}, {"items", "next_cursor"}),
+    "plan_training": ("", "method hyperparameters estimate blockers why notes fields resource_uri next_step"),
+    "start_training": ("method model", "job_id status resource_uri deduplicated"),
+    "collect_rollouts": ("agent environment", "job_id status resource_uri"),
+    "evaluate_agent": ("agent", "job_id status resource_uri"),
+    "compare_agents": ("agents", "comparisons leaderboard flips notes resource_uri"),
+    "register_agent": ("name model", "agent"),
+    "export_agent": ("agent format", "job_id status resource_uri deduplicated"),
+    "get_job": ("job_id", "job_id kind status phase step total_steps metrics eta_s error result next_step"),
+    "list_jobs": ("", "items next_cursor"),
+    "cancel_job": ("job_id", "job_id status"),
+    "resume_job": ("job_id", "job_id status"),
+    "plot_job": ("job_id", ""),
+    "get_lineage": ("id", "ancestors descendants edges counts next_step resource_uri"),
+    "list_library": ("kind", "items next_cursor"),
 }
 
 
@@ -104,7 +71,7 @@ def test_the_catalog_and_the_contract_name_the_same_tools() -> None:
 
 @pytest.mark.parametrize("spec", CATALOG, ids=lambda spec: spec.name)
 def test_a_tool_keeps_its_arguments_and_result_keys_and_is_documented(spec: ToolSpec) -> None:
-    required, keys = CONTRACT[spec.name]
+    required, keys = (set(names.split()) for names in CONTRACT[spec.name])
     fields = arguments_model(spec).model_fields
     assert {name for name, field in fields.items() if field.is_required()} == required
     if not spec.picture:

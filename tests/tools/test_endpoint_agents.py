@@ -13,7 +13,6 @@ from acting_endpoint import expert
 from evaluation.test_comparison import evaluated
 from fake_endpoint import serving
 from mcp_client import call, ended, until
-from quintain.datasets.provenance import find_restriction
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import ModelRef, Sampling
 from quintain.records.filters import TrajectoryFilter
@@ -187,8 +186,3 @@ def test_through_a_client_and_a_worker_it_acts_is_measured_and_its_key_is_nowher
     assert {step.model for step in stored.agent_steps} == {"expert-1-0101"}
     services.close()
     assert [p for p in settings.home.rglob("*") if p.is_file() and KEY.encode() in p.read_bytes()] == []
-
-
-def test_runs_of_a_restricted_model_are_known_by_the_model_behind_the_endpoint() -> None:
-    assert find_restriction("gpt-4o-2024-08-06") is not None
-    assert find_restriction("agent:remote@1") is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from typer.testing import CliRunner
 from quintain.cli.evolve import _show
 from quintain.cli.main import app
 from quintain.errors import Conflict, InvalidInput
-from quintain.jobs.processes import try_lock, unlock
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import Dataset
 from quintain.records.evolve import EvolveConfig, round_dataset_id
@@ -24,23 +22,12 @@ from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
 from quintain.tools.data.lineage import get_lineage
 from quintain.tools.jobs.jobs import cancel_job, resume_job, view_of
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from quintain.tools.training.config_files import start_config
 from quintain.tools.training.start import start_training
 from trajectory_runs import run
 
 INVENTORY = "quintain/inventory"
-
-
-@pytest.fixture
-def waiting(settings: Settings) -> Iterator[Services]:
-    """Services whose jobs are stored and never begin: the lock of those who start jobs is held."""
-    opened = open_services(settings, trusted=True)
-    lock = try_lock(settings.jobs_dir / "reconcile.lock")
-    assert lock is not None
-    yield opened
-    unlock(lock)
-    opened.close()
 
 
 def spec_of(services: Services, job_id: str) -> EvolveSpec:
@@ -54,35 +41,33 @@ def start(services: Services, **settings: Any) -> EvolveSpec:
     return spec_of(services, started.job_id)
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"iteration": 3}, ["hyperparameters.iteration", "did you mean 'iterations'"]),
-        ({"iterations": 0}, ["iterations", "greater than or equal to 1"]),
-        ({"ratio": 1.5}, ["ratio", "less than or equal to 1"]),
-        ({"select": "best"}, ["select", "'top_k', 'threshold' or 'rejection'"]),
-        ({"training": {"gamma": 1}}, ["in `training`", "hyperparameters.gamma", "fields of sft"]),
-        ({"train": "dpo", "training": {"rollouts": 3}}, ["rollouts would have no effect"]),
-        ({"training": {"replay": {}}}, ["replay", "accumulate"]),
-        ({"train": "dpo", "attempts": 1}, ["train 'dpo'", "raise attempts"]),
-        ({"temperature": 0}, ["makes all attempts equal"]),
-        ({"temperature": [1.0, 0.5]}, ["1..0.5", "swap them"]),
-        ({"temperature": [0.5, 1.0], "attempts": 1}, ["attempts 1, got a pair"]),
-        ({"select": "rejection", "ratio": 0.5}, ["no ratio", "got 0.5", "select 'rejection'", "omit it"]),
-        ({"select": "threshold", "threshold": None}, ["a threshold", "got null"]),
-        ({"train": "grpo", "threshold": 0.7}, ["no threshold", "got 0.7", "train 'grpo'"]),
-        ({"train": "grpo", "select": "rejection"}, ["got 'rejection'", "omit it"]),
-        ({"train": "grpo", "reflect": 1}, ["reflect 0", "got 1", "log-probs"]),
-        ({"curriculum": []}, ["curriculum.levels"]),
-        ({"curriculum": ["?difficulty=easy", "?difficulty=moon"]}, ["curriculum.levels[1]", "'moon'"]),
-    ],
-)
-def test_settings_that_are_wrong_or_without_effect_are_told_what_would_do(
-    waiting: Services, given: dict[str, Any], words: list[str]
-) -> None:
-    with pytest.raises(InvalidInput) as raised:
-        start(waiting, **given)
-    assert [word for word in words if word not in raised.value.message] == [], raised.value.message
+WRONG_SETTINGS: list[tuple[dict[str, Any], list[str]]] = [
+    ({"iteration": 3}, ["hyperparameters.iteration", "did you mean 'iterations'"]),
+    ({"iterations": 0}, ["iterations", "greater than or equal to 1"]),
+    ({"ratio": 1.5}, ["ratio", "less than or equal to 1"]),
+    ({"select": "best"}, ["select", "'top_k', 'threshold' or 'rejection'"]),
+    ({"training": {"gamma": 1}}, ["in `training`", "hyperparameters.gamma", "fields of sft"]),
+    ({"train": "dpo", "training": {"rollouts": 3}}, ["rollouts would have no effect"]),
+    ({"training": {"replay": {}}}, ["replay", "accumulate"]),
+    ({"train": "dpo", "attempts": 1}, ["train 'dpo'", "raise attempts"]),
+    ({"temperature": 0}, ["makes all attempts equal"]),
+    ({"temperature": [1.0, 0.5]}, ["1..0.5", "swap them"]),
+    ({"temperature": [0.5, 1.0], "attempts": 1}, ["attempts 1, got a pair"]),
+    ({"select": "rejection", "ratio": 0.5}, ["no ratio", "got 0.5", "select 'rejection'", "omit it"]),
+    ({"select": "threshold", "threshold": None}, ["a threshold", "got null"]),
+    ({"train": "grpo", "threshold": 0.7}, ["no threshold", "got 0.7", "train 'grpo'"]),
+    ({"train": "grpo", "select": "rejection"}, ["got 'rejection'", "omit it"]),
+    ({"train": "grpo", "reflect": 1}, ["reflect 0", "got 1", "log-probs"]),
+    ({"curriculum": []}, ["curriculum.levels"]),
+    ({"curriculum": ["?difficulty=easy", "?difficulty=moon"]}, ["curriculum.levels[1]", "'moon'"]),
+]
+
+
+def test_settings_that_are_wrong_or_without_effect_are_told_what_would_do(waiting: Services) -> None:
+    for given, words in WRONG_SETTINGS:
+        with pytest.raises(InvalidInput) as raised:
+            start(waiting, **given)
+        assert [word for word in words if word not in raised.value.message] == [], raised.value.message
     assert waiting.store.jobs.page().items == ()
 
 
@@ -141,18 +126,8 @@ def test_tool_dict_call_file_and_command_start_the_same_job(waiting: Services, t
     document = {"method": "evolve", "environment": INVENTORY, **settings, "iterations": 7}
     file = tmp_path / "evolve.json"
     file.write_text(json.dumps(document), encoding="utf-8")
-    asked = [
-        "evolve",
-        "starter",
-        "--config",
-        str(file),
-        "--iterations",
-        "2",
-        "--detach",
-        "--home",
-        str(waiting.settings.home),
-    ]
-    ran = CliRunner().invoke(app, asked)
+    asked = f"evolve starter --config {file} --iterations 2 --detach --home {waiting.settings.home}"
+    ran = CliRunner().invoke(app, asked.split())
     assert (ran.exit_code, ran.stdout.strip()) == (0, first.job_id)
 
 

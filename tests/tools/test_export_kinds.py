@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,11 @@ from quintain.records.dataset import Curation, Dataset
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
 from quintain.records.trajectory import Actor, AgentInfo, OutcomeStatus, SampledTokens, Step, Task, Trajectory
-from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
 from quintain.tools.data.dataset_folders import first_rows, freeze_text, new_options
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.results import ExportResult
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from trajectory_runs import NOW, answer, call, run, user
 
 S, F, T, U, E = (
@@ -34,13 +32,6 @@ S, F, T, U, E = (
     OutcomeStatus.UNKNOWN,
     OutcomeStatus.ERROR,
 )
-
-
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    opened = open_services(settings)
-    yield opened
-    opened.close()
 
 
 def _said(task_id: str, text: str, status: OutcomeStatus, reward: float | None = None, **fields: Any) -> Trajectory:
@@ -119,15 +110,7 @@ def test_pairs_of_one_task_hold_both_whole_runs(services: Services) -> None:
     manifest = _manifest(result)
     assert (manifest["selection"]["margin"], manifest["selection"]["max_pairs_per_task"]) == (0.0, 4)
     assert manifest["counts"] == {"trajectories": 6, "tasks_without_row": {"no_contrast": 1, "group_of_one": 1}}
-
-
-def test_the_limit_spreads_pairs_over_distinct_runs(services: Services) -> None:
-    """Two pairs of task a use all 4 runs; with one pair each, 2 runs of task a are left out by the limit."""
-    _store(services, _mixed())
-    two = _rows(_export(services, "dpo", max_pairs_per_task=2))
-    assert len(two) == 3
-    assert {t.steps[-1].message for row in two for t in trajectories_of(row)} == {"a1", "a2", "a3", "a4", "b1", "b2"}
-    one = _export(services, "dpo", max_pairs_per_task=1)
+    one = _export(services, "dpo", max_pairs_per_task=1)  # of each task one pair: two runs of task a are left out
     assert (one.rows, one.dropped["pair_limit"]) == (2, 2)
     _accounts(services, one, 14)
 
@@ -205,11 +188,11 @@ def test_groups_hold_all_attempts_of_a_task_with_their_rewards(services: Service
 
 
 def test_rewards_of_the_environment_come_before_verdicts_in_groups(services: Services) -> None:
-    """Rewards 0.25 and 1; a failure without a reward is 0, an unknown outcome with one has it, a crash has none."""
-    statuses = [(F, 0.25), (S, 1.0), (F, None), (U, 0.5), (E, 0.75)]
+    """A failure without a reward is 0, an unknown outcome with one has it, below 0 too; a crash has none."""
+    statuses = [(F, 0.25), (S, 1.0), (F, None), (U, 0.5), (U, -1.0), (E, 0.75)]
     _store(services, [_said("t", str(i), status, reward) for i, (status, reward) in enumerate(statuses)])
     (row,) = _rows(result := _export(services, "grpo"))
-    assert row.rewards == (0.25, 1.0, 0.0, 0.5)
+    assert row.rewards == (0.25, 1.0, 0.0, 0.5, -1.0)
     assert result.dropped == {"outcome_error": 1}
 
 
@@ -246,25 +229,23 @@ def test_many_rows_are_made_from_batches_of_stored_runs(services: Services) -> N
     assert [len(row.trajectories) for row in _rows(_export(services, "grpo"))] == [30, 30, 30]
 
 
-@pytest.mark.parametrize(
-    ("kind", "arguments", "said"),
-    [
-        ("dpo", {"min_score": 0.5}, "`min_score` is 0.5, but kind 'dpo'"),
-        ("grpo", {"min_score": 0.5}, "kind 'grpo'"),
-        ("sft", {"margin": 0.1}, "`margin` is 0.1, but only kind 'dpo'"),
-        ("kto", {"max_pairs_per_task": 2}, "`max_pairs_per_task` is 2"),
-        ("kto", {"scorer": "magic"}, "no scorer 'magic'"),
-        ("dpo", {"outcomes": ["success"]}, "outcome_failure 4, no_contrast 4.*For outcome_failure: collect"),
-        ("grpo", {"scorer": "rules"}, "unscored 13, held_out_task 1. For unscored: score these runs first"),
-        ("kto", {"outcomes": ["unknown"]}, r"For outcome_success: change the outcomes to keep \(now: unknown\)"),
-    ],
-)
-def test_what_cannot_be_is_told_with_its_remedy_and_leaves_nothing(
-    services: Services, kind: str, arguments: dict[str, Any], said: str
-) -> None:
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("dpo", {"min_score": 0.5}, "`min_score` is 0.5, but kind 'dpo'"),
+    ("grpo", {"min_score": 0.5}, "kind 'grpo'"),
+    ("sft", {"margin": 0.1}, "`margin` is 0.1, but only kind 'dpo'"),
+    ("kto", {"max_pairs_per_task": 2}, "`max_pairs_per_task` is 2"),
+    ("kto", {"scorer": "magic"}, "no scorer 'magic'"),
+    ("dpo", {"outcomes": ["success"]}, "outcome_failure 4, no_contrast 4.*For outcome_failure: collect"),
+    ("grpo", {"scorer": "rules"}, "unscored 13, held_out_task 1. For unscored: score these runs first"),
+    ("kto", {"outcomes": ["unknown"]}, r"For outcome_success: change the outcomes to keep \(now: unknown\)"),
+]
+
+
+def test_what_cannot_be_is_told_with_its_remedy_and_leaves_nothing(services: Services) -> None:
     _store(services, _mixed())
-    with pytest.raises(QuintainError, match=said):
-        _export(services, kind, **arguments)
+    for kind, arguments, said in REFUSED:
+        with pytest.raises(QuintainError, match=said):
+            _export(services, kind, **arguments)
     assert services.store.datasets.page().items == ()
     folder = services.settings.datasets_dir
     assert not folder.exists() or list(folder.iterdir()) == []
@@ -375,14 +356,6 @@ def test_a_mapping_of_classes_goes_before_the_rules(services: Services) -> None:
     )
 
 
-def test_groups_keep_their_worst_members(services: Services) -> None:
-    """Ten rewards from -1 to 1: all ten, the lowest among them."""
-    rewards = [-1.0, -0.5, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.9, 1.0]
-    _store(services, [_said("t", f"{i}", U, reward) for i, reward in enumerate(rewards)])
-    (row,) = _rows(_export(services, "grpo"))
-    assert sorted(row.rewards) == rewards
-
-
 def test_a_reward_dataset_holds_the_pairs_of_dpo(services: Services) -> None:
     _store(services, _mixed())
     pairs, reward = _export(services, "dpo"), _export(services, "reward")
@@ -474,29 +447,23 @@ def test_counts_of_redactions_are_summed(services: Services) -> None:
     assert _manifest(_export(services, "sft"))["redactions"] == {"email": 3, "aws_key": 3}
 
 
-@pytest.mark.parametrize(
-    ("kind", "curation", "said"),
-    [
-        (
-            "dpo",
-            {"min_reward": 0.5},
-            "`curation.min_reward` does not go with kind 'dpo', which takes good and bad runs",
-        ),
-        ("grpo", {"near_duplicates": 0.9}, "near_duplicates` does not go with kind 'grpo'.*it goes with dpo, kto, prm"),
-        ("kto", {"top_share": 0.5}, "top_share"),
-        ("sft", {"step_labels": "outcome"}, "it goes with prm"),
-        ("sft", {"task_classes": {"a": "tool_selection"}}, "no `task_weights` to sample by"),
-        ("benchmark", {"validation_share": 0.1}, "all of a benchmark is for testing"),
-        ("text", {"max_rows": 9}, "`curation.max_rows` does not go with kind 'text'; leave it out"),
-        ("sft", {"min_steps": 9}, "too_few_steps 6.*For too_few_steps: lower curation.min_steps"),
-    ],
-)
-def test_curation_that_does_not_go_with_a_kind_is_refused(
-    services: Services, kind: str, curation: dict[str, Any], said: str
-) -> None:
+UNFIT_CURATION: list[tuple[str, dict[str, Any], str]] = [
+    ("dpo", {"min_reward": 0.5}, "`curation.min_reward` does not go with kind 'dpo', which takes good and bad runs"),
+    ("grpo", {"near_duplicates": 0.9}, "near_duplicates` does not go with kind 'grpo'.*it goes with dpo, kto, prm"),
+    ("kto", {"top_share": 0.5}, "top_share"),
+    ("sft", {"step_labels": "outcome"}, "it goes with prm"),
+    ("sft", {"task_classes": {"a": "tool_selection"}}, "no `task_weights` to sample by"),
+    ("benchmark", {"validation_share": 0.1}, "all of a benchmark is for testing"),
+    ("text", {"max_rows": 9}, "`curation.max_rows` does not go with kind 'text'; leave it out"),
+    ("sft", {"min_steps": 9}, "too_few_steps 6.*For too_few_steps: lower curation.min_steps"),
+]
+
+
+def test_curation_that_does_not_go_with_a_kind_is_refused(services: Services) -> None:
     _store(services, _mixed())
-    with pytest.raises(InvalidInput, match=said):
-        _curated(services, kind, **curation)
+    for kind, curation, said in UNFIT_CURATION:
+        with pytest.raises(InvalidInput, match=said):
+            _curated(services, kind, **curation)
     assert services.store.datasets.page().items == ()
 
 
@@ -575,13 +542,6 @@ def test_a_dataset_of_pairs_is_written_in_atif_too(services: Services) -> None:
 # ---- dict calls -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def tool(home: Path) -> Iterator[RLTrainingTool]:
-    opened = RLTrainingTool(home)
-    yield opened
-    opened.close()
-
-
 def _chat(text: str, outcome: str = "unknown", task: str = "Price?") -> dict[str, Any]:
     messages = [{"role": "user", "content": task}, {"role": "assistant", "content": text}]
     return {"messages": messages, "task": task, "outcome": outcome}
@@ -602,38 +562,33 @@ def test_ready_made_pairs_and_groups_are_frozen_as_they_are(tool: RLTrainingTool
     assert len(stored.datasets.member_ids(stored.datasets.get("pairs").id)) == 3
 
 
-@pytest.mark.parametrize("kind", ["dpo", "kto", "grpo"])
-def test_single_runs_become_pairs_labels_or_groups_by_their_outcome(tool: RLTrainingTool, kind: str) -> None:
+def test_single_runs_become_pairs_labels_or_groups_by_their_outcome(tool: RLTrainingTool) -> None:
     """One good and one bad run: 1 pair, 2 labelled runs, 1 group."""
-    dataset = tool.register_dataset("mine", [_chat("12", "success"), _chat("13", "failure")], kind=kind)
-    assert _loaded(tool, dataset)["dataset_size"] == {"dpo": 1, "kto": 2, "grpo": 1}[kind]
+    for kind, size in (("dpo", 1), ("kto", 2), ("grpo", 1)):
+        dataset = tool.register_dataset(f"my-{kind}", [_chat("12", "success"), _chat("13", "failure")], kind=kind)
+        assert _loaded(tool, dataset)["dataset_size"] == size
 
 
-@pytest.mark.parametrize(
-    ("kind", "rows", "said"),
-    [
-        ("dpo", [{"chosen": _chat("12")}], r"runs\[0\] has \['chosen'\]; every row.*`rejected`"),
-        ("dpo", [{"chosen": _chat("12"), "rejected": _chat("13")}, 5], r"runs\[1\] has int"),
-        ("dpo", [{"chosen": _chat("12"), "rejected": _chat("12", "failure")}], r"runs\[0\] prefers.*equal agent text"),
-        ("dpo", [{"chosen": _chat("12"), "rejected": _chat("13", task="Size?")}], r"runs\[0\].*several tasks"),
-        ("grpo", [{"runs": [_chat("12")], "rewards": [1]}], r"runs\[0\] must hold at least two"),
-        ("grpo", [{"runs": [_chat("12"), _chat("13")], "rewards": [1, "x"]}], "one number for each"),
-        ("grpo", [{"runs": [_chat("12"), _chat("13")], "rewards": [1, 1]}], "equal rewards"),
-        ("sft", [{"chosen": _chat("12"), "rejected": _chat("13")}], "kind is 'sft'; pairs make kind 'dpo'"),
-        ("dpo", [_chat("12", "success")], "group_of_one 1"),
-    ],
-)
-def test_malformed_rows_are_named_and_nothing_is_frozen(
-    tool: RLTrainingTool, kind: str, rows: list[dict[str, Any]], said: str
-) -> None:
-    with pytest.raises(InvalidInput, match=said):
-        tool.register_dataset("bad", rows, kind=kind)
-    assert tool._open().store.datasets.page().items == ()
+MALFORMED: list[tuple[str, list[Any], str]] = [
+    ("dpo", [{"chosen": _chat("12")}], r"runs\[0\] has \['chosen'\]; every row.*`rejected`"),
+    ("dpo", [{"chosen": _chat("12"), "rejected": _chat("13")}, 5], r"runs\[1\] has int"),
+    ("dpo", [{"chosen": _chat("12"), "rejected": _chat("12", "failure")}], r"runs\[0\] prefers.*equal agent text"),
+    ("dpo", [{"chosen": _chat("12"), "rejected": _chat("13", task="Size?")}], r"runs\[0\].*several tasks"),
+    ("grpo", [{"runs": [_chat("12")], "rewards": [1]}], r"runs\[0\] must hold at least two"),
+    ("grpo", [{"runs": [_chat("12"), _chat("13")], "rewards": [1, "x"]}], "one number for each"),
+    ("grpo", [{"runs": [_chat("12"), _chat("13")], "rewards": [1, 1]}], "equal rewards"),
+    ("sft", [{"chosen": _chat("12"), "rejected": _chat("13")}], "kind is 'sft'; pairs make kind 'dpo'"),
+    ("dpo", [_chat("12", "success")], "group_of_one 1"),
+]
 
 
-def test_a_name_that_cannot_be_one_is_refused_for_ready_made_rows_too(tool: RLTrainingTool) -> None:
+def test_malformed_rows_are_named_and_nothing_is_frozen(tool: RLTrainingTool) -> None:
+    for kind, rows, said in MALFORMED:
+        with pytest.raises(InvalidInput, match=said):
+            tool.register_dataset("bad", rows, kind=kind)
     with pytest.raises(InvalidInput, match=r"name: .*\.\./x"):
         tool.register_dataset("../x", [{"chosen": _chat("12"), "rejected": _chat("13")}], kind="dpo")
+    assert tool._open().store.datasets.page().items == ()
 
 
 def test_a_text_dataset_is_known_to_the_store(services: Services) -> None:

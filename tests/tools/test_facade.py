@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from quintain.errors import QuintainError
 from quintain.records.trajectory import Trajectory
 from quintain.scoring import registry
-from quintain.tools import RLTrainingTool
+from tools.dict_calls import Caller
 
 MESSAGES = [
     {"role": "user", "content": "Price of the lamp?"},
@@ -24,60 +23,42 @@ MESSAGES = [
 ]
 
 
-class Caller:
-    """Calls the facade and reads its JSON."""
-
-    def __init__(self, home: Path) -> None:
-        self.tool = RLTrainingTool(home)
-
-    def __call__(self, **parameters: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self.tool.run(parameters))
-        return answer
-
-
-@pytest.fixture
-def run(home: Path) -> Iterator[Caller]:
-    caller = Caller(home)
-    yield caller
-    caller.tool.close()
-
-
-def test_a_run_is_recorded_once_found_read_scored_and_frozen(run: Caller) -> None:
-    first = run(action="record", messages=MESSAGES, task="Price of the lamp?", outcome="success", tags=["demo"])
-    again = run(action="record", messages=MESSAGES, task="Price of the lamp?", outcome="success", tags=["demo"])
+def test_a_run_is_recorded_once_found_read_scored_and_frozen(tool: Caller) -> None:
+    first = tool(action="record", messages=MESSAGES, task="Price of the lamp?", outcome="success", tags=["demo"])
+    again = tool(action="record", messages=MESSAGES, task="Price of the lamp?", outcome="success", tags=["demo"])
     assert (first["created"], again["created"], first["steps"]) == (True, False, 2)
     assert first["trajectory_id"] == again["trajectory_id"]
-    found = run(action="search", filter={"tags": ["demo"], "outcome": "success"})
+    found = tool(action="search", filter={"tags": ["demo"], "outcome": "success"})
     assert [item["id"] for item in found["items"]] == [first["trajectory_id"]]
-    read = run(action="get", trajectory_id=first["trajectory_id"])
+    read = tool(action="get", trajectory_id=first["trajectory_id"])
     assert read["trajectory"]["steps"][1]["observations"][0]["content"] == "12"
-    beyond = run(action="get", trajectory_id=first["trajectory_id"], first_step=9)
+    beyond = tool(action="get", trajectory_id=first["trajectory_id"], first_step=9)
     assert "valid: 0..2" in beyond["message"]
-    score = run(action="score", scorer="outcome", filter={"tags": ["demo"]})
+    score = tool(action="score", scorer="outcome", filter={"tags": ["demo"]})
     assert (score["scored"], score["summary"]["mean"]) == (1, 1.0)
-    dataset = run(action="export", kind="sft", name="good", filter={"tags": ["demo"]})
+    dataset = tool(action="export", kind="sft", name="good", filter={"tags": ["demo"]})
     assert (dataset["rows"], dataset["splits"]["train"]) == (1, 1)
-    assert run(action="load_dataset", dataset="good")["dataset_size"] == 1
+    assert tool(action="load_dataset", dataset="good")["dataset_size"] == 1
 
 
-def test_an_unknown_outcome_is_not_a_failure_and_not_trained_on(run: Caller) -> None:
-    recorded = run(action="record", messages=MESSAGES, task="Price of the lamp?")
+def test_an_unknown_outcome_is_not_a_failure_and_not_trained_on(tool: Caller) -> None:
+    recorded = tool(action="record", messages=MESSAGES, task="Price of the lamp?")
     assert recorded["outcome"] == "unknown"
     ids = [recorded["trajectory_id"]]
-    score = run(action="score", scorer="outcome", trajectory_ids=ids)
+    score = tool(action="score", scorer="outcome", trajectory_ids=ids)
     assert (score["scored"], score["unscored_count"], score["summary"]["mean"]) == (0, 1, None)
-    refused = run(action="export", kind="sft", name="none", trajectory_ids=ids)
+    refused = tool(action="export", kind="sft", name="none", trajectory_ids=ids)
     assert refused["status"] == "error"
     assert "outcome_unknown 1" in refused["message"]
-    assert list(Path(run.tool._settings.datasets_dir).iterdir()) == [], "a refused export leaves nothing behind"
+    assert list(Path(tool._settings.datasets_dir).iterdir()) == [], "a refused export leaves nothing behind"
 
 
-def test_a_live_recording_grows_and_closes_with_its_outcome(run: Caller) -> None:
-    opened = run(action="record", messages=MESSAGES[:2], task="Price of the lamp?", live="open")
+def test_a_live_recording_grows_and_closes_with_its_outcome(tool: Caller) -> None:
+    opened = tool(action="record", messages=MESSAGES[:2], task="Price of the lamp?", live="open")
     assert opened["live"]
     name = opened["trajectory_id"]
-    run(action="record", live="append", trajectory_id=name, messages=MESSAGES[2:3])
-    closed = run(
+    tool(action="record", live="append", trajectory_id=name, messages=MESSAGES[2:3])
+    closed = tool(
         action="record",
         live="close",
         trajectory_id=name,
@@ -85,160 +66,126 @@ def test_a_live_recording_grows_and_closes_with_its_outcome(run: Caller) -> None
         outcome={"status": "success", "reward": 1.0},
     )
     assert (closed["trajectory_id"], closed["steps"], closed["outcome"], closed["live"]) == (name, 2, "success", False)
-    steps = run(action="get", trajectory_id=name)["trajectory"]["steps"]
+    steps = tool(action="get", trajectory_id=name)["trajectory"]["steps"]
     assert steps[1]["observations"][0]["content"] == "12"
-    late = run(action="record", live="append", trajectory_id=name, messages=MESSAGES[3:])
+    late = tool(action="record", live="append", trajectory_id=name, messages=MESSAGES[3:])
     assert (late["code"], "never change" in late["message"]) == ("conflict", True)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "code", "words"),
-    [
-        ({"action": "dance"}, "unknown_action", ["'dance'", "valid", "train"]),
-        ({"action": "search", "limitt": 3}, "unknown_argument", ["'limitt'", "did you mean 'limit'"]),
-        ({"action": "search", "limit": 0}, "invalid_input", ["limit", "1", "got 0"]),
-        ({"action": "search", "filter": {"outcome": "great"}}, "invalid_input", ["filter.outcome", "great", "success"]),
-        ({"action": "search", "cursor": "nonsense"}, "bad_cursor", ["cursor"]),
-        ({"action": "get", "trajectory_id": "traj-none"}, "not_found", ["traj-none"]),
-        ({"action": "status", "job_id": "job-none"}, "not_found", ["job-none"]),
-        ({"action": "score", "scorer": "outcome", "filter": {}}, "empty_filter", ["no condition", "job_id"]),
-        ({"action": "score", "scorer": "outcome"}, "invalid_input", ["exactly one"]),
-        ({"action": "score", "scorer": "magic", "filter": {"tags": ["x"]}}, "not_found", ["magic", "outcome"]),
-        (
-            {"action": "export", "kind": "sft", "name": "d", "filter": {"job_id": "job-none"}},
-            "nothing_matches",
-            ["loosen"],
-        ),
-        (
-            {"action": "export", "kind": "sft", "name": "../d", "filter": {"tags": ["x"]}},
-            "invalid_input",
-            ["name", "../d"],
-        ),
-        (
-            {"action": "export", "kind": "sft", "name": "d", "filter": {"tags": ["x"]}, "min_score": 0.5},
-            "invalid_input",
-            ["together"],
-        ),
-        ({"action": "record"}, "invalid_input", ["exactly one"]),
-        ({"action": "record", "trajectory": {"steps": []}}, "invalid_input", ["steps"]),
-        (
-            {"action": "record", "messages": [{"role": "user", "content": "x\ud800"}], "task": "x"},
-            "lone_surrogate",
-            ["U+D800"],
-        ),
-        ({"action": "record", "messages": MESSAGES, "outcome": {"reward": float("nan")}}, "not_finite", ["nan"]),
-        (
-            {"action": "record", "messages": [{"role": "user", "content": "cut \ud83d"}]},
-            "lone_surrogate",
-            ["U+D83D", "character 4", "arguments.messages[0].content"],
-        ),
-        (
-            {"action": "record", "trajectory": {"extra": {"\udc00": 1}}},
-            "lone_surrogate",
-            ["a key of", "trajectory.extra"],
-        ),
-        ({"action": "train", "dataset": "none"}, "not_found", ["none"]),
-        (
-            {"action": "train", "dataset": "none", "model_name": "/no/such/folder"},
-            "model_not_found",
-            ["no/such/folder"],
-        ),
-        ({"action": "train", "dataset": "none", "model_name": "org/name"}, "hub_not_allowed", ["QUINTAIN_ALLOW_HUB"]),
-        ({"action": "train", "dataset": "d", "epochs": 3}, "unknown_argument", ["'epochs'", "num_epochs"]),
-        (
-            {"action": "train", "dataset": "d", "hyperparameters": {"learn_rate": 1}},
-            "invalid_input",
-            ["hyperparameters.learn_rate", "learning_rate"],
-        ),
-        ({"action": "train", "dataset": "d", "num_epochs": -1}, "invalid_input", ["epochs", "-1"]),
-        (
-            {"action": "evaluate", "agent": "starter", "environment": "moon"},
-            "environment_not_found",
-            ["moon", "quintain/inventory"],
-        ),
-        ({"action": "evaluate"}, "invalid_input", ["model_path"]),
-        ({"action": "compare", "agents": ["starter"]}, "invalid_input", ["agents"]),
-        ({"action": "compare", "agents": ["a", "a"]}, "invalid_input", ["twice"]),
-        ({"action": "compare", "agents": ["eval-1", "eval-2"]}, "not_found", ["eval-1"]),
-        ({"action": "register", "name": "a b", "model": "starter"}, "invalid_input", ["name", "a b"]),
-        ({"action": "wait", "job_id": "job-x"}, "not_found", ["job-x"]),
-        ({"action": "wait"}, "invalid_input", ["needs `job_id`"]),
-        ({"action": "register", "name": "starter", "model": "starter"}, "invalid_input", ["embedded model"]),
-        ({"action": "register", "name": "long", "model": "x" * 5000}, "invalid_input", ["is not an agent"]),
-        (
-            {"action": "score", "scorer": {"outcome": 1e308}, "filter": {"tags": ["x"]}},
-            "invalid_input",
-            ["only ratios"],
-        ),
-        ({"action": "search", "filter": {"text": "\x00"}}, "invalid_input", ["NUL"]),
-        ({"action": "train", "dataset": "d", "max_samples": -1}, "invalid_input", ["max_samples", "-1"]),
-        ({"action": "train", "config": "~no_such_user/a.yaml"}, "invalid_input", ["without a home folder"]),
-        (
-            {"action": "train", "dataset": "d", "model_name": "~no_such_user/a"},
-            "model_not_found",
-            ["cannot read folder"],
-        ),
-        ({"action": "train", "dataset": "d", "model_name": "x" * 900}, "model_not_found", ["cannot read folder"]),
-        ({"action": ["train"]}, "unknown_action", ["['train']"]),
-        ({"action": "train", "dataset": 5}, "invalid_input", ["dataset_id", "string", "got 5"]),
-        ({"action": "train", "dataset": "d", "seed": 2**31}, "invalid_input", ["seed", "2147483647"]),
-        ({"action": "train", "dataset": "d", "name": "starter"}, "invalid_input", ["embedded model"]),
-        ({"action": "train", "dataset": "d", "x" * 5000: 1}, "unknown_argument", ["'xxx", "...", "valid: "]),
-        (
-            {"action": "train", "dataset": "d", "hyperparameters": {"lora": {"rnak": 1}}},
-            "invalid_input",
-            ["hyperparameters.lora.rnak", "did you mean 'lora.rank'"],
-        ),
-        (
-            {"action": "train", "dataset": "d", "hyperparameters": {"lr": float("nan")}},
-            "not_finite",
-            ["hyperparameters.lr", "is nan", "must be finite"],
-        ),
-        (
-            {"action": "train", "dataset": "d", "hyperparameters": {1: 2}},
-            "invalid_input",
-            ["valid string (got 1)"],
-        ),
-        ({"action": "evaluate", "agent": "starter", "max_samples": 0}, "invalid_input", ["n_tasks", "got 0"]),
-    ],
-)
-def test_bad_input_is_told_plainly_and_nothing_is_half_written(
-    run: Caller, parameters: dict[str, Any], code: str, words: list[str]
-) -> None:
-    answer = run(**parameters)
-    assert (answer["status"], answer["code"]) == ("error", code), answer
-    assert all(word in answer["message"] for word in words), answer["message"]
-    assert run(action="search")["items"] == []
-    assert run(action="jobs")["items"] == []
-    assert run(action="library", kind="datasets")["items"] == []
+BAD_INPUT: list[tuple[Any, dict[Any, Any], str, list[str]]] = [
+    ("dance", {}, "unknown_action", ["'dance'", "valid", "train"]),
+    ("search", {"limitt": 3}, "unknown_argument", ["'limitt'", "did you mean 'limit'"]),
+    ("search", {"limit": 0}, "invalid_input", ["limit", "1", "got 0"]),
+    ("search", {"filter": {"outcome": "great"}}, "invalid_input", ["filter.outcome", "great", "success"]),
+    ("search", {"cursor": "nonsense"}, "bad_cursor", ["cursor"]),
+    ("get", {"trajectory_id": "traj-none"}, "not_found", ["traj-none"]),
+    ("status", {"job_id": "job-none"}, "not_found", ["job-none"]),
+    ("score", {"scorer": "outcome", "filter": {}}, "empty_filter", ["no condition", "job_id"]),
+    ("score", {"scorer": "outcome"}, "invalid_input", ["exactly one"]),
+    ("score", {"scorer": "magic", "filter": {"tags": ["x"]}}, "not_found", ["magic", "outcome"]),
+    ("export", {"kind": "sft", "name": "d", "filter": {"job_id": "job-none"}}, "nothing_matches", ["loosen"]),
+    ("export", {"kind": "sft", "name": "../d", "filter": {"tags": ["x"]}}, "invalid_input", ["name", "../d"]),
+    (
+        "export",
+        {"kind": "sft", "name": "d", "filter": {"tags": ["x"]}, "min_score": 0.5},
+        "invalid_input",
+        ["together"],
+    ),
+    ("record", {}, "invalid_input", ["exactly one"]),
+    ("record", {"trajectory": {"steps": []}}, "invalid_input", ["steps"]),
+    ("record", {"messages": [{"role": "user", "content": "x\ud800"}], "task": "x"}, "lone_surrogate", ["U+D800"]),
+    ("record", {"messages": MESSAGES, "outcome": {"reward": float("nan")}}, "not_finite", ["nan"]),
+    (
+        "record",
+        {"messages": [{"role": "user", "content": "cut \ud83d"}]},
+        "lone_surrogate",
+        ["U+D83D", "character 4", "arguments.messages[0].content"],
+    ),
+    ("record", {"trajectory": {"extra": {"\udc00": 1}}}, "lone_surrogate", ["a key of", "trajectory.extra"]),
+    ("train", {"dataset": "none"}, "not_found", ["none"]),
+    ("train", {"dataset": "none", "model_name": "/no/such/folder"}, "model_not_found", ["no/such/folder"]),
+    ("train", {"dataset": "none", "model_name": "org/name"}, "hub_not_allowed", ["QUINTAIN_ALLOW_HUB"]),
+    ("train", {"dataset": "d", "epochs": 3}, "unknown_argument", ["'epochs'", "num_epochs"]),
+    (
+        "train",
+        {"dataset": "d", "hyperparameters": {"learn_rate": 1}},
+        "invalid_input",
+        ["hyperparameters.learn_rate", "learning_rate"],
+    ),
+    ("train", {"dataset": "d", "num_epochs": -1}, "invalid_input", ["epochs", "-1"]),
+    ("evaluate", {"agent": "starter", "environment": "moon"}, "environment_not_found", ["moon", "quintain/inventory"]),
+    ("evaluate", {}, "invalid_input", ["model_path"]),
+    ("compare", {"agents": ["starter"]}, "invalid_input", ["agents"]),
+    ("compare", {"agents": ["a", "a"]}, "invalid_input", ["twice"]),
+    ("compare", {"agents": ["eval-1", "eval-2"]}, "not_found", ["eval-1"]),
+    ("register", {"name": "a b", "model": "starter"}, "invalid_input", ["name", "a b"]),
+    ("wait", {"job_id": "job-x"}, "not_found", ["job-x"]),
+    ("wait", {}, "invalid_input", ["needs `job_id`"]),
+    ("register", {"name": "starter", "model": "starter"}, "invalid_input", ["embedded model"]),
+    ("register", {"name": "long", "model": "x" * 5000}, "invalid_input", ["is not an agent"]),
+    ("score", {"scorer": {"outcome": 1e308}, "filter": {"tags": ["x"]}}, "invalid_input", ["only ratios"]),
+    ("search", {"filter": {"text": "\x00"}}, "invalid_input", ["NUL"]),
+    ("train", {"dataset": "d", "max_samples": -1}, "invalid_input", ["max_samples", "-1"]),
+    ("train", {"config": "~no_such_user/a.yaml"}, "invalid_input", ["without a home folder"]),
+    ("train", {"dataset": "d", "model_name": "~no_such_user/a"}, "model_not_found", ["cannot read folder"]),
+    ("train", {"dataset": "d", "model_name": "x" * 900}, "model_not_found", ["cannot read folder"]),
+    (["train"], {}, "unknown_action", ["['train']"]),
+    ("train", {"dataset": 5}, "invalid_input", ["dataset_id", "string", "got 5"]),
+    ("train", {"dataset": "d", "seed": 2**31}, "invalid_input", ["seed", "2147483647"]),
+    ("train", {"dataset": "d", "name": "starter"}, "invalid_input", ["embedded model"]),
+    ("train", {"dataset": "d", "x" * 5000: 1}, "unknown_argument", ["'xxx", "...", "valid: "]),
+    (
+        "train",
+        {"dataset": "d", "hyperparameters": {"lora": {"rnak": 1}}},
+        "invalid_input",
+        ["hyperparameters.lora.rnak", "did you mean 'lora.rank'"],
+    ),
+    (
+        "train",
+        {"dataset": "d", "hyperparameters": {"lr": float("nan")}},
+        "not_finite",
+        ["hyperparameters.lr", "is nan", "must be finite"],
+    ),
+    ("train", {"dataset": "d", "hyperparameters": {1: 2}}, "invalid_input", ["valid string (got 1)"]),
+    ("evaluate", {"agent": "starter", "max_samples": 0}, "invalid_input", ["n_tasks", "got 0"]),
+    ("train", {"algorithm": "gpro", "environment": "quintain/inventory"}, "invalid_input", ["did you mean 'grpo'"]),
+]
+"""Action, its parameters, the code of the error, and words of its message."""
 
 
-def test_the_run_of_the_prompt_may_be_ten_megabytes_too_large(run: Caller) -> None:
-    answer = run(action="record", messages=[{"role": "assistant", "content": "x" * 10_000_000}], task="t")
-    assert (answer["code"], "8,000,000" in answer["message"]) == ("too_large", True)
+def test_bad_input_is_told_plainly_and_nothing_is_half_written(tool: Caller) -> None:
+    for action, parameters, code, words in BAD_INPUT:
+        answer = json.loads(tool.run({"action": action, **parameters}))
+        assert (answer["status"], answer["code"]) == ("error", code), answer
+        assert all(word in answer["message"] for word in words), answer["message"]
+    assert tool(action="search")["items"] == []
+    assert tool(action="jobs")["items"] == []
+    assert tool(action="library", kind="datasets")["items"] == []
 
 
-def test_a_registered_dataset_can_be_loaded_by_name(run: Caller) -> None:
-    dataset = run.tool.register_dataset("mine", [{"messages": MESSAGES, "task": "Price of the lamp?"}])
-    answer = run(action="load_dataset", dataset="mine", max_samples=5)
+def test_a_registered_dataset_can_be_loaded_by_name_and_a_run_of_ten_megabytes_is_refused(tool: Caller) -> None:
+    dataset = tool.register_dataset("mine", [{"messages": MESSAGES, "task": "Price of the lamp?"}])
+    answer = tool(action="load_dataset", dataset="mine", max_samples=5)
     assert (answer["dataset_id"], answer["dataset_size"]) == (dataset, 1)
+    large = tool(action="record", messages=[{"role": "assistant", "content": "x" * 10_000_000}], task="t")
+    assert (large["code"], "8,000,000" in large["message"]) == ("too_large", True)
 
 
-def test_the_library_lists_what_there_is_to_work_with(run: Caller) -> None:
-    assert {"quintain/inventory"} <= {item["id"] for item in run(action="library", kind="environments")["items"]}
-    assert {"outcome", "rules"} <= {item["name"] for item in run(action="library", kind="scorers")["items"]}
-    shared, sft, *others = run(action="library", kind="methods")["items"]
+def test_the_library_lists_what_there_is_to_work_with(tool: Caller) -> None:
+    assert {"quintain/inventory"} <= {item["id"] for item in tool(action="library", kind="environments")["items"]}
+    assert {"outcome", "rules"} <= {item["name"] for item in tool(action="library", kind="scorers")["items"]}
+    shared, sft, *others = tool(action="library", kind="methods")["items"]
     assert shared["hyperparameters"]["epochs"].startswith("default 3.0, 0.001 to 1000: ")
     assert (sft["method"], sft["dataset_kind"], len(others)) == ("sft", "sft", 11)
-    agent = run(action="register", name="mine", model="starter", system_prompt="Be brief.")["agent"]
+    agent = tool(action="register", name="mine", model="starter", system_prompt="Be brief.")["agent"]
     assert (agent["id"], agent["parent"]) == ("agent:mine@1", "agent:starter@1")
-    again = run(action="register", name="mine", model="starter", system_prompt="Be brief.")["agent"]
+    again = tool(action="register", name="mine", model="starter", system_prompt="Be brief.")["agent"]
     assert again["id"] == "agent:mine@1", "the same content is the same version"
-    assert run(action="register", name="mine", model="starter")["agent"]["id"] == "agent:mine@2"
+    assert tool(action="register", name="mine", model="starter")["agent"]["id"] == "agent:mine@2"
 
 
 def test_a_reward_function_of_the_program_scores_and_its_faults_are_reasons(
-    run: Caller, monkeypatch: pytest.MonkeyPatch
+    tool: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "_REGISTERED", {})
 
@@ -250,24 +197,24 @@ def test_a_reward_function_of_the_program_scores_and_its_faults_are_reasons(
 
     for name in ("built in?", "outcome"):
         with pytest.raises(QuintainError, match=name):
-            run.tool.register_reward_function(name, length)
-    run.tool.register_reward_function("length", length)
+            tool.register_reward_function(name, length)
+    tool.register_reward_function("length", length)
     for said in ("a", "b", "c", "2"):
-        run(action="record", messages=[{"role": "assistant", "content": said}], task=said, tags=["own"])
-    score = run(action="score", scorer={"length": 1.0}, filter={"tags": ["own"]})
+        tool(action="record", messages=[{"role": "assistant", "content": said}], task=said, tags=["own"])
+    score = tool(action="score", scorer={"length": 1.0}, filter={"tags": ["own"]})
     assert (score["scored"], score["summary"]["mean"], score["unscored_count"]) == (1, 0.25, 3)
     reasons = " ".join(item["reason"] for item in score["unscored"])
     assert all(word in reasons for word in ("gave no score", "7.0", "RuntimeError: no twos"))
 
 
-def test_a_created_reward_is_a_scorer_with_its_parameters(run: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_created_reward_is_a_scorer_with_its_parameters(tool: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     """42 is right with 30 characters: 1 - 0.5 (30 - 20) / 20 = 0.75; two steps of 0.1: (1 + 0.2) / 1.5 = 0.8."""
     monkeypatch.setattr(registry, "_REGISTERED", {})
     said = "1. 6*7\n2. Now the answer is 42"
     assert len(said) == 30
     task = {"id": "t", "prompt": "6*7?", "metadata": {"answer": 42}}
     steps = [{"actor": "user", "message": "6*7?"}, {"actor": "agent", "message": said}]
-    run_id = run(action="record", trajectory={"task": task, "steps": steps})["trajectory_id"]
+    run_id = tool(action="record", trajectory={"task": task, "steps": steps})["trajectory_id"]
     for parameters, value in (
         ({}, 1.0),
         ({"reward_type": "accuracy"}, 1.0),
@@ -275,14 +222,16 @@ def test_a_created_reward_is_a_scorer_with_its_parameters(run: Caller, monkeypat
         ({"reward_type": "step", "step_bonus": 0.1}, 0.8),
         ({"reward_type": "helloagents"}, 0.8),
     ):
-        made = run(action="create_reward", **parameters)
+        made = tool(action="create_reward", **parameters)
         assert made["status"] == "success"
-        assert run(action="score", scorer=made["scorer"], trajectory_ids=[run_id])["summary"]["mean"] == value
+        assert tool(action="score", scorer=made["scorer"], trajectory_ids=[run_id])["summary"]["mean"] == value
     for wrong in ({"reward_type": "step", "max_length": 3}, {"reward_type": "length_penalty", "max_length": 0}):
-        assert run(action="create_reward", **wrong)["status"] == "error"
+        assert tool(action="create_reward", **wrong)["status"] == "error"
 
 
-def test_waiting_for_what_needed_no_job_is_answered_with_the_result(run: Caller, tmp_path: Path) -> None:
+def test_waiting_for_what_needed_no_job_is_answered_with_the_result(tool: Caller, tmp_path: Path) -> None:
     (tmp_path / "chat.jsonl").write_text(json.dumps({"messages": MESSAGES}))
-    answer = run(action="import", path=str(tmp_path / "chat.jsonl"), wait=True)
-    assert (answer["status"], answer["imported"]) == ("success", 1), answer
+    for wait, imported in ((True, 1), (False, 0)):
+        answer = tool(action="import", path=str(tmp_path / "chat.jsonl"), wait=wait)
+        assert (answer["status"], answer["imported"]) == ("success", imported), answer
+    assert tool(action="library", kind="scorers")["status"] == "success"

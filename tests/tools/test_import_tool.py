@@ -13,7 +13,8 @@ import anyio
 import pytest
 from mcp import Client
 
-from mcp_client import call, ended, until
+from jobs_in_process import jobs_in_process  # noqa: F401
+from mcp_client import call
 from quintain.errors import Unavailable
 from quintain.records.filters import TrajectoryFilter
 from quintain.server.app import build_server
@@ -21,6 +22,9 @@ from quintain.settings import Settings
 from quintain.store.trajectories.inserts import TrajectoryInserter
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data import imports
+from quintain.tools.data.trajectories import search_trajectories
+from quintain.tools.jobs.jobs import get_job
+from quintain.tools.results import JobView
 from quintain.tools.services import Services, open_services
 
 KEY = "sk-ant-api03-" + "Zk3" * 28
@@ -109,26 +113,29 @@ def test_a_path_outside_the_roots_is_refused_and_a_root_of_the_operator_is_read(
     talk(settings.model_copy(update={"roots": (tmp_path / "elsewhere",)}), read)
 
 
+@pytest.mark.usefixtures("jobs_in_process")
 def test_large_logs_are_read_by_a_job_that_tells_the_same(
-    settings: Settings, inbox: Path, monkeypatch: pytest.MonkeyPatch
+    services: Services, inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(inbox / "logs" / "a.jsonl", [chat(f"Number {n}.") for n in range(30)] + ["{torn"])
     monkeypatch.setattr(imports, "IN_CALL_BYTES", 10)
 
-    async def about(client: Client) -> None:
-        started = await call(client, "import_trajectories", path="logs", tags=["night"])
-        assert (started["imported"], started["status"] in {"queued", "running"}) == (None, True)
-        job = await until(client, started["job_id"], ended)
-        assert (job["status"], job["result"]["n"], job["result"]["report"]["n_rejected"]) == ("succeeded", 30, 1)
-        assert "a.jsonl:31" in job["warnings"][0]
-        found = await call(client, "search_trajectories", filter=job["result"]["trajectories"]["filter"], limit=200)
-        assert len(found["items"]) == 30
-        assert {tag for item in found["items"] for tag in item["tags"]} == {"night"}
-        later = await call(client, "import_trajectories", path="logs")
-        job = await until(client, later["job_id"], ended)
-        assert (job["result"]["n"], job["result"]["report"]["unchanged"]) == (0, 1)
+    def finished(**tags: Any) -> JobView:
+        started = imports.import_trajectories(services, "logs", **tags)
+        assert (started.imported, started.status in {"queued", "running"}) == (None, True)
+        job = get_job(services, started.job_id or "", wait_s=20)
+        assert job.status == "succeeded"
+        assert job.result is not None
+        return job
 
-    talk(settings, about)
+    job = finished(tags=["night"])
+    assert (job.result.n, job.result.report["n_rejected"]) == (30, 1)
+    assert "a.jsonl:31" in job.warnings[0]
+    found = search_trajectories(services, TrajectoryFilter(**job.result.trajectories.filter), limit=200)
+    assert len(found.items) == 30
+    assert {tag for item in found.items for tag in item.tags} == {"night"}
+    job = finished()
+    assert (job.result.n, job.result.report["unchanged"]) == (0, 1)
 
 
 def test_an_unknown_format_or_path_is_told_at_once(services: Services, inbox: Path) -> None:

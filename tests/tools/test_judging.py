@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +15,16 @@ from quintain.records.judging import JudgingBatch
 from quintain.records.score import Score
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Task, Trajectory
 from quintain.scoring.judges.datamarking import is_mark
-from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.lineage import get_lineage
 from quintain.tools.labels.judging.results import JudgingBatchResult
 from quintain.tools.labels.judging.tools import ask_person, get_judging_batch, submit_scores
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from quintain.tools.spec import Answer, Question
 from scripted_judges import readable
 from trajectory_runs import NOW, answer, call, run, user
 
 GOOD = {"task_completion": 1.0, "process": 0.5}
-
-
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    opened = open_services(settings, trusted=True)
-    yield opened
-    opened.close()
 
 
 def stored(services: Services, *runs: Trajectory) -> list[str]:
@@ -427,17 +418,6 @@ def test_lineage_shows_a_correction_both_ways_and_forgetting_the_original_names_
     after = get_lineage(services, better_id, forget=True).forgotten
     assert after is not None
     assert {thing.id: thing.state for thing in after.touched}[dataset.dataset_id] == "blocked"
-
-
-def test_an_item_whose_run_was_forgotten_is_refused_and_the_others_are_taken(services: Services) -> None:
-    ids = stored(services, run("t1"), run("t2"))
-    batch = get_judging_batch(services, 2)
-    gone = of(services, batch).items[0].trajectory_ids[0]
-    get_lineage(services, gone, forget=True)
-    result = submit_scores(services, str(batch.batch_id), [{"item_id": f"i{n}", "scores": GOOD} for n in (1, 2)])
-    assert result.accepted == 1
-    assert "[run_changed]" in result.rejected[0].reason
-    assert {run_id for run_id in ids if services.store.scores.of_trajectory(run_id)} == set(ids) - {gone}
 
 
 def test_a_verdict_on_a_session_that_has_grown_meanwhile_is_refused(services: Services) -> None:

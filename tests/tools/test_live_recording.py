@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from quintain.tools import RLTrainingTool
+from tools.dict_calls import Caller
 
 ASKED = {"role": "user", "content": "Count the apples."}
 
@@ -17,47 +16,37 @@ def said(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
 
 
-@pytest.fixture
-def tool(home: Path) -> Iterator[RLTrainingTool]:
-    made = RLTrainingTool(home)
-    yield made
-    made.close()
-
-
-def run(tool: RLTrainingTool, **parameters: Any) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(tool.run({"action": "record", **parameters}))
-    return answer
-
-
-def test_appends_at_the_same_time_lose_nothing(tool: RLTrainingTool, home: Path) -> None:
-    name = run(tool, live="open", messages=[ASKED], task="apples")["trajectory_id"]
+def test_appends_at_the_same_time_lose_nothing(tool: Caller, home: Path) -> None:
+    name = tool.record(live="open", messages=[ASKED], task="apples")["trajectory_id"]
 
     def append(n: int) -> str:
-        other = RLTrainingTool(home)
+        other = Caller(home)
         try:
-            return str(run(other, live="append", trajectory_id=name, messages=[said(f"turn {n}")])["status"])
+            return str(other.record(live="append", trajectory_id=name, messages=[said(f"turn {n}")])["status"])
         finally:
             other.close()
 
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(append, range(24))) == {"success"}
-    assert run(tool, live="close", trajectory_id=name, outcome="success")["steps"] == 24
+    assert tool.record(live="close", trajectory_id=name, outcome="success")["steps"] == 24
 
 
-def test_a_run_can_be_opened_before_the_agent_acts(tool: RLTrainingTool) -> None:
-    opened = run(tool, live="open", messages=[ASKED], task="apples")
+def test_a_run_can_be_opened_before_the_agent_acts(tool: Caller) -> None:
+    opened = tool.record(live="open", messages=[ASKED], task="apples")
     assert (opened["steps"], opened["live"]) == (0, True)
     name = opened["trajectory_id"]
-    assert run(tool, live="append", trajectory_id=name, messages=[{"role": "user", "content": "Please."}])["steps"] == 0
-    closed = run(tool, live="close", trajectory_id=name, messages=[said("3")], tags=["done"])
+    assert (
+        tool.record(live="append", trajectory_id=name, messages=[{"role": "user", "content": "Please."}])["steps"] == 0
+    )
+    closed = tool.record(live="close", trajectory_id=name, messages=[said("3")], tags=["done"])
     assert (closed["steps"], closed["outcome"]) == (1, "unknown")
-    found = json.loads(tool.run({"action": "search", "filter": {"tags": ["done"]}}))["items"]
+    found = tool(action="search", filter={"tags": ["done"]})["items"]
     assert [item["id"] for item in found] == [name]
 
 
-def test_closing_without_an_outcome_keeps_the_one_that_was_stated(tool: RLTrainingTool) -> None:
-    name = run(tool, live="open", messages=[ASKED, said("2")], task="apples", outcome="failure")["trajectory_id"]
-    assert run(tool, live="close", trajectory_id=name)["outcome"] == "failure"
+def test_closing_without_an_outcome_keeps_the_one_that_was_stated(tool: Caller) -> None:
+    name = tool.record(live="open", messages=[ASKED, said("2")], task="apples", outcome="failure")["trajectory_id"]
+    assert tool.record(live="close", trajectory_id=name)["outcome"] == "failure"
 
 
 @pytest.mark.parametrize(
@@ -80,27 +69,13 @@ def test_closing_without_an_outcome_keeps_the_one_that_was_stated(tool: RLTraini
         ({"trajectory": {"id": "../../etc", "steps": [{"actor": "agent", "message": "3"}]}}, "trajectory.id"),
     ],
 )
-def test_what_a_recording_does_not_take_is_refused(tool: RLTrainingTool, arguments: dict[str, Any], words: str) -> None:
-    answer = run(tool, **arguments)
+def test_what_a_recording_does_not_take_is_refused(tool: Caller, arguments: dict[str, Any], words: str) -> None:
+    answer = tool.record(**arguments)
     assert answer["status"] == "error"
     assert words in answer["message"]
 
 
-def test_a_stored_run_never_changes(tool: RLTrainingTool) -> None:
-    name = run(tool, messages=[ASKED, said("3")], task="apples", outcome="success")["trajectory_id"]
-    answer = run(tool, live="append", trajectory_id=name, messages=[said("4")])
-    assert (answer["code"], "never change" in answer["message"]) == ("conflict", True)
-
-
-def test_a_secret_is_out_of_a_recording_before_it_is_stored(tool: RLTrainingTool, home: Path) -> None:
-    key = "AKIA" + "IOSFODNN7" + "QUINTAIN"[:7]
-    name = run(tool, live="open", messages=[ASKED, said(f"key {key}")], task="apples")["trajectory_id"]
-    closed = run(tool, live="close", trajectory_id=name, messages=[said(f"again {key}")])
-    assert sum(closed["redactions"].values()) == 2
-    assert key.encode() not in b"".join(path.read_bytes() for path in home.glob("quintain.db*"))
-
-
-def test_an_atif_document_is_recorded_as_what_it_is(tool: RLTrainingTool) -> None:
+def test_an_atif_document_is_recorded_as_what_it_is(tool: Caller) -> None:
     document = {
         "schema_version": "ATIF-v1.7",
         "session_id": "s1",
@@ -116,19 +91,19 @@ def test_an_atif_document_is_recorded_as_what_it_is(tool: RLTrainingTool) -> Non
             },
         ],
     }
-    recorded = run(tool, trajectory=document)
+    recorded = tool.record(trajectory=document)
     assert (recorded["steps"], recorded["outcome"]) == (1, "unknown")
-    shown = json.loads(tool.run({"action": "get", "trajectory_id": recorded["trajectory_id"]}))["trajectory"]
+    shown = tool(action="get", trajectory_id=recorded["trajectory_id"])["trajectory"]
     assert shown["steps"][1]["observations"][0]["content"] == "3 apples"
 
 
-def test_an_open_recording_is_in_no_dataset_before_it_is_closed(tool: RLTrainingTool) -> None:
-    run(tool, messages=[ASKED, said("2")], task="apples", outcome="success", tags=["k"])
-    name = run(tool, live="open", messages=[ASKED, said("3")], task="apples", outcome="success", tags=["k"])
+def test_an_open_recording_is_in_no_dataset_before_it_is_closed(tool: Caller) -> None:
+    tool.record(messages=[ASKED, said("2")], task="apples", outcome="success", tags=["k"])
+    name = tool.record(live="open", messages=[ASKED, said("3")], task="apples", outcome="success", tags=["k"])
     asked = {"action": "export", "kind": "sft", "name": "apples", "filter": {"tags": ["k"]}}
     told = json.loads(tool.run(asked))
     assert (told["trajectories"], told["dropped"]) == (1, {"still_open": 1})
     alone = {"action": "export", "kind": "sft", "name": "open", "trajectory_ids": [name["trajectory_id"]]}
     assert "close each with" in tool.run(alone)
-    run(tool, live="close", trajectory_id=name["trajectory_id"])
-    assert json.loads(tool.run({**asked, "name": "both"}))["trajectories"] == 2
+    tool.record(live="close", trajectory_id=name["trajectory_id"])
+    assert tool(**{**asked, "name": "both"})["trajectories"] == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ from scripts import training_settings
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
 from quintain.errors import QuintainError
-from quintain.jobs.processes import try_lock, unlock
 from quintain.records.dataset import DatasetRow, PairRow, TextRow
-from quintain.records.documents import parse_yaml
+from quintain.records.documents import parse_yaml, read_document
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, LoraConfig
 from quintain.records.job import RecipeSpec, TrainSpec
@@ -26,20 +24,13 @@ from quintain.server.methods import method_page
 from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
 from quintain.tools.data.dataset_folders import freeze, new_options
-from quintain.tools.services import Services, open_services
-from quintain.tools.training.config_files import read_config, start_config
+from quintain.tools.services import Services
+from quintain.tools.training.config_files import settings_of, start_config
 from quintain.tools.training.methods import METHODS, describe_method, outline_methods, read_hyperparameters
 from quintain.tools.training.start import start_training
 from trajectory_runs import answer, run, user
 
 ENVIRONMENT = "quintain/inventory"
-
-
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    opened = open_services(settings, trusted=True)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
@@ -70,79 +61,58 @@ def three(services: Services) -> str:
     ).dataset.id
 
 
-@pytest.fixture
-def waiting(services: Services) -> Iterator[Services]:
-    """Services whose jobs are stored and never begin: the lock of those who start jobs is held."""
-    lock = try_lock(services.settings.jobs_dir / "reconcile.lock")
-    assert lock is not None
-    yield services
-    unlock(lock)
-
-
 def told(action: Any, *arguments: Any, **named: Any) -> QuintainError:
     with pytest.raises(QuintainError) as raised:
         action(*arguments, **named)
     return raised.value
 
 
-@pytest.mark.parametrize(
-    ("request_", "code", "words"),
-    [
-        (
-            {"method": "dpo", "dataset_id": "some-sft"},
-            "wrong_dataset_kind",
-            ["'sft'", "'dpo'", "export_dataset(kind='dpo'"],
-        ),
-        ({"method": "sft", "dataset_id": "some-dpo"}, "wrong_dataset_kind", ["export_dataset(kind='sft'", "orpo"]),
-        ({"method": "kto", "dataset_id": "some-dpo"}, "wrong_dataset_kind", ["'kto'", "dpo, orpo, simpo"]),
-        ({"method": "pretrain", "dataset_id": "some-sft"}, "wrong_dataset_kind", ["'text'", "config file"]),
-        ({"method": "sft"}, "invalid_input", ["needs a dataset", "'sft'", "export_dataset"]),
-        ({"method": "dpo"}, "invalid_input", ["one of the two", "`environment`", "'dpo'"]),
-        ({"method": "grpo"}, "invalid_input", ["one of the two", "`environment`", "'grpo'"]),
-        ({"method": "grpo", "dataset_id": "d", "environment": ENVIRONMENT}, "invalid_input", ["one of the two"]),
-        ({"method": "sft", "environment": ENVIRONMENT}, "not_online", ["grpo", "collect_rollouts", "'sft'"]),
-        ({"method": "grpo", "environment": "moon"}, "environment_not_found", ["moon", ENVIRONMENT]),
-        ({"method": "sft", "dataset_id": "none"}, "not_found", ["none"]),
-        (
-            {"method": "dpo", "dataset_id": "some-dpo", "hyperparameters": {"gamma": 1}},
-            "invalid_input",
-            ["hyperparameters.gamma", "fields of dpo", "beta"],
-        ),
-        (
-            {
-                "method": "dpo",
-                "dataset_id": "some-dpo",
-                "hyperparameters": {"pairs": "all_pairs", "num_generations": 4},
-            },
-            "not_online",
-            ["group_size, pairs would have no effect", "`environment`"],
-        ),
-        (
-            {"method": "dpo", "environment": ENVIRONMENT, "hyperparameters": {"max_pairs_per_task": 4}},
-            "invalid_input",
-            ["max_pairs_per_task is 4", "'best_worst'", "all_pairs"],
-        ),
-        (
-            {"method": "sft", "dataset_id": "some-sft", "hyperparameters": {"load_in_8bit": True}},
-            "invalid_input",
-            ["`load_in_8bit`", "lora"],
-        ),
-    ],
-)
-def test_a_request_that_does_not_fit_is_told_what_would(
-    services: Services, datasets: dict[str, str], request_: dict[str, Any], code: str, words: list[str]
-) -> None:
-    error = told(start_training, services, model="starter", **request_)
-    assert error.code == code, error
-    assert [word for word in words if word not in error.message] == [], error.message
+UNFIT: list[tuple[str, dict[str, Any], str, list[str]]] = [
+    ("dpo", {"dataset_id": "some-sft"}, "wrong_dataset_kind", ["'sft'", "'dpo'", "export_dataset(kind='dpo'"]),
+    ("sft", {"dataset_id": "some-dpo"}, "wrong_dataset_kind", ["export_dataset(kind='sft'", "orpo"]),
+    ("kto", {"dataset_id": "some-dpo"}, "wrong_dataset_kind", ["'kto'", "dpo, orpo, simpo"]),
+    ("pretrain", {"dataset_id": "some-sft"}, "wrong_dataset_kind", ["'text'", "config file"]),
+    ("sft", {}, "invalid_input", ["needs a dataset", "'sft'", "export_dataset"]),
+    ("dpo", {}, "invalid_input", ["one of the two", "`environment`", "'dpo'"]),
+    ("grpo", {}, "invalid_input", ["one of the two", "`environment`", "'grpo'"]),
+    ("grpo", {"dataset_id": "d", "environment": ENVIRONMENT}, "invalid_input", ["one of the two"]),
+    ("sft", {"environment": ENVIRONMENT}, "not_online", ["grpo", "collect_rollouts", "'sft'"]),
+    ("grpo", {"environment": "moon"}, "environment_not_found", ["moon", ENVIRONMENT]),
+    ("sft", {"dataset_id": "none"}, "not_found", ["none"]),
+    (
+        "dpo",
+        {"dataset_id": "some-dpo", "hyperparameters": {"gamma": 1}},
+        "invalid_input",
+        ["hyperparameters.gamma", "fields of dpo", "beta"],
+    ),
+    (
+        "dpo",
+        {"dataset_id": "some-dpo", "hyperparameters": {"pairs": "all_pairs", "num_generations": 4}},
+        "not_online",
+        ["group_size, pairs would have no effect", "`environment`"],
+    ),
+    (
+        "dpo",
+        {"environment": ENVIRONMENT, "hyperparameters": {"max_pairs_per_task": 4}},
+        "invalid_input",
+        ["max_pairs_per_task is 4", "'best_worst'", "all_pairs"],
+    ),
+    (
+        "sft",
+        {"dataset_id": "some-sft", "hyperparameters": {"load_in_8bit": True}},
+        "invalid_input",
+        ["`load_in_8bit`", "lora"],
+    ),
+]
+"""Method, further arguments, the code of the error, and words of its message."""
+
+
+def test_a_request_that_does_not_fit_is_told_what_would(services: Services, datasets: dict[str, str]) -> None:
+    for method, more, code, words in UNFIT:
+        error = told(start_training, services, method, "starter", **more)
+        assert error.code == code, error
+        assert [word for word in words if word not in error.message] == [], error.message
     assert services.store.jobs.page().items == ()
-
-
-def test_an_unknown_method_is_told_the_nearest(settings: Settings) -> None:
-    tool = RLTrainingTool(settings.home)
-    answer = json.loads(tool.run({"algorithm": "gpro", "environment": ENVIRONMENT}))
-    assert (answer["code"], "did you mean 'grpo'" in answer["message"]) == ("invalid_input", True)
-    tool.close()
 
 
 def test_a_spec_holds_the_checked_settings_and_where_later_jobs_share(
@@ -186,53 +156,52 @@ NESTED = {"method": "sft", "hyperparameters": {"epochs": 2, "learning_rate": 1e-
 def test_a_config_file_reads_alike_in_yaml_and_json_in_these_names_and_others(tmp_path: Path) -> None:
     (tmp_path / "flat.yaml").write_text(FLAT, encoding="utf-8")
     (tmp_path / "nested.json").write_text(json.dumps(NESTED), encoding="utf-8")
-    method, config = read_config(tmp_path / "flat.yaml")
-    assert (method, config) == read_config(tmp_path / "nested.json")
+    flat, nested = (read_document(tmp_path / name) for name in ("flat.yaml", "nested.json"))
+    config = read_hyperparameters("sft", settings_of(flat))
+    assert (flat["method"], config) == (nested["method"], read_hyperparameters("sft", settings_of(nested)))
     assert (config.epochs, config.learning_rate, config.batch_size) == (2, 1e-4, 8)
 
 
-@pytest.mark.parametrize(
-    ("document", "words"),
-    [
-        ({"hyperparameters": {}}, ["`method` is None"]),
-        ({"method": "sff"}, ["'sff'", "did you mean 'sft'"]),
-        ({"method": "sft", "dataset": "some-sft", "epochs": 1, "hyperparameters": {}}, ["'epochs'", "valid: method"]),
-        ({"method": "sft", "hyperparameters": [1]}, ["hyperparameters is [1]", "mapping"]),
-        ({"method": "sft", "dataset": "some-sft", "max_samples": 0}, ["max_samples: ", "got 0"]),
-        ({"method": "sft", "text": "notes.txt"}, ["does not learn from plain text", "pretrain"]),
-        ({"method": "pretrain", "text": "none/*.txt"}, ["none/*.txt", "no file"]),
-        ({"method": "pretrain", "text": []}, ["text is []"]),
-        ({"method": "pretrain", "text": "notes.txt", "dataset": "some-text"}, ["`text`, `dataset`", "keep one"]),
-        ({"stages": {}}, ["stages is {}", "list"]),
-        ({"stages": []}, ["recipe.stages", "at least 1"]),
-        ({"stages": [{"method": "sft", "dataset": "some-sft"}], "method": "sft"}, ["recipe has no argument 'method'"]),
-        (
-            {"stages": [{"method": "sft", "dataset": "some-sft"}, {"method": "dpo", "dataset": "some-sft"}]},
-            ["stages[1]"],
-        ),
-        ({"stages": [{"method": "evaluate", "environment": "moon"}]}, ["stages[0]", "moon"]),
-        (
-            {"stages": [{"method": "evaluate", "environment": ENVIRONMENT, "n_tasks": 0}]},
-            ["stages[0].n_tasks", "got 0"],
-        ),
-        (
-            {"stages": [{"method": "evaluate", "environ": ENVIRONMENT}]},
-            ["stages[0]: the stage has", "did you mean 'environment'"],
-        ),
-        ({"stages": [{"method": "sft", "dataset": "some-sft", "agent": "starter"}]}, ["stages[0]", "embedded model"]),
-        ({"stages": [{"method": "sft", "dataset": "some-sft", "label": "a/b"}]}, ["stages[0].label", "a/b"]),
-        (
-            {"stages": [{"method": "pretrain", "text": "notes.txt"}, {"method": "sft", "dataset": "none"}]},
-            ["stages[1]", "none"],
-        ),
-    ],
-)
+WRONG_CONFIGS: list[tuple[dict[str, Any], list[str]]] = [
+    ({"hyperparameters": {}}, ["`method` is None"]),
+    ({"method": "sff"}, ["'sff'", "did you mean 'sft'"]),
+    ({"method": "sft", "dataset": "some-sft", "epochs": 1, "hyperparameters": {}}, ["'epochs'", "valid: method"]),
+    ({"method": "sft", "hyperparameters": [1]}, ["hyperparameters is [1]", "mapping"]),
+    ({"method": "sft", "dataset": "some-sft", "max_samples": 0}, ["max_samples: ", "got 0"]),
+    ({"method": "sft", "text": "notes.txt"}, ["does not learn from plain text", "pretrain"]),
+    ({"method": "pretrain", "text": "none/*.txt"}, ["none/*.txt", "no file"]),
+    ({"method": "pretrain", "text": []}, ["text is []"]),
+    ({"method": "pretrain", "text": "notes.txt", "dataset": "some-text"}, ["`text`, `dataset`", "keep one"]),
+    ({"stages": {}}, ["stages is {}", "list"]),
+    ({"stages": []}, ["recipe.stages", "at least 1"]),
+    ({"stages": [{"method": "sft", "dataset": "some-sft"}], "method": "sft"}, ["recipe has no argument 'method'"]),
+    ({"stages": [{"method": "sft", "dataset": "some-sft"}, {"method": "dpo", "dataset": "some-sft"}]}, ["stages[1]"]),
+    ({"stages": [{"method": "evaluate", "environment": "moon"}]}, ["stages[0]", "moon"]),
+    ({"stages": [{"method": "evaluate", "environment": ENVIRONMENT, "n_tasks": 0}]}, ["stages[0].n_tasks", "got 0"]),
+    (
+        {"stages": [{"method": "evaluate", "environ": ENVIRONMENT}]},
+        ["stages[0]: the stage has", "did you mean 'environment'"],
+    ),
+    ({"stages": [{"method": "sft", "dataset": "some-sft", "agent": "starter"}]}, ["stages[0]", "embedded model"]),
+    ({"stages": [{"method": "sft", "dataset": "some-sft", "label": "a/b"}]}, ["stages[0].label", "a/b"]),
+    (
+        {"stages": [{"method": "pretrain", "text": "notes.txt"}, {"method": "sft", "dataset": "none"}]},
+        ["stages[1]", "none"],
+    ),
+    (
+        {"stages": [{"method": "dpo", "dataset": "some-dpo", "hyperparameters": {"rollouts": 5}}]},
+        ["stages[0]: rollouts would have no effect"],
+    ),
+]
+
+
 def test_a_wrong_config_makes_nothing_and_names_the_place(
-    services: Services, datasets: dict[str, str], tmp_path: Path, document: dict[str, Any], words: list[str]
+    services: Services, datasets: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "notes.txt").write_text("Boxes are red.", encoding="utf-8")
-    error = told(start_config, services, document, folder=tmp_path)
-    assert [word for word in words if word not in error.message] == [], error.message
+    for document, words in WRONG_CONFIGS:
+        error = told(start_config, services, document, folder=tmp_path)
+        assert [word for word in words if word not in error.message] == [], error.message
     assert services.store.jobs.page().items == ()
     assert len(services.store.datasets.page().items) == len(datasets), "no dataset is left behind"
 
@@ -259,48 +228,42 @@ SOURCES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("source", SOURCES, ids=["max_samples", "text"])
 @pytest.mark.parametrize("recipe", [False, True], ids=["training", "recipe"])
-@pytest.mark.parametrize(("hostile", "words"), HOSTILE)
 def test_nothing_is_made_for_a_request_that_is_refused(
-    waiting: Services,
-    three: str,
-    tmp_path: Path,
-    source: dict[str, Any],
-    recipe: bool,
-    hostile: dict[str, Any],
-    words: list[str],
+    waiting: Services, three: str, tmp_path: Path, source: dict[str, Any], recipe: bool
 ) -> None:
     (tmp_path / "notes.txt").write_text("Boxes are red.", encoding="utf-8")
-    document = {"stages": [source], **hostile} if recipe else {**source, **hostile}
-    error = told(start_config, waiting, document, folder=tmp_path)
-    assert [word for word in words if word not in error.message] == [], error.message
+    for hostile, words in HOSTILE:
+        document = {"stages": [source], **hostile} if recipe else {**source, **hostile}
+        error = told(start_config, waiting, document, folder=tmp_path)
+        assert [word for word in words if word not in error.message] == [], error.message
     assert [dataset.id for dataset in waiting.store.datasets.page().items] == [three]
     assert [folder.name for folder in waiting.settings.datasets_dir.iterdir()] == [three]
     assert waiting.store.jobs.page().items == ()
 
 
-@pytest.mark.parametrize(
-    ("second", "words"),
-    [
-        ({"method": "sft", "dataset": [1]}, ["stages[1]", "dataset: ", "got [1]", "quotes"]),
-        ({"method": "grpo", "environment": {}}, ["stages[1]", "1 to 50 environments, got 0"]),
-        ({"method": "sft", "dataset": "three", "label": 5}, ["stages[1].label", "got 5"]),
-        ({"method": "sft", "dataset": "three", 5: 1}, ["stages[1]", "no argument 5"]),
-        ({"method": "pretrain", "text": "binary.txt"}, ["stages[1]", "binary.txt: not UTF-8 text"]),
-        ({"method": "pretrain", "text": "empty.txt"}, ["stages[1]", "none of 1 texts"]),
-        ({"method": "pretrain", "text": "x" * 5000}, ["stages[1]", "no file is"]),
-        ({"method": "pretrain", "text": "~no_such_user/a"}, ["stages[1]", "no file is"]),
-        ({"method": "evaluate", "environment": ENVIRONMENT, "seed": 2**31}, ["stages[1].seed", "2147483647"]),
-    ],
-)
+WRONG_STAGES: list[tuple[dict[Any, Any], list[str]]] = [
+    ({"method": "sft", "dataset": [1]}, ["stages[1]", "dataset: ", "got [1]", "quotes"]),
+    ({"method": "grpo", "environment": {}}, ["stages[1]", "1 to 50 environments, got 0"]),
+    ({"method": "sft", "dataset": "three", "label": 5}, ["stages[1].label", "got 5"]),
+    ({"method": "sft", "dataset": "three", 5: 1}, ["stages[1]", "no argument 5"]),
+    ({"method": "pretrain", "text": "binary.txt"}, ["stages[1]", "binary.txt: not UTF-8 text"]),
+    ({"method": "pretrain", "text": "empty.txt"}, ["stages[1]", "none of 1 texts"]),
+    ({"method": "pretrain", "text": "x" * 5000}, ["stages[1]", "no file is"]),
+    ({"method": "pretrain", "text": "~no_such_user/a"}, ["stages[1]", "no file is"]),
+    ({"method": "evaluate", "environment": ENVIRONMENT, "seed": 2**31}, ["stages[1].seed", "2147483647"]),
+]
+
+
 def test_a_stage_that_is_refused_leaves_no_dataset_of_the_stage_before(
-    waiting: Services, three: str, tmp_path: Path, second: dict[str, Any], words: list[str]
+    waiting: Services, three: str, tmp_path: Path
 ) -> None:
     (tmp_path / "notes.txt").write_text("Boxes are red.", encoding="utf-8")
     (tmp_path / "binary.txt").write_bytes(b"\xff\xfe")
     (tmp_path / "empty.txt").write_text(" ", encoding="utf-8")
-    error = told(start_config, waiting, {"stages": [SOURCES[1], second]}, folder=tmp_path)
-    assert [word for word in words if word not in error.message] == [], error.message
-    assert len(error.message) < 600
+    for second, words in WRONG_STAGES:
+        error = told(start_config, waiting, {"stages": [SOURCES[1], second]}, folder=tmp_path)
+        assert [word for word in words if word not in error.message] == [], error.message
+        assert len(error.message) < 600
     assert [dataset.id for dataset in waiting.store.datasets.page().items] == [three]
 
 
@@ -389,14 +352,6 @@ def test_a_recipe_names_what_it_measures_and_takes_texts_and_samples(
     assert isinstance(spec.stages[3], EvaluateStage)
     again = start_config(waiting, document, folder=tmp_path)
     assert (again.job_id, again.deduplicated) == (started.job_id, True), "the same texts are the same dataset"
-
-
-def test_a_stage_is_told_of_settings_that_its_source_leaves_without_effect(
-    waiting: Services, datasets: dict[str, str]
-) -> None:
-    stage = {"method": "dpo", "dataset": "some-dpo", "hyperparameters": {"rollouts": 5}}
-    error = told(start_config, waiting, {"stages": [stage]})
-    assert (error.code, "stages[0]: rollouts would have no effect" in error.message) == ("not_online", True)
 
 
 def test_a_recipe_has_no_settings_of_its_own_to_change(services: Services) -> None:

@@ -21,6 +21,8 @@ from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
 from quintain.tools.catalog import CATALOG
 from quintain.tools.services import open_services
+from quintain.tools.training.sources import require_intact
+from tools.dict_calls import Caller
 
 RUN = {"task": {"prompt": "Go"}, "outcome": {"status": "success"}}
 
@@ -44,75 +46,46 @@ def test_blocked_terms_are_refused_with_their_globs_and_without_advice_on_disks(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QUINTAIN_MODEL_TERMS", "block")
-    tool = RLTrainingTool(home)
+    tool = Caller(home)
     names = [
-        json.loads(tool.run({"action": "record", "trajectory": with_models(model)}))["trajectory_id"]
+        tool(action="record", trajectory=with_models(model))["trajectory_id"]
         for model in ("us.anthropic.claude-3-5-sonnet-v2", "qwen3")
     ]
     asked = {"action": "export", "kind": "sft", "trajectory_ids": names}
-    refused = json.loads(tool.run({**asked, "name": "a"}))
+    refused = tool(**asked, name="a")
     assert refused["code"] == "model_terms"
     assert '"!restricted"' in refused["message"]
     assert '"!claude-3-5-sonnet-v2"' in refused["message"]
     assert "disk" not in refused["message"]
-    kept = json.loads(tool.run({**asked, "name": "b", "curation": {"source_models": ["!restricted"]}}))
+    kept = tool(**asked, name="b", curation={"source_models": ["!restricted"]})
     assert (kept["rows"], kept["dropped"]) == (1, {"source_model": 1})
-    tool.close()
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        "anthropic/claude-3",
-        "us.anthropic.claude-3-5-sonnet-v2:0",
-        "CLAUDE-3",
-        "us-gov.anthropic.claude-3",
-        "bedrock/global.anthropic.claude-4",
-    ],
-)
-def test_a_glob_covers_a_model_under_every_name_of_it(model: str) -> None:
-    run = Trajectory(steps=(Step(actor=Actor.AGENT, message="m", model=model),))
-    assert not allowed_models(run, ["!claude-*"])
-    assert not allowed_models(run, ["!restricted"])
-    assert allowed_models(run, ["claude-*"])
-    assert allowed_models(run, ["restricted"])
+def test_the_shorthand_covers_a_restricted_model_under_another_name_of_it() -> None:
+    for model, restricted in (("us-gov.anthropic.claude-3", True), ("qwen3", False)):
+        run = Trajectory(steps=(Step(actor=Actor.AGENT, message="m", model=model),))
+        assert allowed_models(run, ["restricted"]) is restricted
+        assert allowed_models(run, ["!restricted"]) is not restricted
 
 
-def test_open_models_are_not_restricted_by_the_shorthand() -> None:
-    run = Trajectory(steps=(Step(actor=Actor.AGENT, message="m", model="qwen3"),))
-    assert allowed_models(run, ["!restricted"])
-    assert not allowed_models(run, ["restricted"])
-
-
-def test_training_on_a_dataset_that_was_changed_or_lost_is_refused_at_once(home: Path) -> None:
-    tool = RLTrainingTool(home)
-    name = json.loads(tool.run({"action": "record", "trajectory": with_models("qwen3")}))["trajectory_id"]
-    made = json.loads(tool.run({"action": "export", "kind": "sft", "name": "d", "trajectory_ids": [name]}))
+def test_training_on_a_dataset_that_was_changed_or_lost_is_refused_at_once(tool: Caller) -> None:
+    name = tool(action="record", trajectory=with_models("qwen3"))["trajectory_id"]
+    made = tool(action="export", kind="sft", name="d", trajectory_ids=[name])
+    assert made["next_step"].endswith("bc learns from it too.")
     rows = Path(made["path"]) / "train.jsonl"
     asked = {"action": "start_training", "method": "sft", "model": "starter", "dataset_id": "d"}
+    later = (Path(made["path"]) / "manifest.json").stat().st_mtime_ns + 10**9
+    os.utime(rows, ns=(later, later))  # touched, and not changed: another fault is found
+    assert tool(**asked | {"method": "dpo"})["code"] == "wrong_dataset_kind"
+    require_intact(tool._open().store.datasets.get("d"))
     before = rows.read_bytes()
     rows.write_bytes(before.replace(b'"m"', b'"n"'))
-    changed = json.loads(tool.run(asked))
+    changed = tool(**asked)
     assert (changed["code"], "changed on disk" in changed["message"]) == ("dataset_damaged", True)
     rows.unlink()
-    lost = json.loads(tool.run(asked))
+    lost = tool(**asked)
     assert (lost["code"], "train.jsonl" in lost["message"]) == ("dataset_damaged", True)
-    assert json.loads(tool.run({"action": "jobs"}))["items"] == []
-    tool.close()
-
-
-def test_a_dataset_that_was_only_touched_is_taken_for_what_it_is(home: Path) -> None:
-    tool = RLTrainingTool(home)
-    name = json.loads(tool.run({"action": "record", "trajectory": with_models("qwen3")}))["trajectory_id"]
-    made = json.loads(tool.run({"action": "export", "kind": "sft", "name": "d", "trajectory_ids": [name]}))
-    later = (Path(made["path"]) / "manifest.json").stat().st_mtime_ns + 10**9
-    os.utime(Path(made["path"]) / "train.jsonl", ns=(later, later))
-    refused = json.loads(tool.run({"action": "start_training", "method": "dpo", "model": "starter", "dataset_id": "d"}))
-    assert refused["code"] == "wrong_dataset_kind"
-    from quintain.tools.training.start import require_intact
-
-    require_intact(tool._open().store.datasets.get("d"))
-    tool.close()
+    assert tool(action="jobs")["items"] == []
 
 
 def test_relative_models_of_an_untrusted_caller_lie_below_the_inbox(settings: Settings, tmp_path: Path) -> None:
@@ -145,21 +118,11 @@ def test_a_bad_member_is_one_fault_not_two() -> None:
         read_trajectory({"steps": []})
 
 
-def test_single_labelled_answers_are_no_pairs_and_the_advice_fits_rows(home: Path) -> None:
+def test_single_labelled_answers_are_no_pairs_and_the_advice_fits_rows(tool: Caller, home: Path) -> None:
     home.joinpath("inbox").mkdir()
     rows = [{"prompt": f"p{n}", "completion": "c", "label": bool(n % 2)} for n in range(4)]
     path = home / "inbox" / "rows.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    tool = RLTrainingTool(home)
-    refused = json.loads(tool.run({"action": "export", "kind": "dpo", "name": "d", "path": str(path)}))
+    refused = tool(action="export", kind="dpo", name="d", path=str(path))
     assert "pairs need fields chosen and rejected" in refused["message"]
     assert "collect_rollouts" not in refused["message"]
-    tool.close()
-
-
-def test_the_words_of_an_export_are_grammatical(home: Path) -> None:
-    tool = RLTrainingTool(home)
-    name = json.loads(tool.run({"action": "record", "trajectory": with_models("qwen3")}))["trajectory_id"]
-    made = json.loads(tool.run({"action": "export", "kind": "sft", "name": "d", "trajectory_ids": [name]}))
-    assert made["next_step"].endswith("bc learns from it too.")
-    tool.close()

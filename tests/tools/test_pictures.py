@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from quintain.errors import InvalidInput
-from quintain.records.job import Job, JobEvent, JobStatus, SelftestSpec
+from quintain.records.job import Job, JobStatus, SelftestSpec
+from quintain.records.job_events import JobEvent
 from quintain.settings import Settings
 from quintain.tools.jobs.pictures import plot_job
 from quintain.tools.services import Services, open_services

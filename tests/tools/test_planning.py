@@ -6,7 +6,6 @@ import json
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +20,26 @@ from quintain.next_step import call as tool_call
 from quintain.records.agent import ModelRef
 from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, PairRow, Row
 from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, ONLINE_METHODS, LoraConfig, SFTConfig
+from quintain.records.learning_rates import default_rate
 from quintain.records.plan import Estimate, TrainingPlan
 from quintain.records.preview import Histogram, Sample, SplitCounts, Statistics
 from quintain.records.trajectory import Outcome, OutcomeStatus, Task, Trajectory
 from quintain.server.app import create_server
 from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
+from quintain.tools.catalog import CATALOG
 from quintain.tools.data.dataset_folders import freeze, new_options
 from quintain.tools.data.preview import preview_spec
+from quintain.tools.invocation import check
 from quintain.tools.jobs.jobs import get_job
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from quintain.tools.training.methods import METHODS, check_evolution, describe_method, read_hyperparameters
-from quintain.tools.training.planning.choice import environment_in, wish_of
 from quintain.tools.training.planning.cost import Work, disk_mb, memory_parts, operations
 from quintain.tools.training.planning.device import Device
 from quintain.tools.training.planning.estimate import shortages
 from quintain.tools.training.planning.model_files import Matrix, ModelFacts, read_model
 from quintain.tools.training.planning.plan import plan_training
+from quintain.tools.training.planning.purposes import PURPOSES, Purpose
 from quintain.tools.training.planning.settings import settle
 from quintain.tools.training.start import start_training
 from terminal import quintain
@@ -58,13 +60,6 @@ FACTS = ModelFacts(
     context_tokens=4096,
 )
 """64,000 embeddings, two matrices of 4,096, and 64 numbers of a norm."""
-
-
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    opened = open_services(settings, trusted=True)
-    yield opened
-    opened.close()
 
 
 def made(i: int, status: OutcomeStatus = OutcomeStatus.SUCCESS) -> Trajectory:
@@ -89,43 +84,87 @@ def codes(plan: TrainingPlan) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("goal", "method"),
+    ("goal", "named", "method"),
     [
-        ("make my agent solve inventory tasks more often", None),
-        ("imitate the successful runs", "sft"),
-        ("learn from my preferences", "dpo"),
-        ("train online in quintain/inventory", "grpo"),
-        ("use KTO on the thumbs", "kto"),
-        ("people gave thumbs up and down", "kto"),
-        ("let it improve itself, round after round", "evolve"),
-        ("a reward model that scores runs", "reward"),
-        ("a process reward model for steps", "prm"),
-        ("teach it the words of these documents", "pretrain"),
+        (("imitate",), None, "sft"),
+        (("prefer",), None, "dpo"),
+        (("prefer",), "orpo", "orpo"),
+        (("learn_from_marks",), None, "kto"),
+        (("improve_by_acting",), None, "grpo"),
+        (("score_runs",), None, "reward"),
+        (("label_steps",), None, "prm"),
+        (("absorb_text",), None, "pretrain"),
+        (("keep_skills", "imitate", "improve_by_acting"), None, "sft"),
     ],
 )
-def test_a_goal_in_plain_words_asks_for_a_method(goal: str, method: str | None) -> None:
-    wish = wish_of(goal)
-    assert wish.method == method
-    assert wish.wording in goal
-    assert environment_in("make my agent solve inventory tasks more often") == INVENTORY
-    assert environment_in("anything") is None
+def test_a_purpose_decides_the_method_unless_one_is_named(
+    services: Services, goal: tuple[Purpose, ...], named: str | None, method: str
+) -> None:
+    plan = plan_training(services, goal=goal, method=named)
+    assert plan.method == method
+    asked = plan.branches[0]
+    assert asked.answer in plan.why
+    assert asked.question == ("Is a method named?" if named else "What is the training for?")
+    if "keep_skills" in goal:
+        assert {"lora", "replay"} <= plan.hyperparameters.keys()
+        assert "plan_training(goal=['improve_by_acting'], model=...)" in plan.notes[-1]
+
+
+def test_every_purpose_is_a_closed_word_with_a_sentence_and_free_text_is_refused_with_all_of_them(home: Path) -> None:
+    program = RLTrainingTool(home=home)
+    refused = json.loads(program.run({"action": "plan", "goal": "do not use dpo, use orpo"}))
+    one = json.loads(program.run({"action": "plan", "goal": "measure_only", "environment": INVENTORY}))
+    both = json.loads(program.run({"action": "plan", "goal": ["measure_only", "imitate"]}))
+    program.close()
+    assert refused["status"] == "error"
+    assert all(name in refused["message"] for name in PURPOSES)
+    assert (one["method"], one["blockers"]) == (None, [])
+    assert "evaluate_agent(agent='starter', environment='quintain/inventory')" in one["next_step"]
+    assert "got 'measure_only' with imitate" in both["message"]
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [("PPO", "grpo"), ("ipo", "dpo"), ("rejection-sampling", "evolve"), ("qlora", "sft")]
+)
+def test_an_unknown_method_lists_all_and_the_one_that_serves_the_same_purpose(
+    services: Services, name: str, method: str
+) -> None:
+    with pytest.raises(
+        InvalidInput, match=rf"sft, bc, .*grpo, evolve, got '{name}'; for the same purpose use '{method}'"
+    ):
+        plan_training(services, method=name)
+    start = next(spec for spec in CATALOG if spec.name == "start_training")
+    with pytest.raises(InvalidInput, match=f"for the same purpose use '{method}'"):
+        check(start, {"method": name, "model": "starter"})
+
+
+def test_constraints_change_settings_and_given_settings_win(services: Services) -> None:
+    plan = plan_training(services, goal=("fit_memory", "finish_sooner"), dataset_id=good_runs(services))
+    assert plan.hyperparameters["gradient_checkpointing"] is True
+    assert plan.hyperparameters["epochs"] == 1.0
+    assert plan.hyperparameters["lora"]["rank"] == 16
+    kept = plan_training(services, goal=("fit_memory",), dataset_id="some-sft", hyperparameters={"lora": None})
+    assert kept.hyperparameters["lora"] is None
+    evolved = plan_training(services, goal=("improve_by_acting", "fit_memory"), environment=INVENTORY)
+    assert evolved.method == "evolve"
+    assert evolved.hyperparameters["training"]["gradient_checkpointing"] is True
 
 
 def test_without_data_the_goal_decides_and_what_is_missing_blocks_with_its_remedy(services: Services) -> None:
-    better = plan_training(services, goal="make my agent solve inventory tasks more often")
+    better = plan_training(services, environment=INVENTORY)
     assert (better.method, better.environment, better.blockers) == ("evolve", INVENTORY, ())
     assert better.estimate.duration_s is None
     assert "iterations=1" in better.estimate.unknown["duration_s"]
-    nowhere = plan_training(services, goal="let it learn online")
+    nowhere = plan_training(services, goal=("improve_by_acting",))
     assert (nowhere.method, codes(nowhere)) == ("grpo", ["no_environment"])
     assert "list_library(kind='environments')" in nowhere.blockers[0].remedy
-    nothing = plan_training(services, goal="imitate the successful runs")
+    nothing = plan_training(services, goal=("imitate",))
     assert (nothing.method, codes(nothing)) == ("sft", ["no_dataset"])
     assert "collect_rollouts" in nothing.blockers[0].remedy
     services.store.trajectories.add_many([made(i) for i in range(12)], services.clock())
-    stored = plan_training(services, goal="imitate the successful runs")
+    stored = plan_training(services, goal=("imitate",))
     assert "filter={'outcome': 'success'}) takes 12 runs" in stored.blockers[0].remedy
-    gone = plan_training(services, goal="imitate the successful runs", model="/no/such/folder")
+    gone = plan_training(services, goal=("imitate",), model="/no/such/folder")
     assert codes(gone)[0] == "model_not_found"
     assert gone.estimate.memory_mb is None
     with pytest.raises(InvalidInput, match="expected something to plan for"):
@@ -148,13 +187,15 @@ def test_a_dataset_decides_by_its_kind_and_its_outcomes(services: Services) -> N
     assert codes(hopeless) == ["too_few_rows", "no_successes"]
     assert "3 training rows" in hopeless.blockers[0].message
     assert plan_training(services, dataset_id="pairs").method == "dpo"
-    assert plan_training(services, dataset_id="pairs", goal="by simpo").method == "simpo"
+    assert plan_training(services, dataset_id="pairs", method="simpo").method == "simpo"
     assert (
-        plan_training(services, goal="learn from my preferences").dataset_id
-        == plan_training(services, dataset_id="pairs").dataset_id
+        plan_training(services, goal=("prefer",)).dataset_id == plan_training(services, dataset_id="pairs").dataset_id
     )
-    wrong = plan_training(services, dataset_id="thumbs", method="dpo")
-    assert codes(wrong) == ["wrong_dataset_kind"]
+    for wrong in (
+        plan_training(services, dataset_id="thumbs", method="dpo"),
+        plan_training(services, dataset_id="thumbs", goal=("prefer",)),
+    ):
+        assert codes(wrong) == ["wrong_dataset_kind"]
     assert "kind 'kto' and dpo learns from kind 'dpo'" in wrong.blockers[0].message
     suite = plan_training(services, dataset_id="suite")
     assert (suite.method, codes(suite)) == (None, ["wrong_dataset_kind"])
@@ -173,7 +214,7 @@ def test_uncounted_tokens_are_null_with_a_range_and_the_call_that_counts_them(se
     assert "held-out" not in plan.why
     assert any("validation_share" in note for note in plan.notes)
     assert plan.fields == describe_method("sft")["hyperparameters"]
-    assert plan.fields["learning_rate"].startswith("default 0.0005, above 0 to 1: ")
+    assert plan.fields["learning_rate"].startswith("number, default null, above 0 to 1: ")
     assert plan.fields["max_steps"].startswith("integer, default null, 1 to 1000000: ")
 
 
@@ -215,6 +256,7 @@ def test_the_planned_settings_start_a_job_that_ends_and_the_next_plan_goes_by_it
         "max_steps": 2,
     }
     started = start_training(services, "sft", "starter", dataset_id, hyperparameters=plan.hyperparameters)
+    assert started.warnings == ()
     while (view := get_job(services, started.job_id, 20)).status in {"queued", "running"}:
         pass
     assert view.status == "succeeded", view.error
@@ -225,9 +267,19 @@ def test_the_planned_settings_start_a_job_that_ends_and_the_next_plan_goes_by_it
     assert plan.estimate.memory_mb is not None
     assert 0.5 <= plan.estimate.memory_mb / peak <= 2
     again = plan_training(services, dataset_id=dataset_id, hyperparameters={"max_steps": 2})
+    assert view.result.report["learning_rate"] == plan.hyperparameters["learning_rate"]
+    assert view.result.report["learning_rate_rule"] == "as requested"
     assert again.estimate.measured_by == (started.job_id,)
     assert again.estimate.memory_mb == pytest.approx(peak, rel=0.2)
     assert f"Earlier trainings of this model ({started.job_id})" in again.why
+
+
+def test_what_blocks_a_plan_is_a_warning_of_a_training_that_starts_all_the_same(waiting: Services) -> None:
+    few = good_runs(waiting, 3, OutcomeStatus.FAILURE)
+    planned = plan_training(waiting, dataset_id=few)
+    started = start_training(waiting, "sft", "starter", few)
+    assert [f"[{one.code}] {one.message}; {one.remedy}" for one in planned.blockers] == list(started.warnings)
+    assert [text.split("]")[0] for text in started.warnings] == ["[too_few_rows", "[no_successes"]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -237,7 +289,10 @@ def test_settings_of_every_method_are_taken_as_they_are(method: str) -> None:
     if acts:
         assert check_evolution(settled.hyperparameters)[1] == settled.config
     else:
-        assert read_hyperparameters(method, settled.hyperparameters) == CONFIGS[method]()
+        rate = default_rate(method, 64, adapters=False)
+        planned = CONFIGS[method](learning_rate=rate.value)
+        assert read_hyperparameters(method, settled.hyperparameters) == planned
+        assert settled.reasons[-1] == f"Learning rate {rate.value:g}: {rate.rule}."
         large = FACTS._replace(parameters=200_000_000)
         assert settle(method, {}, model=large, data=None, device=CPU).config.lora == LoraConfig()
         kept = settle(method, {"lora": None, "epochs": 1}, model=large, data=None, device=CPU)
@@ -341,7 +396,7 @@ def test_the_command_shows_the_plan_and_ends_with_1_where_something_blocks(servi
     done = quintain("plan", "--dataset", dataset_id, "--set", "epochs=2", home=home)
     start = f"quintain train --method sft --model agent:starter@1 --dataset {dataset_id} --set epochs=2.0"
     assert (done.returncode, start in done.stdout) == (0, True), done.stdout
-    blocked = quintain("plan", "online", home=home)
+    blocked = quintain("plan", "improve_by_acting", home=home)
     assert (blocked.returncode, "[no_environment] grpo learns by acting" in blocked.stdout) == (1, True)
 
 

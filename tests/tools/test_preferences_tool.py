@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from mcp import Client
 
-from mcp_client import call as asked
+from mcp_client import asked, refused
 from quintain.datasets.rows import read_rows
 from quintain.records.preference import Preference
 from quintain.records.score import Score, StepScore
 from quintain.records.trajectory import OutcomeStatus, Step, Task, Trajectory
-from quintain.server.app import create_server
 from quintain.settings import Settings
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from trajectory_runs import NOW, answer, call, run, user
 
 S, F, U = OutcomeStatus.SUCCESS, OutcomeStatus.FAILURE, OutcomeStatus.UNKNOWN
-
-
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    opened = open_services(settings)
-    yield opened
-    opened.close()
 
 
 def _said(task_id: str | None, text: str, status: OutcomeStatus = U, **fields: Any) -> Trajectory:
@@ -39,33 +29,16 @@ def _store(services: Services, *runs: Trajectory) -> list[str]:
     return [added.id for added in services.store.trajectories.add_many(runs, NOW)]
 
 
-def _by_client(settings: Settings, talk: Callable[[Client], Awaitable[Any]]) -> Any:
-    async def main() -> Any:
-        with anyio.fail_after(60):
-            async with Client(create_server(settings)) as client:
-                return await talk(client)
-
-    return anyio.run(main)
-
-
 def _recorded(settings: Settings, **arguments: Any) -> dict[str, Any]:
-    result: dict[str, Any] = _by_client(settings, lambda client: asked(client, "record_preferences", **arguments))
-    return result
+    return asked(settings, "record_preferences", **arguments)
 
 
 def _exported(settings: Settings, kind: str = "dpo", **arguments: Any) -> dict[str, Any]:
-    chosen = {"kind": kind, "name": "d", "filter": {"tags": ["k"]}} | arguments
-    result: dict[str, Any] = _by_client(settings, lambda client: asked(client, "export_dataset", **chosen))
-    return result
+    return asked(settings, "export_dataset", **({"kind": kind, "name": "d", "filter": {"tags": ["k"]}} | arguments))
 
 
 def _refused(settings: Settings, tool: str, **arguments: Any) -> str:
-    async def talk(client: Client) -> str:
-        result = await client.call_tool(tool, arguments)
-        assert result.is_error
-        return str(result.content[0].text)  # type: ignore[union-attr]
-
-    return str(_by_client(settings, talk))
+    return refused(settings, tool, arguments)[0]
 
 
 def _rows(result: dict[str, Any]) -> list[Any]:
@@ -174,9 +147,7 @@ def test_circles_are_told_also_when_earlier_words_close_them(services: Services,
 @pytest.mark.parametrize(
     ("mode", "pairs"),
     [
-        ("outside_in", {(0, 3), (1, 2)}),
         ("adjacent", {(0, 1), (1, 2), (2, 3)}),
-        ("all_pairs", {(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)}),
         ("best_worst", {(0, 3)}),
     ],
 )
@@ -281,7 +252,7 @@ def test_imported_pairs_are_taken_as_their_log_said(services: Services, settings
     settings.inbox_dir.mkdir(exist_ok=True)
     (settings.inbox_dir / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     path = str(settings.inbox_dir / "pairs.jsonl")
-    _by_client(settings, lambda client: asked(client, "import_trajectories", path=path, tags=["k"]))
+    asked(settings, "import_trajectories", path=path, tags=["k"])
     _store(services, _said("t", "no side of a pair"))
     result = _recorded(settings, source="imported", filter={"tags": ["k"]})
     assert result["created"] == 2
@@ -291,6 +262,31 @@ def test_imported_pairs_are_taken_as_their_log_said(services: Services, settings
         ("4", "5", 7.0),
         ("6", "7", None),
     }
+
+
+def test_answers_that_an_imported_log_rejects_are_no_examples_to_imitate(
+    services: Services, settings: Settings
+) -> None:
+    rows = [
+        {"prompt": "2 + 2?", "chosen": "4", "rejected": "5"},
+        {"prompt": "3 + 3?", "completion": "7", "label": False},
+        {"prompt": "3 + 3?", "completion": "6", "label": True},
+        {"prompt": "4 + 4?", "chosen": "8", "rejected": "eight"},
+    ]
+    settings.inbox_dir.mkdir(exist_ok=True)
+    (settings.inbox_dir / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    imported = asked(settings, "import_trajectories", path="pairs.jsonl", tags=["k"])
+    assert "record_preferences(source='imported'" in imported["next_step"]
+    good = next(item["id"] for item in asked(settings, "search_trajectories", filter={"text": "eight"})["items"])
+    asked(settings, "record_trajectory", trajectory_id=good, outcome="success")
+    kept = _exported(settings, "sft", outcomes=["unknown", "success"])
+    assert {row.trajectory.steps[-1].message for row in _rows(kept)} == {"4", "6", "8", "eight"}
+    assert kept["dropped"] == {"rejected_answer": 2}
+    _recorded(settings, source="imported", filter={"tags": ["k"]})
+    assert len(_rows(_exported(settings, name="pairs", pairs="imported"))) == 2
+    plain = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]}
+    (settings.inbox_dir / "chat.jsonl").write_text(json.dumps(plain))
+    assert "imported" not in asked(settings, "import_trajectories", path="chat.jsonl")["next_step"]
 
 
 def test_recorded_pairs_are_frozen_by_majority_with_ties_left_out_and_every_run_counted(
@@ -404,7 +400,7 @@ def test_a_step_level_preference_of_runs_that_do_not_share_the_beginning_is_left
 def test_pairs_split_by_task_and_forgotten_runs_never_come_back(services: Services, settings: Settings) -> None:
     ids = [_store(services, _said(f"t{i}", "a"), _said(f"t{i}", "b")) for i in range(40)]
     _recorded(settings, source="person", pairs=[{"chosen": a, "rejected": b} for a, b in ids])
-    _by_client(settings, lambda client: asked(client, "get_lineage", id=ids[0][0], forget=True))
+    asked(settings, "get_lineage", id=ids[0][0], forget=True)
     assert services.store.preferences.among(ids[0]) == []
     frozen = _exported(settings, pairs="recorded", validation_share=0.3)
     assert frozen["rows"] == 39
@@ -459,26 +455,24 @@ def test_step_labels_come_from_stored_verdicts_with_their_parts(services: Servic
     assert "needs a `scorer`" in said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"source": "person"}, "source 'person' needs `pairs`"),
-        ({"source": "person", "pairs": [{}], "filter": {"tags": ["k"]}}, "leave `filter` and `trajectory_ids` out"),
-        ({"source": "mined", "filter": {"tags": ["k"]}, "pairs": [{}]}, "leave it out"),
-        ({"source": "assistant", "pairs": [{}], "margin": 0.1}, "`margin` goes with source 'mined'"),
-        ({"source": "mined"}, "give exactly one of `filter` and `trajectory_ids`"),
-        ({"source": "mined", "filter": {}}, "the filter has no condition"),
-        (
-            {"source": "mined", "filter": {"tags": ["k"]}, "margin": -0.5},
-            "margin is -0.5; it must be finite and at least 0",
-        ),
-        ({"source": "mined", "filter": {"tags": ["k"]}, "max_pairs_per_task": 0}, "max_pairs_per_task is 0"),
-        ({"source": "mined", "filter": {"tags": ["k"]}, "scorer": "nobody"}, "no scorer 'nobody'"),
-        ({"source": "guess"}, "source"),
-    ],
-)
-def test_what_cannot_be_asked_is_refused_with_the_remedy(
-    services: Services, settings: Settings, arguments: dict[str, Any], said: str
-) -> None:
+REFUSED = [
+    ({"source": "person"}, "source 'person' needs `pairs`"),
+    ({"source": "person", "pairs": [{}], "filter": {"tags": ["k"]}}, "leave `filter` and `trajectory_ids` out"),
+    ({"source": "mined", "filter": {"tags": ["k"]}, "pairs": [{}]}, "leave it out"),
+    ({"source": "assistant", "pairs": [{}], "margin": 0.1}, "`margin` goes with source 'mined'"),
+    ({"source": "mined"}, "give exactly one of `filter` and `trajectory_ids`"),
+    ({"source": "mined", "filter": {}}, "the filter has no condition"),
+    (
+        {"source": "mined", "filter": {"tags": ["k"]}, "margin": -0.5},
+        "margin is -0.5; it must be finite and at least 0",
+    ),
+    ({"source": "mined", "filter": {"tags": ["k"]}, "max_pairs_per_task": 0}, "max_pairs_per_task is 0"),
+    ({"source": "mined", "filter": {"tags": ["k"]}, "scorer": "nobody"}, "no scorer 'nobody'"),
+    ({"source": "guess"}, "source"),
+]
+
+
+def test_what_cannot_be_asked_is_refused_with_the_remedy(services: Services, settings: Settings) -> None:
     _store(services, _said("t", "a", S))
-    assert said in _refused(settings, "record_preferences", **arguments)
+    told = refused(settings, "record_preferences", *(arguments for arguments, _ in REFUSED))
+    assert [text for text, (_, said) in zip(told, REFUSED, strict=True) if said not in text] == []

@@ -12,22 +12,13 @@ from typing import Any
 
 import pytest
 
-from quintain.records.trajectory import MAX_TRAJECTORY_CHARS, OutcomeStatus, Trajectory
+from quintain.records.trajectory import MAX_TRAJECTORY_CHARS, OutcomeStatus
 from quintain.settings import Settings
 from quintain.store.store import open_store
 from quintain.tools import Recorder
-from quintain.tools.recorder import Recording
+from tools.test_recorder import stored
 
 KEY = "ghp_" + "a1B2c3D4e5" * 4
-
-
-def stored(home: Path, recording: Recording) -> Trajectory:
-    store = open_store(Settings(home=home).url)
-    try:
-        assert recording.trajectory_id is not None, recording.failures
-        return store.trajectories.get(recording.trajectory_id)
-    finally:
-        store.close()
 
 
 class Unprintable(Exception):

@@ -17,6 +17,7 @@ from quintain.tools.data.lineage import get_lineage
 from quintain.tools.data.run_files import write_runs
 from quintain.tools.jobs.jobs import list_jobs
 from quintain.tools.labels.score_jobs import start_judging, start_model_scoring
+from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.agents import resolve_agent
 from trajectory_runs import answer, call, run, user
@@ -53,6 +54,8 @@ def test_a_judge_that_is_not_there_is_told_before_a_job_begins(services: Service
         start_judging(services, runs, judge="endpoint:judge", rubric="x")
     with pytest.raises(NotFound, match="no run was chosen"):
         start_judging(services, [], judge="endpoint:judge")
+    with pytest.raises(NotFound, match="none"):
+        score_trajectories(services, "agent:none", trajectory_ids=[str(runs[0].id)])
     assert list_jobs(services).items == ()
     assert not list((services.settings.cache_dir / "runs").glob("*"))
 

@@ -19,7 +19,6 @@ from quintain.server.app import create_server
 from quintain.settings import Settings
 from quintain.tools.data.library import list_library
 from quintain.tools.labels import scoring
-from quintain.tools.labels.scorer_resolution import valued
 from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.results import ScoreResult
 from quintain.tools.services import Services, open_services
@@ -131,24 +130,6 @@ def test_the_newest_calibration_is_applied_once_alone_and_in_a_mix_and_can_be_le
     assert (raw.scorer, raw.summary.mean, raw.calibrations) == ("raw:judge", 0.8, {})
 
 
-def test_a_calibrated_mean_of_all_raters_is_what_runs_are_worth_whoever_spoke_last(services: Services) -> None:
-    """0.6 and 0.8 are 0.7, halved 0.35; a third rater's 0.1 makes the mean 0.5, halved 0.25; without the calibration 0.5."""
-    (first,) = add(services, asked(1))
-    services.store.scores.add_many([judged(first, 0.6), judged(first, 0.8, "endpoint:a")], NOW)
-    services.store.calibrations.add("judge", _halved, NOW)
-    score_trajectories(services, "judge", trajectory_ids=[first])
-
-    def worth(scorer: str = "judge") -> float | None:
-        runs = services.store.trajectories.iterate(ids=[first])
-        return next(iter(valued(services, runs, scorer, lambda run: None))).value
-
-    assert worth() == pytest.approx(0.35)
-    services.store.scores.add_many([judged(first, 0.1, "endpoint:b")], NOW)
-    assert score_trajectories(services, "judge", trajectory_ids=[first], calibrate=False).summary.mean == 0.5
-    assert worth() == pytest.approx(0.25)
-    assert worth("raw:judge") == pytest.approx(0.5)
-
-
 def test_a_call_that_runs_out_of_time_goes_on_at_its_cursor(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,14 +177,6 @@ def test_arguments_that_do_not_go_together_are_refused_with_what_does(
     (first,) = add(services, run())
     with pytest.raises(InvalidInput, match=words):
         score_trajectories(services, trajectory_ids=[first], **arguments)
-
-
-def test_a_judge_that_nobody_set_up_is_refused_and_no_job_is_started(services: Services) -> None:
-    (first,) = add(services, run())
-    for arguments in ({"scorer": "judge", "judge": "endpoint:none"}, {"scorer": "agent:none"}):
-        with pytest.raises(NotFound):
-            score_trajectories(services, trajectory_ids=[first], **arguments)
-    assert services.store.jobs.page(limit=5).items == ()
 
 
 def test_unit_tests_say_that_the_operator_has_switched_sandboxes_off(home: Path) -> None:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
+
+from tiny_models import save_tiny_model
 
 
 @pytest.fixture(autouse=True)
@@ -18,3 +21,8 @@ def _one_thread() -> Iterator[None]:
     yield
     torch.set_num_threads(threads)
     torch.set_float32_matmul_precision(products)
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny", hidden=16)

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from quintain.trainers.data.streams import Example, TokenRow, streams_of, token_row
-from quintain.trainers.losses.loss_output import LossOutput, totals_of
+from quintain.trainers.data.streams import Example, TokenRow, TokenStreams, streams_of, token_row
+from quintain.trainers.losses.loss_output import LossOutput, StepTotals, totals_of
+from quintain.trainers.losses.reward import reward_loss
 
 Loss = Callable[..., LossOutput]
 
@@ -104,6 +105,11 @@ def result_of(
             sums[name] = (before[0] + total, before[1] + count)
     gradient = [leaf.grad.tolist() if leaf.grad is not None else [] for several in leaves for leaf in several]
     return Result(value, gradient, {name: total / count for name, (total, count) in sums.items()})
+
+
+def valued_pairs(values: torch.Tensor, streams: TokenStreams, totals: StepTotals, **options: Any) -> LossOutput:
+    """The loss of a reward model; a run's "log-probs" are the values that its tokens are read as."""
+    return reward_loss(values[:, None], streams, totals, **options)
 
 
 def assert_same(one: Result, other: Result, tolerance: float = 1e-9) -> None:

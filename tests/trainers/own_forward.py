@@ -1,4 +1,4 @@
-"""What a model says by itself: small models, rows, and their log-probs and gradients by the plain forward pass."""
+"""A model's own predictions: small models, rows, and their log-probs and gradients by the plain forward pass."""
 
 from __future__ import annotations
 

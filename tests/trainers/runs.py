@@ -6,15 +6,16 @@ import signal
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
+import pytest
 import torch
 from safetensors.torch import load_file
 
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow
-from quintain.records.hyperparameters import CONFIGS
+from quintain.records.hyperparameters import CONFIGS, LoraConfig
 from quintain.records.job import TrainSpec
 from quintain.records.record import Record
 from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
@@ -22,13 +23,17 @@ from quintain.trainers.loop.report import TrainingReport
 from quintain.trainers.train import Data, train
 from trainers.episodes import episode
 
+LORA = LoraConfig(rank=4, alpha=8.0, dropout=0.1)
+
+Steps = Sequence[tuple[int, int, dict[str, float | None]]]
+
 
 class Killed(Exception):
     """The process is gone: nothing after this line runs."""
 
 
 class Recorder:
-    """A reporter that keeps what it hears, and can kill or stop the run after a step."""
+    """A reporter that records its calls, and can kill or stop the run after a step."""
 
     def __init__(self, *, kill_at: int | None = None, stop_at: int | None = None) -> None:
         self.phases: list[str] = []
@@ -60,11 +65,15 @@ class Recorder:
 
 
 class KillsARank(Recorder):
-    """Freezes the other process after the second step, and kills it when this one has waited for it for a while."""
+    """Freezes the other process after a step, and kills it when this one has waited for it for a while."""
+
+    def __init__(self, *, at: int = 2) -> None:
+        super().__init__()
+        self.at = at
 
     def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
         super().progress(step, total_steps, metrics)
-        if step == 2:
+        if step == self.at:
             (other,) = others()
             other.send_signal(signal.SIGSTOP)
             threading.Timer(0.5, other.kill).start()
@@ -131,6 +140,11 @@ def spec(model: Path, output: Path, method: str = "sft", **config: Any) -> Train
     )
 
 
+def metric(recorder: Recorder, name: str) -> list[float]:
+    """Return a metric of each step that has it."""
+    return [value for _, _, metrics in recorder.steps if (value := metrics.get(name)) is not None]
+
+
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     return {k: v for file in sorted(folder.glob("*.safetensors")) for k, v in load_file(file).items()}
 
@@ -138,6 +152,54 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 def same(a: Path, b: Path) -> bool:
     left, right = weights(a), weights(b)
     return bool(left) and left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
+
+
+def alike(a: Path, b: Path) -> bool:
+    """Whether the weights agree to 1e-6 of their norm."""
+    left, right = weights(a), weights(b)
+    return left.keys() == right.keys() and all(
+        float((left[k] - right[k]).norm()) <= 1e-6 * float(left[k].norm()) for k in left
+    )
+
+
+class Trained(NamedTuple):
+    """A finished run."""
+
+    output: Path
+    report: TrainingReport
+    heard: Recorder
+
+
+_FIGURES = {
+    "loss",
+    "grad_norm",
+    "tokens",
+    "entropy",
+    "kto_kl",
+    "observation_share",
+    "validation_loss",
+    "validation_entropy",
+}
+
+
+def assert_same_figures(one: Steps, two: Steps) -> None:
+    """Sums over ranks differ from those over passes in their float32 rounding alone."""
+    for (_, _, a), (_, _, b) in zip(one, two, strict=True):
+        assert a.keys() == b.keys()
+        for figure in a.keys() & _FIGURES:
+            assert b[figure] == pytest.approx(a[figure], rel=1e-5, abs=1e-6), figure
+
+
+def assert_as_one(alone: Trained, together: Trained) -> None:
+    """Several processes have trained as one has, and none is left."""
+    assert_same_figures(alone.heard.steps, together.heard.steps)
+    assert alike(alone.output, together.output)
+    for figure in ("best_step", "supervised_tokens"):
+        assert getattr(together.report, figure) == getattr(alone.report, figure)
+    assert together.report.validation_loss == pytest.approx(alone.report.validation_loss)
+    assert {path.name for path in alone.output.iterdir()} == {path.name for path in together.output.iterdir()}
+    assert alone.heard.checkpoints == together.heard.checkpoints
+    assert others() == []
 
 
 def run(

@@ -1,4 +1,4 @@
-"""Calls in the forms of well-known models: what a template writes is what is learnt, and is read back as it was."""
+"""Calls in the forms of well-known models: a template's turn is what is learnt, and parses back to the same calls."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_every_turn_reads_back_with_nested_values_text_of_any_kind_and_two_calls
 
 
 @in_every_form
-def test_what_a_policy_feeds_between_turns_is_what_stands_in_the_row(name: str) -> None:
+def test_a_policy_feeds_the_tokens_of_the_row_between_turns(name: str) -> None:
     renderer = renderer_of(name)
     messages = [message for message, _ in messages_of(SHORT)]
     call, answer = turns(renderer, SHORT)
@@ -119,10 +119,9 @@ def test_what_a_policy_feeds_between_turns_is_what_stands_in_the_row(name: str) 
     assert row.token_ids.tolist() == opening + call + following + answer
 
 
-@pytest.mark.parametrize("name", ["llama31", "command_r7b"])
-def test_sampled_ids_are_those_that_are_trained(name: str) -> None:
+def test_sampled_ids_are_those_that_are_trained() -> None:
     """A random model writes nonsense, which is kept all the same, token by token."""
-    renderer = renderer_of(name)
+    renderer = renderer_of("command_r7b")
     loaded = LoadedModel(tiny_model(renderer.tokenizer), renderer.tokenizer, 1024)
     policy = LocalPolicy(loaded, renderer, Sampling(temperature=1.0, max_new_tokens=6), seed=3)
     asked = (Message(role="system", content="s"), Message(role="user", content="q"))
@@ -158,16 +157,12 @@ def test_a_turn_with_several_calls_becomes_several_turns_where_the_template_supp
     assert "expected one call a turn, got 2" in str(renderer.parse(two).error)
 
 
-def test_a_preview_misses_no_thought_of_a_turn_that_was_taken_apart() -> None:
+def test_a_split_turn_keeps_its_thought_in_a_preview_and_results_follow_the_calls_that_they_name() -> None:
     renderer, run = renderer_of("llama31"), run_of(acted("both", ("search", {"query": "a"}), ("open", {"n": 2})))
     rows = renderer.rows(run, 4096)
     faults = Faults(renderer)
     faults.look(Member("", run, rows, rows), 1)
     assert not {"thoughts_lost", "thoughts_stripped"} & faults.found.keys()
-
-
-def test_results_follow_the_calls_that_they_name_where_a_turn_is_taken_apart() -> None:
-    renderer = renderer_of("llama31")
     step = acted(None, ("search", {}), ("open", {}))
     swapped = step.model_copy(update={"observations": step.observations[::-1]})
     written = [renderer.decode(turn) for turn in turns(renderer, run_of(swapped))]
@@ -255,6 +250,14 @@ def test_forms_are_read_as_models_write_them(form: str) -> None:
 @pytest.mark.parametrize(
     ("form", "text", "reason"),
     [
+        ("hermes", '<tool_call>\n{"name": "search", "arguments": {}}', "is not closed"),
+        ("hermes", '<tool_call>{"name": 3}</tool_call>', "a call must be an object"),
+        ("hermes", '<tool_call>{"name": "a", "arguments": {"x": NaN}}</tool_call>', "NaN is not JSON"),
+        ("hermes", '<tool_call>{"name": "a", "arguments": {"x": "\\ud800"}}</tool_call>', "surrogate"),
+        ("hermes", '<tool_call>{"name": "a", "arguments": ' + "[" * 100_000, "could not be read"),
+        ("react", "Thought: x\nAction: search mango", "could not be read"),
+        ("react", "Thought: x\nAction:", "must be written as"),
+        ("react", "Action: search [1]", "expected a JSON object"),
         ("mistral", "[TOOL_CALLS][{]", "Expecting property name"),
         ("mistral_args", '[TOOL_CALLS]f{"a": 1}', "must be written as `[TOOL_CALLS]tool[ARGS]{...}`"),
         ("mistral_args", '[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g', "must be written as"),
@@ -273,7 +276,7 @@ def test_forms_are_read_as_models_write_them(form: str) -> None:
         ("hermes", "<tool_call>[" + '{"name": "f"},' * MAX_CALLS + '{"name": "f"}]</tool_call>', "at most 200 calls"),
     ],
 )
-def test_a_malformed_call_gives_a_sentence_and_no_action(form: str, text: str, reason: str) -> None:
+def test_a_malformed_call_gives_the_reason_and_no_action(form: str, text: str, reason: str) -> None:
     read = TurnReader(form).read(text)
     assert read.actions == ()
     assert reason in str(read.error)
@@ -305,7 +308,7 @@ def test_a_value_without_its_type_is_read_by_the_schema(text: str, schema: Any, 
 MARKS = sorted({READ[form][:12] for form in READ} | {form.close for form in FORMS.values()} | {*'{}[]":,=()f1 \n<>|'})
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from(MARKS) | st.text(max_size=5), max_size=20).map("".join), st.sampled_from(sorted(FORMS)))
 def test_reading_never_raises(text: str, form: str) -> None:
     read = TurnReader(form).read(text, RICH_TOOLS)

@@ -3,11 +3,9 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quintain.errors import InvalidInput
 from quintain.records.trajectory import Action, Actor, Observation, SampledTokens, Step, Task, Trajectory
 from quintain.trainers.data.chunking import chunk
 from quintain.trainers.data.streams import TokenRow
@@ -19,6 +17,10 @@ from trainers.templates import GEMMA, GEMMA_SPECIAL, QWEN3
 CHATML = Renderer.of(tiny_tokenizer())
 STRIPPING = Renderer.of(tiny_tokenizer(QWEN3))
 STRICT = Renderer.of(tiny_tokenizer(GEMMA, special=GEMMA_SPECIAL, eos="<eos>", bos="<bos>"))
+
+
+def with_steps(whole: Trajectory, *steps: Step) -> Trajectory:
+    return whole.model_copy(update={"steps": steps})
 
 
 def trained(rows: list[TokenRow]) -> list[int]:
@@ -74,15 +76,12 @@ def test_a_user_turn_stays_with_the_agent_turn_that_answers_it() -> None:
     result = chunk(CHATML, whole, lengths_of(whole)[1], overlap=0)
     texts = [CHATML.decode(row.token_ids) for row in result.rows]
     assert trained(result.rows) == [2, 4, 6, 8]
-    assert all(
-        f"question {turn}\n" in text.replace("<|im_end|>", "\n") for text, turn in zip(texts[1:], (2, 3), strict=False)
-    )
+    assert all(f"question {turn}<|im_end|>" in text for text, turn in zip(texts[1:], (2, 3), strict=False))
     assert all(text.count("question 0") == 1 for text in texts)
 
 
 def test_the_tasks_prompt_opens_every_chunk_where_no_user_spoke() -> None:
-    whole = episode(6)
-    whole = whole.model_copy(update={"steps": whole.steps[2:]})
+    whole = with_steps(episode(6), *episode(6).steps[2:])
     result = chunk(CHATML, whole, lengths_of(whole)[2], overlap=1)
     assert len(result.rows) > 1
     assert all("price of the mango?<|im_end|>" in CHATML.decode(row.token_ids) for row in result.rows)
@@ -90,10 +89,9 @@ def test_the_tasks_prompt_opens_every_chunk_where_no_user_spoke() -> None:
 
 
 def test_a_step_too_long_even_alone_is_counted_and_the_others_are_trained() -> None:
-    whole = episode(5)
-    steps = list(whole.steps)
+    steps = list(episode(5).steps)
     steps[3] = steps[3].model_copy(update={"thought": "very long " * 100})
-    whole = whole.model_copy(update={"steps": tuple(steps)})
+    whole = with_steps(episode(5), *steps)
     short = lengths_of(episode(5))
     result = chunk(CHATML, whole, short[2], overlap=1)
     assert result.truncated_turns == 1
@@ -117,8 +115,8 @@ def test_an_opening_that_fills_the_row_leaves_nothing() -> None:
 
 
 def test_what_render_drops_is_dropped_with_the_same_reason() -> None:
-    masked = tuple(step.model_copy(update={"train": False}) for step in episode(2).steps)
-    assert chunk(CHATML, episode(2).model_copy(update={"steps": masked}), 64, overlap=1).dropped == "nothing_supervised"
+    masked = with_steps(episode(2), *(step.model_copy(update={"train": False}) for step in episode(2).steps))
+    assert chunk(CHATML, masked, 64, overlap=1).dropped == "nothing_supervised"
     assert chunk(CHATML, episode(2), 64, overlap=1, weight=0.0).dropped == "zero_weight"
     twice = (Step(actor=Actor.AGENT, message="first"), Step(actor=Actor.AGENT, message="second"))
     assert chunk(STRICT, Trajectory(steps=twice), 64, overlap=1).dropped == "template_refused"
@@ -130,20 +128,13 @@ def test_chunks_keep_sampled_ids_and_their_log_probs() -> None:
     logprobs = tuple(-0.5 - i for i in range(len(ids)))
     sampled = SampledTokens(token_ids=ids, logprobs=logprobs, tokenizer=CHATML.fingerprint)
     last = whole.steps[-1].model_copy(update={"sampled": sampled})
-    whole = whole.model_copy(update={"steps": (*whole.steps[:-1], last)})
+    whole = with_steps(whole, *whole.steps[:-1], last)
     result = chunk(CHATML, whole, lengths_of(whole)[3], overlap=1)
     row = result.rows[-1]
     assert len(result.rows) > 1
     assert tuple(row.token_ids[row.step_index == 7].tolist()) == ids
     assert row.old_logprob is not None
     assert row.old_logprob[row.step_index == 7].tolist() == list(logprobs)
-
-
-def test_impossible_bounds_are_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"max_length of at least 1 .*, got 0 and 1"):
-        chunk(CHATML, episode(2), 0, overlap=1)
-    with pytest.raises(InvalidInput, match="chunk_overlap of at least 0, got 100 and -1"):
-        chunk(CHATML, episode(2), 100, overlap=-1)
 
 
 @st.composite
@@ -177,7 +168,7 @@ def trainable(trajectory: Trajectory) -> list[int]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(trajectories(), st.integers(60, 500), st.integers(0, 4), st.sampled_from([CHATML, STRIPPING, STRICT]))
 def test_every_trainable_step_is_trained_once_within_the_budget_or_counted(
     trajectory: Trajectory, budget: int, overlap: int, renderer: Renderer

@@ -4,14 +4,11 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from quintain.trainers.losses.grpo import grpo_loss, k3
-from trainers.loss_runs import Group, Run, assert_as_trl, assert_same, drawn_run, result_of, trl_runs, trl_values
+from trainers.loss_runs import Group, Run, assert_as_trl, result_of, trl_runs, trl_values
 
 LOSSES = ("grpo", "dapo", "dr_grpo", "gspo", "cispo")
 CLIP = {"clip_low": 0.2, "clip_high": 0.2}
@@ -66,20 +63,16 @@ def test_the_bounds_are_separate() -> None:
     assert result_of(grpo_loss, [GROUP], clip_low=0.6, clip_high=0.2).loss == pytest.approx(-1.7 / 3)
 
 
-def test_a_bad_token_that_became_likelier_is_not_cut() -> None:
-    """rho 1.5, A -1: -min(-1.5, -1.2) = 1.5, with gradient 1.5: the way back is open."""
-    result = result_of(grpo_loss, [Group([Run(logs(0.6), old=logs(0.4), advantage=-1.0)])], **CLIP)
-    assert result.loss == pytest.approx(1.5)
-    assert result.gradient == [pytest.approx([1.5])]
-    assert result.metrics["clip_high_share"] == 0.0
+@pytest.mark.parametrize(("chance", "advantage", "loss"), [(0.6, -1.0, 1.5), (0.2, 1.0, -0.5)])
+def test_a_token_that_moved_away_from_its_advantage_is_not_cut(chance: float, advantage: float, loss: float) -> None:
+    """A bad token that became likelier: rho 1.5, -min(-1.5, -1.2) = 1.5, with gradient 1.5.
 
-
-def test_a_good_token_that_became_less_likely_is_not_cut() -> None:
-    """rho 0.5, A 1: -min(0.5, 0.8) = -0.5, with gradient -0.5."""
-    result = result_of(grpo_loss, [Group([Run(logs(0.2), old=logs(0.4), advantage=1.0)])], **CLIP)
-    assert result.loss == pytest.approx(-0.5)
-    assert result.gradient == [pytest.approx([-0.5])]
-    assert result.metrics["clip_low_share"] == 0.0
+    A good token that became less likely: rho 0.5, -min(0.5, 0.8) = -0.5, with gradient -0.5.
+    """
+    result = result_of(grpo_loss, [Group([Run(logs(chance), old=logs(0.4), advantage=advantage)])], **CLIP)
+    assert result.loss == pytest.approx(loss)
+    assert result.gradient == [pytest.approx([loss])]
+    assert result.metrics["clip_high_share"] == result.metrics["clip_low_share"] == 0.0
 
 
 @pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo", "gspo"])
@@ -140,14 +133,8 @@ def test_kl_pulls_towards_the_reference_from_both_sides() -> None:
     run = Run(logs(0.25, 0.5), reference=logs(0.5, 0.25), advantage=0.0)
     below, above = result_of(grpo_loss, [Group([run])], kl_coefficient=1.0, **CLIP).gradient[0]
     assert below < 0 < above
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.floats(-30, 30) | st.floats(-1e-8, 1e-8), min_size=1, max_size=20))
-def test_k3_is_never_negative(differences: list[float]) -> None:
-    """e^d >= 1 + d. Below |d| = 1e-8 the difference is smaller than rounding, so 1e-16 is granted."""
-    values = k3(torch.zeros(len(differences), dtype=torch.float64), torch.tensor(differences, dtype=torch.float64))
-    assert (values >= -1e-16).all()
+    differences = torch.tensor([-30.0, -1e-8, -1e-12, 0.0, 1e-12, 1e-8, 30.0], dtype=torch.float64)
+    assert (k3(torch.zeros_like(differences), differences) >= -1e-16).all(), "e^d >= 1 + d, up to rounding"
 
 
 @pytest.mark.parametrize("case", trl_values()["values"]["grpo"], ids=lambda case: str(case["options"]))
@@ -171,8 +158,7 @@ def test_values_and_gradients_are_those_of_trl(case: dict[str, Any]) -> None:
     assert_as_trl(result, case)
 
 
-def test_the_recorded_runs_are_cut_on_both_sides() -> None:
-    """Parity says little about clipping unless some tokens are clipped."""
+def test_the_runs_recorded_with_trl_are_cut_on_both_sides() -> None:
     metrics = result_of(grpo_loss, [Group(trl_runs())], clip_low=0.2, clip_high=0.25).metrics
     assert metrics["clip_low_share"] > 0.02
     assert metrics["clip_high_share"] > 0.02
@@ -222,28 +208,3 @@ def test_without_a_kl_term_an_unknown_reference_only_leaves_the_metric() -> None
     result = result_of(grpo_loss, [Group([run])], **CLIP)
     assert result.loss == pytest.approx(-1.0)
     assert result.metrics["kl"] == pytest.approx(0.306853, abs=1e-6)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("old", [[-1.0, -2.0], None])
-@pytest.mark.parametrize("advantage", [1.0, -1.0])
-def test_impossible_tokens_give_no_nan_gradient_under_a_finite_loss(loss: str, old: Any, advantage: float) -> None:
-    run = Run([-math.inf, -2.0], old=old, advantage=advantage)
-    result = result_of(grpo_loss, [Group([run])], loss=loss, max_tokens=10, **CLIP)
-    if math.isfinite(result.loss):
-        assert np.isfinite(np.concatenate(result.gradient)).all()
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    passes=st.lists(st.integers(0, 3), min_size=1, max_size=8),
-    loss=st.sampled_from(LOSSES),
-)
-def test_splitting_a_step_between_runs_changes_nothing(seed: int, passes: list[int], loss: str) -> None:
-    """All runs as one group in one pass, against groups of one run spread over passes."""
-    rng = np.random.default_rng(seed)
-    runs = [drawn_run(rng) for _ in passes]
-    options = {"loss": loss, "kl_coefficient": 0.2, "max_tokens": 7, **CLIP}
-    together = result_of(grpo_loss, [Group(runs)], **options)
-    assert_same(together, result_of(grpo_loss, [Group([run]) for run in runs], passes=passes, **options))

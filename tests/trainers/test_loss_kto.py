@@ -4,16 +4,13 @@ import math
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from quintain.trainers.data.examples import mismatched
 from quintain.trainers.data.streams import Example, token_row
 from quintain.trainers.losses.kto import kto_kl, kto_loss
-from trainers.loss_runs import Group, Run, assert_as_trl, assert_same, drawn_run, result_of, trl_runs, trl_values
+from trainers.loss_runs import Group, Run, assert_as_trl, assert_same, result_of, trl_runs, trl_values
 
 GOOD = Group([Run([-1.0, -1.0], reference=[-1.5, -1.5])], (1.0,))
 """Log-ratio 1."""
@@ -44,23 +41,20 @@ def test_step_and_example_weights_weigh_log_ratios_and_runs() -> None:
 
 
 def test_a_negative_point_of_reference_counts_as_zero() -> None:
-    options = {"beta": 0.5}
-    assert_same(
-        result_of(kto_loss, [GOOD, BAD], kl=-4.0, **options), result_of(kto_loss, [GOOD, BAD], kl=0.0, **options)
-    )
-
-
-def test_runs_of_one_kind_leave_no_metric_of_the_other() -> None:
-    assert result_of(kto_loss, [GOOD], beta=0.5, kl=0.0).metrics.keys() == {"chosen_reward"}
+    at_zero = result_of(kto_loss, [GOOD, BAD], beta=0.5, kl=0.0)
+    assert_same(result_of(kto_loss, [GOOD, BAD], beta=0.5, kl=-4.0), at_zero)
+    one_kind = result_of(kto_loss, [GOOD], beta=0.5, kl=0.0)
+    assert one_kind.metrics.keys() == {"chosen_reward"}
 
 
 def test_the_kl_estimate_is_the_mean_log_ratio_of_runs_held_above_zero() -> None:
     """Runs: (0.5 + 1.0) = 1.5 and -0.5: mean 0.5. With the models swapped it is -0.5, so 0. No gradient comes with it."""
     policy = torch.tensor([-1.0, -1.0, -2.0], requires_grad=True)
     reference = torch.tensor([-1.5, -2.0, -1.5])
-    sequence = torch.tensor([0, 0, 1])
-    assert kto_kl(policy, reference, sequence, 2) == pytest.approx(0.5)
-    assert kto_kl(reference, policy, sequence, 2) == 0.0
+    assert kto_kl(policy, reference, 2) == pytest.approx(0.5)
+    assert kto_kl(reference, policy, 2) == 0.0
+    for unknown in (math.nan, math.inf, -math.inf):
+        assert math.isnan(kto_kl(torch.tensor([-1.0, unknown]), torch.zeros(2), 1))
 
 
 @pytest.mark.parametrize("case", trl_values()["values"]["kto"], ids=lambda case: f"{case['options']}-{case['swapped']}")
@@ -71,17 +65,10 @@ def test_values_and_gradients_are_those_of_trl(case: dict[str, Any]) -> None:
     inputs = trl_values()["inputs"]
     sides = [torch.tensor(list(chain(*inputs[name]))) for name in ("mismatched", "mismatched_reference")]
     policy, reference = sides[::-1] if case["swapped"] else sides
-    sequence = torch.tensor([i for i, row in enumerate(inputs["mismatched"]) for _ in row])
-    kl = kto_kl(policy, reference, sequence, len(inputs["mismatched"]))
+    kl = kto_kl(policy, reference, len(inputs["mismatched"]))
     assert kl == pytest.approx(case["kl"], abs=1e-6)
     groups = [Group([run], (1.0 if i % 2 == 0 else -1.0,)) for i, run in enumerate(trl_runs())]
     assert_as_trl(result_of(kto_loss, groups, kl=kl, **case["options"]), case)
-
-
-def test_both_signs_of_the_kl_estimate_are_among_the_recorded_values() -> None:
-    kls = [case["kl"] for case in trl_values()["values"]["kto"]]
-    assert 0.0 in kls
-    assert max(kls) > 0.1
 
 
 def test_an_empty_run_has_the_loss_of_a_log_ratio_of_zero() -> None:
@@ -96,10 +83,6 @@ def test_bad_input_is_refused_with_its_number() -> None:
         result_of(kto_loss, [Group([Run([-1.0], reference=[math.nan])], (1.0,))], beta=0.5, kl=0.0)
     with pytest.raises(ValueError, match="2 runs in 1 examples"):
         result_of(kto_loss, [Group([GOOD.runs[0], BAD.runs[0]], (1.0, -1.0))], beta=0.5, kl=0.0)
-    with pytest.raises(ValueError, match="at least one mismatched run"):
-        kto_kl(torch.zeros(0), torch.zeros(0), torch.zeros(0, dtype=torch.long), 0)
-    with pytest.raises(ValueError, match="1 of 2 log-ratios"):
-        kto_kl(torch.tensor([-1.0, -math.inf]), torch.zeros(2), torch.tensor([0, 0]), 1)
 
 
 @pytest.mark.parametrize("value", [1.0, -1.0])
@@ -108,15 +91,6 @@ def test_impossible_tokens_give_finite_losses_and_gradients(value: float) -> Non
     result = result_of(kto_loss, [Group([Run([-math.inf], reference=[-1.0])], (value,))], beta=0.5, kl=0.0)
     assert result.loss == (1.0 if value > 0 else 0.0)
     assert result.gradient == [[0.0]]
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), passes=st.lists(st.integers(0, 3), min_size=1, max_size=6))
-def test_splitting_a_step_changes_nothing(seed: int, passes: list[int]) -> None:
-    rng = np.random.default_rng(seed)
-    groups = [Group([drawn_run(rng)], (float(rng.choice([-1.0, 1.0])),), float(rng.uniform(0.5, 2))) for _ in passes]
-    options = {"beta": 0.4, "desirable_weight": 1.2, "kl": 0.3}
-    assert_same(result_of(kto_loss, groups, **options), result_of(kto_loss, groups, passes=passes, **options))
 
 
 @pytest.mark.parametrize("prompts", [[1, 1, 1, 2, 2, 2], [1, 2, 3], [1, 2, 2, 1, 3, 3]])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -26,25 +27,36 @@ def folder(tmp_path: Path) -> Path:
     return save_tiny_model(tmp_path / "tiny", hidden=16)
 
 
-def test_a_saved_model_loads_with_the_same_weights_tokenizer_and_template(folder: Path, tmp_path: Path) -> None:
-    loaded = load_model(ref(folder))
-    save_model(loaded.model, loaded.tokenizer, tmp_path / "copy")
-    again = load_model(ref(tmp_path / "copy"))
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that no test changes."""
+    return save_tiny_model(tmp_path_factory.mktemp("base") / "tiny", hidden=16)
+
+
+@pytest.fixture(scope="module")
+def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An adapter of that model."""
+    folder = tmp_path_factory.mktemp("adapters") / "adapter"
+    loaded = load_model(ref(base), lora=LoraConfig(rank=2), train=True)
+    save_model(loaded.model, loaded.tokenizer, folder)
+    return folder
+
+
+def test_a_saved_model_replaces_the_folder_and_loads_with_the_same_weights_tokenizer_and_template(
+    base: Path, tmp_path: Path
+) -> None:
+    loaded = load_model(ref(base))
+    target = tmp_path / "copy"
+    target.mkdir()
+    (target / "left-over").touch()
+    save_model(loaded.model, loaded.tokenizer, target)
+    assert not (target / "left-over").exists()
+    again = load_model(ref(target))
     assert all(torch.equal(a, b) for a, b in zip(loaded.model.parameters(), again.model.parameters(), strict=True))
     assert again.tokenizer.chat_template == tiny_tokenizer().chat_template
     assert again.context_tokens == 1024
     assert not again.model.training
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
-
-
-def test_saving_again_replaces_what_stood_there(folder: Path, tmp_path: Path) -> None:
-    loaded = load_model(ref(folder))
-    target = tmp_path / "out"
-    target.mkdir()
-    (target / "left-over").touch()
-    save_model(loaded.model, loaded.tokenizer, target)
-    assert not (target / "left-over").exists()
-    assert load_model(ref(target)).context_tokens == 1024
 
 
 def test_weights_are_float32_on_the_cpu_whatever_the_file_holds(tmp_path: Path) -> None:
@@ -57,14 +69,11 @@ def test_weights_are_float32_on_the_cpu_whatever_the_file_holds(tmp_path: Path) 
     assert model.training
 
 
-def test_the_starter_is_found_in_the_package() -> None:
-    with pytest.raises(NotFound, match=r"quintain.no-such-starter"):
-        load_model(ModelRef(source="starter", path="no-such-starter"))
-
-
-def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
+def test_missing_files_are_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"no model folder at .*nowhere"):
         load_model(ref(tmp_path / "nowhere"))
+    with pytest.raises(NotFound, match=r"quintain.no-such-starter"):
+        load_model(ModelRef(source="starter", path="no-such-starter"))
     with pytest.raises(NotFound, match="no adapter at"):
         load_model(ref(folder, adapter=str(tmp_path / "nowhere")))
     (folder / "config.json").unlink()
@@ -95,22 +104,23 @@ def test_gaps_in_the_weights_are_refused_not_filled(folder: Path) -> None:
         load_model(ref(folder))
 
 
-def test_weights_of_another_shape_are_refused(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"intermediate_size": 48}, r"first model\.layers\.0\.mlp\.down_proj\.weight \[16, 32\] for \[16, 48\]"),
+        ({"num_hidden_layers": 3}, r"model_damaged.*config\.json in .*num_hidden_layers"),
+    ],
+    ids=["weights of another shape", "a configuration that contradicts itself"],
+)
+def test_a_configuration_that_does_not_fit_is_refused(folder: Path, change: dict[str, int], words: str) -> None:
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 48}))
-    with pytest.raises(InvalidInput, match=r"first model\.layers\.0\.mlp\.down_proj\.weight \[16, 32\] for \[16, 48\]"):
-        load_model(ref(folder))
-
-
-def test_a_configuration_that_contradicts_itself_is_named_and_not_the_tokenizer(folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
-    with pytest.raises(InvalidInput, match=r"model_damaged.*config\.json in .*num_hidden_layers"):
+    (folder / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(InvalidInput, match=words):
         load_model(ref(folder))
 
 
 @pytest.mark.parametrize("left", [(), ("tokenizer_config.json",)])
-def test_a_folder_without_a_tokenizer_is_told_as_that(folder: Path, left: tuple[str, ...]) -> None:
+def test_a_folder_without_a_tokenizer_is_refused(folder: Path, left: tuple[str, ...]) -> None:
     for name in {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"} - set(left):
         (folder / name).unlink()
     with pytest.raises(InvalidInput, match=r"model_incomplete.*expected tokenizer files"):
@@ -143,23 +153,27 @@ def test_a_hub_model_that_is_not_here_is_an_error_at_once_when_offline() -> None
         load_model(ModelRef(source="hub", path="not a name"))
 
 
-def test_lora_trains_adapters_only_and_unknown_targets_are_refused(folder: Path) -> None:
-    model = load_model(ref(folder), lora=LoraConfig(rank=2), train=True).model
+def test_lora_trains_adapters_only_and_unknown_targets_are_refused(base: Path) -> None:
+    model = load_model(ref(base), lora=LoraConfig(rank=2), train=True).model
     names = [name for name, p in model.named_parameters() if p.requires_grad]
     assert names
     assert all("lora_" in name for name in names)
     with pytest.raises(InvalidInput, match=r"lora\.targets"):
-        load_model(ref(folder), lora=LoraConfig(targets=("no_such_layer",)), train=True)
+        load_model(ref(base), lora=LoraConfig(targets=("no_such_layer",)), train=True)
 
 
-def test_an_adapter_of_another_model_is_refused(folder: Path, tmp_path: Path) -> None:
-    loaded = load_model(ref(folder), lora=LoraConfig(rank=2), train=True)
-    save_model(loaded.model, loaded.tokenizer, tmp_path / "adapter")
+def test_an_adapter_of_another_model_is_refused_or_loaded_with_a_warning(
+    base: Path, adapter: Path, tmp_path: Path
+) -> None:
+    assert load_model(ref(base, adapter=str(adapter))).warnings == ()
+    with pytest.raises(InvalidInput, match=r"adapter \(rank 2"):
+        load_model(ref(base, adapter=str(adapter)), lora=LoraConfig(rank=8), train=True)
     other = save_tiny_model(tmp_path / "other", hidden=32)
     with pytest.raises(InvalidInput, match="does not fit its model"):
-        load_model(ref(other, adapter=str(tmp_path / "adapter")))
-    with pytest.raises(InvalidInput, match=r"adapter \(rank 2"):
-        load_model(ref(folder, adapter=str(tmp_path / "adapter")), lora=LoraConfig(rank=8), train=True)
+        load_model(ref(other, adapter=str(adapter)))
+    alike = save_tiny_model(tmp_path / "alike", hidden=16, seed=1)
+    (warning,) = load_model(ref(alike, adapter=str(adapter))).warnings
+    assert f"trained on the model in {base}, and the agent's model is {alike}" in warning
 
 
 @pytest.mark.parametrize(
@@ -173,24 +187,13 @@ def test_an_adapter_of_another_model_is_refused(folder: Path, tmp_path: Path) ->
         ("adapter_config.json", b'{"peft_ty'),
     ],
 )
-def test_a_damaged_adapter_is_told_from_one_of_another_model(
-    folder: Path, tmp_path: Path, file: str, content: bytes | None
+def test_a_damaged_adapter_is_distinguished_from_one_of_another_model(
+    base: Path, adapter: Path, tmp_path: Path, file: str, content: bytes | None
 ) -> None:
-    loaded = load_model(ref(folder), lora=LoraConfig(rank=2), train=True)
-    save_model(loaded.model, loaded.tokenizer, tmp_path / "adapter")
-    (tmp_path / "adapter" / file).unlink()
+    copied = Path(shutil.copytree(adapter, tmp_path / "adapter"))
+    (copied / file).unlink()
     if content is not None:
-        (tmp_path / "adapter" / file).write_bytes(content)
+        (copied / file).write_bytes(content)
     with pytest.raises(InvalidInput, match=r"model_damaged.*adapter.*is damaged") as raised:
-        load_model(ref(folder, adapter=str(tmp_path / "adapter")))
+        load_model(ref(base, adapter=str(copied)))
     assert "base model" not in raised.value.message
-
-
-def test_an_adapter_of_another_folder_of_the_same_shape_is_loaded_with_a_warning(folder: Path, tmp_path: Path) -> None:
-    loaded = load_model(ref(folder), lora=LoraConfig(rank=2), train=True)
-    save_model(loaded.model, loaded.tokenizer, tmp_path / "adapter")
-    other = save_tiny_model(tmp_path / "other", hidden=16, seed=1)
-    adapter = str(tmp_path / "adapter")
-    assert load_model(ref(folder, adapter=adapter)).warnings == ()
-    (warning,) = load_model(ref(other, adapter=adapter)).warnings
-    assert f"trained on the model in {folder}, and the agent's model is {other}" in warning

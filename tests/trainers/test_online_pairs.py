@@ -25,10 +25,10 @@ def group(**worth: float) -> GroupRow:
     return GroupRow(key="g", trajectories=runs, rewards=tuple(worth.values()))
 
 
-def made_of(row: GroupRow, **settings: Any) -> tuple[list[Example] | str, ExampleBatch]:
-    made = ExampleBatch()
+def pairs_of(row: GroupRow, **settings: Any) -> tuple[list[Example] | str, ExampleBatch]:
+    batch = ExampleBatch()
     maker = ExampleMaker.of(tiny_tokenizer(), "auto", DPOConfig(**settings), ROOM)
-    return maker.of_rollout(row, made), made
+    return maker.of_rollout(row, batch), batch
 
 
 def places(examples: list[Example] | str) -> list[str] | str:
@@ -57,11 +57,11 @@ FOUR = {"bad": 0.25, "best": 1.0, "fair": 0.5, "worst": 0.0}
 def test_runs_of_a_group_are_paired_by_reward(
     worth: dict[str, float], settings: dict[str, Any], expected: list[str] | str
 ) -> None:
-    assert places(made_of(group(**worth), **settings)[0]) == expected
+    assert places(pairs_of(group(**worth), **settings)[0]) == expected
 
 
 def test_the_chosen_run_is_member_0_and_its_words_are_supervised() -> None:
-    examples, _ = made_of(group(bad=0.0, best=1.0))
+    examples, _ = pairs_of(group(bad=0.0, best=1.0))
     assert isinstance(examples, list)
     (pair,) = examples
     said = [tiny_tokenizer().decode(row.token_ids[row.supervised]) for row in pair.rows]
@@ -72,21 +72,21 @@ def test_the_chosen_run_is_member_0_and_its_words_are_supervised() -> None:
 
 def test_a_run_that_cannot_be_rendered_is_in_no_pair_and_counted() -> None:
     """The best run's question alone is longer than a row; the second best takes its place."""
-    endless: Trajectory = run_of(0, "endless").model_copy(update={"steps": run_of(0, "x").steps})
+    endless: Trajectory = run_of(0, "endless")
     asked = endless.steps[1].model_copy(update={"message": "why? " * ROOM})
     endless = endless.model_copy(update={"steps": (endless.steps[0], asked, *endless.steps[2:])})
     row = group(good=0.5, bad=0.0)
     row = GroupRow(key="g", trajectories=(endless, *row.trajectories), rewards=(1.0, *row.rewards))
-    examples, made = made_of(row)
+    examples, batch = pairs_of(row)
     assert places(examples) == ["1>2"]
-    assert made.left_out_members.total() == 1
+    assert batch.left_out_members.total() == 1
     alone = GroupRow(key="g", trajectories=(endless, endless), rewards=(1.0, 0.0))
-    assert made_of(alone)[0] == "no_member_rendered"
+    assert pairs_of(alone)[0] == "no_member_rendered"
 
 
 def test_step_level_pairs_are_masked_up_to_where_they_part() -> None:
     row = group(bad=0.0, best=1.0)
-    whole, masked = (made_of(row, step_level=level)[0] for level in (False, True))
+    whole, masked = (pairs_of(row, step_level=level)[0] for level in (False, True))
     assert isinstance(whole, list)
     assert isinstance(masked, list)
     for left, right in zip(whole[0].rows, masked[0].rows, strict=True):

@@ -1,4 +1,4 @@
-"""The X-ray: the very tokens of training, and each planted fault found, named and gone when it is mended."""
+"""The preview has the exact tokens of training, and reports each planted fault with its remedy."""
 
 from __future__ import annotations
 
@@ -30,18 +30,13 @@ from quintain.trainers.train import Data, train
 from tiny_models import CHATML_TOOLS, save_tiny_model, tiny_tokenizer
 from trainers import runs
 from trainers.episodes import TOOLS, episode
-from trainers.runs import Recorder, rows_for, run_of
+from trainers.runs import Killed, Recorder, rows_for, run_of
 from trainers.templates import MISTRAL, NO_END, QWEN3
 
 STRIPS_ALL = CHATML_TOOLS.replace(
     "<|im_start|>assistant\n{{ message.content }}", "<|im_start|>assistant\n{{ message.content.split('</think>')[-1] }}"
 )
 """Leaves thinking out of every turn, the one to be learned too."""
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny", context=1024)
 
 
 def look(*arguments: Any, **named: Any) -> PreviewReport:
@@ -83,6 +78,10 @@ def look_or_stop(
     return preview(spec, folder, reporter or Recorder())
 
 
+def rows_of(runs: Sequence[Trajectory]) -> list[Row]:
+    return [DatasetRow(trajectory=run) for run in runs]
+
+
 def codes(report: PreviewReport) -> set[str]:
     return {warning[1:].partition("]")[0] for warning in report.statistics.warnings}
 
@@ -117,24 +116,25 @@ METHODS: dict[str, tuple[str, Callable[[], list[Row]], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("case", METHODS)
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-def test_a_preview_holds_the_very_tokens_masks_and_weights_that_training_builds(
-    case: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_preview_has_the_exact_tokens_masks_and_weights_that_training_builds(
+    case: str, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What training builds is caught in a real training; the digest covers ids, mask, weights and advantages."""
     method, make_rows, settings = METHODS[case]
     rows, caught = make_rows(), list[ExampleBatch]()
     make = ExampleMaker.make
 
-    def caught_make(self: ExampleMaker, given: Sequence[Row]) -> ExampleBatch:
-        caught.append(make(self, given))
-        return caught[-1]
+    def make_and_end(self: ExampleMaker, rows: Sequence[Row]) -> ExampleBatch:
+        caught.append(make(self, rows))
+        raise Killed
 
-    monkeypatch.setattr(ExampleMaker, "make", caught_make)
-    (tmp_path / "job").mkdir()
-    job = runs.spec(model, tmp_path / "out", method, max_steps=1, **settings)
-    train(job, Data(rows), tmp_path / "job", Recorder())
+    job = runs.spec(model_folder, tmp_path / "out", method, **settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(ExampleMaker, "make", make_and_end)
+        with pytest.raises(Killed):
+            train(job, Data(rows), tmp_path / "job", Recorder())
 
-    report = look(tmp_path / "ds", model, rows, method=method, **settings)
+    report = look(tmp_path / "ds", model_folder, rows, method=method, **settings)
     token_rows = [row for example in caught[0].examples for row in example.rows]
     kept = [row for row in report.rows if row.digest]
     assert token_rows
@@ -166,13 +166,13 @@ def test_the_digest_changes_with_every_stream_that_training_uses() -> None:
     assert len({digest([row]), *(digest([replace(row, **change)]) for change in changes)}) == 5
 
 
-def test_the_tokenizer_alone_gives_the_context_that_the_whole_model_has(model: Path) -> None:
-    ref = ModelRef(source="folder", path=str(model))
+def test_the_tokenizer_alone_gives_the_context_that_the_whole_model_has(model_folder: Path) -> None:
+    ref = ModelRef(source="folder", path=str(model_folder))
     opened, loaded = open_tokenizer(ref), load_model(ref)
     assert opened.context_tokens == loaded.context_tokens == 1024
     assert Renderer.of(opened.tokenizer).fingerprint == Renderer.of(loaded.tokenizer).fingerprint
     with pytest.raises(NotFound):
-        open_tokenizer(ModelRef(source="folder", path=str(model / "none")))
+        open_tokenizer(ModelRef(source="folder", path=str(model_folder / "none")))
 
 
 def test_spans_say_who_wrote_what_and_join_to_the_decoded_row() -> None:
@@ -198,11 +198,11 @@ def test_spans_say_who_wrote_what_and_join_to_the_decoded_row() -> None:
     ]
 
 
-def test_what_falls_off_is_shown_struck_out_with_its_steps_and_tokens(model: Path, tmp_path: Path) -> None:
+def test_what_falls_off_is_shown_struck_out_with_its_steps_and_tokens(model_folder: Path, tmp_path: Path) -> None:
     """One token less than the run needs: the last turn falls off, and nothing else."""
     rows = [DatasetRow(trajectory=episode(3))]
-    whole = look(tmp_path / "a", model, rows).statistics
-    tight = look(tmp_path / "b", model, rows, max_length=whole.lengths.longest - 1)
+    whole = look(tmp_path / "a", model_folder, rows).statistics
+    tight = look(tmp_path / "b", model_folder, rows, max_length=whole.lengths.longest - 1)
     (row,) = tight.rows
     counts = tight.statistics.splits["train"]
     assert (counts.truncated_rows, counts.lost_steps, row.lost_steps) == (1, 1, (4,))
@@ -213,11 +213,11 @@ def test_what_falls_off_is_shown_struck_out_with_its_steps_and_tokens(model: Pat
     assert "It costs" not in "".join(span.text for span in row.spans if not span.cut)
 
 
-def test_a_row_that_does_not_fit_at_all_is_shown_as_lost(model: Path, tmp_path: Path) -> None:
+def test_a_row_that_does_not_fit_at_all_is_shown_as_lost(model_folder: Path, tmp_path: Path) -> None:
     long, short = episode(1, question="mango " * 300), episode(1)
     for chunk in (False, True):
         rows = [DatasetRow(trajectory=long), DatasetRow(trajectory=short)]
-        report = look(tmp_path / str(chunk), model, rows, max_length=200, chunk=chunk)
+        report = look(tmp_path / str(chunk), model_folder, rows, max_length=200, chunk=chunk)
         first = report.rows[0]
         assert (first.row, first.dropped, first.tokens, first.digest) == (1, "too_long", 0, "")
         assert all(span.cut for span in first.spans)
@@ -226,19 +226,16 @@ def test_a_row_that_does_not_fit_at_all_is_shown_as_lost(model: Path, tmp_path: 
         assert report.statistics.lengths.longest > 300
 
 
-# Planted faults: clean rows, and one thing wrong with them.
-
-SEARCH = Action(tool="search", args={"query": "mango"})
+# Planted faults: clean rows, and one fault in them.
 
 
-def clean(n: int = 30, **changes: Any) -> list[Trajectory]:
+def clean(n: int) -> list[Trajectory]:
     """Distinct runs of distinct tasks, without a fault."""
-    return [
-        episode(2, question=f"price of item {i}?").model_copy(
-            update={"task": Task(id=f"task-{i}", prompt=f"price of item {i}?"), **changes}
-        )
-        for i in range(n)
-    ]
+    return [of_task(f"task-{i}", 2, question=f"price of item {i}?") for i in range(n)]
+
+
+def of_task(name: str, n_turns: int, *, question: str = "price of the mango?") -> Trajectory:
+    return episode(n_turns, question=question).model_copy(update={"task": Task(id=name, prompt=question)})
 
 
 def with_step(run: Trajectory, **changes: Any) -> Trajectory:
@@ -248,61 +245,54 @@ def with_step(run: Trajectory, **changes: Any) -> Trajectory:
     return run.model_copy(update={"steps": tuple(steps)})
 
 
-def first_run(**changes: Any) -> Callable[[list[Trajectory]], list[Trajectory]]:
-    return lambda found: [with_step(found[0], **changes), *found[1:]]
+def untrained(run: Trajectory) -> Trajectory:
+    return run.model_copy(update={"steps": tuple(step.model_copy(update={"train": False}) for step in run.steps)})
+
+
+Plant = Callable[[list[Trajectory]], list[Trajectory]]
+
+
+def first_run(*actions: Action, tools: tuple[dict[str, Any], ...] | None = None, **changes: Any) -> Plant:
+    """Change the first run: its tools, or its first agent turn."""
+
+    def plant(runs: list[Trajectory]) -> list[Trajectory]:
+        run = runs[0] if tools is None else runs[0].model_copy(update={"tools": tools})
+        return [with_step(run, **changes, **({"actions": actions} if actions else {})), *runs[1:]]
+
+    return plant
+
+
+def search(raw_args: str | None = None, **args: Any) -> Action:
+    return Action(tool="search", args=args, raw_args=raw_args)
 
 
 def schema(**properties: Any) -> tuple[dict[str, Any], ...]:
-    return (
-        {
-            "type": "function",
-            "function": {"name": "search", "parameters": {"type": "object", "properties": properties}},
-        },
-    )
+    parameters = {"type": "object", "properties": properties}
+    return ({"type": "function", "function": {"name": "search", "parameters": parameters}},)
 
 
 TEXT = {"type": "string"}
-FAULTS: dict[str, tuple[str, Callable[[list[Trajectory]], list[Trajectory]], bool]] = {
+OPEN: dict[str, Any] = {"type": "function", "function": {"name": "open"}}
+HELD_OUT = Task(id="x", metadata={"split": "held_out"})
+FAULTS: dict[str, tuple[str, Plant, bool]] = {
     "a row that is too long": ("truncated", lambda r: [*r, episode(40)], True),
-    "a null key": ("null_keys", first_run(actions=(Action(tool="search", args={"query": "a", "path": None}),)), True),
-    "a null value that the schema does not allow": (
-        "null_keys",
-        first_run(actions=(Action(tool="search", args={"query": None}),)),
-        True,
-    ),
+    "a null key": ("null_keys", first_run(search(query="a", path=None)), True),
+    "a null value that the schema does not allow": ("null_keys", first_run(search(query=None)), True),
     "a null key inside": (
         "null_keys",
-        lambda r: [
-            with_step(
-                r[0].model_copy(update={"tools": schema(q={"type": "object", "properties": {"a": TEXT}})}),
-                actions=(Action(tool="search", args={"q": {"a": "x", "b": None}}),),
-            ),
-            *r[1:],
-        ],
+        first_run(search(q={"a": "x", "b": None}), tools=schema(q={"type": "object", "properties": {"a": TEXT}})),
         True,
     ),
-    "a null key in a schema": (
-        "null_keys_in_schemas",
-        lambda r: [r[0].model_copy(update={"tools": schema(query=TEXT, path=None)}), *r[1:]],
-        True,
-    ),
-    "a tool without schema": ("missing_schema", first_run(actions=(SEARCH, Action(tool="open", args={}))), True),
-    "a run without schemas": ("missing_schema", lambda r: [r[0].model_copy(update={"tools": ()}), *r[1:]], False),
-    "an unknown argument": (
-        "unknown_arguments",
-        first_run(actions=(Action(tool="search", args={"query": "a", "n": 1}),)),
-        False,
-    ),
+    "a null key in a schema": ("null_keys_in_schemas", first_run(tools=schema(query=TEXT, path=None)), True),
+    "a tool without schema": ("missing_schema", first_run(search(query="a"), Action(tool="open", args={})), True),
+    "a run without schemas": ("missing_schema", first_run(tools=()), False),
+    "an unknown argument": ("unknown_arguments", first_run(search(query="a", n=1)), False),
     "arguments that are not JSON": (
         "unreadable_arguments",
-        first_run(actions=(Action(tool="search", raw_args="{que"),)),
+        first_run(Action(tool="search", raw_args="{que")),
         False,
     ),
-    "arguments that the recorder could not read": (
-        "unreadable_arguments",
-        first_run(actions=(Action(tool="search", args={}, raw_args="{que"),)),
-        False,
-    ),
+    "arguments that the recorder could not read": ("unreadable_arguments", first_run(search(raw_args="{que")), False),
     "an empty observation": ("empty_observations", first_run(observations=(Observation(content=" \n"),)), False),
     "a spelt control token": (
         "control_tokens",
@@ -315,48 +305,31 @@ FAULTS: dict[str, tuple[str, Callable[[list[Trajectory]], list[Trajectory]], boo
         lambda r: [*r, with_step(r[0], observations=(Observation(content="later"),))],
         False,
     ),
-    "nothing to train on": (
-        "nothing_trained",
-        lambda r: [
-            run.model_copy(update={"steps": tuple(s.model_copy(update={"train": False}) for s in run.steps)})
-            for run in r
-        ],
-        True,
-    ),
-    "an evaluation task": (
-        "held_out_tasks",
-        lambda r: [r[0].model_copy(update={"task": Task(id="x", metadata={"split": "held_out"})}), *r[1:]],
-        True,
-    ),
-    "a tool that is never called": (
-        "unused_schemas",
-        lambda r: [
-            r[0].model_copy(update={"tools": (*TOOLS, {"type": "function", "function": {"name": "open"}})}),
-            *r[1:],
-        ],
-        False,
-    ),
+    "nothing to train on": ("nothing_trained", lambda r: [untrained(run) for run in r], True),
+    "an evaluation task": ("held_out_tasks", lambda r: [r[0].model_copy(update={"task": HELD_OUT}), *r[1:]], True),
+    "a tool that is never called": ("unused_schemas", first_run(tools=(*TOOLS, OPEN)), False),
 }
 
 
+def test_rows_without_a_fault_are_ready(model_folder: Path, tmp_path: Path) -> None:
+    report = look(tmp_path / "ds", model_folder, rows_of(clean(22)), max_length=700)
+    assert codes(report) == set()
+    assert report.statistics.verdict.startswith("Ready: 22 rows, ")
+
+
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_told_with_its_remedy_and_is_gone_when_mended(
-    fault: str, model: Path, tmp_path: Path
-) -> None:
+def test_a_planted_fault_is_reported_with_its_remedy(fault: str, model_folder: Path, tmp_path: Path) -> None:
+    """The same rows without the fault are ready; see above."""
     code, plant, blocks = FAULTS[fault]
-    settings = {"max_length": 700}
-    before = look(tmp_path / "a", model, [DatasetRow(trajectory=run) for run in clean()], **settings)
-    assert codes(before) == set()
-    assert before.statistics.verdict.startswith("Ready: 30 rows, ")
-    found = look(tmp_path / "b", model, [DatasetRow(trajectory=run) for run in plant(clean())], **settings)
+    found = look(tmp_path / "ds", model_folder, rows_of(plant(clean(22))), max_length=700)
     assert codes(found) == {code} if code != "nothing_trained" else code in codes(found)
-    (told,) = [warning for warning in found.statistics.warnings if warning.startswith(f"[{code}]")]
-    assert "; " in told
+    (warning,) = [warning for warning in found.statistics.warnings if warning.startswith(f"[{code}]")]
+    assert "; " in warning
     assert found.statistics.verdict.startswith("Fix first: " if blocks else "Ready: ")
-    assert not blocks or told.partition("; ")[2] in found.statistics.verdict
+    assert not blocks or warning.partition("; ")[2] in found.statistics.verdict
 
 
-def test_null_keys_of_other_tools_are_told_without_schemas_too(model: Path, tmp_path: Path) -> None:
+def test_null_keys_of_other_tools_are_reported_without_schemas_too(model_folder: Path, tmp_path: Path) -> None:
     """Arrow gives every call the keys of all: `search` never has a `path` but null, `open` has one."""
 
     def calls(*arguments: tuple[str, dict[str, Any]]) -> list[Row]:
@@ -365,91 +338,70 @@ def test_null_keys_of_other_tools_are_told_without_schemas_too(model: Path, tmp_
         return [DatasetRow(trajectory=run.model_copy(update={"tools": ()})) for run in runs]
 
     poisoned = calls(("search", {"query": "a", "path": None}), ("open", {"path": "b", "query": None}))
-    assert "null_keys" in codes(look(tmp_path / "a", model, poisoned))
+    assert "null_keys" in codes(look(tmp_path / "a", model_folder, poisoned))
     genuine = calls(("search", {"query": "a", "near": None}), ("open", {"path": "b"}))
-    assert "null_keys" not in codes(look(tmp_path / "b", model, genuine))
+    assert "null_keys" not in codes(look(tmp_path / "b", model_folder, genuine))
 
 
 @pytest.mark.parametrize(
     ("template", "code", "blocks"),
     [
+        (CHATML_TOOLS, None, False),
         (NO_END, "no_stop_token", True),
         (None, "fallback_template", False),
         (STRIPS_ALL, "thoughts_lost", True),
         (QWEN3, "thoughts_stripped", False),
     ],
 )
-def test_faults_of_the_template_are_told_and_gone_with_a_better_one(
-    template: str | None, code: str, blocks: bool, model: Path, tmp_path: Path
+def test_faults_of_the_template_are_reported_and_gone_with_a_better_one(
+    template: str | None, code: str | None, blocks: bool, model_folder: Path, tmp_path: Path
 ) -> None:
     thought = "<think>\nlook it up\n</think>\n"
-    runs = [
-        run.model_copy(
-            update={
-                "steps": tuple(
-                    s.model_copy(update={"thought": thought}) if s.actor is Actor.AGENT else s for s in run.steps
-                )
-            }
-        )
-        for run in clean(3)
-    ]
-    rows = [DatasetRow(trajectory=run) for run in runs]
-    assert codes(look(tmp_path / "a", model, rows)) == set()
-    other = save_tiny_model(tmp_path / "other", template=template, hidden=16)
-    found = look(tmp_path / "b", other, rows)
-    assert code in codes(found)
+    runs = []
+    for run in clean(3):
+        steps = [s.model_copy(update={"thought": thought}) if s.actor is Actor.AGENT else s for s in run.steps]
+        runs.append(run.model_copy(update={"steps": tuple(steps)}))
+    other = model_folder if code is None else save_tiny_model(tmp_path / "other", template=template, hidden=16)
+    found = look(tmp_path / "ds", other, rows_of(runs))
+    assert code in codes(found) if code else codes(found) == set()
     assert found.statistics.verdict.startswith("Fix first: " if blocks else "Ready: ")
+    if code in {None, "thoughts_stripped"}:  # thinking before an answer, in one text
+        mixed = [with_step(run, thought="<think>\n\nI doubt it\n</think>\n\nso I look it up") for run in clean(3)]
+        assert "thoughts_lost" not in codes(look(tmp_path / "mixed", other, rows_of(mixed)))
 
 
-@pytest.mark.parametrize("template", [CHATML_TOOLS, QWEN3], ids=["chatml", "qwen3"])
-def test_thinking_before_an_answer_in_one_text_is_not_taken_for_lost(template: str, tmp_path: Path) -> None:
-    thinking = save_tiny_model(tmp_path / "thinking", template=template, hidden=16)
-    runs = [with_step(run, thought="<think>\n\nI doubt it\n</think>\n\nso I look it up") for run in clean(3)]
-    assert "thoughts_lost" not in codes(look(tmp_path / "a", thinking, [DatasetRow(trajectory=run) for run in runs]))
-
-
-def test_leaks_between_splits_are_told_by_task_and_by_tokens(model: Path, tmp_path: Path) -> None:
+def test_leaks_between_splits_are_reported_by_task_and_by_tokens(model_folder: Path, tmp_path: Path) -> None:
     runs = clean(4)
-    train, rest = [DatasetRow(trajectory=run) for run in runs[:3]], [DatasetRow(trajectory=runs[3])]
-    assert codes(look(tmp_path / "a", model, train, rest)) == set()
+    train, rest = rows_of(runs[:3]), rows_of(runs[3:])
+    assert codes(look(tmp_path / "a", model_folder, train, rest)) == set()
     other = with_step(runs[0], thought="another way")
-    same_task = look(tmp_path / "b", model, train, [DatasetRow(trajectory=other)])
+    same_task = look(tmp_path / "b", model_folder, train, [DatasetRow(trajectory=other)])
     renamed = runs[0].model_copy(update={"task": runs[0].task.model_copy(update={"id": "other"})})
-    same_tokens = look(tmp_path / "c", model, train, [DatasetRow(trajectory=renamed)])
-    for report, word in ((same_task, "task that is trained on"), (same_tokens, "very tokens")):
+    same_tokens = look(tmp_path / "c", model_folder, train, [DatasetRow(trajectory=renamed)])
+    for report, word in ((same_task, "task that is trained on"), (same_tokens, "exact tokens")):
         assert codes(report) == {"leak"}
         assert word in report.statistics.verdict
 
 
-def of_task(name: str, *arguments: Any, **named: Any) -> Trajectory:
-    run = episode(*arguments, **named)
-    return run.model_copy(update={"task": run.task.model_copy(update={"id": name})})
-
-
-def test_tasks_that_ask_in_the_same_words_on_both_sides_leak(model: Path, tmp_path: Path) -> None:
+def test_tasks_that_ask_in_the_same_words_on_both_sides_leak(model_folder: Path, tmp_path: Path) -> None:
     """Another task id and another answer, so neither task nor tokens are the same."""
     one, two = (of_task(name, 2, question="the same?") for name in ("a", "b"))
     two = with_step(two, message="Nothing is the same.")
-    report = look(tmp_path / "ds", model, [DatasetRow(trajectory=one)], [DatasetRow(trajectory=two)])
+    report = look(tmp_path / "ds", model_folder, [DatasetRow(trajectory=one)], [DatasetRow(trajectory=two)])
     assert report.statistics.verdict.startswith("Fix first: 1 task outside train asks in the same words")
     assert "export again with near_duplicates=1.0" in report.statistics.verdict
 
 
-def test_equal_rows_of_two_tasks_are_mended_by_what_is_advised(model: Path, tmp_path: Path) -> None:
+def test_equal_rows_of_two_tasks_are_mended_by_what_is_advised(model_folder: Path, tmp_path: Path) -> None:
     one, two = (of_task(name, 2) for name in ("a", "b"))
-    (told,) = [
-        warning
-        for warning in look(
-            tmp_path / "a", model, [DatasetRow(trajectory=run) for run in (one, two)]
-        ).statistics.warnings
-        if warning.startswith("[duplicates]")
-    ]
-    assert "1 row (line 2) repeats" in told
-    assert "curation.near_duplicates=1.0" in told
+    warnings = look(tmp_path / "a", model_folder, rows_of([one, two])).statistics.warnings
+    (warning,) = [warning for warning in warnings if warning.startswith("[duplicates]")]
+    assert "1 row (line 2) repeats" in warning
+    assert "curation.near_duplicates=1.0" in warning
     kept = list(drop_near_duplicates([ValuedRun(one, 1.0), ValuedRun(two, 1.0)], 1.0, ExportCounts(), by_value=False))
     assert [run.trajectory.task.id for run in kept] == ["a"]
     group = [GroupRow(key=run.task.id or "", trajectories=(run, run), rewards=(1, 0)) for run in (one, two)]
-    warnings = look(tmp_path / "b", model, group, method="grpo").statistics.warnings
+    warnings = look(tmp_path / "b", model_folder, group, method="grpo").statistics.warnings
     assert not [warning for warning in warnings if "near_duplicates" in warning], "this kind does not take it"
 
 
@@ -457,7 +409,7 @@ LONG_ASKED = "Which of these items is cheap? " * 200
 """Alone more than the 1024 tokens of the model."""
 
 
-def test_what_does_not_fit_is_only_told_to_set_what_helps(model: Path, tmp_path: Path) -> None:
+def test_a_run_that_does_not_fit_gets_only_advice_that_helps(model_folder: Path, tmp_path: Path) -> None:
     """The model holds 1024 tokens: of four turns of about 520 tokens each, chunks hold all; a longer prompt or turn, none."""
     turn = {"message": "An item is cheap. " * 40}
     steps = [Step(actor=Actor.USER, message="Which?"), *[Step(actor=Actor.AGENT, **turn) for _ in range(4)]]
@@ -473,27 +425,27 @@ def test_what_does_not_fit_is_only_told_to_set_what_helps(model: Path, tmp_path:
     }
     for name, (run, settings, advice) in cases.items():
         rows = [DatasetRow(trajectory=run)]
-        report = look(tmp_path / name, model, rows, **settings)
-        told = " ".join(report.statistics.warnings)
-        assert "truncated" in told, name
-        assert advice in told, name
-        assert "train=true" not in told, name
+        report = look(tmp_path / name, model_folder, rows, **settings)
+        warnings = " ".join(report.statistics.warnings)
+        assert "truncated" in warnings, name
+        assert advice in warnings, name
+        assert "train=true" not in warnings, name
         if "long" in name:
-            assert "chunk=true" not in told, name
-            assert "max_length" not in told, name
-            assert "nothing_trained" in told, name
-    chunked = look(tmp_path / "mended", model, [DatasetRow(trajectory=fits_in_chunks)], chunk=True).statistics
+            assert "chunk=true" not in warnings, name
+            assert "max_length" not in warnings, name
+            assert "nothing_trained" in warnings, name
+    chunked = look(tmp_path / "mended", model_folder, [DatasetRow(trajectory=fits_in_chunks)], chunk=True).statistics
     assert chunked.splits["train"].lost_steps == 0
     assert f"the longest run of {chunked.lengths.longest} tokens in chunks of at most 1024, nothing is cut" in (
         chunked.verdict
     )
 
 
-def test_pairs_and_groups_and_labels_are_checked_for_what_they_need(model: Path, tmp_path: Path) -> None:
+def test_pairs_and_groups_and_labels_are_checked_for_what_they_need(model_folder: Path, tmp_path: Path) -> None:
     """Two groups of three: one with all rewards equal. Two pairs: one with equal sides."""
     good, bad = run_of(1, "It costs 40."), run_of(1, "No idea.", success=False)
     pairs = [PairRow(chosen=good, rejected=bad), PairRow(chosen=good, rejected=good)]
-    report = look(tmp_path / "a", model, pairs, method="dpo")
+    report = look(tmp_path / "a", model_folder, pairs, method="dpo")
     assert report.statistics.checks["pairs"]["equal_sides"] == 1
     assert 0.5 < report.statistics.checks["pairs"]["mean_shared_prefix"] < 1
     assert "dropped" in codes(report)
@@ -501,27 +453,31 @@ def test_pairs_and_groups_and_labels_are_checked_for_what_they_need(model: Path,
         GroupRow(key=f"g{i}", trajectories=(good, bad, good), rewards=rewards)
         for i, rewards in enumerate([(1, 0, 1), (1, 1, 1)])
     ]
-    report = look(tmp_path / "b", model, groups, method="grpo")
+    report = look(tmp_path / "b", model_folder, groups, method="grpo")
     assert report.statistics.checks["groups"] == {"sizes": {"3": 2}, "zero_variance": 1}
     assert [row.part for row in report.rows[:3]] == ["run 1", "run 2", "run 3"]
     assert {span.advantage > 0 for span in report.rows[1].spans if span.advantage is not None} == {False}
-    report = look(tmp_path / "c", model, [LabelledRow(trajectory=good, desirable=True)], method="kto")
+    report = look(tmp_path / "c", model_folder, [LabelledRow(trajectory=good, desirable=True)], method="kto")
     assert "one_label" in codes(report)
 
 
-def test_rows_for_reward_models_are_shown_as_runs(model: Path, tmp_path: Path) -> None:
+def test_rows_for_reward_models_are_shown_as_runs(model_folder: Path, tmp_path: Path) -> None:
     """A step without a label is not learned from: of two agent turns, only the one labelled 1.0 is trained."""
     good, bad = run_of(1, "It costs 40."), run_of(1, "No idea.", success=False)
-    pair = look(tmp_path / "a", model, [PairRow(chosen=good, rejected=bad)], method="dpo", kind="reward")
+    pair = look(tmp_path / "a", model_folder, [PairRow(chosen=good, rejected=bad)], method="dpo", kind="reward")
     assert [row.part for row in pair.rows] == ["chosen", "rejected"]
-    steps = look(tmp_path / "b", model, [StepLabelRow(trajectory=good, labels=(None, 1.0))], method="sft", kind="prm")
+    steps = look(
+        tmp_path / "b", model_folder, [StepLabelRow(trajectory=good, labels=(None, 1.0))], method="sft", kind="prm"
+    )
     trained = [span.text for span in steps.rows[0].spans if span.trained]
     assert trained == ["It costs 40.<|im_end|>"]
     for report in (pair, steps):
         assert "foreign_kind" in codes(report)
 
 
-def test_a_row_that_would_stop_the_training_is_told_and_does_not_stop_the_preview(model: Path, tmp_path: Path) -> None:
+def test_a_row_that_would_stop_the_training_is_reported_and_does_not_stop_the_preview(
+    model_folder: Path, tmp_path: Path
+) -> None:
     only_thoughts = [
         run.model_copy(update={"steps": (*run.steps[:2], Step(actor=Actor.AGENT, thought="<think>x</think>"))})
         for run in clean(2)
@@ -533,30 +489,31 @@ def test_a_row_that_would_stop_the_training_is_told_and_does_not_stop_the_previe
     assert report.rows[0].dropped == "empty_turn"
 
 
-def test_rows_are_shown_as_asked_and_from_what_is_remembered(model: Path, tmp_path: Path) -> None:
+def test_rows_are_shown_in_the_requested_order(model_folder: Path, tmp_path: Path) -> None:
     """Runs of 1 to 5 turns in the order 3, 1, 5, 2, 4; with 230 tokens the longer ones lose more."""
     rows = [DatasetRow(trajectory=episode(n, question=f"run {n}?")) for n in (3, 1, 5, 2, 4)]
 
     def places(show: str, **sample: Any) -> list[int]:
-        report = look(tmp_path / "ds", model, rows, sample=Sample(rows=2, show=show, **sample), max_length=230)  # type: ignore[arg-type]
+        report = look(tmp_path / "ds", model_folder, rows, sample=Sample(rows=2, show=show, **sample), max_length=230)  # type: ignore[arg-type]
         return list(dict.fromkeys(row.row for row in report.rows))
 
     assert places("first") == [1, 2]
     assert places("longest") == [3, 5]
     assert places("shortest") == [2, 4]
     assert places("truncated") == [3, 5]
-    assert places("random", seed=1) == places("random", seed=1)
-    assert len({tuple(places("random", seed=seed)) for seed in range(6)}) > 1
+    drawn = [places("random", seed=seed) for seed in (1, 1, 2, 3)]
+    assert drawn[0] == drawn[1]
+    assert drawn.count(drawn[0]) < 4
 
 
-def test_a_preview_that_is_told_to_stop_ends_without_a_report(model: Path, tmp_path: Path) -> None:
+def test_a_stopped_preview_ends_without_a_report(model_folder: Path, tmp_path: Path) -> None:
     class Stopped(Recorder):
         def should_stop(self) -> bool:
             return True
 
     rows = [DatasetRow(trajectory=episode())]
-    assert look_or_stop(tmp_path, model, rows) is not None
-    assert look_or_stop(tmp_path, model, rows, reporter=Stopped()) is None
+    assert look_or_stop(tmp_path, model_folder, rows) is not None
+    assert look_or_stop(tmp_path, model_folder, rows, reporter=Stopped()) is None
 
 
 @pytest.mark.parametrize("template", [MISTRAL, QWEN3])

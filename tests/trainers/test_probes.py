@@ -1,19 +1,16 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from peft import LoraConfig as PeftLora
 from peft import get_peft_model
 
-from quintain.records.agent import Sampling
 from quintain.records.dataset import DatasetRow, GroupRow, PairRow, TextRow
-from quintain.trainers.loop.probes import Probes, append_samples, diversity
+from quintain.trainers.loop.probes import Probes, Sample, append_samples, diversity
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
 from tiny_models import tiny_model, tiny_tokenizer
@@ -24,8 +21,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:Futur
 TOKENIZER = tiny_tokenizer()
 RENDERER = Renderer.of(TOKENIZER)
 ROWS = [DatasetRow(trajectory=episode(question=f"price of item {i}?")) for i in range(20)]
-SHORT = Sampling(max_new_tokens=12)
-WARM = Sampling(temperature=1.0, max_new_tokens=12)
+MOST = 64
+"""Tokens of a sample."""
 
 
 def loaded(model: Any = None) -> LoadedModel:
@@ -40,8 +37,8 @@ def spread(model: Any) -> Any:
     return model
 
 
-def with_dropout() -> Any:
-    """A model whose training draws random numbers: adapters behind dropout, no longer zero."""
+def with_adapters() -> Any:
+    """A model with random adapters."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
         model = get_peft_model(
@@ -74,8 +71,8 @@ def test_equal_openings_count_once_and_those_without_room_for_a_turn_are_passed_
     alike = [DatasetRow(trajectory=episode(n_turns=n)) for n in (1, 2, 3)]
     assert len(Probes.of(alike, RENDERER, 1024).turns) == 1
     length = len(RENDERER.opening(Probes.of(alike, RENDERER, 1024).turns[0].messages, alike[0].trajectory.tools))
-    assert len(Probes.of(alike, RENDERER, length + 12, sampling=SHORT).turns) == 1
-    assert Probes.of(alike, RENDERER, length + 11, sampling=SHORT).turns == ()
+    assert len(Probes.of(alike, RENDERER, length + MOST).turns) == 1
+    assert Probes.of(alike, RENDERER, length + MOST - 1).turns == ()
     assert Probes.of([], RENDERER, 1024).write(loaded(), 0) == ([], (None, None, None, None))
 
 
@@ -87,80 +84,50 @@ def test_pairs_and_groups_show_the_opening_that_their_runs_share() -> None:
         assert Probes.of([row], RENDERER, 1024).turns == of_run
 
 
-@pytest.mark.parametrize("sampling", [SHORT, WARM], ids=["greedy", "sampled"])
-def test_samples_tell_what_was_seen_and_written_and_do_not_change_with_the_calls(sampling: Sampling) -> None:
-    probes = Probes.of(ROWS, RENDERER, 1024, sampling=sampling)
-    written = probes.write(loaded(), 5)
-    assert written == probes.write(loaded(), 5)
-    for sample, turn in zip(written.samples, probes.turns, strict=True):
+def test_samples_report_prompt_and_text_and_do_not_change_with_the_calls() -> None:
+    """Greedy: the first one is what `generate` gives."""
+    model = spread(tiny_model(TOKENIZER)).eval()
+    probes = Probes.of(ROWS[:2], RENDERER, 1024)
+    samples, figures = probes.write(loaded(model), 5)
+    assert samples == probes.write(loaded(model), 5)[0]
+    for sample, turn in zip(samples, probes.turns, strict=True):
         assert sample.step == 5
         assert turn.messages[-1].content in sample.prompt
         assert sample.prompt.endswith("<|im_start|>assistant\n")
-        assert 0 < sample.tokens <= 12
-    assert written.diversity.mean_length == sum(s.tokens for s in written.samples) / 4
-
-
-def test_greedy_samples_are_the_models_own_most_likely_tokens() -> None:
-    model = spread(tiny_model(TOKENIZER)).eval()
-    probes = Probes.of(ROWS[:1], RENDERER, 1024, sampling=SHORT)
+        assert 0 < sample.tokens <= MOST
+    assert figures.mean_length == sum(sample.tokens for sample in samples) / 2
     ids = RENDERER.opening(probes.turns[0].messages, probes.turns[0].tools)
     out = model.generate(
         torch.tensor([ids]),
         attention_mask=torch.ones(1, len(ids), dtype=torch.long),
-        max_new_tokens=12,
+        max_new_tokens=MOST,
         do_sample=False,
         eos_token_id=sorted(RENDERER.end_ids),
         pad_token_id=0,
     )
     written = RENDERER.written(out[0, len(ids) :].tolist())
     assert len(set(written)) > 3, "a model that repeats one token shows nothing"
-    assert probes.write(loaded(model), 0).samples[0].text == written
+    assert samples[0].text == written
 
 
 def test_adapters_take_part_in_what_is_written() -> None:
     """The wrapped model writes what the same model writes with its adapters merged into the weights."""
-    probes = Probes.of(ROWS, RENDERER, 1024, sampling=WARM)
-    wrapped = probes.write(loaded(with_dropout()), 0)
-    assert wrapped.samples == probes.write(loaded(with_dropout().merge_and_unload()), 0).samples
-    assert wrapped.samples != probes.write(loaded(with_dropout().unload()), 0).samples
+    probes = Probes.of(ROWS[:1], RENDERER, 1024)
+    wrapped, merged, base = (
+        probes.write(loaded(model), 0)[0]
+        for model in (with_adapters(), with_adapters().merge_and_unload(), with_adapters().unload())
+    )
+    assert wrapped == merged
+    assert wrapped != base
 
 
 def test_plain_text_is_continued_as_it_stands() -> None:
-    probes = Probes.of([TextRow(text="the quick brown fox " * 20)], RENDERER, 1024, sampling=SHORT)
-    written = probes.write(loaded(), 0)
+    probes = Probes.of([TextRow(text="the quick brown fox " * 20)], RENDERER, 1024)
+    (sample,), figures = probes.write(loaded(), 0)
     seen = ("the quick brown fox " * 20)[:200]
-    assert written.samples[0].prompt == seen
-    assert written.samples[0].error is None
-    assert written.diversity.parsed is None
-
-
-def trained(*, sampled: bool) -> tuple[list[torch.Tensor], Any, Any, Any]:
-    """Three steps with dropout on; the weights and what each random generator would give next."""
-    torch.manual_seed(7)
-    random.seed(7)
-    np.random.seed(7)
-    model = with_dropout()
-    frozen = model.get_base_model().model.layers[0].eval()  # a module in a mode of its own
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
-    probes = Probes.of(ROWS, RENDERER, 1024, sampling=WARM)
-    ids = torch.arange(40).view(2, 20)
-    for step in range(3):
-        model(input_ids=ids, labels=ids).loss.backward()
-        if sampled:  # between the backward pass and the step: gradients must stay too
-            probes.write(loaded(model), step)
-        optimizer.step()
-        optimizer.zero_grad()
-        assert model.training
-        assert not frozen.training
-    weights = [p.detach().clone() for p in model.parameters()]
-    return weights, torch.rand(4), random.random(), np.random.rand()
-
-
-def test_a_run_that_samples_ends_bit_equal_to_one_that_does_not() -> None:
-    with_samples, without = trained(sampled=True), trained(sampled=False)
-    assert all(torch.equal(a, b) for a, b in zip(with_samples[0], without[0], strict=True))
-    assert torch.equal(with_samples[1], without[1])
-    assert with_samples[2:] == without[2:]
+    assert sample.prompt == seen
+    assert sample.error is None
+    assert figures.parsed is None
 
 
 def test_diversity_counts_distinct_tokens_and_pairs_by_all_tokens() -> None:
@@ -177,7 +144,7 @@ def test_diversity_counts_distinct_tokens_and_pairs_by_all_tokens() -> None:
 
 
 def test_samples_are_appended_as_whole_lines_after_a_torn_one(tmp_path: Path) -> None:
-    samples = Probes.of(ROWS, RENDERER, 1024, sampling=SHORT).write(loaded(), 1).samples
+    samples = [Sample(1, f"price of item {i}?", "41 ü", 3, "end", None) for i in range(4)]
     path = tmp_path / "samples.jsonl"
     append_samples(path, samples[:2])
     with path.open("ab") as file:

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,13 @@ from quintain.errors import TrainingFailed
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.hyperparameters import DPOConfig, GRPOConfig, LoraConfig
 from quintain.records.job import TrainSpec
-from quintain.trainers import reference
 from quintain.trainers.data.streams import Example, TokenRow, token_row
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.models import LoadedModel
-from quintain.trainers.reference import References, adapters_off, eval_mode, model_identity, with_reference
+from quintain.trainers.reference import References, adapters_off, model_identity, with_reference
 from tiny_models import tiny_model, tiny_tokenizer
+from trainers.own_forward import own_logprobs
+from trainers.runs import Recorder
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 
@@ -60,9 +60,7 @@ def adapted(model: Any = None, *, dropout: float = 0.0) -> Any:
 @torch.no_grad()
 def plain(model: Any, row: TokenRow) -> np.ndarray[Any, Any]:
     """Log-probs of the supervised tokens by the model's own forward pass over the row alone."""
-    ids = torch.from_numpy(row.token_ids.astype(np.int64))[None]
-    scored = model(input_ids=ids).logits[0].float().log_softmax(-1)
-    return np.array([float(scored[place - 1, int(row.token_ids[place])]) for place in row.places])
+    return np.asarray(own_logprobs(model, [row]))
 
 
 def values(examples: list[Example]) -> list[np.ndarray[Any, Any]]:
@@ -70,17 +68,9 @@ def values(examples: list[Example]) -> list[np.ndarray[Any, Any]]:
     return [row.ref_logprob[row.supervised] for row in rows if row.ref_logprob is not None]
 
 
-class Warnings:
-    def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
-
-    def __call__(self, code: str, message: str) -> None:
-        self.told.append((code, message))
-
-
 @pytest.fixture
-def warn() -> Warnings:
-    return Warnings()
+def heard() -> Recorder:
+    return Recorder()
 
 
 @pytest.fixture
@@ -95,12 +85,12 @@ def scored(engine: Engine, examples: list[Example], cache: Path | None, warn: An
 
 @pytest.mark.parametrize("batch_tokens", [16, 64, 8192])
 def test_every_row_gets_the_models_own_log_probs_however_examples_are_batched(
-    batch_tokens: int, warn: Warnings
+    batch_tokens: int, heard: Recorder
 ) -> None:
     """Examples of 2 x 30 tokens: a budget of 16 splits them by members, 64 holds one, 8192 all."""
     model = tiny_model(TOKENIZER).train()
     examples = some_examples()
-    given = scored(Engine.of(model), examples, None, warn, batch_tokens=batch_tokens)
+    given = scored(Engine.of(model), examples, None, heard.warn, batch_tokens=batch_tokens)
     assert [(e.key, e.member, e.value) for e in given] == [(e.key, e.member, e.value) for e in examples]
     for before, after in zip(examples, given, strict=True):
         for row, done in zip(before.rows, after.rows, strict=True):
@@ -110,20 +100,22 @@ def test_every_row_gets_the_models_own_log_probs_however_examples_are_batched(
             assert row.ref_logprob is None
 
 
-def test_what_was_kept_comes_back_bit_equal_and_nothing_is_computed(
-    engine: Engine, tmp_path: Path, warn: Warnings, monkeypatch: pytest.MonkeyPatch
+def test_stored_values_come_back_bit_equal_and_nothing_is_computed(
+    engine: Engine, tmp_path: Path, heard: Recorder
 ) -> None:
-    first = values(scored(engine, some_examples(), tmp_path / "cache", warn))
+    assert scored(engine, [], tmp_path / "cache", heard.warn) == []
+    assert not (tmp_path / "cache").exists()
+    first = values(scored(engine, some_examples(), tmp_path / "cache", heard.warn))
     assert len(list((tmp_path / "cache").iterdir())) == 1
     with torch.no_grad():
         engine.model.get_input_embeddings().weight.add_(1.0)  # computed anew, the values would be others
-    again = values(scored(engine, some_examples(), tmp_path / "cache", warn))
+    again = values(scored(engine, some_examples(), tmp_path / "cache", heard.warn))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
-    assert warn.told == []
+    assert heard.warnings == []
 
 
 def test_another_model_other_tokens_and_another_mask_have_files_of_their_own(
-    engine: Engine, tmp_path: Path, warn: Warnings
+    engine: Engine, tmp_path: Path, heard: Recorder
 ) -> None:
     examples = some_examples(1, members=1)
     (row,) = examples[0].rows
@@ -131,21 +123,13 @@ def test_another_model_other_tokens_and_another_mask_have_files_of_their_own(
     flipped[3] += 1
     masked = row.supervised.copy()
     masked[29] = True
-    scored(engine, examples, tmp_path, warn)
-    scored(engine, examples, tmp_path, warn, identity="model-2")
+    scored(engine, examples, tmp_path, heard.warn)
+    scored(engine, examples, tmp_path, heard.warn, identity="model-2")
     for changed in (token_row(flipped, row.supervised), token_row(row.token_ids, masked)):
-        scored(engine, [Example((changed,), (0,))], tmp_path, warn)
+        scored(engine, [Example((changed,), (0,))], tmp_path, heard.warn)
     assert len(list(tmp_path.iterdir())) == 4
-    scored(engine, [Example((row,), (0,), value=(3.0,), weight=2.0)], tmp_path, warn)
+    scored(engine, [Example((row,), (0,), value=(3.0,), weight=2.0)], tmp_path, heard.warn)
     assert len(list(tmp_path.iterdir())) == 4, "weights and rewards do not change a log-prob"
-
-
-def torn(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-9])
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
 
 
 def bit_flipped(path: Path) -> None:
@@ -154,105 +138,79 @@ def bit_flipped(path: Path) -> None:
     path.write_bytes(content)
 
 
-def of_another_run(path: Path) -> None:
-    save_file(load_file(path), path, metadata={"key": "another"})
-
-
 def of_another_shape(path: Path) -> None:
     key = path.stem.removeprefix("reference-")
     save_file({"logprobs": np.zeros(2, np.float32)}, path, metadata={"key": key})
 
 
-@pytest.mark.parametrize("damage", [torn, empty, bit_flipped, of_another_run, of_another_shape])
-def test_a_damaged_file_is_told_and_replaced(engine: Engine, tmp_path: Path, warn: Warnings, damage: Any) -> None:
-    first = values(scored(engine, some_examples(), tmp_path, warn))
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "torn": lambda path: path.write_bytes(path.read_bytes()[:-9]),
+    "empty": lambda path: path.write_bytes(b""),
+    "bit flipped": bit_flipped,
+    "of another run": lambda path: save_file(load_file(path), path, metadata={"key": "another"}),
+    "of another shape": of_another_shape,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_is_reported_and_replaced(engine: Engine, tmp_path: Path, heard: Recorder, damage: str) -> None:
+    first = values(scored(engine, some_examples(), tmp_path, heard.warn))
     (path,) = tmp_path.iterdir()
-    damage(path)
-    again = values(scored(engine, some_examples(), tmp_path, warn))
+    DAMAGE[damage](path)
+    again = values(scored(engine, some_examples(), tmp_path, heard.warn))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
-    assert [code for code, _ in warn.told] == ["reference_damaged"]
-    assert path.name in warn.told[0][1]
+    ((code, message),) = heard.warnings
+    assert code == "reference_damaged"
+    assert path.name in message
     assert np.array_equal(load_file(path)["logprobs"], np.concatenate(first))
     assert list(tmp_path.iterdir()) == [path], "nothing is left aside"
 
 
 def test_a_cache_that_cannot_be_written_costs_a_warning_and_no_run(
-    engine: Engine, tmp_path: Path, warn: Warnings
+    engine: Engine, tmp_path: Path, heard: Recorder
 ) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be", encoding="utf-8")
-    given = scored(engine, some_examples(), tmp_path / "cache", warn)
+    given = scored(engine, some_examples(), tmp_path / "cache", heard.warn)
     assert len(values(given)) == 6
-    assert "reference_not_kept" in [code for code, _ in warn.told]
-
-
-def test_writers_of_the_same_file_leave_it_whole(tmp_path: Path, warn: Warnings) -> None:
-    """Jobs that compute the same values write them at any moment; a reader finds all of them or no file."""
-    path, computed = tmp_path / "reference-key.safetensors", np.arange(6, dtype=np.float32)
-
-    def write_and_read() -> None:
-        for _ in range(200):
-            reference._write(path, "key", computed, warn)
-            found = reference._read(path, "key", len(computed), warn)
-            assert found is None or np.array_equal(found, computed)
-            path.unlink(missing_ok=True)
-
-    with ThreadPoolExecutor(3) as pool:
-        for done in [pool.submit(write_and_read) for _ in range(3)]:
-            done.result(60)
-    assert warn.told == []
-    assert list(tmp_path.iterdir()) == []
+    assert "reference_not_kept" in [code for code, _ in heard.warnings]
 
 
 def test_a_reference_that_is_not_finite_ends_the_run_and_is_not_kept(
-    engine: Engine, tmp_path: Path, warn: Warnings
+    engine: Engine, tmp_path: Path, heard: Recorder
 ) -> None:
     with torch.no_grad():
         engine.model.get_input_embeddings().weight[5] = float("nan")
     with pytest.raises(TrainingFailed) as caught:
-        scored(engine, some_examples(), tmp_path, warn)
+        scored(engine, some_examples(), tmp_path, heard.warn)
     assert caught.value.code == "reference_not_finite"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_to_score_is_no_work(engine: Engine, tmp_path: Path, warn: Warnings) -> None:
-    assert scored(engine, [], tmp_path, warn) == []
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_dropout_modes_gradients_and_random_states_are_left_alone(warn: Warnings) -> None:
+def test_dropout_modes_gradients_and_random_states_are_left_alone(heard: Recorder) -> None:
     model = adapted(dropout=0.5)
     frozen = model.get_base_model().model.layers[1].eval()
     engine = Engine.of(model)
     model.train()
     frozen.eval()
-    torch.manual_seed(3)
-    random.seed(3)
-    np.random.seed(3)
-    expected = torch.rand(3), random.random(), np.random.rand()
-    torch.manual_seed(3)
-    random.seed(3)
-    np.random.seed(3)
-    first = values(scored(engine, some_examples(), None, warn))
-    again = values(scored(engine, some_examples(), None, warn))
+
+    def draws() -> list[float]:
+        return [*torch.rand(3).tolist(), random.random(), np.random.rand()]
+
+    def seed() -> None:
+        torch.manual_seed(3)
+        random.seed(3)
+        np.random.seed(3)
+
+    seed()
+    expected = draws()
+    seed()
+    first = values(scored(engine, some_examples(), None, heard.warn))
+    again = values(scored(engine, some_examples(), None, heard.warn))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True)), "no dropout"
-    assert torch.equal(torch.rand(3), expected[0])
-    assert (random.random(), np.random.rand()) == expected[1:]
+    assert draws() == expected
     assert model.training
     assert not frozen.training
     assert all(p.grad is None for p in model.parameters())
-
-
-def test_the_mode_returns_after_an_error_too() -> None:
-    model = tiny_model(TOKENIZER).train()
-
-    def fail() -> None:
-        with eval_mode(model):
-            assert not model.training
-            raise RuntimeError("out of memory")
-
-    with pytest.raises(RuntimeError, match="out of memory"):
-        fail()
-    assert model.training
 
 
 def test_without_its_adapters_a_model_is_its_base_and_trains_on_as_before() -> None:
@@ -296,20 +254,6 @@ def test_the_identity_changes_with_values_configuration_and_adapters() -> None:
         assert model_identity(first) == model_identity(second), "adapters that are off do not count"
 
 
-class Reporter:
-    """Hears what `References` says."""
-
-    def __init__(self) -> None:
-        self.phases: list[str] = []
-        self.warnings: list[str] = []
-
-    def phase(self, name: str) -> None:
-        self.phases.append(name)
-
-    def warn(self, code: str, message: str) -> None:
-        self.warnings.append(code)
-
-
 def online(tmp_path: Path, *, lora: LoraConfig | None, adapter: str | None = None) -> TrainSpec:
     agent = Agent(name="a", model=ModelRef(source="folder", path=str(tmp_path), adapter=adapter))
     config = GRPOConfig(kl_coefficient=0.1, lora=lora)
@@ -348,7 +292,7 @@ def test_a_run_that_is_under_way_still_compares_with_the_model_it_began_with(
 ) -> None:
     model, spec = start
     engine = Engine.of(model)
-    references = References.of(spec, LoadedModel(model, TOKENIZER, 1024), engine, tmp_path, Reporter())
+    references = References.of(spec, LoadedModel(model, TOKENIZER, 1024), engine, tmp_path, Recorder())
     before = values(references.with_logprobs(some_examples(), keep=False))
     with torch.no_grad():
         for parameter in model.parameters():
@@ -362,11 +306,11 @@ def test_a_run_that_is_under_way_still_compares_with_the_model_it_began_with(
     assert max(np.abs(a - b).max() for a, b in zip(before, current, strict=True)) > 1e-2
 
 
-def test_a_later_attempt_uses_what_an_earlier_one_kept(tmp_path: Path) -> None:
+def test_a_later_attempt_uses_the_values_of_an_earlier_one(tmp_path: Path) -> None:
     folder = tmp_path / "job"
     spec = online(tmp_path, lora=None)
     first, second = (
-        References.of(spec, LoadedModel(model, TOKENIZER, 1024), Engine.of(model), folder, Reporter())
+        References.of(spec, LoadedModel(model, TOKENIZER, 1024), Engine.of(model), folder, Recorder())
         for model in (tiny_model(TOKENIZER), tiny_model(TOKENIZER))
     )
     kept = values(first.with_logprobs(some_examples()))

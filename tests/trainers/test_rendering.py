@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,16 +15,12 @@ from quintain.records.trajectory import Action, Actor, Observation, SampledToken
 from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.styles import to_chat
-from tiny_models import CHATML_TOOLS, tiny_model, tiny_tokenizer
+from tiny_models import CHATML_TOOLS, tiny_tokenizer
 from trainers.episodes import TOOLS, episode
 from trainers.templates import (
     FAMILIES,
     GEMMA,
     GEMMA_SPECIAL,
-    LLAMA3,
-    LLAMA3_SPECIAL,
-    MISTRAL,
-    MISTRAL_SPECIAL,
     NO_END,
     QWEN3,
     Family,
@@ -47,38 +42,12 @@ def supervised(renderer: Renderer, rows: list[TokenRow]) -> list[str]:
     return turns
 
 
-def test_chatml_with_tools_supervises_exactly_what_the_agent_wrote() -> None:
-    rows = CHATML.rows(episode(), 4096)
-    assert CHATML.style == "tools"
-    assert len(rows) == 1
-    assert supervised(CHATML, rows) == [
-        'look it up 0\n<tool_call>\n{"name": "search", "arguments": {"query": "mango 0"}}\n</tool_call><|im_end|>',
-        'look it up 1\n<tool_call>\n{"name": "search", "arguments": {"query": "mango 1"}}\n</tool_call><|im_end|>',
-        "It costs 40.<|im_end|>",
-    ]
-    whole = CHATML.decode(rows[0].token_ids)
-    assert "result 1: id 12\n</tool_response><|im_end|>\n<|im_start|>assistant\nIt costs" in whole
-    assert {w for w, s in zip(rows[0].weight, rows[0].supervised, strict=True) if not s} == {0.0}
-
-
 def test_a_template_that_strips_thinking_gives_one_row_for_each_turn() -> None:
+    """Thinking is supervised in its own turn and stripped from later rows; an empty one is not part of the thought."""
     renderer = Renderer.of(tiny_tokenizer(QWEN3))
-    rows = renderer.rows(episode(), 4096)
-    assert renderer.style == "tools"
-    assert len(rows) == 3
-    empty = "<think>\n\n</think>\n\n"
-    call = '\n<tool_call>\n{{"name": "search", "arguments": {{"query": "mango {0}"}}}}\n</tool_call><|im_end|>'
-    assert supervised(renderer, rows) == [
-        empty + "look it up 0" + call.format(0),
-        empty + "look it up 1" + call.format(1),
-        empty + "It costs 40.<|im_end|>",
-    ]
-    assert "<think>" not in renderer.decode(rows[2].token_ids).split("result 1")[0]
-    assert renderer.parse(empty + "look it up" + call.format(0).removesuffix("<|im_end|>")).thought == "look it up"
-
-
-def test_thinking_that_the_agent_wrote_is_supervised_in_its_own_turn_and_stripped_later() -> None:
-    renderer = Renderer.of(tiny_tokenizer(QWEN3))
+    assert len(renderer.rows(episode(), 4096)) == 3
+    messages = [message for message, _ in messages_of(episode())]
+    assert renderer.continuation(messages[:3], messages[3:4], TOOLS) is None
     steps = (
         Step(actor=Actor.USER, message="2 + 2?"),
         Step(actor=Actor.AGENT, thought="<think>\nsimple sum\n</think>\n\nfour"),
@@ -88,6 +57,7 @@ def test_thinking_that_the_agent_wrote_is_supervised_in_its_own_turn_and_strippe
     rows = renderer.rows(Trajectory(steps=steps), 4096)
     assert supervised(renderer, rows)[0] == "<think>\nsimple sum\n</think>\n\nfour<|im_end|>"
     assert "simple sum" not in renderer.decode(rows[1].token_ids)
+    assert renderer.parse("<think>\n\n</think>\n\nlook it up").thought == "look it up"
 
 
 NATIVE = {"chatml", "qwen3"}
@@ -121,7 +91,10 @@ def test_every_template_supervises_what_the_agent_wrote_and_its_end_token(
     rows = renderer.rows(episode() if system else without_system(episode()), 4096)
     assert supervised(renderer, rows) == [before + text + family.end for text in expected]
     assert all(("You are an agent." in renderer.decode(row.token_ids)) == system for row in rows)
-    assert renderer.has_system_role == (name not in {"gemma", "mistral"})
+    assert all(row.weight[~row.supervised].tolist() == [0.0] * int((~row.supervised).sum()) for row in rows)
+    # Gemma refuses a system message, and Mistral loses it from finished turns: both get it in the user's.
+    assert renderer.writer.has_system_role == (name not in {"gemma", "mistral"})
+    assert Renderer.of(renderer.tokenizer).style == ("tools" if name in NATIVE else "react")
 
 
 @in_every_family
@@ -152,7 +125,7 @@ def marked(renderer: Renderer, trajectory: Trajectory, last: int) -> tuple[list[
     said = [(message, step) for message, step in messages_of(trajectory) if step <= last and message.role != "tool"]
     answers = [(message, step) for message, step in messages_of(trajectory) if step < last and message.role == "tool"]
     messages = [message for message, _ in sorted(said + answers, key=lambda entry: entry[1])]
-    chat = to_chat(messages, TOOLS, style=renderer.style, has_system_role=renderer.has_system_role)
+    chat = to_chat(messages, TOOLS, style=renderer.style, has_system_role=renderer.writer.has_system_role)
     written = renderer.tokenizer.apply_chat_template(
         chat,
         tools=list(TOOLS) if renderer.style == "tools" else None,
@@ -180,10 +153,20 @@ def test_a_turn_that_the_template_leaves_out_is_refused_and_not_silently_masked(
 
 
 def test_a_base_model_takes_the_named_fallback_and_cannot_call_tools_natively() -> None:
-    tokenizer = tiny_tokenizer(None, special=("<|endoftext|>",), eos="<|endoftext|>")
-    assert "quintain-fallback" in Renderer.of(tokenizer).warnings[0]
-    with pytest.raises(InvalidInput, match="template_unfit"):
-        Renderer.of(tokenizer, "tools")
+    """Its padding is its end token, with which user and observation end too: supervised are the agent's, by place."""
+    renderer = Renderer.of(tiny_tokenizer(None, special=("<|endoftext|>",), eos="<|endoftext|>"))
+    assert "no chat template; turns are written with the template 'quintain-fallback'" in renderer.warnings[0]
+    (row,) = renderer.rows(episode(2), 4096)
+    assert supervised(renderer, [row]) == [
+        'Thought: look it up 0\nAction: search {"query": "mango 0"}<|endoftext|>',
+        "It costs 40.<|endoftext|>",
+    ]
+    assert renderer.tokenizer.pad_token_id == renderer.tokenizer.eos_token_id
+    ends = row.token_ids == renderer.tokenizer.eos_token_id
+    assert (int(ends.sum()), int((ends & row.supervised).sum())) == (5, 2)
+    for tokenizer in (renderer.tokenizer, FAMILIES["llama3"].tokenizer()):
+        with pytest.raises(InvalidInput, match=r"template_unfit.*'react'"):
+            Renderer.of(tokenizer, "tools")
 
 
 def sampled_as(step: Step, text: str, *, known: bool = True, **changes: Any) -> Step:
@@ -196,36 +179,35 @@ def sampled_as(step: Step, text: str, *, known: bool = True, **changes: Any) -> 
 
 def test_log_probs_of_sampled_ids_become_the_rows_and_are_nan_where_unknown() -> None:
     whole = episode(3)
+
+    def old_logprob(last: Step) -> Any:
+        return CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:4], last)}), 4096)[0].old_logprob
+
     last = sampled_as(whole.steps[4], "It costs 40 .<|im_end|>")
-    row = CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:4], last)}), 4096)[0]
-    assert row.old_logprob is not None
-    n = int((row.step_index == 4).sum())
-    assert row.old_logprob[row.step_index == 4].tolist() == [-1.0 - i for i in range(n)]
-    assert np.isnan(row.old_logprob[row.step_index != 4]).all()
-    assert CHATML.rows(whole, 4096)[0].old_logprob is None
-    silent = sampled_as(whole.steps[4], "It costs 40 .<|im_end|>", known=False)
-    assert CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:4], silent)}), 4096)[0].old_logprob is None
-    masked = last.model_copy(update={"train": False})
-    assert CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:4], masked)}), 4096)[0].old_logprob is None
+    step_index = CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:4], last)}), 4096)[0].step_index
+    n = int((step_index == 4).sum())
+    assert old_logprob(last)[step_index == 4].tolist() == [-1.0 - i for i in range(n)]
+    assert np.isnan(old_logprob(last)[step_index != 4]).all()
+    unknown = sampled_as(whole.steps[4], "It costs 40 .<|im_end|>", known=False)
+    for without in (whole.steps[4], unknown, last.model_copy(update={"train": False})):
+        assert old_logprob(without) is None
 
 
-def test_the_end_token_that_closes_a_cut_off_turn_has_no_log_prob_and_no_weight() -> None:
+def test_a_turn_cut_off_at_its_length_is_closed_without_learning_the_end() -> None:
+    """The end token that closes it has neither log-prob nor weight; a turn without any sampled token is not trained."""
     whole = episode(2)
     first = sampled_as(whole.steps[2], "look it")
-    row = CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:2], first, whole.steps[3])}), 4096)[0]
+    (row,) = CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:2], first, whole.steps[3])}), 4096)
+    assert supervised(CHATML, [row]) == ["look it", "It costs 40.<|im_end|>"]
+    assert "assistant\nlook it<|im_end|>\n<|im_start|>user\n<tool_response>" in CHATML.decode(row.token_ids)
     cut = int(np.flatnonzero(row.step_index == 2)[-1]) + 1
     assert CHATML.decode(row.token_ids[cut : cut + 1]) == "<|im_end|>"
     assert (row.supervised[cut], row.weight[cut], row.step_index[cut]) == (False, 0.0, -1)
     assert row.old_logprob is not None
     assert np.isnan(row.old_logprob[cut])
-
-
-def test_a_turn_of_which_nothing_was_sampled_is_not_trained() -> None:
-    whole = episode(2)
-    nothing = sampled_as(whole.steps[3], "")
-    trajectory = whole.model_copy(update={"steps": (*whole.steps[:3], nothing)})
-    assert supervised(CHATML, CHATML.rows(trajectory, 4096)) == supervised(CHATML, CHATML.rows(whole, 4096))[:1]
-    assert CHATML.render(trajectory, 4096).truncated_turns == 0
+    nothing = whole.model_copy(update={"steps": (*whole.steps[:3], sampled_as(whole.steps[3], ""))})
+    assert supervised(CHATML, CHATML.rows(nothing, 4096)) == supervised(CHATML, CHATML.rows(whole, 4096))[:1]
+    assert CHATML.render(nothing, 4096).truncated_turns == 0
 
 
 @pytest.mark.parametrize(
@@ -243,7 +225,7 @@ def test_sampled_tokens_that_are_not_whole_are_refused(changes: dict[str, Any], 
         CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:3], broken)}), 4096)
 
 
-def test_what_opens_a_row_is_not_supervised() -> None:
+def test_the_first_token_of_a_row_is_not_supervised() -> None:
     """This template writes nothing before an agent that speaks first: no text predicts its first token."""
     template = "{% for m in messages %}{% if m.content %}{{ m.content }}{{ eos_token }}{% endif %}{% endfor %}"
     renderer = Renderer.of(tiny_tokenizer(template))
@@ -254,57 +236,11 @@ def test_what_opens_a_row_is_not_supervised() -> None:
     assert row.weight[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("template", "special", "eos", "bos", "end"),
-    [
-        (LLAMA3, LLAMA3_SPECIAL, "<|end_of_text|>", "<|begin_of_text|>", "<|eot_id|>"),
-        (MISTRAL, MISTRAL_SPECIAL, "</s>", "<s>", "</s>"),
-        (GEMMA, GEMMA_SPECIAL, "<eos>", "<bos>", "<end_of_turn>"),
-        (None, ("<|endoftext|>",), "<|endoftext|>", None, "<|endoftext|>"),
-    ],
-    ids=["llama3", "mistral", "gemma", "no template"],
-)
-def test_templates_without_tools_fall_back_to_react(
-    template: str | None, special: tuple[str, ...], eos: str, bos: str | None, end: str
-) -> None:
-    tokenizer = tiny_tokenizer(template, special=special, eos=eos, bos=bos)
-    renderer = Renderer.of(tokenizer)
-    rows = renderer.rows(episode(), 4096)
-    assert renderer.style == "react"
-    assert [text.lstrip() for text in supervised(renderer, rows)] == [
-        'Thought: look it up 0\nAction: search {"query": "mango 0"}' + end,
-        'Thought: look it up 1\nAction: search {"query": "mango 1"}' + end,
-        "It costs 40." + end,
-    ]
-    assert tokenizer.convert_tokens_to_ids(end) in renderer.end_ids
-    assert all("You are an agent." in renderer.decode(row.token_ids) for row in rows)
-    assert ("no chat template" in " ".join(renderer.warnings)) == (template is None)
-    # Gemma refuses a system message, and Mistral loses it from finished turns: both get it in the user's.
-    assert renderer.has_system_role == (template not in {GEMMA, MISTRAL})
-    assert len(rows) == 1
-
-
-def test_padding_that_is_the_end_token_stays_supervised() -> None:
-    renderer = Renderer.of(tiny_tokenizer(None, special=("<|endoftext|>",), eos="<|endoftext|>"))
-    assert renderer.tokenizer.pad_token_id == renderer.tokenizer.eos_token_id
-    row = renderer.rows(episode(2), 4096)[0]
-    ends = row.token_ids == renderer.tokenizer.eos_token_id
-    # System, user and observation end with it too: supervised are those that the agent wrote, by place and not by id.
-    assert (int(ends.sum()), int((ends & row.supervised).sum())) == (5, 2)
-    assert [renderer.decode(row.token_ids[row.step_index == step])[-13:] for step in (2, 3)] == ["<|endoftext|>"] * 2
-
-
-def test_a_template_without_an_end_token_is_trained_without_one_and_says_so() -> None:
+def test_a_template_without_an_end_token_is_trained_without_one_and_warns() -> None:
     renderer = Renderer.of(tiny_tokenizer(NO_END, special=("<pad>",), eos=None))
     assert supervised(renderer, renderer.rows(episode(1), 4096)) == ["It costs 40."]
     assert "does not learn to stop" in renderer.warnings[0]
     assert renderer.closing([5]) == []
-
-
-def test_a_style_that_the_template_cannot_write_is_refused() -> None:
-    tokenizer = tiny_tokenizer(LLAMA3, special=LLAMA3_SPECIAL, eos="<|end_of_text|>", bos="<|begin_of_text|>")
-    with pytest.raises(InvalidInput, match=r"template_unfit.*'react'"):
-        Renderer.of(tokenizer, "tools")
 
 
 @pytest.mark.parametrize("style", ["tools", "react"])
@@ -348,7 +284,7 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(thought=TEXT, actions=ACTIONS, style=st.sampled_from(["tools", "react"]))
 def test_parsing_is_the_inverse_of_rendering(thought: str, actions: list[Action], style: str) -> None:
     renderer = CHATML if style == "tools" else REACT
@@ -359,36 +295,6 @@ def test_parsing_is_the_inverse_of_rendering(thought: str, actions: list[Action]
     turn = [token for token, inside in zip(row.token_ids, row.supervised, strict=True) if inside]
     read = renderer.parse(renderer.written(turn))
     assert read == (thought or None, tuple(actions), None)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.text(max_size=60) | st.text(alphabet='<tool_call>/{}"name:arguments Action:\n1e9', max_size=80))
-def test_parsing_never_raises(text: str) -> None:
-    for renderer in (CHATML, REACT):
-        read = renderer.parse(text)
-        assert read.error is None or read.actions == ()
-
-
-@pytest.mark.parametrize(
-    ("renderer", "text", "reason"),
-    [
-        (CHATML, '<tool_call>\n{"name": "search", "arguments": {}}', "not closed"),
-        (CHATML, "<tool_call>search</tool_call>", "could not be read"),
-        (CHATML, '<tool_call>{"name": 3}</tool_call>', "object"),
-        (CHATML, '<tool_call>{"name": "a", "arguments": {"x": NaN}}</tool_call>', "NaN is not JSON"),
-        (CHATML, '<tool_call>{"name": "a", "arguments": {"x": "\\ud800"}}</tool_call>', "surrogate"),
-        (CHATML, '<tool_call>{"name": "a", "arguments": [1]}</tool_call>', "JSON object"),
-        (CHATML, '<tool_call>{"name": "a", "arguments": ' + "[" * 100_000, "could not be read"),
-        (REACT, "Thought: x\nAction: search mango", "could not be read"),
-        (REACT, "Thought: x\nAction:", "must be written as"),
-        (REACT, "Action: search [1]", "JSON object"),
-    ],
-)
-def test_unreadable_text_gives_no_actions_and_the_reason(renderer: Renderer, text: str, reason: str) -> None:
-    read = renderer.parse(text)
-    assert read.actions == ()
-    assert read.error
-    assert reason in read.error
 
 
 def test_react_reads_nothing_after_the_last_action() -> None:
@@ -424,41 +330,14 @@ def test_a_long_row_ends_with_the_last_turn_that_fits() -> None:
 
 
 def test_sampled_ids_are_used_as_they_are_under_the_same_fingerprint_only() -> None:
-    ids = tuple(CHATML.tokenizer.encode("It  costs 40 .", add_special_tokens=False))
     whole = episode(2)
     for fingerprint, expected in ((CHATML.fingerprint, "It  costs 40 ."), ("tok-other", "It costs 40.<|im_end|>")):
-        last = whole.steps[-1].model_copy(update={"sampled": SampledTokens(token_ids=ids, tokenizer=fingerprint)})
+        last = sampled_as(whole.steps[-1], "It  costs 40 .", tokenizer=fingerprint)
         rows = CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:-1], last)}), 4096)
         assert supervised(CHATML, rows)[-1] == expected
 
 
-def test_a_turn_cut_off_at_its_length_is_closed_without_learning_the_end() -> None:
-    ids = tuple(CHATML.tokenizer.encode("look it", add_special_tokens=False))
-    whole = episode(2)
-    first = whole.steps[2].model_copy(update={"sampled": SampledTokens(token_ids=ids, tokenizer=CHATML.fingerprint)})
-    rows = CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:2], first, whole.steps[3])}), 4096)
-    assert supervised(CHATML, rows) == ["look it", "It costs 40.<|im_end|>"]
-    assert "assistant\nlook it<|im_end|>\n<|im_start|>user\n<tool_response>" in CHATML.decode(rows[0].token_ids)
-
-
-def test_opening_and_continuation_are_the_masked_segments_of_the_row() -> None:
-    whole = episode(3)
-    messages = [message for message, _ in messages_of(whole)]
-    row = CHATML.rows(whole, 4096)[0]
-    ids = CHATML.opening(messages[:2], TOOLS)
-    for place in (2, 4):
-        start = len(ids)
-        ids += [t for t, step in zip(row.token_ids, row.step_index, strict=True) if step == place // 2 + 1]
-        assert row.token_ids[start : len(ids)].tolist() == ids[start:]
-        following = CHATML.continuation(messages[: place + 1], messages[place + 1 : place + 2], TOOLS)
-        assert following is not None
-        ids += following
-    assert row.token_ids[: len(ids)].tolist() == ids
-    stripping = Renderer.of(tiny_tokenizer(QWEN3))
-    assert stripping.continuation(messages[:3], messages[3:4], TOOLS) is None
-
-
-def test_the_task_prompt_stands_in_for_a_missing_user_message() -> None:
+def test_the_task_prompt_replaces_a_missing_user_message() -> None:
     whole = episode(1).model_copy(update={"steps": episode(1).steps[2:]})
     assert messages_of(whole)[0] == (Message(role="user", content="price of the mango?"), -1)
 
@@ -478,18 +357,3 @@ def test_the_fingerprint_survives_saving_and_tells_templates_and_styles_apart(tm
     assert Renderer.of(AutoTokenizer.from_pretrained(tmp_path)).fingerprint == CHATML.fingerprint
     assert len({CHATML.fingerprint, REACT.fingerprint, Renderer.of(tiny_tokenizer(QWEN3)).fingerprint}) == 3
     assert Renderer.of(tiny_tokenizer(CHATML_TOOLS + "\n")).fingerprint != CHATML.fingerprint
-
-
-def test_observations_contribute_no_gradient() -> None:
-    """The gradient at the logits is zero wherever no supervised token is predicted.
-
-    With d(-log p_t)/d(logits) = p - onehot(t), never all zero, it is not zero one place before each supervised token.
-    """
-    model = tiny_model(CHATML.tokenizer)
-    row = CHATML.rows(episode(), 4096)[0]
-    ids = torch.from_numpy(row.token_ids.astype("int64"))
-    logits = model(input_ids=ids[None]).logits[0].detach().requires_grad_()
-    places = torch.from_numpy(row.places)
-    (-logits.log_softmax(-1)[places - 1, ids[places]].sum()).backward()
-    assert logits.grad is not None
-    assert (logits.grad.abs().sum(-1) > 0).tolist() == [*row.supervised[1:].tolist(), False]

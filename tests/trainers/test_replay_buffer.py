@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -60,13 +60,7 @@ def test_examples_come_back_whole_with_every_stream(tmp_path: Path) -> None:
     fingerprint, (first, read) = read_examples(path)
     assert fingerprint == "tok-a"
     assert first.key == "k1"
-    assert (read.member, read.value, read.weight, read.key, read.divisible) == (
-        (0, 0, 1),
-        (1.0, -0.5),
-        2.0,
-        "task 芒果",
-        False,
-    )
+    assert replace(read, rows=()).__dict__ == replace(whole, rows=()).__dict__
     for mine, theirs in zip(whole.rows, read.rows, strict=True):
         for name, stream in vars(mine).items():
             other = getattr(theirs, name)
@@ -74,33 +68,22 @@ def test_examples_come_back_whole_with_every_stream(tmp_path: Path) -> None:
             if stream is not None:
                 assert other.dtype == stream.dtype
                 np.testing.assert_array_equal(stream, other)
-
-
-def test_no_examples_are_a_file_too(tmp_path: Path) -> None:
-    write_examples(tmp_path / "none.npz", [], "tok-a")
-    assert read_examples(tmp_path / "none.npz") == ("tok-a", [])
+    write_examples(path, [], "tok-a")
+    assert read_examples(path) == ("tok-a", [])
 
 
 def test_the_buffer_is_bounded_and_keeps_the_same_whatever_the_order(tmp_path: Path) -> None:
-    """The 10 of 40 whose hashed keys are smallest, however they came; what was let go does not come back in their place."""
-    expected = set(
-        sorted((f"k{i}" for i in range(40)), key=lambda k: hashlib.sha256(f"replay/{k}".encode()).digest())[:10]
-    )
+    """The 10 of 40 whose hashed keys are smallest: a uniform sample. Dropped examples do not come back in their place."""
+    hashes = {f"k{i}": hashlib.sha256(f"replay/k{i}".encode()).digest() for i in range(40)}
+    expected = set(sorted(hashes, key=hashes.__getitem__)[:10])
     forth, back = (ReplayBuffer.open(tmp_path / name, 10, "tok-a") for name in ("forth", "back"))
     for start in (0, 10, 20, 30, 0):
         assert forth.add(examples(start, start + 10)) == 10
         back.add(examples(30 - start, 40 - start))
     assert keys(forth) == keys(back) == expected
-
-
-def test_every_example_is_kept_with_the_same_chance(tmp_path: Path) -> None:
-    """300 keys in ten jobs, a third is kept: each job expects 10 of its 30, standard deviation 2.3; all within 4 of them."""
-    buffer = ReplayBuffer.open(tmp_path, 100, "tok-a")
-    for start in range(0, 300, 30):
-        buffer.add(examples(start, start + 30))
-    of_job = Counter(int(key[1:]) // 30 for key in keys(buffer))
-    assert sum(of_job.values()) == 100
-    assert all(1 <= of_job[job] <= 19 for job in range(10))
+    assert len(ReplayBuffer.open(tmp_path / "back", 4, "tok-a")) == 4
+    assert ReplayBuffer.open(tmp_path / "back", 4, "tok-a").add([]) == 4
+    assert len(ReplayBuffer.open(tmp_path / "back", 10, "tok-a")) == 4
 
 
 def test_an_example_that_comes_again_takes_the_others_place(tmp_path: Path) -> None:
@@ -111,13 +94,6 @@ def test_an_example_that_comes_again_takes_the_others_place(tmp_path: Path) -> N
     assert [len(e.rows[0]) for e in ReplayBuffer.open(tmp_path, 10, "tok-a").sample(9, exclude=(), seed=0)] == [5]
 
 
-def test_a_smaller_size_lets_examples_go(tmp_path: Path) -> None:
-    ReplayBuffer.open(tmp_path, 10, "tok-a").add(examples(0, 10))
-    assert len(ReplayBuffer.open(tmp_path, 4, "tok-a")) == 4
-    assert ReplayBuffer.open(tmp_path, 4, "tok-a").add([]) == 4
-    assert len(ReplayBuffer.open(tmp_path, 10, "tok-a")) == 4
-
-
 def test_rows_of_another_tokenizer_are_refused(tmp_path: Path) -> None:
     mine = ReplayBuffer.open(tmp_path, 10, "tok-a")
     ReplayBuffer.open(tmp_path, 10, "tok-b").add(examples(0, 3))
@@ -126,14 +102,14 @@ def test_rows_of_another_tokenizer_are_refused(tmp_path: Path) -> None:
             attempt()
 
 
-def test_no_damage_is_taken_for_data(tmp_path: Path) -> None:
+def test_damage_is_never_read_as_data(tmp_path: Path) -> None:
     """Every byte of a small file turned in its place, and every length cut: what is read is right, or refused."""
     path = tmp_path / "examples.npz"
     write_examples(path, examples(0, 2), "tok-a")
     content = path.read_bytes()
     refused = 0
-    damaged = [content[:n] for n in range(0, len(content), 17)]
-    damaged += [content[:i] + bytes([content[i] ^ 0x15]) + content[i + 1 :] for i in range(0, len(content), 5)]
+    damaged = [content[:n] for n in range(0, len(content), 37)]
+    damaged += [content[:i] + bytes([content[i] ^ 0x15]) + content[i + 1 :] for i in range(0, len(content), 11)]
     for variant in damaged:
         path.write_bytes(variant)
         try:
@@ -146,7 +122,7 @@ def test_no_damage_is_taken_for_data(tmp_path: Path) -> None:
     assert refused > len(damaged) / 2
 
 
-def test_a_damaged_buffer_starts_empty_says_so_and_recovers(tmp_path: Path) -> None:
+def test_a_damaged_buffer_starts_empty_with_a_warning_and_recovers(tmp_path: Path) -> None:
     ReplayBuffer.open(tmp_path, 10, "tok-a").add(examples(0, 5))
     (path,) = tmp_path.glob("*.npz")
     path.write_bytes(path.read_bytes()[:-30])
@@ -171,27 +147,20 @@ def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path, monkeypatch: py
 
 
 def test_jobs_that_write_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
-    """Two writers add 20 examples each, one at a time; each opens the file and its lock anew, as jobs do."""
+    """Two writers add 10 examples each, one at a time; each opens the file and its lock anew, as jobs do."""
 
     def write(first: int) -> None:
-        for new in examples(first, first + 20):
+        for new in examples(first, first + 10):
             ReplayBuffer.open(tmp_path, 1000, "tok-a").add([new])
 
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(write, first) for first in (0, 100)]:
             done.result(60)
-    assert keys(ReplayBuffer.open(tmp_path, 1000, "tok-a")) == {f"k{i}" for i in (*range(20), *range(100, 120))}
+    assert keys(ReplayBuffer.open(tmp_path, 1000, "tok-a")) == {f"k{i}" for i in (*range(10), *range(100, 110))}
     assert {path.name for path in tmp_path.iterdir()} <= {"examples.npz", "lock"}
 
 
-def test_bad_input_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="at least 1 example, got size 0"):
-        ReplayBuffer.open(tmp_path, 0, "tok-a")
-    buffer = ReplayBuffer.open(tmp_path, 5, "tok-a")
-    with pytest.raises(InvalidInput, match="expected 0 or more examples to replay, got -1"):
-        buffer.sample(-1, exclude=(), seed=0)
-    with pytest.raises(InvalidInput, match="got none in example 1"):
-        buffer.add([example("k1"), Example((token_row([1, 2], [False, True]),), (0,))])
+def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(Unavailable, match="cannot use the replay buffer"):
         ReplayBuffer.open(tmp_path / "file", 5, "tok-a")

@@ -1,4 +1,4 @@
-"""A reward model inside GRPO: what a run earns, what is told of it, credit by step, and refresh."""
+"""A reward model inside GRPO: rewards of runs, their metrics, step rewards, and refresh."""
 
 from __future__ import annotations
 
@@ -60,20 +60,20 @@ def group(*, key: str = "task", rewards: tuple[float, ...] = (1.0, 0.0)) -> Grou
 
 
 @pytest.mark.parametrize("role", ["reward_model", "step_model"])
-def test_a_run_earns_alpha_of_its_task_and_beta_of_what_the_model_says(judges: dict[str, Agent], role: str) -> None:
+def test_a_run_earns_alpha_of_its_task_and_beta_of_the_models_value(judges: dict[str, Agent], role: str) -> None:
     """A step model's part is the mean over the steps: twice as many steps of the same value earn no more."""
     mixed = mix(judges[role], alpha=2.0, beta=0.5)
-    said = RewardModel.of(judges[role]).read(group().trajectories)
+    read = RewardModel.of(judges[role]).read(group().trajectories)
     (row,) = mixed.rows([group()])
     assert isinstance(row, GroupRow)
-    values = [value.value for value in said if isinstance(value, RunValue)]
+    values = [value.value for value in read if isinstance(value, RunValue)]
     assert row.rewards == pytest.approx((2.0 + 0.5 * values[0], 0.5 * values[1]))
     assert mixed.means(["task"]) == {"reward_task": 0.5, "reward_model": pytest.approx(sum(values) / 2)}
     if role == "step_model":
-        for trajectory, value in zip(row.trajectories, said, strict=True):
+        for trajectory, value in zip(row.trajectories, read, strict=True):
             assert isinstance(value, RunValue)
             assert [step.reward for step in trajectory.agent_steps] == [step.value for step in value.steps]
-            assert value.value == pytest.approx(sum(step.value for step in value.steps) / len(value.steps))
+            assert value.value == pytest.approx(sum(step.value or 0.0 for step in value.steps) / len(value.steps))
 
 
 def test_a_run_that_the_model_cannot_read_is_left_out_and_not_worth_zero(judges: dict[str, Agent]) -> None:
@@ -87,7 +87,7 @@ def test_a_run_that_the_model_cannot_read_is_left_out_and_not_worth_zero(judges:
     assert mixed.rows([GroupRow(key="u", trajectories=(episode(60),), rewards=(1.0,))]) == []
 
 
-def test_each_term_of_the_reward_is_told_at_each_step(
+def test_each_term_of_the_reward_is_reported_at_each_step(
     model_folder: Path, tmp_path: Path, judges: dict[str, Agent]
 ) -> None:
     spec_ = job(model_folder, tmp_path / "out", judges["step_model"], step_level=True, kl_coefficient=0.1, epochs=1)
@@ -99,7 +99,7 @@ def test_each_term_of_the_reward_is_told_at_each_step(
         assert 0 < (metrics["reward_model"] or 0) < 1
 
 
-def test_equal_task_rewards_are_told_apart_by_the_model_and_by_beta_zero_they_are_not(
+def test_the_model_separates_equal_task_rewards_unless_beta_is_zero(
     model_folder: Path, tmp_path: Path, judges: dict[str, Agent]
 ) -> None:
     rows = [group(key=f"t{i}", rewards=(1.0, 1.0)) for i in range(2)]
@@ -110,8 +110,8 @@ def test_equal_task_rewards_are_told_apart_by_the_model_and_by_beta_zero_they_ar
 
 
 def online(model: Path, output: Path, judge: Agent, **config: Any) -> TrainSpec:
-    made = job(model, output, judge, rollouts=4, updates_per_rollout=2, checkpoint_every_steps=3, **config)
-    return made.model_copy(update={"dataset_id": None, "dataset_path": None, "environment": "x"})
+    offline = job(model, output, judge, rollouts=3, updates_per_rollout=2, checkpoint_every_steps=3, **config)
+    return offline.model_copy(update={"dataset_id": None, "dataset_path": None, "environment": "x"})
 
 
 def collect(*arguments: Any) -> list[GroupRow]:
@@ -120,22 +120,20 @@ def collect(*arguments: Any) -> list[GroupRow]:
     return [GroupRow(key=f"t{arguments[-1]}", trajectories=(good, bad), rewards=(1.0, 0.0))]
 
 
-@pytest.mark.parametrize("role", ["reward_model", "step_model"])
-def test_a_killed_run_whose_reward_model_is_refreshed_resumes_to_bit_equal_weights(
-    model_folder: Path, tmp_path: Path, judges: dict[str, Agent], role: str
+def test_a_killed_run_whose_step_model_is_refreshed_resumes_to_bit_equal_weights(
+    model_folder: Path, tmp_path: Path, judges: dict[str, Agent]
 ) -> None:
-    """8 steps of 4 rollouts; refreshes when rollouts 1, 2 and 3 have been valued; killed after 5, from a checkpoint at 3."""
-    options = {"refresh_every_steps": 2}
-    whole = Recorder()
-    train(online(model_folder, tmp_path / "whole", judges[role], **options), Data(), tmp_path / "a", whole, collect)
-    spec_ = online(model_folder, tmp_path / "out", judges[role], **options)
+    """6 steps of 3 rollouts; refreshes when rollouts 1 and 2 have been valued; killed after 5, from a checkpoint at 3."""
+    judge, options, whole = judges["step_model"], {"refresh_every_steps": 2}, Recorder()
+    train(online(model_folder, tmp_path / "whole", judge, **options), Data(), tmp_path / "a", whole, collect)
+    spec_ = online(model_folder, tmp_path / "out", judge, **options)
     with pytest.raises(Killed):
         train(spec_, Data(), tmp_path / "b", Recorder(kill_at=5), collect)
     heard = Recorder()
     report = train(spec_, Data(), tmp_path / "b", heard, collect)
     assert report.resumed_from_step == 3
-    told = [[(m["loss"], m["reward_model"], m["reward_task"]) for _, _, m in r.steps] for r in (whole, heard)]
-    assert told[1] == told[0][3:]
+    metrics = [[(m["loss"], m["reward_model"], m["reward_task"]) for _, _, m in r.steps] for r in (whole, heard)]
+    assert metrics[1] == metrics[0][3:]
     assert same(tmp_path / "whole", tmp_path / "out")
 
 
@@ -149,7 +147,7 @@ def test_a_refresh_fits_the_head_to_newest_outcomes_after_they_were_valued(judge
         good, bad = (value for value in mixed.model.read(group().trajectories) if isinstance(value, RunValue))
         if good.reward is not None and bad.reward is not None:
             return math.log1p(math.exp(bad.reward - good.reward))
-        losses = [-math.log(s.value) for s in good.steps] + [-math.log(1 - s.value) for s in bad.steps]
+        losses = [-math.log(s.value or 0.0) for s in good.steps] + [-math.log(1 - (s.value or 0.0)) for s in bad.steps]
         return sum(losses) / len(losses)
 
     before = misfit()

@@ -1,7 +1,8 @@
-"""What a value head reads: the right token, the same number however rows are packed, and the gradients of the plain way."""
+"""Values of a value head: at the right token, the same however rows are packed, with the gradients of the padded path."""
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from quintain.records.agent import ModelRef
 from quintain.records.hyperparameters import LoraConfig
 from quintain.records.trajectory import Actor, Step
 from quintain.trainers.data.streams import Example, TokenRow, streams_of
@@ -19,7 +21,7 @@ from quintain.trainers.losses.reward import reward_loss
 from quintain.trainers.models import LoadedModel, load_model, save_model, stored_heads
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.value_head import ValueHead, attach, head_of
-from tiny_models import tiny_model, tiny_tokenizer
+from tiny_models import save_tiny_model, tiny_model, tiny_tokenizer
 from trainers.episodes import episode
 from trainers.runs import run_of
 from trainers.templates import QWEN3
@@ -69,19 +71,8 @@ def test_steps_are_read_before_what_the_environment_answers(renderer: Renderer) 
     read = [renderer.decode(row.token_ids[:place]) for place in row.places]
     assert [text.count("<|im_start|>assistant") for text in read] == [1, 2, 3]
     assert all(text.endswith("<|im_end|>") for text in read)
-    assert "result 1" not in read[1]
+    assert "result 1" not in read[1], "a causal model's value cannot depend on the answer"
     assert [int(row.step_index[p]) for p in row.places] == [2, 3, 4]
-
-
-def test_what_comes_behind_a_step_does_not_change_its_value(loaded: LoadedModel, renderer: Renderer) -> None:
-    """Neither the answer of the environment nor later turns: the model is causal, and the last token is never read."""
-    engine = Engine.of(loaded.model)
-    with torch.no_grad():
-        long = engine.values(read_steps(renderer, episode(4), 1024).rows)
-        short = engine.values(
-            read_run(renderer, episode(4).model_copy(update={"steps": episode(4).steps[:3]}), 1024).rows
-        )
-    torch.testing.assert_close(long[:1], short)
 
 
 def test_masked_and_copied_steps_are_read_and_empty_ones_are_not(renderer: Renderer) -> None:
@@ -123,37 +114,24 @@ def test_steps_without_a_label_are_not_marked(renderer: Renderer) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "options", [{"share_prefixes": False}, {"share_prefixes": True}, {"gradient_checkpointing": True}]
-)
-def test_values_are_those_of_the_plain_model(loaded: LoadedModel, renderer: Renderer, options: dict[str, Any]) -> None:
-    rows = rows_of(renderer)
-    engine = Engine.of(loaded.model, **options)
-    assert engine.path == "packed"
-    with torch.no_grad():
-        values = engine.values(rows)
-        expected = torch.cat([plain(loaded, row) for row in rows])
-    torch.testing.assert_close(values, expected, rtol=1e-9, atol=1e-9)
-
-
-def test_neighbours_order_and_padding_do_not_change_a_value(loaded: LoadedModel, renderer: Renderer) -> None:
+def test_values_are_those_of_the_plain_model_whatever_the_path_and_the_neighbours(
+    loaded: LoadedModel, renderer: Renderer
+) -> None:
     rows = rows_of(renderer)
     packed = Engine.of(loaded.model)
-    padded = replace(packed, path="padded", pruned=False, shares=False)
+    assert packed.path == "packed"
+    engines = [
+        packed,
+        Engine.of(loaded.model, share_prefixes=False),
+        replace(packed, path="padded", pruned=False, shares=False),
+        Engine.of(deepcopy(loaded.model), gradient_checkpointing=True),
+    ]
     with torch.no_grad():
-        together = packed.values(rows)
-        backwards = packed.values(rows[::-1])
+        expected = torch.cat([plain(loaded, row) for row in rows])
+        for engine in engines:
+            torch.testing.assert_close(engine.values(rows), expected, rtol=1e-9, atol=1e-9)
         alone = torch.cat([packed.values([row]) for row in rows])
-        torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-9)
-        torch.testing.assert_close(together, padded.values(rows), rtol=1e-9, atol=1e-9)
-        counts = [row.n_supervised for row in rows]
-        torch.testing.assert_close(torch.cat(backwards.split(counts[::-1])[::-1]), together, rtol=1e-9, atol=1e-9)
-
-
-def test_a_pair_that_shares_its_prompt_computes_it_once(loaded: LoadedModel, renderer: Renderer) -> None:
-    good, bad = (read_run(renderer, run_of(0, said), 1024).rows[0] for said in ("It costs 40.", "No idea."))
-    cost = Engine.of(loaded.model).cost([good, bad])
-    assert cost.computed_tokens < 0.6 * cost.logical_tokens
+        torch.testing.assert_close(alone, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_gradients_of_the_pair_loss_are_those_of_the_padded_path(loaded: LoadedModel, renderer: Renderer) -> None:
@@ -182,19 +160,16 @@ def test_gradients_of_the_pair_loss_are_those_of_the_padded_path(loaded: LoadedM
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 @pytest.mark.parametrize("lora", [None, LoraConfig(rank=2, alpha=4.0)], ids=["full", "lora"])
 def test_a_head_is_saved_beside_the_model_and_loads_with_it(tmp_path: Any, lora: LoraConfig | None) -> None:
-    from quintain.records.agent import ModelRef
-    from tiny_models import save_tiny_model
-
     base = ModelRef(source="folder", path=str(save_tiny_model(tmp_path / "base", hidden=16)))
     assert stored_heads(base) == ()
-    made = load_model(base, lora=lora, train=True, heads=("reward",))
-    head = head_of(made.model)
+    trained = load_model(base, lora=lora, train=True, heads=("reward",))
+    head = head_of(trained.model)
     assert isinstance(head, ValueHead)
     with torch.no_grad():
         head.weight.fill_(0.25)
-    save_model(made.model, made.tokenizer, tmp_path / "out")
+    save_model(trained.model, trained.tokenizer, tmp_path / "out")
     ref = base.model_copy(update={"adapter": str(tmp_path / "out")} if lora else {"path": str(tmp_path / "out")})
-    assert head_of(made.model) is head
+    assert head_of(trained.model) is head
     assert stored_heads(ref) == ("reward",)
     again = head_of(load_model(ref, heads=("reward",)).model)
     assert again is not None

@@ -29,6 +29,8 @@ def test_every_epoch_sees_every_example_once_in_an_order_of_its_own() -> None:
     assert [len(step) for step in steps] == [3, 3, 1, 3, 3, 1]
     assert keys(source(7, 3), range(6)) == steps
     assert keys(source(7, 3, seed=6), range(6)) != steps
+    partial = source(9, 4, epochs=1.5)
+    assert [step for step in range(partial.total_steps) if partial.ends_epoch(step)] == [2, 4]
 
 
 @pytest.mark.parametrize(
@@ -47,15 +49,10 @@ def test_the_number_of_steps_is_exact(n: int, batch: int, epochs: float, max_ste
     assert source(n, batch, epochs=epochs, max_steps=max_steps).total_steps == expected
 
 
-def test_epochs_end_where_every_example_was_seen_and_at_the_last_step() -> None:
-    run = source(9, 4, epochs=1.5)
-    assert [step for step in range(run.total_steps) if run.ends_epoch(step)] == [2, 4]
-
-
 def test_a_curriculum_begins_with_the_easiest_and_the_schedule_counts_what_really_runs() -> None:
     """10 examples, start ratio 0.2 over 2 epochs: shares 0.2, 0.6, 1, so 2, 6 and 10 examples in steps of 4: 1 + 2 + 3."""
     shape = CurriculumConfig(start_ratio=0.2, warmup_epochs=2)
-    config = SFTConfig(batch_size=4, epochs=3)
+    config = SFTConfig(batch_size=4, epochs=3, learning_rate=5e-4)
     run = EpochSource(examples(10), config, 5, (shape, [float(10 - i) for i in range(10)]))
     assert run.total_steps == 6
     assert sorted(keys(run, range(1))[0]) == ["8", "9"]
@@ -68,16 +65,17 @@ def test_a_curriculum_begins_with_the_easiest_and_the_schedule_counts_what_reall
 
 
 @pytest.mark.parametrize(
-    ("schedule", "expected"),
-    [("linear", [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]), ("constant", [0.5, 1.0, 1.0, 1.0, 1.0, 1.0])],
+    ("schedule", "warmup", "expected"),
+    [
+        ("linear", 0.3, [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]),
+        ("constant", 0.3, [0.5, 1.0, 1.0, 1.0, 1.0, 1.0]),
+        ("cosine", 0.0, [1.0, 0.933013, 0.75, 0.5, 0.25, 0.066987]),
+    ],
 )
-def test_the_learning_rate_rises_and_decays(schedule: Any, expected: list[float]) -> None:
-    """6 steps, warm-up 0.3 of them, so 2: 1/2 and 2/2 of the peak; then 1 - done with done = 0, 1/4, 2/4, 3/4."""
-    config = SFTConfig(learning_rate=1.0, warmup_ratio=0.3, schedule=schedule)
-    assert [learning_rate(step, 6, config) for step in range(6)] == pytest.approx(expected)
+def test_the_learning_rate_rises_and_decays(schedule: Any, warmup: float, expected: list[float]) -> None:
+    """6 steps, warm-up 0.3 of them, so 2: 1/2 and 2/2 of the peak; then 1 - done with done = 0, 1/4, 2/4, 3/4.
 
-
-def test_the_cosine_reaches_half_in_the_middle() -> None:
-    config = SFTConfig(learning_rate=1.0, warmup_ratio=0.0, schedule="cosine")
-    assert learning_rate(5, 10, config) == pytest.approx(0.5)
-    assert learning_rate(0, 10, config) == 1.0
+    Cosine: (1 + cos(pi s / 6)) / 2, with cos(pi / 6) = 0.866025.
+    """
+    config = SFTConfig(learning_rate=1.0, warmup_ratio=warmup, schedule=schedule)
+    assert [learning_rate(step, 6, config) for step in range(6)] == pytest.approx(expected, abs=1e-6)

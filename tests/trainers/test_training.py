@@ -1,61 +1,77 @@
+"""The loop: it learns, resumes bit-equal from checkpoints, ends early, and trains adapters."""
+
 from __future__ import annotations
 
 import json
-import math
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from quintain.errors import Conflict, TrainingFailed
+from quintain.errors import Conflict
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import DatasetRow
 from quintain.records.hyperparameters import LoraConfig
+from quintain.records.job import TrainSpec
 from quintain.records.protocols import Message, Turn
 from quintain.trainers.acting.policy import open_policy
-from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop import checkpoints
 from quintain.trainers.models import load_model
-from quintain.trainers.train import Data, train
-from tiny_models import save_tiny_model
 from trainers.episodes import TOOLS, episode
-from trainers.runs import Killed, Recorder, dataset, run, same, spec, weights
+from trainers.runs import LORA, Killed, Recorder, dataset, metric, rows_for, run, run_of, same, spec, weights
 
 # peft 0.21 asks transformers 5.23 by the name that it had before.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 
-LORA = LoraConfig(rank=4, alpha=8.0, dropout=0.1)
+STEADY: dict[str, Any] = {"schedule": "constant", "warmup_ratio": 0, "checkpoint_every_steps": 100}
+
+
+def of_six(model: Path, output: Path, **options: Any) -> TrainSpec:
+    """A job that takes 6 steps over `dataset(3)`."""
+    return spec(model, output, batch_size=1, **options)
 
 
 @pytest.fixture(scope="module")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny", hidden=16)
+def whole_of_six(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an uninterrupted run of `of_six`; how often it saves does not change its weights."""
+    folder = tmp_path_factory.mktemp("six")
+    run(of_six(model_folder, folder / "out", checkpoint_every_steps=1, keep_checkpoints=2), folder / "job", dataset(3))
+    return folder
 
 
-def test_training_lowers_the_loss_and_the_agent_learns_what_it_saw(model_folder: Path, tmp_path: Path) -> None:
-    rows = [DatasetRow(trajectory=episode(2))]
-    options = {
-        "epochs": 80,
-        "batch_size": 1,
-        "learning_rate": 3e-2,
-        "schedule": "linear",
-        "checkpoint_every_steps": 100,
-    }
-    job = spec(model_folder, tmp_path / "out", **options)
-    report, heard = run(job, tmp_path / "job", rows)
-    assert heard.phases == ["loading_model", "rendering", "training", "saving"]
-    assert report.steps == 80
+@pytest.fixture(scope="module")
+def adapter(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recorder]:
+    """An adapter from an uninterrupted run of 4 steps over `dataset(4)`."""
+    folder = tmp_path_factory.mktemp("adapter")
+    job = spec(model_folder, folder / "out", lora=LORA, learning_rate=3e-2)
+    return folder / "out", run(job, folder / "job", dataset(4))[1]
+
+
+@pytest.fixture(scope="module")
+def able(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that has learnt one run by heart."""
+    folder = tmp_path_factory.mktemp("able")
+    options = {"epochs": 60, "batch_size": 1, "learning_rate": 3e-2, "schedule": "linear"}
+    job = spec(model_folder, folder / "out", checkpoint_every_steps=100, **options)
+    report, recorder = run(job, folder / "job", [DatasetRow(trajectory=episode(2))])
+    assert recorder.phases == ["loading_model", "rendering", "training", "saving"]
+    assert report.steps == 60
     assert report.first_loss
     assert report.final_loss is not None
     assert report.first_loss > 5 > 0.1 > report.final_loss
-    assert {"loss", "learning_rate", "grad_norm", "supervised_tokens_per_s", "observation_share"} <= set(
-        heard.steps[0][2]
-    )
+    names = {"loss", "learning_rate", "grad_norm", "supervised_tokens_per_s", "observation_share"}
+    assert names <= set(recorder.steps[0][2])
+    return folder / "out"
 
-    trained = Agent(name="trained", model=ModelRef(source="folder", path=str(tmp_path / "out")))
-    policy = open_policy(trained, Sampling(max_new_tokens=64))
+
+def agent_of(folder: Path, adapter: Path | None = None) -> Agent:
+    ref = ModelRef(source="folder", path=str(folder), adapter=str(adapter) if adapter else None)
+    return Agent(name="tiny", model=ref)
+
+
+def test_training_lowers_the_loss_and_the_agent_learns_the_run(able: Path) -> None:
+    policy = open_policy(agent_of(able), Sampling(max_new_tokens=64))
     opening = (Message(role="system", content="You are an agent."), Message(role="user", content="price of the mango?"))
     reply = policy.act([Turn(episode_id="a", messages=opening, tools=TOOLS)])[0]
     assert reply.thought == "look it up 0"
@@ -64,216 +80,194 @@ def test_training_lowers_the_loss_and_the_agent_learns_what_it_saw(model_folder:
     assert policy.act([Turn(episode_id="a", messages=(answer,))])[0].text == "It costs 40."
 
 
-@pytest.fixture(scope="module")
-def whole_of_six(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model of a run over 6 rows, 6 steps, that nothing has interrupted."""
-    folder = tmp_path_factory.mktemp("six")
-    run(spec(model_folder, folder / "out"), folder / "job", dataset(6))
-    return folder / "out"
+def test_a_finite_loss_that_rises_far_above_its_start_is_reported(able: Path, tmp_path: Path) -> None:
+    """Steps of size 1 throw a model off the data that it has learnt by heart."""
+    options = {"learning_rate": 1.0, "grad_clip": 0, "epochs": 6, "batch_size": 1, **STEADY}
+    rows = [DatasetRow(trajectory=episode(2))]
+    report, recorder = run(spec(able, tmp_path / "out", **options), tmp_path / "job", rows)
+    assert report.first_loss is not None
+    assert report.first_loss < 2
+    assert any(code == "diverged" and "the loss rose from" in message for code, message in recorder.warnings)
 
 
-@pytest.mark.parametrize(("lora", "kills"), [(None, (1, 2, 3, 6)), (LORA, (4, 5))], ids=["full", "lora"])
-def test_a_run_killed_at_any_step_resumes_to_bit_equal_weights(
-    model_folder: Path, tmp_path: Path, lora: LoraConfig | None, kills: tuple[int, ...]
-) -> None:
+def test_a_run_killed_at_any_step_resumes_to_bit_equal_weights(model_folder: Path, tmp_path: Path) -> None:
     """7 rows in steps of 2 are 4 steps an epoch, the last of one row: 6 steps with 1.5 epochs."""
     rows = dataset(7)
-    whole = spec(model_folder, tmp_path / "whole", epochs=1.5, lora=lora)
-    reference, heard = run(whole, tmp_path / "job-whole", rows)
-    assert [(step, total) for step, total, _ in heard.steps] == [(i, 6) for i in range(1, 7)]
-    for kill_at in kills:
+    reference, recorder = run(spec(model_folder, tmp_path / "whole", epochs=1.5), tmp_path / "job-whole", rows)
+    assert [(step, total) for step, total, _ in recorder.steps] == [(i, 6) for i in range(1, 7)]
+    for kill_at in (2, 3, 6):
         job, output = tmp_path / f"job-{kill_at}", tmp_path / f"out-{kill_at}"
         with pytest.raises(Killed):
-            run(spec(model_folder, output, epochs=1.5, lora=lora), job, rows, Recorder(kill_at=kill_at))
+            run(spec(model_folder, output, epochs=1.5), job, rows, Recorder(kill_at=kill_at))
         assert not output.exists()
-        report, resumed = run(spec(model_folder, output, epochs=1.5, lora=lora), job, rows)
+        report, resumed = run(spec(model_folder, output, epochs=1.5), job, rows)
         began = min((kill_at - 1) // 2 * 2, 4)
         assert resumed.steps[0][0] == began + 1
         assert same(tmp_path / "whole", output)
         measured = {"resumed_from_step", "matmul_gflops"}
         assert report.resumed_from_step == (began or None)
         assert report.model_dump(exclude=measured) == reference.model_dump(exclude=measured)
-        assert [m["loss"] for _, _, m in resumed.steps] == [
-            m["loss"] for s, _, m in heard.steps if s >= resumed.steps[0][0]
-        ]
+        assert metric(resumed, "loss") == metric(recorder, "loss")[began:]
 
 
-def test_a_stop_saves_a_checkpoint_and_no_model_and_the_next_attempt_goes_on(
+def test_a_killed_run_of_adapters_with_dropout_resumes_to_bit_equal_weights(
+    model_folder: Path, tmp_path: Path, adapter: tuple[Path, Recorder]
+) -> None:
+    job = spec(model_folder, tmp_path / "out", lora=LORA, learning_rate=3e-2)
+    with pytest.raises(Killed):
+        run(job, tmp_path / "job", dataset(4), Recorder(kill_at=4))
+    _, resumed = run(job, tmp_path / "job", dataset(4))
+    whole, recorder = adapter
+    assert metric(resumed, "loss") == metric(recorder, "loss")[2:]
+    assert same(whole, tmp_path / "out")
+
+
+def test_a_stop_saves_a_checkpoint_and_no_model_and_the_next_attempt_continues(
     model_folder: Path, tmp_path: Path, whole_of_six: Path
 ) -> None:
-    rows = dataset(6)
-    job = spec(model_folder, tmp_path / "out")
-    report, heard = run(job, tmp_path / "job", rows, Recorder(stop_at=3))
+    job = of_six(model_folder, tmp_path / "out")
+    report, recorder = run(job, tmp_path / "job", dataset(3), Recorder(stop_at=3))
     assert report.stopped
     assert report.steps == 3
-    assert heard.checkpoints == [2, 3]
+    assert recorder.checkpoints == [2, 3]
     assert not (tmp_path / "out").exists()
-    again, _ = run(job, tmp_path / "job", rows)
+    again, _ = run(job, tmp_path / "job", dataset(3))
     assert not again.stopped
-    assert same(whole_of_six, tmp_path / "out")
+    assert same(whole_of_six / "out", tmp_path / "out")
 
 
-def test_a_kill_inside_a_checkpoint_leaves_the_one_before(
+def test_a_kill_inside_a_checkpoint_or_a_damaged_one_leaves_the_one_before(
     model_folder: Path, tmp_path: Path, whole_of_six: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = dataset(6)
-
     def killed_at_four(aside: Path, destination: Path) -> None:
         if destination.name.endswith("4"):
             raise Killed
         publish(aside, destination)
 
-    publish = checkpoints.publish
-    monkeypatch.setattr(checkpoints, "publish", killed_at_four)
+    job, publish = of_six(model_folder, tmp_path / "out"), checkpoints.publish
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "publish", killed_at_four)
+        with pytest.raises(Killed):
+            run(job, tmp_path / "job", dataset(3))
+    second = Recorder(kill_at=5)
     with pytest.raises(Killed):
-        run(spec(model_folder, tmp_path / "out"), tmp_path / "job", rows)
-    monkeypatch.undo()
-    _, resumed = run(spec(model_folder, tmp_path / "out"), tmp_path / "job", rows)
-    assert resumed.steps[0][0] == 3
-    assert resumed.warnings == []
-    assert same(whole_of_six, tmp_path / "out")
+        run(job, tmp_path / "job", dataset(3), second)
+    assert second.steps[0][0] == 3
+    assert second.warnings == []
 
-
-def test_a_damaged_checkpoint_is_passed_over_with_the_reason(model_folder: Path, tmp_path: Path) -> None:
-    rows = dataset(6)
-    job = spec(model_folder, tmp_path / "out")
-    with pytest.raises(Killed):
-        run(job, tmp_path / "job", rows, Recorder(kill_at=5))
     newest = tmp_path / "job/checkpoints/step-00000004/weights.safetensors"
     newest.write_bytes(newest.read_bytes()[:-1] + b"x")
-    _, resumed = run(job, tmp_path / "job", rows)
-    assert resumed.steps[0][0] == 3
-    code, message = resumed.warnings[0]
+    _, third = run(job, tmp_path / "job", dataset(3))
+    assert third.steps[0][0] == 3
+    code, message = third.warnings[0]
     assert code == "checkpoint_skipped"
     assert "step-00000004: weights.safetensors differs from its manifest" in message
+    assert same(whole_of_six / "out", tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    ("spoil", "reason"),
-    [
-        (lambda p: (p / "manifest.json").unlink(), "manifest.json is missing"),
-        (lambda p: (p / "manifest.json").write_text("{"), "manifest.json cannot be read"),
-        (lambda p: (p / "state.pt").unlink(), "state.pt is missing"),
-        (lambda p: (p / "state.pt").write_bytes(b"short"), "state.pt has 5 bytes"),
-    ],
-)
-def test_what_a_manifest_does_not_vouch_for_is_not_read(tmp_path: Path, spoil: Any, reason: str) -> None:
-    model = torch.nn.Linear(2, 2)
-    optimizer = torch.optim.AdamW(model.parameters())
-    for step in (1, 2):
-        progress = checkpoints.Progress(step, 0, step, {})
-        path = checkpoints.save_checkpoint(tmp_path, model, optimizer, progress, identity="x", keep=5)
-    spoil(path)
-    newest = checkpoints.newest_complete(tmp_path)
-    assert newest.path == tmp_path / "step-00000001"
-    assert len(newest.skipped) == 1
-    assert reason in newest.skipped[0]
-
-
-def test_only_the_newest_checkpoints_stay(model_folder: Path, tmp_path: Path) -> None:
-    run(
-        spec(model_folder, tmp_path / "out", checkpoint_every_steps=1, keep_checkpoints=2), tmp_path / "job", dataset(6)
-    )
-    names = sorted(p.name for p in (tmp_path / "job/checkpoints").iterdir())
+def test_only_the_newest_checkpoints_are_kept(whole_of_six: Path) -> None:
+    names = sorted(p.name for p in (whole_of_six / "job/checkpoints").iterdir())
     assert names == ["machine.json", "step-00000004", "step-00000005"]
 
 
-@pytest.mark.parametrize("other", ["config", "data"])
-def test_a_checkpoint_of_another_run_is_refused(model_folder: Path, tmp_path: Path, other: str) -> None:
-    job = spec(model_folder, tmp_path / "out")
+def test_a_checkpoint_of_another_run_is_refused(model_folder: Path, tmp_path: Path) -> None:
+    job = of_six(model_folder, tmp_path / "out")
     with pytest.raises(Killed):
-        run(job, tmp_path / "job", dataset(6), Recorder(kill_at=3))
-    if other == "config":
-        job, rows = spec(model_folder, tmp_path / "out", learning_rate=0.1), dataset(6)
-    else:
-        rows = [*dataset(5), DatasetRow(trajectory=episode(1, question="something else"))]
-    with pytest.raises(Conflict, match="checkpoint_mismatch"):
-        run(job, tmp_path / "job", rows)
-
-
-def test_one_row_and_one_partial_step_still_move_the_weights(model_folder: Path, tmp_path: Path) -> None:
-    report, _ = run(spec(model_folder, tmp_path / "out", epochs=1, batch_size=16), tmp_path / "job", dataset(1))
-    assert report.steps == 1
-    assert not same(model_folder, tmp_path / "out")
+        run(job, tmp_path / "job", dataset(3), Recorder(kill_at=3))
+    other_config = of_six(model_folder, tmp_path / "out", learning_rate=0.1)
+    other_rows = [*dataset(2), DatasetRow(trajectory=episode(1, question="something else"))]
+    for spec_, rows in ((other_config, dataset(3)), (job, other_rows)):
+        with pytest.raises(Conflict, match="checkpoint_mismatch"):
+            run(spec_, tmp_path / "job", rows)
 
 
 def test_the_result_does_not_depend_on_how_a_step_is_split(model_folder: Path, tmp_path: Path) -> None:
     losses = []
     for tokens in (64, 100_000):
-        job = spec(
-            model_folder, tmp_path / str(tokens), batch_size=6, batch_tokens=tokens, epochs=1, learning_rate=1e-3
-        )
-        _, heard = run(job, tmp_path / f"job-{tokens}", dataset(6))
-        losses.append([m["loss"] for _, _, m in heard.steps])
+        options = {"batch_size": 6, "batch_tokens": tokens, "epochs": 1, "learning_rate": 1e-3}
+        _, recorder = run(spec(model_folder, tmp_path / str(tokens), **options), tmp_path / f"job-{tokens}", dataset(6))
+        losses.append(metric(recorder, "loss"))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     left, right = weights(tmp_path / "64"), weights(tmp_path / "100000")
     assert all(torch.allclose(left[name], right[name], atol=1e-4) for name in left)
 
 
+def test_early_stopping_ends_the_run_and_keeps_the_best_weights(model_folder: Path, tmp_path: Path) -> None:
+    """The validation run contradicts the training run, so the first validation stays the best."""
+    rows = [DatasetRow(trajectory=run_of(i, "It costs 40.")) for i in range(2)]
+    held_out = [DatasetRow(trajectory=run_of(i, "No idea at all, sorry.")) for i in range(2)]
+    options = {"epochs": 30, "learning_rate": 2e-2, "early_stopping_patience": 2, **STEADY}
+    job = spec(model_folder, tmp_path / "out", **options)
+    report, recorder = run(job, tmp_path / "job", rows, validation=held_out)
+    assert report.steps < 30
+    assert report.ended_early
+    assert "2 validations" in report.ended_early
+    assert report.best_step is not None
+    measured = metric(recorder, "validation_loss")
+    assert len(measured) == 1 + report.steps, "one step an epoch, and a validation after each and of the start"
+    assert report.best_validation_loss == min(measured)
+    assert report.validation_loss == measured[-1]
+    assert any(code == "ended_early" for code, _ in recorder.warnings)
+    probe = spec(tmp_path / "out", tmp_path / "probe", max_steps=1, learning_rate=1e-12)
+    first_loss = run(probe, tmp_path / "job-probe", held_out)[0].first_loss
+    assert first_loss == pytest.approx(min(measured), rel=1e-4)
+
+
+def test_a_kl_bound_ends_the_run_and_a_resumed_one_does_not_continue(model_folder: Path, tmp_path: Path) -> None:
+    class KilledWhileSaving(Recorder):
+        def phase(self, name: str) -> None:
+            super().phase(name)
+            if name == "saving":
+                raise Killed
+
+    options: dict[str, Any] = {"epochs": 50, "learning_rate": 2e-2, "kl_stop": 0.05}
+    whole, recorder = run(spec(model_folder, tmp_path / "whole", **options), tmp_path / "job-whole", rows_for("sft", 2))
+    assert whole.ended_early
+    assert "kl_stop is 0.05" in whole.ended_early
+    divergences = metric(recorder, "kl")
+    assert divergences[0] == pytest.approx(0, abs=1e-6)
+    assert divergences[-1] > 0.05
+    job = spec(model_folder, tmp_path / "out", **options)
+    with pytest.raises(Killed):
+        run(job, tmp_path / "job", rows_for("sft", 2), KilledWhileSaving())
+    report, _ = run(job, tmp_path / "job", rows_for("sft", 2))
+    assert (report.steps, report.ended_early) == (whole.steps, whole.ended_early)
+    assert same(tmp_path / "whole", tmp_path / "out")
+
+
 def test_validation_is_measured_at_the_end_of_each_epoch(model_folder: Path, tmp_path: Path) -> None:
-    heard = Recorder()
-    report = train(spec(model_folder, tmp_path / "out"), Data(dataset(4), dataset(2)), tmp_path / "job", heard)
-    measured = {step: m["validation_loss"] for step, _, m in heard.steps if "validation_loss" in m}
-    assert list(measured) == [2, 4]
+    report, recorder = run(spec(model_folder, tmp_path / "out"), tmp_path / "job", dataset(3), validation=dataset(1))
+    measured = {step: m["validation_loss"] for step, _, m in recorder.steps if "validation_loss" in m}
+    assert list(measured) == [0, 2, 4], "the start, and the end of each epoch"
     assert report.validation_loss == measured[4]
 
 
-def test_a_dataset_with_nothing_to_learn_is_refused_with_the_reasons(model_folder: Path, tmp_path: Path) -> None:
-    masked = episode(1).model_copy(
-        update={"steps": tuple(step.model_copy(update={"train": False}) for step in episode(1).steps)}
+def test_the_start_is_kept_where_no_step_has_a_lower_validation_loss(model_folder: Path, tmp_path: Path) -> None:
+    """A rate of 0.9 ruins the model with its first step, and a resumed run remembers the start."""
+    rows = [DatasetRow(trajectory=run_of(i, "It costs 40.")) for i in range(4)]
+    held_out = [DatasetRow(trajectory=run_of(0, "No idea at all, sorry."))]
+    job = spec(
+        model_folder, tmp_path / "out", learning_rate=0.9, grad_clip=0, **{**STEADY, "checkpoint_every_steps": 2}
     )
-    with pytest.raises(TrainingFailed, match=r"\[nothing_supervised\].*\(nothing_supervised 2\)"):
-        run(spec(model_folder, tmp_path / "out"), tmp_path / "job", [DatasetRow(trajectory=masked)] * 2)
+    recorder = Recorder(kill_at=3)
+    with pytest.raises(Killed):
+        run(job, tmp_path / "job", rows, recorder, validation=held_out)
+    report, resumed = run(job, tmp_path / "job", rows, validation=held_out)
+    assert [steps[0][0] for steps in (recorder.steps, resumed.steps)] == [0, 3]
+    assert (report.best_step, report.best_validation_loss) == (0, metric(recorder, "validation_loss")[0])
+    assert (report.validation_loss or 0) > (report.best_validation_loss or 0) + 1
+    assert same(model_folder, tmp_path / "out")
+    assert "start_kept" in [code for code, _ in resumed.warnings]
 
 
-def test_runs_that_no_max_length_can_hold_are_told_so(model_folder: Path, tmp_path: Path) -> None:
-    long = [DatasetRow(trajectory=episode(1, question="long " * 3000))]
-    with pytest.raises(TrainingFailed, match=r"too_long 1.*that fit into the model's context of \d+ tokens"):
-        run(spec(model_folder, tmp_path / "out"), tmp_path / "job", long)
-    with pytest.raises(TrainingFailed, match=r"too_long 1.*raise max_length above 200"):
-        run(spec(model_folder, tmp_path / "other", max_length=200), tmp_path / "job2", long)
-
-
-def test_drops_and_truncations_are_counted_and_told(model_folder: Path, tmp_path: Path) -> None:
-    rows = [*dataset(3), DatasetRow(trajectory=episode(1, question="long " * 400)), DatasetRow(trajectory=episode(9))]
-    report, heard = run(spec(model_folder, tmp_path / "out", max_length=400), tmp_path / "job", rows)
-    assert report.dropped == {"too_long": 1}
-    assert report.rows == 4
-    assert report.truncated_turns > 1
-    told = [message for _, message in heard.warnings]
-    assert "1 of 5 dataset rows give no example: too_long 1" in told
-    assert any(message.startswith(f"{report.truncated_turns} agent turns fell off") for message in told)
-
-
-def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_last_good_checkpoint(
-    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[int] = []
-
-    def later_nan(engine: Engine, rows: Any, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        calls.append(1)
-        loss, logprobs = nll(engine, rows, weight)
-        return loss * (math.nan if len(calls) > 3 else 1.0), logprobs
-
-    nll = Engine.nll
-    monkeypatch.setattr(Engine, "nll", later_nan)
-    job = spec(model_folder, tmp_path / "out", batch_size=1, batch_tokens=5000)
-    with pytest.raises(TrainingFailed, match=r"\[diverged\] step 4 of 12 .*step-00000002"):
-        run(job, tmp_path / "job", dataset(6))
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_adapter_is_saved_alone_and_acts_with_its_base(model_folder: Path, tmp_path: Path) -> None:
-    job = spec(model_folder, tmp_path / "out", lora=LORA, learning_rate=1e-2)
-    run(job, tmp_path / "job", dataset(4))
-    names = {path.name for path in (tmp_path / "out").iterdir()}
+def test_an_adapter_is_saved_alone_and_acts_with_its_base(model_folder: Path, adapter: tuple[Path, Recorder]) -> None:
+    folder, _ = adapter
+    names = {path.name for path in folder.iterdir()}
     assert {"adapter_model.safetensors", "adapter_config.json", "tokenizer.json", "chat_template.jinja"} <= names
     assert "model.safetensors" not in names
-    config = json.loads((tmp_path / "out/adapter_config.json").read_text())
+    config = json.loads((folder / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == str(model_folder)
-    base = ModelRef(source="folder", path=str(model_folder))
-    merged = load_model(base.model_copy(update={"adapter": str(tmp_path / "out")})).model
-    plain = load_model(base).model
+    merged, plain = (load_model(agent_of(model_folder, path).model).model for path in (folder, None))
     ids = torch.arange(20)[None]
     with torch.no_grad():
         assert not torch.allclose(merged(ids).logits, plain(ids).logits, atol=1e-3)
@@ -281,28 +275,28 @@ def test_an_adapter_is_saved_alone_and_acts_with_its_base(model_folder: Path, tm
 
 @pytest.mark.parametrize("kind", ["rslora", "dora"])
 def test_other_kinds_of_adapters_learn_resume_and_act(model_folder: Path, tmp_path: Path, kind: str) -> None:
-    lora = LORA.model_copy(update={kind: True})
-    rows = dataset(4)
-    job = spec(model_folder, tmp_path / "out", lora=lora)
-    run(job, tmp_path / "job", rows)
-    if kind == "dora":  # it has parameters of its own
-        again = spec(model_folder, tmp_path / "again", lora=lora)
+    lora: LoraConfig = LORA.model_copy(update={kind: True})
+    options: dict[str, Any] = {"lora": lora, "checkpoint_every_steps": 1}
+    run(spec(model_folder, tmp_path / "out", **options), tmp_path / "job", dataset(2))
+    if kind == "dora":  # it has additional parameters
+        again = spec(model_folder, tmp_path / "again", **options)
         with pytest.raises(Killed):
-            run(again, tmp_path / "job-again", rows, Recorder(kill_at=3))
-        run(again, tmp_path / "job-again", rows)
+            run(again, tmp_path / "job-again", dataset(2), Recorder(kill_at=2))
+        run(again, tmp_path / "job-again", dataset(2))
         assert same(tmp_path / "out", tmp_path / "again")
     assert json.loads((tmp_path / "out/adapter_config.json").read_text())[f"use_{kind}"]
-    ref = ModelRef(source="folder", path=str(model_folder), adapter=str(tmp_path / "out"))
-    policy = open_policy(Agent(name="a", model=ref), Sampling(max_new_tokens=4))
+    policy = open_policy(agent_of(model_folder, tmp_path / "out"), Sampling(max_new_tokens=4))
     assert policy.act([Turn(episode_id="a", messages=(Message(role="user", content="price?"),))])
 
 
-def test_training_goes_on_from_an_adapter(model_folder: Path, tmp_path: Path) -> None:
-    run(spec(model_folder, tmp_path / "one", lora=LORA), tmp_path / "job-1", dataset(2))
-    job = spec(model_folder, tmp_path / "two", lora=LORA)
-    ref = ModelRef(source="folder", path=str(model_folder), adapter=str(tmp_path / "one"))
-    job = job.model_copy(update={"agent": Agent(name="tiny", model=ref)})
-    _, heard = run(job, tmp_path / "job-2", dataset(2))
-    assert not same(tmp_path / "one", tmp_path / "two")
-    shutil.rmtree(tmp_path / "one")
-    assert heard.steps
+@pytest.mark.parametrize("lora", [LORA, None], ids=["its adapter", "all weights"])
+def test_training_continues_from_an_adapter(
+    model_folder: Path, tmp_path: Path, adapter: tuple[Path, Recorder], lora: LoraConfig | None
+) -> None:
+    """The start is the model with its adapter, so the first loss is lower than that of the base."""
+    job = spec(model_folder, tmp_path / "out", lora=lora, max_steps=1)
+    job = job.model_copy(update={"agent": agent_of(model_folder, adapter[0])})
+    report, _ = run(job, tmp_path / "job", dataset(4))
+    assert report.first_loss is not None
+    assert report.first_loss < metric(adapter[1], "loss")[0] - 0.05
+    assert not same(adapter[0] if lora else model_folder, tmp_path / "out")

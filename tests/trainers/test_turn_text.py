@@ -1,4 +1,4 @@
-"""What an agent wrote, found again in templates that show it in ways of their own."""
+"""The agent's turn, separated from the text before it in templates with unusual conventions."""
 
 from __future__ import annotations
 
@@ -42,12 +42,6 @@ _PHI3 = (
     "{% if add_generation_prompt %}<|assistant|>\n{% else %}{{ eos_token }}{% endif %}"
 )
 """Closes the conversation with the eos token behind the last turn's own end token."""
-_HARMONY = (
-    "{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final{% endif %}<|message|>"
-    "{{ m.content }}{{ '<|return|>' if loop.last and m.role == 'assistant' else '<|end|>' }}{% endfor %}"
-    "{% if add_generation_prompt %}<|start|>assistant{% endif %}"
-)
-"""Lets the agent write a channel before its text, and ends the last turn by another token, as gpt-oss does."""
 
 
 def renderer_of(template: str, *special: str, eos: str = "<|im_end|>") -> Renderer:
@@ -85,7 +79,7 @@ def test_a_call_without_words_keeps_its_whole_tag_where_the_prompt_opens_thinkin
     ]
 
 
-def test_a_model_whose_prompt_opens_thinking_is_told_to_close_it_and_can_be_read_back() -> None:
+def test_a_turn_closes_the_thinking_that_its_prompt_opens_and_parses_back() -> None:
     renderer = renderer_of(_CLOSED)
     assert renderer.style == "tools"
     rows = renderer.rows(episode(2), 4096)
@@ -93,7 +87,7 @@ def test_a_model_whose_prompt_opens_thinking_is_told_to_close_it_and_can_be_read
     assert renderer.parse("\n</think>\n\nIt costs 40.").thought == "It costs 40."
 
 
-def test_what_the_environment_said_is_never_supervised_where_a_turn_strips_thinking_before_it() -> None:
+def test_observations_are_never_supervised_where_a_turn_strips_thinking_before_it() -> None:
     renderer = renderer_of(_LATEST)
     rows = renderer.rows(thinking_episode(), 4096)
     assert turns(renderer, rows) == [
@@ -103,7 +97,7 @@ def test_what_the_environment_said_is_never_supervised_where_a_turn_strips_think
     ]
 
 
-def test_a_row_and_a_cache_end_where_a_turn_has_rewritten_what_they_hold() -> None:
+def test_rows_and_caches_end_where_a_turn_rewrites_earlier_text() -> None:
     renderer = renderer_of(_LATEST)
     messages = [message for message, _ in messages_of(thinking_episode())]
     first, second = renderer.rows(thinking_episode(), 4096)
@@ -129,18 +123,6 @@ def test_a_turn_ends_with_its_own_end_token_and_not_with_that_of_the_conversatio
     assert "<|endoftext|>" not in renderer.decode(rows[0].token_ids)
 
 
-def test_a_channel_that_the_template_writes_before_the_text_is_learnt_and_read_over() -> None:
-    renderer = renderer_of(
-        _HARMONY, "<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>", eos="<|return|>"
-    )
-    rows = renderer.rows(episode(2), 4096)
-    assert turns(renderer, rows)[0] == (
-        '<|channel|>final<|message|>Thought: look it up 0\nAction: search {"query": "mango 0"}<|return|>'
-    )
-    read = renderer.parse('<|channel|>final<|message|>Thought: look it up 0\nAction: search {"query": "mango 0"}')
-    assert (read.thought, read.actions[0].args) == ("look it up 0", {"query": "mango 0"})
-
-
 @pytest.mark.parametrize(
     ("prompt", "finished", "said", "turn"),
     [
@@ -156,7 +138,7 @@ def test_a_turn_begins_where_prompt_and_finished_text_part(
     assert turn_of(prompt, finished, before="Q ", content=said) == (turn or said)
 
 
-def test_an_agent_that_said_nothing_but_white_space_does_not_stop_the_others() -> None:
+def test_a_turn_of_white_space_does_not_stop_the_others() -> None:
     renderer = renderer_of(CHATML_TOOLS.replace("{{ message.content }}{% for", "{{ message.content | trim }}{% for"))
     blank = Step(actor=Actor.AGENT, message=" \n")
     whole = episode(2)

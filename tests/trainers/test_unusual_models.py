@@ -107,7 +107,7 @@ def test_adapters_that_a_model_cannot_have_are_refused_with_the_layers_that_it_h
         with_new_adapter(model, LoraConfig())
 
 
-def test_a_model_that_acts_without_a_cache_is_told_once_when_it_is_opened(tmp_path: Path) -> None:
+def test_a_model_without_a_cache_gives_one_warning_when_it_is_opened(tmp_path: Path) -> None:
     torch.manual_seed(0)
     RwkvForCausalLM(RwkvConfig(vocab_size=len(TOKENIZER), hidden_size=32, num_hidden_layers=2)).save_pretrained(
         tmp_path

@@ -18,7 +18,8 @@ from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import Row, TextRow
 from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import JobEvent, RecipeSpec
+from quintain.records.job import RecipeSpec
+from quintain.records.job_events import JobEvent
 from quintain.records.recipe import EvaluateStage, TrainStage
 from quintain.settings import Settings
 from quintain.tools.data.dataset_folders import freeze, new_options

@@ -6,8 +6,8 @@ from rich.console import Console
 
 from quintain.cli.jobs import followed, show_job
 from quintain.cli.session import Use, in_line, plain_console, print_json, show_next_step, write_file
-from quintain.exporters.preview_page import printable
 from quintain.records.record import Record
+from quintain.records.text import printable
 from quintain.tools.results import JobStarted
 from quintain.tools.spec import Picture
 

@@ -75,11 +75,6 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the demo's home folder and its picture.")] = Path("demo-out"),
 ) -> None:
     """Watch an agent get better: collect, score, export, train, evaluate, compare, all through a real MCP client."""
-    raise typer.Exit(run_demo(fast=fast, seed=seed, json_file=json_file, out=out))
-
-
-def run_demo(*, fast: bool, seed: int, json_file: Path | None, out: Path) -> int:
-    """Run the demo and print its result; returns the exit status."""
     console = Console()
     folder = (out / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}").resolve()
     folder.mkdir(parents=True, exist_ok=False)
@@ -89,12 +84,11 @@ def run_demo(*, fast: bool, seed: int, json_file: Path | None, out: Path) -> int
     except QuintainError as error:
         console.print(str(error), style="red", markup=False)
         console.print(f"Everything that was made so far is in {folder}", style="dim")
-        return 1
+        raise typer.Exit(1) from None
     summary = {**result, "duration_s": round(time.monotonic() - began, 1)}
     if json_file is not None:
         json_file.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     _print_result(console, summary, folder)
-    return 0
 
 
 async def _with_server(scale: Scale, seed: int, folder: Path, console: Console) -> dict[str, Any]:

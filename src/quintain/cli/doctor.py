@@ -20,7 +20,7 @@ from quintain.records.judging import Endpoint
 from quintain.settings import Settings, has_secret
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services, open_services
-from quintain.tools.training.agents import starter_folder
+from quintain.tools.training.model_folders import starter_folder
 
 
 def doctor(home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from quintain.cli.jobs import followed, show_end, show_error
+from quintain.cli.jobs import followed, show_job
 from quintain.cli.reports import require_ending, write_report
 from quintain.cli.session import Use, plain_console, print_json, show_next_step
 from quintain.evaluation.reports.report import Report, Table, comparison_report, evaluation_report
-from quintain.exporters.preview_page import printable
+from quintain.records.text import printable
 from quintain.tools.evaluation.comparison import comparison_of
 
 
@@ -27,8 +27,7 @@ def run_evaluate(use: Use) -> int:
     if isinstance(view, int):
         return view
     if view.result is None or view.result.evaluation_id is None:
-        show_error(console, view)
-        show_end(console, view)
+        show_job(console, view)
         return 1
     evaluation = services.store.evaluations.get(view.result.evaluation_id)
     if use.json_out:

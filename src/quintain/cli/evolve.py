@@ -7,15 +7,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from quintain.cli.jobs import followed, show_end, show_error
-from quintain.cli.session import Use, plain_console, print_json
+from quintain.cli.jobs import followed, show_job
+from quintain.cli.session import Use, plain_console
 from quintain.cli.train import request_of
 from quintain.errors import InvalidInput
-from quintain.exporters.preview_page import printable
 from quintain.records.documents import read_document
 from quintain.records.evolve import RoundReport
 from quintain.records.job import JobResult
 from quintain.records.record import shown
+from quintain.records.text import printable
 from quintain.tools.training.config_files import start_config
 
 _COLUMNS = ("round", "explored", "solved", "selected", "success", "gain [95 %]", "decision")
@@ -44,14 +44,7 @@ def run_evolve(use: Use) -> int:
     view = followed(services, use, start_config(services, document, {**settings, **chosen}, folder))
     if isinstance(view, int):
         return view
-    if use.json_out:
-        print_json(view)
-        return 0 if view.status == "succeeded" else 1
-    if view.result is not None:
-        _show(console, view.result)
-    show_error(console, view)
-    show_end(console, view)
-    return 0 if view.status == "succeeded" else 1
+    return show_job(console, view, _show, json_out=use.json_out)
 
 
 def _show(console: Console, result: JobResult) -> None:

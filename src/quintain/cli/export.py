@@ -1,18 +1,19 @@
-"""`quintain export`: a dataset from a terminal, and the folder that another trainer reads."""
+"""`quintain export` and `quintain export-agent`: a dataset, or the files of an agent, for other programs."""
 
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
 
+from quintain.cli.jobs import followed, show_job
 from quintain.cli.session import Use, plain_console, print_json, show_next_step
+from quintain.datasets.dataset_writer import folder_aside
 from quintain.errors import Conflict, Unavailable
-from quintain.exporters.preview_page import printable
 from quintain.records.record import counted
+from quintain.records.text import printable
 from quintain.tools.results import ExportResult
 
 
@@ -38,16 +39,42 @@ def run_export(use: Use) -> int:
     return 0
 
 
+def run_export_agent(use: Use) -> int:
+    """Export, and show the files and how close they are to the agent.
+
+    Returns:
+        0: the files were written; 1: the job did not succeed; 2: refused; 130: left running by Ctrl-C.
+    """
+    console = plain_console(stderr=use.json_out)
+    services = use.services()
+    view = followed(services, use, use.call(services))
+    if isinstance(view, int):
+        return view
+    if view.result is None:
+        show_job(console, view)
+        return 1
+    report = view.result.report
+    if use.json_out:
+        plain_console().print_json(data=report)
+        return 0
+    parity = report["parity"]
+    console.print(printable(f"{report['agent']} as {report['format']}: {report['path']}"), style="bold")
+    console.print(f"{len(report['files'])} files, {report['bytes'] / 2**20:,.1f} MiB")
+    console.print(
+        f"read back: log-probs within {parity['max_difference']:.2g} nats of the agent's ({parity['bound']:g} allowed), "
+        f"{parity['greedy_tokens']} greedy tokens equal"
+    )
+    for note in report["notes"]:
+        console.print(printable(f"note: {note}"))
+    show_next_step(console, view)
+    return 0
+
+
 def _copy(source: Path, out: Path) -> None:
     """Copy a folder; it appears whole or not at all."""
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-        try:
+        with folder_aside(out) as aside:
             shutil.copytree(source, aside, dirs_exist_ok=True)
-            aside.rename(out)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
         raise Unavailable(f"{source} could not be copied to {out} ({error}); copy it yourself") from None
 

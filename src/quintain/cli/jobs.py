@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -19,9 +21,9 @@ from quintain.cli.session import (
     print_json,
     show_next_step,
 )
-from quintain.exporters.preview_page import printable
 from quintain.next_step import call
-from quintain.records.job import UNFINISHED
+from quintain.records.job import UNFINISHED, JobResult
+from quintain.records.text import printable
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.results import JobStarted, JobView
 from quintain.tools.services import Services
@@ -33,10 +35,12 @@ def run_list(use: Use) -> int:
     if use.json_out:
         print_json(found)
         return 0
-    table = Table("job", "kind", "status", "step", "created", box=None)
+    table = Table("job", "label", "status", "step", "created", box=None)
     for item in found.items:
         step = f"{item.step}/{item.total_steps or '?'}"
-        table.add_row(item.job_id, item.kind, item.status, step, f"{item.created_at:%Y-%m-%d %H:%M:%S}")
+        waits = f" (waits for {', '.join(item.waiting_for.held_by)})" if item.waiting_for else ""
+        cells = (item.job_id, printable(item.label), f"{item.status}{waits}", step)
+        table.add_row(*map(escape, cells), f"{item.created_at:%Y-%m-%d %H:%M:%S}")
     Console().print(table)
     show_next_step(plain_console(), found)
     return 0
@@ -87,32 +91,30 @@ def watch(services: Services, job_id: str, console: Console) -> JobView:
     return view
 
 
-def show_job(console: Console, view: JobView, *, json_out: bool = False) -> int:
-    """Print the end of a job, and return the exit status."""
+def show_facts(console: Console, result: JobResult) -> None:
+    """Print the facts of a result without its report."""
+    for name, value in result.model_dump(mode="json", exclude_none=True, exclude={"report"}).items():
+        console.print(printable(f"{name.replace('_', ' ')}: {in_line(value)}"))
+
+
+def show_job(
+    console: Console, view: JobView, show: Callable[[Console, JobResult], None] = show_facts, *, json_out: bool = False
+) -> int:
+    """Print the end of a job: its error, its result by `show`, its status and the next step. Return the exit status."""
     if json_out:
         print_json(view)
     else:
-        show_error(console, view)
+        if view.error is not None:
+            text = f"[{view.error.code}] {view.error.message} {view.error.hint}".strip()
+            console.print(printable(text), style="red")
         if view.result is not None:
-            facts = view.result.model_dump(mode="json", exclude_none=True, exclude={"report"})
-            for name, value in facts.items():
-                console.print(printable(f"{name.replace('_', ' ')}: {in_line(value)}"))
-        show_end(console, view)
+            show(console, view.result)
+        console.print(printable(f"{view.job_id} is {view.status}. {for_terminal(view.next_step)}"))
     return 0 if view.status == "succeeded" else 1
-
-
-def show_error(console: Console, view: JobView) -> None:
-    """Print the error of a job, if it has one."""
-    if view.error is not None:
-        text = f"[{view.error.code}] {view.error.message} {view.error.hint}".strip()
-        console.print(printable(text), style="red")
-
-
-def show_end(console: Console, view: JobView) -> None:
-    """Print how a job ended, and the next step."""
-    console.print(printable(f"{view.job_id} is {view.status}. {for_terminal(view.next_step)}"))
 
 
 def _figures(view: JobView) -> list[str]:
     shown = {name: view.metrics.get(name) for name in ("loss", "success_rate", "failed", "usd")}
-    return [f"{name} {value:.4g}" for name, value in shown.items() if value is not None]
+    figures = [f"{name} {value:.4g}" for name, value in shown.items() if value is not None]
+    doing = [f"({view.activity})"] if view.activity is not None else []
+    return [*figures, *doing, *([f"({view.stalled})"] if view.stalled else [])]

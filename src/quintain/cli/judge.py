@@ -11,8 +11,8 @@ from quintain.cli.command_lines import for_terminal
 from quintain.cli.record import read_json
 from quintain.cli.session import Use, plain_console, print_json, show_next_step
 from quintain.errors import InvalidInput
-from quintain.exporters.preview_page import printable
 from quintain.records.record import shown
+from quintain.records.text import printable
 from quintain.tools.catalog import tool
 from quintain.tools.invocation import check
 from quintain.tools.labels.judging.agreement import agreement
@@ -34,16 +34,11 @@ def run_judge(use: Use) -> int:
     elif use.own["answers"] is not None:
         answers = check(tool("submit_scores"), _answers(use.own["answers"]))
         _show_submitted(console, submit_file(services, **answers), json_out=use.json_out)
-    elif use.json_out or use.arguments.get("judge") == "assistant":
-        print_json(use.call(services, **_defaults(use)))
+    elif use.json_out or use.arguments["judge"] == "assistant":
+        print_json(use.call(services))
     else:
-        _interview(console, services, check(use.spec, {**use.arguments, **_defaults(use)}))
+        _interview(console, services, check(use.spec, use.arguments))
     return 0
-
-
-def _defaults(use: Use) -> dict[str, Any]:
-    """Return the terminal's own defaults: a person judges five items."""
-    return {"judge": "person", "limit": 5, **use.arguments}
 
 
 def _answers(file: str) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from rich.tree import Tree
 
 from quintain.cli.command_lines import for_terminal
 from quintain.cli.session import Use, print_json, write_file
-from quintain.exporters.preview_page import printable
-from quintain.records.lineage import LineageEdge, LineageNode
+from quintain.records.lineage import LineageNode
 from quintain.records.record import counted
+from quintain.records.text import printable
 from quintain.tools.data.lineage import node_text
 from quintain.tools.jobs.pictures import lineage_picture
 from quintain.tools.results import ForgetReport, LineageResult
@@ -48,7 +48,7 @@ def run_lineage(use: Use) -> int:
 def _print(console: Console, found: LineageResult) -> None:
     for thing in found.things:
         console.print(_tree(thing, "made from", found.ancestors, [(e.target, e.source) for e in found.edges]))
-        console.print(_tree(thing, "made into", found.descendants, _forward(found.edges)))
+        console.print(_tree(thing, "made into", found.descendants, [(e.source, e.target) for e in found.edges]))
     if found.learned_from is not None:
         console.print(f"It learned from {counted(found.learned_from.count, 'run')}, those of its base agents included.")
     if found.shaped is not None:
@@ -56,10 +56,6 @@ def _print(console: Console, found: LineageResult) -> None:
         console.print(f"Agents that learned from it: {shaped}.", markup=False)
     if found.truncated:
         console.print("There is more; see it with a larger --depth, or ask for one of these ids.")
-
-
-def _forward(edges: Sequence[LineageEdge]) -> list[tuple[str, str]]:
-    return [(edge.source, edge.target) for edge in edges]
 
 
 def _tree(thing: LineageNode, what: str, nodes: Sequence[LineageNode], steps: Sequence[tuple[str, str]]) -> Tree:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from quintain.cli.table import COMMANDS, FUNCTIONS, GROUPS
+
+_UsageError: Any = typer.BadParameter.__base__
+"""What the parser raises for a command line that it cannot read."""
 
 HomeOption = Annotated[
     Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME, else the platform's data folder.")
@@ -34,11 +38,29 @@ def command(name: str) -> TyperCommand:
     return _tool_command(name)
 
 
+@contextmanager
+def _usage_errors(name: str) -> Iterator[None]:
+    """End a wrong command line of a command or group as every other error ends: with one line on stderr and status 2."""
+    try:
+        yield
+    except _UsageError as error:
+        from quintain.cli.session import REFUSED, print_error
+        from quintain.errors import InvalidInput
+
+        place = f"quintain {name}".strip()
+        fault = error.format_message().rstrip(".")
+        text = f"expected arguments and options of {place}, got a wrong command line: {fault}; see {place} --help"
+        print_error(InvalidInput(text))
+        raise typer.Exit(REFUSED) from None
+
+
 class _Deferred(TyperCommand):
     """A command that is built when it runs; its line of help is known before."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        return command(self._path(parent)).make_context(info_name, args, parent, **extra)
+        path = self._path(parent)
+        with _usage_errors(path):
+            return command(path).make_context(info_name, args, parent, **extra)
 
     def _path(self, parent: Any) -> str:
         group = getattr(parent.command, "group", "")
@@ -67,7 +89,15 @@ class Commands(TyperGroup):
         default = GROUPS[self.group][1] if self.group else None
         if default and (not args or args[0] == "--home" or args[0] == "--json"):
             args = [default, *args]
-        return super().parse_args(ctx, args)
+        if not args:
+            return super().parse_args(ctx, args)  # shows the help
+        with _usage_errors(self.group):
+            return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the first argument names."""
+        with _usage_errors(self.group):
+            return super().resolve_command(ctx, args)
 
 
 def _group(name: str) -> Commands:
@@ -102,7 +132,7 @@ def _tool_command(name: str) -> TyperCommand:
             status = _loaded(about.run)(use)
         raise typer.Exit(status)
 
-    parameters = [*(option.parameter() for option in options), *own_parameters(about, about.own), *_common(name)]
+    parameters = [*(option.parameter() for option in options), *own_parameters(about.own), *_common(name)]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     app = typer.Typer(add_completion=False)
     app.command(name.split()[-1], help=_help(name))(run)

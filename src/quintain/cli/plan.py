@@ -1,4 +1,4 @@
-"""`quintain plan`: which method, which settings, will it fit, how long, and what stands in the way."""
+"""`quintain plan`: which method, which settings, will it fit, how long, and what prevents it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from rich.console import Console
 
 from quintain.cli.command_lines import for_terminal
 from quintain.cli.session import Use, plain_console, show_next_step
-from quintain.exporters.preview_page import printable
 from quintain.records.plan import Estimate, TrainingPlan
+from quintain.records.text import printable
 
 BLOCKED = 1
-"""Exit status of a plan that cannot be carried out as it stands."""
+"""Exit status of a plan that cannot be carried out."""
 
 
 def run_plan(use: Use) -> int:
@@ -33,6 +33,8 @@ def _show(console: Console, plan: TrainingPlan) -> None:
     for name, text in [*facts, *_estimated(plan.estimate)]:
         console.print(printable(f"{name}: {text}"))
     console.print(printable(for_terminal(plan.why)))
+    for branch in plan.branches:
+        console.print(printable(f"- {branch.question} {branch.answer} Otherwise: {branch.otherwise}."))
     for note in plan.notes:
         console.print(printable(f"- {for_terminal(note)}"))
     for name, how in plan.estimate.unknown.items():

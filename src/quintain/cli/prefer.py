@@ -12,9 +12,9 @@ from rich.console import Console
 from quintain.cli.command_lines import for_terminal
 from quintain.cli.session import REFUSED, Session, Use, plain_console, show_next_step
 from quintain.errors import InvalidInput, NotFound, Unavailable
-from quintain.exporters.preview_page import printable
 from quintain.records.preference import Preference
 from quintain.records.record import counted
+from quintain.records.text import printable
 from quintain.tools.results import PreferencesResult
 
 

@@ -9,9 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from quintain.cli.session import INTERRUPTED, Use, collected_interrupts, write_file
-from quintain.exporters.preview_page import describe_counts, describe_row, preview_page, printable
+from quintain.exporters.preview_page import describe_counts, describe_row, preview_page
 from quintain.records.job import Job, PreviewSpec
 from quintain.records.preview import Histogram, PreviewReport, Sample
+from quintain.records.text import printable
 from quintain.tools.data.preview import WAIT_S, follow, preview_spec
 from quintain.tools.invocation import check
 from quintain.tools.services import Services

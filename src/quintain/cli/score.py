@@ -1,4 +1,4 @@
-"""`quintain score`: score stored runs from a terminal, see what could not be scored and why, and audit the rewards."""
+"""`quintain score` and `quintain calibrate`: score stored runs, audit the rewards, and fit a scorer to labels."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections import Counter
 from rich.console import Console
 
 from quintain.cli.command_lines import for_terminal
-from quintain.cli.session import Use, plain_console, print_json, show_next_step
-from quintain.exporters.preview_page import printable
+from quintain.cli.session import Use, plain_console, print_json, show_next_step, write_file
 from quintain.records.audit import AuditReport
 from quintain.records.record import counted
+from quintain.records.text import printable
+from quintain.tools.labels.calibration import calibration_picture, calibration_table
 from quintain.tools.results import ScoreResult, ScoreSummary
 
 SUSPICIOUS = 1
@@ -30,6 +31,29 @@ def run_score(use: Use) -> int:
     else:
         _show(plain_console(), result)
     return SUSPICIOUS if result.audit and result.audit["verdict"] == "suspicious" else 0
+
+
+def run_calibrate(use: Use) -> int:
+    """Fit, print and draw; returns the exit status: 0 fitted, 2 refused."""
+    console = plain_console()
+    services = use.services()
+    fitted = use.call(services)
+    if use.json_out:
+        print_json(fitted)
+    else:
+        spearman = "unknown" if fitted.spearman is None else f"{fitted.spearman:.2f}"
+        console.print(printable(f"{fitted.calibration_id}: {fitted.n_labels} labels"))
+        console.print(f"Held-out error {fitted.error_before:.4f} -> {fitted.error_after:.4f}, Spearman {spearman}")
+        for line in calibration_table(services, fitted.calibration_id).splitlines():
+            console.print(printable(line))
+        for warning in fitted.warnings:
+            console.print(printable(f"! {warning}"), style="yellow")
+        show_next_step(console, fitted)
+    if (picture := use.own["picture"]) is not None:
+        write_file(picture, calibration_picture(services, fitted.calibration_id), "the picture")
+        if not use.json_out:
+            console.print(printable(f"Picture: {picture}"))
+    return 0
 
 
 def _show(console: Console, result: ScoreResult) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -17,15 +16,12 @@ def serve(
     toolsets: Annotated[
         str | None, typer.Option(help="Comma-separated: data, label, train, evaluate. Default: all.")
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Offer only tools that change nothing.")] = False,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Offer only tools that read, plan, preview and compare.")
+    ] = False,
     home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
 ) -> None:
-    """Serve the tools over MCP."""
-    raise typer.Exit(run_server(transport=transport, port=port, toolsets=toolsets, read_only=read_only, home=home))
-
-
-def run_server(*, transport: str, port: int, toolsets: str | None, read_only: bool, home: Path | None) -> int:
-    """Serve until the client closes stdin or the process is stopped; returns the exit status."""
+    """Serve the tools over MCP, until the client closes stdin or the process is stopped."""
     from quintain.server.app import create_server
     from quintain.server.http import serve_http
     from quintain.server.stdio import serve_stdio
@@ -42,8 +38,7 @@ def run_server(*, transport: str, port: int, toolsets: str | None, read_only: bo
         else:
             serve_http(server, host="127.0.0.1", port=port)
     except QuintainError as error:
-        print(error, file=sys.stderr)
-        return 2
+        typer.echo(error, err=True)
+        raise typer.Exit(2) from None
     except KeyboardInterrupt:
-        return 130
-    return 0
+        raise typer.Exit(130) from None

@@ -15,8 +15,8 @@ from rich.console import Console
 
 from quintain.cli.command_lines import for_terminal
 from quintain.errors import InvalidInput, QuintainError
-from quintain.exporters.preview_page import printable
 from quintain.records.record import Record
+from quintain.records.text import printable
 from quintain.settings import Settings
 from quintain.tools.invocation import call
 from quintain.tools.services import Services, open_services
@@ -55,8 +55,7 @@ class Session:
         for services in self._opened:
             services.close()
         if isinstance(error, QuintainError):
-            text = printable(f"[{error.code}] {for_terminal(error.message)}")
-            Console(stderr=True, soft_wrap=True).print(text, style="red", markup=False)
+            print_error(error)
         return isinstance(error, QuintainError)
 
 
@@ -125,6 +124,12 @@ def write_file(path: Path, content: str | bytes, what: str) -> None:
 def plain_console(*, stderr: bool = False) -> Console:
     """Return a console that shows stored text as it is: no markup, no highlighting, no wrapping of ids."""
     return Console(soft_wrap=True, highlight=False, markup=False, emoji=False, stderr=stderr)
+
+
+def print_error(error: QuintainError) -> None:
+    """Print an error as one line on stderr."""
+    text = printable(f"[{error.code}] {for_terminal(error.message)}")
+    Console(stderr=True, soft_wrap=True).print(text, style="red", markup=False)
 
 
 def print_json(result: Record) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 from rich.console import Console
 
-from quintain.cli.jobs import followed, show_end, show_error
-from quintain.cli.session import Use, plain_console, print_json
+from quintain.cli.jobs import followed, show_job
+from quintain.cli.session import Use, in_line, plain_console
 from quintain.errors import InvalidInput
-from quintain.exporters.preview_page import printable
 from quintain.records.documents import read_document
-from quintain.tools.results import JobView
+from quintain.records.job import JobResult
+from quintain.records.text import printable
 from quintain.tools.training.config_files import start_config
 
 _SOURCES = ("dataset", "text", "environment")
@@ -35,11 +35,7 @@ def run_train(use: Use) -> int:
     view = followed(services, use, start_config(services, document, settings, folder))
     if isinstance(view, int):
         return view
-    if use.json_out:
-        print_json(view)
-    else:
-        _show(console, view)
-    return 0 if view.status == "succeeded" else 1
+    return show_job(console, view, _show, json_out=use.json_out)
 
 
 def request_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,20 +55,17 @@ def _document(config: Path | None, given: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, **given}
 
 
-def _show(console: Console, view: JobView) -> None:
-    show_error(console, view)
-    if view.result is not None:
-        facts = {
-            "agent": view.result.agent,
-            "final loss": view.result.final_loss,
-            "success rate": view.result.success_rate,
-            "evaluation": view.result.evaluation_id,
-        }
-        for name, value in facts.items():
-            if value is not None:
-                console.print(printable(f"{name}: {value:.4g}" if isinstance(value, float) else f"{name}: {value}"))
-        for stage in view.result.report.get("stages", ()):
-            results = {name: stage.get(name) for name in ("agent", "final_loss", "success_rate")}
-            known = {name: value for name, value in results.items() if value is not None}
-            console.print(printable(f"  {stage['stage']}: {known}"))
-    show_end(console, view)
+def _show(console: Console, result: JobResult) -> None:
+    facts = {
+        "agent": result.agent,
+        "final loss": result.final_loss,
+        "success rate": result.success_rate,
+        "evaluation": result.evaluation_id,
+    }
+    for name, value in facts.items():
+        if value is not None:
+            console.print(printable(f"{name}: {in_line(value)}"))
+    for stage in result.report.get("stages", ()):
+        results = {name: stage.get(name) for name in ("agent", "final_loss", "success_rate")}
+        known = {name: value for name, value in results.items() if value is not None}
+        console.print(printable(f"  {stage['stage']}: {known}"))

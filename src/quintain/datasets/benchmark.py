@@ -6,20 +6,18 @@ import math
 from collections.abc import Sequence
 
 from quintain.records.dataset import BenchmarkRow, Reference
-from quintain.records.trajectory import OutcomeStatus, Trajectory
-
-_VERDICTS = {OutcomeStatus.SUCCESS: True, OutcomeStatus.FAILURE: False, OutcomeStatus.TRUNCATED: False}
+from quintain.records.trajectory import Trajectory
 
 
 def reference_of(run: Trajectory) -> Reference:
     """Return the result of a run; success is null if the outcome is not a verdict."""
-    steps = run.agent_steps
+    steps, verdict = run.agent_steps, run.outcome.status.verdict
     models = dict.fromkeys(step.model or run.agent.model for step in steps)
     return Reference(
         trajectory_id=run.id or "",
         agent=run.agent.name,
         model=next(iter(models)) if len(models) == 1 else run.agent.model,
-        success=_VERDICTS.get(run.outcome.status),
+        success=None if verdict is None else verdict == 1.0,
         reward=run.outcome.reward,
         steps=len(steps),
     )

@@ -7,8 +7,8 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -114,35 +114,40 @@ def write_dataset(
     """Stream rows into a new dataset folder, which appears whole or not at all.
 
     Args:
-        lines: Read once, one at a time; all rows are of the kind that `options` names.
+        lines: Rows of the kind of `options`, read once.
         folder: The dataset's final place; must not exist.
         options: The split, and the entries of the manifest.
-        tally: What was left out; may still be filled while `lines` is read.
+        tally: Counts of what was left out; may still change while `lines` is read.
 
     Raises:
         Conflict: the folder exists.
         InvalidInput: no row is left to train on; lists the drops and the remedy.
-        Unavailable: the disk did not take it.
+        Unavailable: the disk is full or not writable.
     """
     check_shares(options.shares)
     if folder.exists():
         raise Conflict(f"{folder} exists and a dataset never changes; export under a new id")
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        try:
-            with gc_relaxed():
-                written = _fill(lines, aside, folder, options, tally)
-            aside.rename(folder)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
+        with folder_aside(folder) as aside, gc_relaxed():
+            return _fill(lines, aside, folder, options, tally)
     except QuintainError:  # Refused is an OSError too, and has its own remedy
         raise
     except OSError as error:
         raise Unavailable(
             f"the dataset could not be written to {folder}: {error}; {disk_remedy(error)}, then export again"
         ) from error
-    return written
+
+
+@contextmanager
+def folder_aside(folder: Path) -> Iterator[Path]:
+    """Yield a hidden folder that is renamed to `folder` at the end of the block; after an error nothing is left."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        yield aside
+        aside.rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _fill(

@@ -31,10 +31,10 @@ def write_manifest(
     """Write the manifest into a folder under construction; renaming the folder publishes it.
 
     Args:
-        folder: Where the rows stand now.
-        dataset: What the store will hold; its `path` is the final one.
+        folder: Where the rows are now.
+        dataset: As it will be stored; its `path` is the final one.
         selection: The options that chose the rows, as JSON values.
-        counts: What else there is to count, such as the distinct trajectories.
+        counts: Further counts, such as the distinct trajectories.
         more: Further entries by name.
     """
     content = {
@@ -71,12 +71,18 @@ def read_manifest(folder: Path) -> Dataset:
         raise InvalidInput(f"{path} cannot be read as a manifest ({error}); export the dataset again") from None
 
 
+def manifest_entries(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a folder; empty if it cannot be read."""
+    try:
+        content = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def notes_of(folder: Path) -> tuple[str, ...]:
     """Return the manifest's notes on the selection; empty if it cannot be read."""
-    try:
-        notes = json.loads((folder / FILE_NAME).read_text(encoding="utf-8")).get("notes", [])
-    except (OSError, ValueError, AttributeError):
-        return ()
+    notes = manifest_entries(folder).get("notes")
     return tuple(note for note in notes if isinstance(note, str)) if isinstance(notes, list) else ()
 
 

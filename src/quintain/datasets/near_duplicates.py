@@ -53,7 +53,7 @@ class NearDuplicateIndex:
         self._kept: list[tuple[Any, Hashable]] = []
 
     def find(self, text: str, label: Hashable = None) -> int | None:
-        """Return the number (from 0) of the oldest similar text with this label; None if the text is new and was added."""
+        """Return the number (from 0) of the oldest similar text with this label; else add the text and return None."""
         signature = self._signature(text)
         for number in sorted(self._index.query(signature)):
             hashes, other = self._kept[number]
@@ -78,7 +78,7 @@ def drop_near_duplicates(
 
     Args:
         runs: Oldest first.
-        threshold: As in `Texts`.
+        threshold: As in `NearDuplicateIndex`.
         tally: Counts those that are left out as `near_duplicate`.
         by_value: Only runs of equal value are compared: where good and bad runs are contrasted, two that
             differ in one word and in their worth are the most telling ones.

@@ -1,7 +1,7 @@
 """Source models of a dataset, and restrictions in their terms of use.
 
-Only vendors whose published terms plainly restrict it are listed; open-weight models of the same vendors (gpt-oss, Gemma,
-Grok-1) are not. A model that is not listed may still have a restrictive licence. None of this is legal advice.
+Only vendors whose published terms plainly restrict it are listed; open-weight models of the same vendors (gpt-oss,
+Gemma, Grok-1) are not. A model that is not listed may still have a restrictive licence. None of this is legal advice.
 """
 
 from __future__ import annotations
@@ -22,13 +22,6 @@ UNKNOWN = "unknown"
 
 RESTRICTED = "restricted"
 """Pattern for every model whose terms restrict training on its outputs."""
-
-
-class Restriction(NamedTuple):
-    """Reason to check the terms of a model."""
-
-    vendor: str
-    sentence: str
 
 
 class _Vendor(NamedTuple):
@@ -77,17 +70,16 @@ def plain_name(model: str) -> str:
     return _ROUTE.sub("", last, count=1) if _ROUTE.match(last) else last
 
 
-def find_restriction(model: str | None) -> Restriction | None:
-    """Return the restriction on training with a model's outputs; None for other vendors or no name."""
+def find_restriction(model: str | None) -> str | None:
+    """Return a sentence on the terms of a model that restrict training on its outputs; None for other models."""
     name = plain_name(model or "")
     if _DERIVED.search(name):
         return None
     for vendor in _VENDORS:
         if vendor.models.match(name):
-            return Restriction(
-                vendor.name,
+            return (
                 f"{vendor.name}'s terms restrict using outputs of {vendor.product} for {vendor.forbids}: read them before "
-                "you train on these runs or share the dataset.",
+                "you train on these runs or share the dataset."
             )
     return None
 
@@ -107,7 +99,7 @@ def check_terms(source_models: Mapping[str, int], policy: Terms) -> tuple[str, .
     """
     if policy == "allow":
         return ()
-    models: dict[Restriction, list[str]] = {}
+    models: dict[str, list[str]] = {}
     for model in sorted(source_models):
         if restriction := find_restriction(model):
             models.setdefault(restriction, []).append(model)
@@ -125,7 +117,7 @@ def check_terms(source_models: Mapping[str, int], policy: Terms) -> tuple[str, .
     for restriction, concerned in models.items():
         steps = sum(source_models[model] for model in concerned)
         wrote = f"{', '.join(concerned)} wrote {steps:,} {'step' if steps == 1 else 'steps'} of it"
-        warnings.append(f"{restriction.sentence} ({wrote}.)")
+        warnings.append(f"{restriction} ({wrote}.)")
     return tuple(warnings)
 
 
@@ -140,8 +132,8 @@ def allowed_models(run: Trajectory, patterns: Sequence[str]) -> bool:
     Args:
         run: Any run.
         patterns: Globs, case ignored, against the name as logged and the plain name (`claude-*` covers
-            `anthropic/claude-sonnet-4-5`); `restricted` is every model whose terms restrict training; one with `!` before
-            it excludes. With exclusions alone all others are allowed.
+            `anthropic/claude-sonnet-4-5`); `restricted` is every model whose terms restrict training; one with `!`
+            before it excludes. With exclusions alone all others are allowed.
     """
     models = {written_by(step, run) for step in run.agent_steps if step.train is not False and not step.copied_context}
     return all(_is_named(model, patterns) for model in models)

@@ -106,7 +106,7 @@ def hub_rows(reference: str) -> Iterator[Numbered]:
     try:
         import datasets
     except ImportError:
-        raise _missing("datasets", "Data sets of the Hub") from None
+        raise missing_package("datasets", "Data sets of the Hub") from None
     split = match["split"] or "train"
     try:
         rows = datasets.load_dataset(match["name"], match["config"] or None, split=split, streaming=True)
@@ -126,11 +126,11 @@ def write_lines(rows: Iterable[Numbered], columns: Mapping[str, str], target: Pa
 
     Args:
         rows: In ascending order of their numbers.
-        columns: Name that the readers know -> name of the column; a column of the first name goes.
-        target: Is made.
+        columns: Name that the readers know -> name of the column; it replaces a column of that name.
+        target: The new file.
 
     Raises:
-        InvalidInput: the first row has none of a named column.
+        InvalidInput: the first row lacks a named column.
     """
     last = 0
     with target.open("w", encoding="utf-8") as file:
@@ -179,7 +179,7 @@ def _columnar_rows(path: Path) -> Iterator[Any]:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise _missing("pyarrow", f"{path.suffix} files") from None
+        raise missing_package("pyarrow", f"{path.suffix} files") from None
     try:
         if path.suffix.lower() == ".parquet":
             with parquet.ParquetFile(path) as file:
@@ -264,7 +264,8 @@ def _training_side(sides: Mapping[Path, str], folder: Path) -> list[Path]:
     return [path for path, name in splits.items() if name == "train"]
 
 
-def _missing(package: str, what: str) -> Unavailable:
+def missing_package(package: str, what: str) -> Unavailable:
+    """Return the error for an optional package that is not installed."""
     return Unavailable(f"{what} need {package}, which is not installed; run: pip install 'quintain[data]'")
 
 

@@ -49,11 +49,13 @@ def score_labels(run: Trajectory, scores: Sequence[Score]) -> StepLabels:
             verdicts[verdict.step].append(verdict)
     labels, parts = list[float | None](), list[dict[str, float] | None]()
     for place, step in enumerate(run.agent_steps):
-        given = verdicts[place] if _counts(step) else []
-        values = [one.value for one in given if one.value is not None]
+        scores_of_step = verdicts[place] if _counts(step) else []
+        values = [one.value for one in scores_of_step if one.value is not None]
         labels.append(fmean(values) if values else None)
-        names = dict.fromkeys(name for one in given for name in one.parts)
-        parts.append({name: fmean(one.parts[name] for one in given if name in one.parts) for name in names} or None)
+        names = dict.fromkeys(name for one in scores_of_step for name in one.parts)
+        parts.append(
+            {name: fmean(one.parts[name] for one in scores_of_step if name in one.parts) for name in names} or None
+        )
     return StepLabels(tuple(labels), tuple(parts) if any(parts) else ())
 
 

@@ -1,7 +1,7 @@
 """The four classes of agent tasks, for sampling: stated by the task or the caller, else by the structure of the run.
 
-The classes are those of SAGE's agent fine-tuning (`agent_training/data_formatter.py`, v0.2.4.13). SAGE also classifies
-prompts by keywords such as "find" and "if"; those work in English only and misread quotations, so they are not used here.
+The classes are those of SAGE's agent fine-tuning (`agent_training/data_formatter.py`, v0.2.4.13), without its English
+keywords.
 """
 
 from __future__ import annotations
@@ -19,10 +19,7 @@ PLANNING_TURNS = 8
 
 
 def task_class(run: Trajectory, known: Mapping[str, TaskClass] | None = None) -> TaskClass:
-    """Return the class of a run's task.
-
-    A class stated in `known`, as the task's type or in its metadata wins. Otherwise a run with three distinct tools or eight
-    turns is planning, and any other run is a matter of tool selection.
+    """Return the class of a run's task: as `known`, its type or its metadata state it, else by tools and turns.
 
     Args:
         run: Its task, its turns and the tools that the agent called.

@@ -51,16 +51,14 @@ def write_text(
     """Stream plain text into a new dataset folder of kind `text`, which appears whole or not at all.
 
     Args:
-        sources: Files, or texts themselves. What cannot be read of them is listed in `tally.rejected`.
+        sources: Files or texts. Unreadable parts are listed in `tally.rejected`.
         folder: The dataset's final place; must not exist.
-        options: Of kind `text`. Equal documents never stand on both sides of a split: the second one is left out.
+        options: Of kind `text`. Of equal documents the first is kept.
         tally: Counts what is left out, and what was redacted.
-        redact: Take secrets and personal data out.
+        redact: Whether to remove secrets and personal data.
 
     Raises:
-        Conflict: the folder exists.
-        InvalidInput: no text is left to train on.
-        Unavailable: the disk did not take it.
+        As `write_dataset`.
     """
     tally = tally or ExportCounts()
     return write_dataset(_lines(sources, tally, redact=redact), folder, options, tally)

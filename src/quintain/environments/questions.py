@@ -16,12 +16,12 @@ from quintain.checkers.declared import checker_type
 from quintain.environments.calls import arguments_of, only_call, refusal, tool_schemas
 from quintain.environments.task_files import read_tasks
 from quintain.errors import InvalidInput
-from quintain.records.protocols import Environment, TimeStep
+from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import Record
 from quintain.records.trajectory import Action, Observation, Task
 
 ENVIRONMENT_ID = "quintain/tasks"
-VERSION = "1"
+VERSION = "2"
 SYSTEM_PROMPT = "Answer the question. End with submit, which takes your answer alone."
 MAX_ANSWER = 20_000
 """Maximum characters of an answer."""
@@ -44,7 +44,10 @@ TOOLS = tool_schemas(_ARGUMENTS)
 
 def judge(task: Task, answer: str) -> TimeStep:
     """Return the last step of an episode with the answer's reward; an answer that cannot be checked gets none."""
-    checked = _checked(task, answer)
+    return _verdict(_checked(task, answer))
+
+
+def _verdict(checked: CheckResult) -> TimeStep:
     if checked.value is None:
         return TimeStep(
             observations=(Observation(content="The answer cannot be checked."),),
@@ -55,12 +58,17 @@ def judge(task: Task, answer: str) -> TimeStep:
     return TimeStep(observations=(verdict,), reward=checked.value, terminated=True)
 
 
-def _checked(task: Task, answer: str) -> CheckResult:
+def judge_text(task: Task, text: str) -> TimeStep:
+    """Return the last step of an episode whose answer is a turn's text, as in evaluations without tools."""
+    return _verdict(_checked(task, text, task.prompt)).model_copy(update={"observations": ()})
+
+
+def _checked(task: Task, answer: str, prompt: str = "") -> CheckResult:
     """Check an answer by the task's checker; integers, the most frequent case, are compared directly."""
     expected = task.metadata.get("answer")
     if "checker" not in task.metadata and _WHOLE.fullmatch(str(expected)) and _WHOLE.fullmatch(answer):
         return CheckResult(float(int(str(expected)) == int(answer)), "two whole numbers")
-    return check(task, [answer])
+    return check(task, [answer], prompt)
 
 
 def unanswerable(task: Task) -> str | None:
@@ -112,6 +120,11 @@ class Question:
         assert isinstance(arguments, Submit)
         return judge(self._task, str(arguments.answer))
 
+    def take_answer(self, text: str) -> TimeStep:
+        """Judge the text of a turn without a call."""
+        assert self._task is not None, "reset comes before take_answer"
+        return judge_text(self._task, text)
+
     def close(self) -> None:
         """Do nothing."""
 
@@ -149,3 +162,9 @@ class Questions:
     def make(self) -> Environment:
         """Return a fresh environment."""
         return Question()
+
+    def expert(self, tasks: Sequence[Task]) -> Policy:
+        """Return a policy that submits the stated answer of each task."""
+        from quintain.environments.demonstrations import answers_expert
+
+        return answers_expert(tasks)

@@ -42,11 +42,11 @@ class ScriptedPolicy:
         script = self._scripts.get(turn.episode_id)
         try:
             if script is None:
-                script = self._scripts[turn.episode_id] = self._begin(_last(turn.messages, "user"))
+                script = self._scripts[turn.episode_id] = self._begin(last_text(turn.messages, "user"))
                 move = next(script)
             else:
                 # If a user answers, that message matters more than the observation of the call.
-                move = script.send(_last(turn.messages, "user") or _last(turn.messages, "tool"))
+                move = script.send(last_text(turn.messages, "user") or last_text(turn.messages, "tool"))
         except StopIteration:  # the script has ended, but the episode has not
             return Reply(text="I know no more.")
         call = json.dumps({"name": move.tool, "arguments": move.args})
@@ -57,5 +57,6 @@ class ScriptedPolicy:
         )
 
 
-def _last(messages: Sequence[Message], role: str) -> str:
+def last_text(messages: Sequence[Message], role: str) -> str:
+    """Return the text of the last message of a role; empty without one."""
     return next((text_of(message.content) for message in reversed(messages) if message.role == role), "")

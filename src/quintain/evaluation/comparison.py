@@ -9,15 +9,16 @@ from itertools import combinations
 from typing import NamedTuple
 
 from quintain.errors import InvalidInput
-from quintain.evaluation.statistics.effects import cohens_dz, required_tasks
 from quintain.evaluation.statistics.significance import (
     benjamini_hochberg,
     bonferroni,
     bootstrap_mean,
+    cohens_dz,
     compact_letter_display,
     equivalence,
     holm,
     paired_t,
+    required_tasks,
     wilcoxon,
 )
 from quintain.evaluation.statistics.success_rates import (

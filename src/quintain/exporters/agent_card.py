@@ -27,7 +27,7 @@ _OLLAMA = frozenset(
         "Qwen2ForCausalLM",
     }
 )
-"""Architectures whose safetensors `ollama create` reads (LoadModelMetadata in convert/convert.go of ollama/ollama, 2026)."""
+"""Architectures whose safetensors `ollama create` reads (LoadModelMetadata in convert/convert.go of ollama/ollama)."""
 
 
 def model_card(handover: AgentExport) -> str:

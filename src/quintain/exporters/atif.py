@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from quintain.datasets.rows import trajectories_of
 from quintain.errors import InvalidInput
 from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.split_files import splits_of
 from quintain.importers.transcripts.atif_documents import write_atif
 from quintain.records.dataset import (
     Dataset,
@@ -20,7 +21,6 @@ from quintain.records.dataset import (
     LabelledRow,
     PairRow,
     Row,
-    SplitName,
     StepLabelRow,
 )
 
@@ -35,7 +35,7 @@ class AtifExporter:
     def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
         """Write one file a split, one document a line."""
         export = Export()
-        for split in (name for name in get_args(SplitName) if name in dataset.splits):
+        for split in splits_of(dataset):
             name = f"{split}.jsonl"
             with (folder / name).open("w", encoding="utf-8") as file:
                 for number, row in enumerate(rows(split), 1):

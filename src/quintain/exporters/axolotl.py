@@ -16,13 +16,15 @@ import yaml
 
 from quintain.errors import InvalidInput
 from quintain.exporters.chat_turns import (
+    REASONING,
+    THOUGHTS,
     Losses,
     Turn,
     chat_message,
     count_lost_values,
     count_thoughts,
-    function_of,
     last_turns,
+    tool_with_text_parameters,
     turns_of,
 )
 from quintain.exporters.protocol import Export, Rows
@@ -49,7 +51,6 @@ _PAIR = {
     "message_property_mappings": {"role": "role", "content": "content"},
 }
 _READING: dict[str, dict[str, Any]] = {"sft": _CHAT, "dpo": _PAIR, "text": {"type": "completion", "field": "text"}}
-_REASONING = "thoughts are in `reasoning_content`: a chat template that does not read it drops them"
 
 
 @dataclass(frozen=True)
@@ -93,14 +94,14 @@ def _lines(row: Row, losses: Losses) -> Iterator[Line]:
         if not (chosen.text and rejected.text):
             raise InvalidInput("a side of a pair is empty")
         count_lost_values(row, losses)
-        losses["thoughts of the agent are lost"] += count_thoughts(turns)
+        losses[THOUGHTS] += count_thoughts(turns)
         *messages, best, other = (chat_message(turn, as_text=True, thoughts=False) for turn in turns)
         yield {"messages": messages, "chosen": best, "rejected": other}
     elif isinstance(row, DatasetRow):
         count_lost_values(row, losses)
         turns = turns_of(row.trajectory, losses)
-        losses[_REASONING] += count_thoughts(turns)
-        tools = [_tool(tool) for tool in row.trajectory.tools]
+        losses[REASONING] += count_thoughts(turns)
+        tools = [tool_with_text_parameters(tool) for tool in row.trajectory.tools]
         yield {"messages": [_message(turn) for turn in turns], **({"tools": tools} if tools else {})}
 
 
@@ -109,10 +110,3 @@ def _message(turn: Turn) -> dict[str, Any]:
         call.arguments()  # Axolotl stops at a text that is no JSON
     message = chat_message(turn, as_text=True)
     return {**message, "train": turn.trained} if turn.role == "assistant" else message
-
-
-def _tool(tool: dict[str, Any]) -> dict[str, Any]:
-    function = function_of(tool)
-    parameters = json.dumps(function.get("parameters") or {"type": "object", "properties": {}}, ensure_ascii=False)
-    described = {"description": function["description"]} if function.get("description") else {}
-    return {"type": "function", "function": {"name": function.get("name"), **described, "parameters": parameters}}

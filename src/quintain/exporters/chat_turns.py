@@ -22,6 +22,7 @@ PICTURES = "images are left out"
 LOOSE = "results without a call become user turns"
 EMPTY = "empty agent turns are left out"
 THOUGHTS = "thoughts of the agent are lost"
+REASONING = "thoughts are in `reasoning_content`: a chat template that does not read it drops them"
 MASKS = "masked turns are trained on: the format has no loss mask"
 WEIGHTS = "weights of rows are lost"
 FAILED = "error flags of calls are lost: their results stay as text"
@@ -63,17 +64,12 @@ class Turn(NamedTuple):
 
     @property
     def trained(self) -> bool:
-        """Is it the agent's, and may it be trained on?"""
+        """Whether this is a turn of the agent that may be trained on."""
         return self.step is not None and self.step.train is not False and not self.step.copied_context
 
 
 def turns_of(run: Trajectory, losses: Losses) -> list[Turn]:
-    """The turns of a run; calls without an id, or with one that was there before, get one.
-
-    Args:
-        run: Any run.
-        losses: Counts what no chat format of text holds.
-    """
+    """Return the turns of a run; calls without an id of their own get one."""
     losses[FAILED] += sum(seen.is_error for step in run.steps for seen in step.observations)
     turns: list[Turn] = []
     ids: set[str] = set()
@@ -99,22 +95,22 @@ def turns_of(run: Trajectory, losses: Losses) -> list[Turn]:
 
 
 def until_last_agent_turn(turns: Sequence[Turn], losses: Losses) -> list[Turn]:
-    """The turns up to the agent's last, for formats in which it has the last word."""
+    """Return the turns up to the last one of the agent."""
     last = max((i for i, turn in enumerate(turns) if turn.role == "assistant"), default=-1)
     losses[TRAILING] += len(turns) - last - 1
     return list(turns[: last + 1])
 
 
 def prompt_turn_count(turns: Sequence[Turn]) -> int:
-    """How many turns stand before the agent's first."""
+    """Return the number of turns before the agent's first."""
     return next((i for i, turn in enumerate(turns) if turn.role == "assistant"), len(turns))
 
 
 def prompt_length(turns: Sequence[Turn]) -> int:
-    """How many turns stand before the agent's first, of a format that needs some.
+    """Return the number of turns before the agent's first.
 
     Raises:
-        InvalidInput: there are none.
+        InvalidInput: it is 0.
     """
     if not (n := prompt_turn_count(turns)):
         raise InvalidInput("expected a message before the agent's first turn")
@@ -122,10 +118,9 @@ def prompt_length(turns: Sequence[Turn]) -> int:
 
 
 def split_pair(row: PairRow, losses: Losses) -> tuple[list[Turn], list[Turn], list[Turn]]:
-    """What both runs of a pair begin with, and what each goes on with.
+    """Return the shared beginning of both runs of a pair, and the rest of each.
 
-    The agent's own turns belong to the beginning as long as both runs share them and they must not be trained on, as in pairs
-    that compare a single step.
+    Turns of the agent belong to the beginning while both runs share them and neither trains on them.
 
     Raises:
         InvalidInput: they begin with different messages or tools, or with none.
@@ -142,10 +137,10 @@ def split_pair(row: PairRow, losses: Losses) -> tuple[list[Turn], list[Turn], li
 
 
 def last_turns(row: PairRow, losses: Losses) -> tuple[list[Turn], Turn, Turn]:
-    """A pair whose runs are equal up to one last turn of the agent: what they share, and the two turns.
+    """Return the turns that both runs of a pair share, and the last turn of each.
 
     Raises:
-        InvalidInput: they differ before that.
+        InvalidInput: the runs differ in more than the last turn.
     """
     opened, chosen, rejected = split_pair(row, losses)
     chosen, rejected = until_last_agent_turn(chosen, losses), until_last_agent_turn(rejected, losses)
@@ -157,10 +152,10 @@ def last_turns(row: PairRow, losses: Losses) -> tuple[list[Turn], Turn, Turn]:
 
 
 def count_weight(row: DatasetRow | PairRow | LabelledRow | TextRow, losses: Losses) -> None:
-    """Count the weight of a row, for which no format has a place.
+    """Count a weight, which no format can hold.
 
     Raises:
-        InvalidInput: it is 0, so nothing is to be learned from the row.
+        InvalidInput: it is 0.
     """
     if row.weight == 0:
         raise InvalidInput("the row has weight 0")
@@ -168,7 +163,7 @@ def count_weight(row: DatasetRow | PairRow | LabelledRow | TextRow, losses: Loss
 
 
 def count_lost_values(row: DatasetRow | PairRow | LabelledRow | TextRow, losses: Losses) -> None:
-    """Count the weight of a row, and its rewards or margin where the format has no place for them either.
+    """Count the weight, rewards and margin of a row, for formats that hold none of them.
 
     Raises:
         InvalidInput: the weight is 0.
@@ -182,15 +177,15 @@ def count_lost_values(row: DatasetRow | PairRow | LabelledRow | TextRow, losses:
 
 
 def chat_message(turn: Turn, *, as_text: bool, thoughts: bool = True) -> dict[str, Any]:
-    """A turn as a chat message of OpenAI's style; a key without a value is not there.
+    """Return a turn as a chat message of OpenAI's style, without empty keys.
 
     Args:
         turn: Any.
-        as_text: Arguments as the JSON text that the model wrote; else as an object.
-        thoughts: Under `reasoning_content`, as reasoning models' templates read them.
+        as_text: Whether arguments are the JSON text that the model wrote; else they are an object.
+        thoughts: Whether to write thoughts as `reasoning_content`.
 
     Raises:
-        InvalidInput: arguments that are no object are asked for as one.
+        InvalidInput: the arguments are not an object.
     """
     message: dict[str, Any] = {"role": turn.role, "content": turn.text}
     if thoughts and turn.thought:
@@ -210,10 +205,10 @@ def chat_message(turn: Turn, *, as_text: bool, thoughts: bool = True) -> dict[st
 
 
 def require_answers(turns: Sequence[Turn]) -> None:
-    """Refuse a run in which a call has no result although the run goes on.
+    """Raise if a call inside a run has no result.
 
     Raises:
-        InvalidInput: A call lacks its result.
+        InvalidInput: a call has no result, and the run goes on.
     """
     for place, turn in enumerate(turns):
         following = turns[place + 1 : place + 1 + len(turn.calls)]
@@ -223,7 +218,7 @@ def require_answers(turns: Sequence[Turn]) -> None:
 
 
 def function_of(tool: dict[str, Any]) -> dict[str, Any]:
-    """The function that a tool's schema describes, in OpenAI's words where the run has those of Anthropic, MCP or Responses."""
+    """Return the function of a tool schema of OpenAI, Anthropic, MCP or the Responses API."""
     function = tool.get("function")
     if isinstance(function, dict):
         return function
@@ -232,13 +227,24 @@ def function_of(tool: dict[str, Any]) -> dict[str, Any]:
     return function if schema is None else {**function, "parameters": schema}
 
 
+def tool_with_text_parameters(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool in OpenAI's form with its parameters as JSON text.
+
+    Loaded as objects, the parameters of one tool would get the keys of others.
+    """
+    function = function_of(tool)
+    parameters = json.dumps(function.get("parameters") or {"type": "object", "properties": {}}, ensure_ascii=False)
+    described = {"description": function["description"]} if function.get("description") else {}
+    return {"type": "function", "function": {"name": function.get("name"), **described, "parameters": parameters}}
+
+
 def count_masked(turns: Sequence[Turn]) -> int:
-    """How many turns of the agent must not be trained on."""
+    """Return the number of agent turns that must not be trained on."""
     return sum(turn.role == "assistant" and not turn.trained for turn in turns)
 
 
 def count_thoughts(turns: Sequence[Turn]) -> int:
-    """How many turns of the agent hold a thought."""
+    """Return the number of agent turns with a thought."""
     return sum(bool(turn.thought) for turn in turns)
 
 
@@ -247,7 +253,7 @@ def _is_shared(one: Turn, other: Turn) -> bool:
 
 
 def _comparable(turns: Sequence[Turn]) -> list[Any]:
-    """Turns as they compare: ids of calls are chance."""
+    """Return turns for comparison, without the ids of calls."""
     return [
         (turn.role, turn.text, turn.thought, [(call.tool, call.args, call.raw) for call in turn.calls])
         for turn in turns
@@ -278,7 +284,7 @@ def _fresh(n: int) -> Iterator[str]:
 
 
 def _answered(call_id: str | None, waiting: list[tuple[Call, str | None]]) -> Call | None:
-    """The call that a result answers, no longer waiting: by its id, else the first that has none."""
+    """Remove and return the call that a result answers: by its id, else the first that waits."""
     for place, (call, named) in enumerate(waiting):
         if named == call_id:
             del waiting[place]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
+from quintain.datasets.dataset_writer import folder_aside
 from quintain.datasets.manifest import sha256_of
 from quintain.datasets.rows import read_rows
 from quintain.errors import Conflict, InvalidInput, Unavailable, disk_remedy
@@ -18,10 +17,10 @@ SUMS = "SHA256SUMS"
 
 
 def require_kind(writer: Exporter, kind: DatasetKind) -> None:
-    """Refuse a kind of dataset that a format cannot hold.
+    """Raise if a format does not support a kind of dataset.
 
     Raises:
-        InvalidInput: names the kinds that it can.
+        InvalidInput: names the supported kinds.
     """
     if kind not in writer.kinds:
         raise InvalidInput(
@@ -35,31 +34,26 @@ def convert_dataset(dataset: Dataset, writer: Exporter, folder: Path) -> Export:
 
     Args:
         dataset: Frozen, its folder unchanged.
-        writer: Holds this kind of dataset.
+        writer: Supports this kind of dataset.
         folder: The final place; must not exist.
 
     Raises:
         Conflict: the folder exists.
-        InvalidInput: the format cannot hold this kind or any of the rows.
-        Unavailable: the disk did not take it.
+        InvalidInput: the format supports neither this kind nor any of the rows.
+        Unavailable: the disk is full or not writable.
     """
     require_kind(writer, dataset.kind)
     if folder.exists():
         raise Conflict(f"{folder} exists and an export never changes; remove it, or export under a new id")
+    source, hashes = Path(dataset.path), dataset.files
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        try:
-            source, hashes = Path(dataset.path), dataset.files
+        with folder_aside(folder) as aside:
             export = writer.write(
                 dataset,
                 lambda split: read_rows(source, split, hashes.get(f"{split}.jsonl"), kind=dataset.kind),
                 aside,
             )
             _seal(aside)
-            aside.rename(folder)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
         raise Unavailable(
             f"the export could not be written to {folder}: {error}; {disk_remedy(error)}, then export again"

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from quintain.datasets.manifest import FILE_NAME
+from quintain.datasets.manifest import manifest_entries
 from quintain.datasets.rows import trajectories_of
 from quintain.exporters.chat_turns import Losses
 from quintain.exporters.parquet import has_pyarrow, write_json_columns
@@ -74,7 +73,7 @@ class Hub:
 
 
 def _card(dataset: Dataset, export: Export, seen: _Seen) -> str:
-    manifest = _manifest(dataset)
+    manifest = manifest_entries(Path(dataset.path))
     rows = export.rows.total()
     header = front_matter(
         export,
@@ -107,15 +106,6 @@ def _card(dataset: Dataset, export: Export, seen: _Seen) -> str:
         f"## License\n\n{_LICENSE}",
     ]
     return header + "\n\n".join(parts) + "\n"
-
-
-def _manifest(dataset: Dataset) -> dict[str, Any]:
-    """Return the manifest; {} if the dataset was never written."""
-    try:
-        content = json.loads((Path(dataset.path) / FILE_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _table(name: str, of: str, counts: Mapping[str, int]) -> str:

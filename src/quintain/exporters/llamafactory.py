@@ -1,8 +1,7 @@
 """LLaMA-Factory's sharegpt rows (v0) with their `dataset_info.json`.
 
-People and results stand on odd places, the agent on even ones: neighbouring messages of a user are joined, and so are the
-results of parallel calls, as LLaMA-Factory joins those of chat rows. A call is JSON; text beside it comes before
-`<tool_call>`, a thought in `<think>`.
+Users and results have odd places, the agent even ones. Consecutive user messages are joined, and so are the results of
+parallel calls. A call is JSON; text beside it comes before `<tool_call>`, a thought in `<think>`.
 """
 
 from __future__ import annotations
@@ -100,10 +99,10 @@ def _lines(row: Row, losses: Losses) -> Iterator[Line]:
 
 
 def _conversation(turns: Sequence[Turn], run: Trajectory, losses: Losses) -> dict[str, Any]:
-    """The row of a run that ends with the agent's turn.
+    """Return the row of a run that ends with an agent turn.
 
     Raises:
-        InvalidInput: people and agent do not take turns, or a system speaks later than first.
+        InvalidInput: the user and the agent do not alternate, or a system message is not the first.
     """
     require_answers(turns)
     n = next((i for i, turn in enumerate(turns) if turn.role != "system"), len(turns))
@@ -129,7 +128,7 @@ def _conversation(turns: Sequence[Turn], run: Trajectory, losses: Losses) -> dic
 
 
 def _in_order(turns: Sequence[Turn]) -> list[Turn]:
-    """Return the turns with results in the order of their parallel calls: once joined, only the order identifies them."""
+    """Return the turns with results in the order of their parallel calls, which alone identifies them."""
     ordered = list(turns)
     for place, turn in enumerate(ordered):
         end = place + 1 + len(turn.calls)

@@ -9,14 +9,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from quintain.errors import Unavailable
+from quintain.datasets.row_files import missing_package
 from quintain.exporters.split_files import Line
 
 _ROWS_AT_ONCE = 100
 
 
 def has_pyarrow() -> bool:
-    """Can Parquet be written here?"""
+    """Whether Parquet can be written."""
     return find_spec("pyarrow") is not None
 
 
@@ -121,7 +121,5 @@ def _pyarrow() -> Any:
     try:
         import pyarrow
     except ImportError:
-        raise Unavailable(
-            "Parquet files need pyarrow, which is not installed; run: pip install 'quintain[data]'"
-        ) from None
+        raise missing_package("pyarrow", "Parquet files") from None
     return pyarrow

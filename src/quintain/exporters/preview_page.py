@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import Any
 
 from quintain.records.preview import Histogram, PreviewReport, PreviewRow, Span
 from quintain.records.record import counted
-
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that steer a terminal or reverse text direction, and invalid characters."""
+from quintain.records.text import printable
 
 _STYLE = """
 :root{color-scheme:light dark}
@@ -40,14 +37,8 @@ _KEY = (
     ("m cut", "falls off"),
 )
 
-
 _LISTED = 8
 """Entries of a finding that are written out."""
-
-
-def printable(text: str) -> str:
-    """Replace control characters by U+FFFD, so that a text cannot steer a terminal."""
-    return _CONTROL.sub("\ufffd", text)
 
 
 def preview_page(report: PreviewReport) -> str:

@@ -28,11 +28,11 @@ def write_splits(dataset: Dataset, rows: Rows, convert: Convert, write: Write) -
     Args:
         dataset: Names the splits.
         rows: Of the dataset.
-        convert: From a row to its lines, all of them before the first is written.
-        write: Where they go; a split without lines leaves no file.
+        convert: Converts a row to its lines.
+        write: Writes the lines; a split without lines leaves no file.
 
     Raises:
-        InvalidInput: No line is left; lists the reasons.
+        InvalidInput: no line is left; lists the reasons.
     """
     export, losses = Export(), Losses()
     for split in splits_of(dataset):

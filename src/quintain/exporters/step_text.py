@@ -28,8 +28,8 @@ class _Step(NamedTuple):
 def judged_steps(row: StepLabelRow, losses: Losses) -> dict[str, Any]:
     """Build TRL's stepwise row: prompt, completions, labels.
 
-    The label of a completion is learned at its end, so a step stands at the end of the text that led to it: the result of
-    the step before, and steps without a label.
+    The label of a completion is learned at its end, so a completion contains the result before its step and earlier
+    steps without a label.
     """
     turns = turns_of(row.trajectory, losses)
     n = prompt_turn_count(turns)

@@ -1,6 +1,6 @@
-"""TRL's rows, conversational, with dict arguments: checked with TRL 1.16, which reads `tools` from JSON text.
+"""TRL's conversational rows with arguments as objects, checked with TRL 1.16, which reads `tools` from JSON text.
 
-`README.md` declares `messages` as JSON for `datasets` (4.7 and later), so that no keys of other rows come into arguments.
+`README.md` declares `messages` as JSON for `datasets` (4.7 and later), so that rows do not mix their keys.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from quintain.errors import InvalidInput
 from quintain.exporters.chat_turns import (
     MASKS,
     PICTURES,
+    REASONING,
     Losses,
     Turn,
     chat_message,
@@ -58,7 +59,6 @@ FEATURES: dict[DatasetKind, dict[str, str]] = {
 """Kind -> column -> feature, as in the front matter of a dataset card."""
 
 _COMPLETION = {"prompt": _JSON, "completion": _JSON, "tools": _TEXT}
-_REASONING = "thoughts are in `reasoning_content`: a chat template that does not read it drops them"
 _ATTEMPTS = "recorded attempts are left out (GRPO samples its own); `recorded_rewards` has their rewards"
 _WHOLE = "DPO and KTO in TRL train on the whole answer, tool results included"
 _TRAINS = {
@@ -205,7 +205,7 @@ def _tools(tools: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 
 def _messages(turns: Sequence[Turn], losses: Losses) -> list[dict[str, Any]]:
-    losses[_REASONING] += count_thoughts(turns)
+    losses[REASONING] += count_thoughts(turns)
     return [chat_message(turn, as_text=False) for turn in turns]
 
 

@@ -21,6 +21,7 @@ from quintain.exporters.chat_turns import (
     count_masked,
     count_thoughts,
     function_of,
+    tool_with_text_parameters,
     turns_of,
 )
 from quintain.exporters.parquet import write_structs
@@ -87,7 +88,7 @@ def _chat(row: Row, losses: Losses) -> Iterator[Line]:
     count_lost_values(row, losses)
     turns = turns_of(row.trajectory, losses)
     losses[MASKS] += count_masked(turns)
-    tools = [_tool(function_of(tool)) for tool in row.trajectory.tools]
+    tools = [_tool(tool) for tool in row.trajectory.tools]
     yield {
         "messages": [_message(turn) for turn in turns],
         "tools": tools or None,
@@ -154,11 +155,6 @@ def _tools_in(rows: Iterable[Row]) -> Iterator[str]:
         yield from (str(function_of(tool).get("name")) for tool in tools)
 
 
-def _tool(function: dict[str, Any]) -> dict[str, Any]:
-    parameters = json.dumps(function.get("parameters") or {"type": "object", "properties": {}}, ensure_ascii=False)
-    described = {
-        "name": function.get("name"),
-        "description": function.get("description") or "",
-        "parameters": parameters,
-    }
-    return {"type": "function", "function": described}
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    found = tool_with_text_parameters(tool)
+    return {**found, "function": {"description": "", **found["function"]}}

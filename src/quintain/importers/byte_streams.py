@@ -79,8 +79,8 @@ class ReadState:
 def open_regular(path: Path, root: Path) -> BufferedReader:
     """Open a regular file below a root; a pipe, socket or device never blocks and is never read.
 
-    No link below the root is followed, whatever happens to the path in the meantime: each folder on the way is opened from
-    the one before it. (Systems that cannot do so open the path at once.)
+    No link below the root is followed: each folder on the way is opened from the one before it, where the system can do
+    so.
 
     Raises:
         InvalidInput: no regular file, a link, outside the root, or not readable.
@@ -116,12 +116,12 @@ def _descriptor(path: Path, root: Path) -> int:
 
 
 def chunks(path: Path, root: Path, reading: ReadState) -> Iterator[bytes]:
-    """Stream a file's content: gzip, zstd and bzip2 are unpacked by their magic bytes, UTF-16 and UTF-32 are recoded.
+    """Stream a file's content: gzip, zstd and bzip2 are unpacked by their magic bytes, UTF-16 and UTF-32 become UTF-8.
 
-    Bytes that are not UTF-8 stay as they are where the file has no mark of UTF-16 or UTF-32.
+    Invalid bytes of a file without a mark of UTF-16 or UTF-32 stay as they are.
 
     Raises:
-        InvalidInput: not to be opened, damaged, or it unpacks to more than the bounds allow; what came before is good.
+        InvalidInput: it cannot be opened, is damaged, or unpacks to more than the limits; the chunks before are valid.
     """
     with open_regular(path, root) as file:
         if reading.is_companion:
@@ -217,7 +217,7 @@ def _as_utf8(raw: Iterator[bytes], reading: ReadState) -> Iterator[bytes]:
 
 
 def _unmarked(first: bytes) -> str:
-    """Guess the encoding of JSON text without a byte order mark from its first two ASCII characters (RFC 4627, section 3)."""
+    """Return the encoding of JSON text without a byte order mark, by its first two ASCII characters (RFC 4627)."""
     zeros = "".join("0" if byte == 0 else "x" for byte in first[:4])
     return {"x000": "utf-32-le", "000x": "utf-32-be", "x0x0": "utf-16-le", "0x0x": "utf-16-be"}.get(zeros, "utf-8")
 

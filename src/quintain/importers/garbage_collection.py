@@ -17,10 +17,10 @@ _before: list[tuple[int, int, int]] = []
 
 @contextmanager
 def gc_relaxed() -> Iterator[None]:
-    """Raise the collector's threshold: parsed and stored values have no cycles, and collections cost a tenth of the time.
+    """Raise the collector's threshold: parsed and stored values have no cycles.
 
-    Memory is freed as ever, by counts of references. The setting is the process's, so parts that overlap in time share it: the
-    last one to end puts it back. A collector that is off stays off.
+    Reference counts still free memory. Overlapping contexts share the process-wide threshold, and the last one to end
+    restores it. A disabled collector stays disabled.
     """
     with _lock:
         young, middle, old = gc.get_threshold()

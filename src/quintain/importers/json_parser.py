@@ -1,4 +1,4 @@
-"""Parse JSON of logs into values that every reader can rely on: Unicode text, finite numbers, bounded depth and size."""
+"""Parse JSON of logs into Unicode text, finite numbers, and values of bounded depth and size."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Parser:
     def parse(self, raw: bytes) -> Any:
         """Return the value of some bytes.
 
-        Bytes that are not UTF-8, lone surrogates and NUL become U+FFFD, and NaN and Infinity null: a program that could
-        not write them properly did not mean anything else. All of it is counted.
+        Bytes that are not UTF-8, lone surrogates and NUL become U+FFFD; NaN and Infinity become null. Each repair is
+        counted.
 
         Raises:
-            InvalidInput: no JSON (code `not_json`, or `extra_data` where a whole value is followed by more), too deep, a
-                number of too many digits, or too many values. The message quotes nothing.
+            InvalidInput: not JSON (code `not_json`; `extra_data` after a whole value), too deep, too many values, or an
+                integer of too many digits. The message quotes nothing.
         """
         if self._parsed and (known := self._parsed.pop(raw, None)) is not None:
             return known

@@ -47,9 +47,9 @@ class LogFile:
     def rows(self, report: Report) -> Iterator[Numbered]:
         """Stream the lines of a line format, or the elements of a JSON array; a single JSON object is one element.
 
-        Objects that follow each other, each over several lines, are elements too. Bad ones are rejected with their
-        number; blank lines do not count as rows but keep the numbers right. Memory holds one row. A file that cannot
-        be read to its end gives the rows before the damage.
+        Consecutive objects over several lines are elements too. Invalid values are rejected with their number, and
+        blank lines are skipped. Memory contains one row. A file that cannot be read to its end gives the rows before
+        the damage.
         """
         parser, number = Parser(self.reading.repairs, self.reading.parsed), 0
         try:
@@ -102,9 +102,8 @@ class LogFile:
     def sibling(self, relative: str) -> LogFile | None:
         """Return another file by its path relative to this file's folder; None if it does not exist inside the root.
 
-        A sibling that is read and gives no run of its own is not reported as refused; one whose runs came in with this
-        file is passed to `Report.consume`. A file that looks for siblings is read again by every later import, because they
-        may have changed.
+        A sibling without runs of its own is not reported as refused. Pass one whose runs came in with this file to
+        `Report.consume`. A file that looks for siblings is read again by every later import.
         """
         self.reading.consulted = True
         try:
@@ -120,11 +119,11 @@ class LogFile:
         return LogFile(path, root, self.reading.beside())
 
     def folders(self, relative: str) -> list[str]:
-        """Return the sorted names of the folders in another folder, given by its path relative to this file's folder."""
+        """Return the sorted names of the folders in a folder, given relative to this file's folder."""
         return [entry.name for entry in self._entries(relative) if entry.is_dir(follow_symlinks=False)][:MAX_SIBLINGS]
 
     def siblings(self, relative: str, suffix: str = ".json") -> list[LogFile]:
-        """Return the files with a suffix in another folder, given relative to this file's folder, sorted by name."""
+        """Return the files with a suffix in a folder, given relative to this file's folder, sorted by name."""
         found = (entry for entry in self._entries(relative) if entry.name.endswith(suffix))
         paths = [Path(entry.path) for entry in found if entry.is_file(follow_symlinks=False)][:MAX_SIBLINGS]
         return [LogFile(path, self.root.resolve(), self.reading.beside()) for path in paths]

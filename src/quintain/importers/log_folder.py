@@ -110,9 +110,9 @@ def _kind(mode: int) -> str:
 
 
 def _name(path: Path, folder: LogFolder) -> str:
-    return printable(path.relative_to(folder.root).as_posix())
+    return printable_name(path.relative_to(folder.root).as_posix())
 
 
-def printable(text: str) -> str:
+def printable_name(text: str) -> str:
     """Replace control characters and undecodable bytes, which file names may contain."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)

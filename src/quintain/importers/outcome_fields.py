@@ -1,7 +1,7 @@
-"""Derive outcomes from the fields of logs: verdict columns, scores, exit statuses, and evaluators' reports beside a log.
+"""Derive outcomes from verdict columns, scores, exit statuses, and evaluators' reports beside a log.
 
-Only a verdict makes a success or a failure. Without one, a run that a limit ended is truncated, one that an exception ended is
-an error, and whatever was submitted or completed is unknown.
+Only a verdict makes a success or a failure. Without one, a limit gives `truncated`, an exception `error`, and all else
+`unknown`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ _LIMIT = re.compile(
     r"|context[ _]window[ _]exceeded|\bmax_(input|output|total)_tokens\b|^(timeout|length)$",
     re.IGNORECASE,
 )
-"""Exit statuses of runs that a limit ended: SWE-agent's `exit_cost`, `exit_context`, `exit_total_execution_time` (also
-`submitted (exit_...)`), mini-swe-agent's `LimitsExceeded` and `TimeExceeded`, OpenHands' maximum iteration, `max_steps` and
-variants."""
+"""Exit statuses of runs that a limit ended, in the words of SWE-agent, mini-swe-agent, OpenHands and others."""
 _EXCEPTION = re.compile(r"\bexit_(api|error|environment_error)\b|^[\w.]*(Error|Exception)\b")
 """Exit statuses of runs that an exception ended: names of exception classes, and SWE-agent's own statuses."""
 _PASSED = ("resolved_ids", "resolved")
@@ -64,7 +62,7 @@ def status_of(verdict: bool | float | None) -> OutcomeStatus:
 
 
 def as_verdict(value: Any) -> bool | None:
-    """Return the verdict in a boolean, 1 or 0, a status word, or an object with a boolean column; None for anything else."""
+    """Return the verdict of a boolean, 1 or 0, a status word, or an object with a boolean column; else None."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str):

@@ -19,10 +19,10 @@ from quintain.importers.byte_streams import ReadState, open_regular
 from quintain.importers.garbage_collection import gc_relaxed
 from quintain.importers.import_summary import FileSummary, ImportSummary, Links
 from quintain.importers.log_file import LogFile
-from quintain.importers.log_folder import FoundFile, LogFolder, log_folder, printable
+from quintain.importers.log_folder import FoundFile, LogFolder, log_folder, printable_name
 from quintain.importers.probing import probe_file
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.registry import Detection, Importer, confidence_of, detect, importer
+from quintain.importers.registry import FAULTS, Detection, Importer, detect, importer
 from quintain.importers.run_sink import RunSink
 from quintain.importers.run_splitting import split_run
 from quintain.records.imports import FileStamp, ImportReport, IngestStatus, Rejected
@@ -39,18 +39,6 @@ _PACKED = frozenset({".gz", ".zst", ".zip", ".eval"})
 _KEPT_REJECTIONS = 200
 """Rejections of one file that are reported with their reason."""
 
-# What a reader that does not expect a value may raise; a fault of ours, which must not take the other files down.
-_READER_FAULTS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    OSError,
-)
-
 
 @dataclass(frozen=True)
 class ImportOptions:
@@ -63,6 +51,8 @@ class ImportOptions:
     """Tags added to every run."""
     limit: int | None = None
     """Number of runs after which the import ends."""
+    max_files: int = 500
+    """Files that the report lists."""
 
 
 class Size(NamedTuple):
@@ -110,7 +100,7 @@ def import_logs(path: Path, options: ImportOptions, sink: RunSink) -> ImportRepo
                 break
             loop.take(file)
         loop.finish()
-    return loop.tally.report()
+    return loop.tally.report(options.max_files)
 
 
 @dataclass
@@ -141,7 +131,7 @@ class _Loop:
 
     def take(self, file: FoundFile) -> None:
         """Read one file unless it is unchanged."""
-        stamp = FileStamp(uri=printable(str(file.path)), size=file.size, mtime_ns=file.mtime_ns)
+        stamp = FileStamp(uri=printable_name(str(file.path)), size=file.size, mtime_ns=file.mtime_ns)
         if self.sink.is_unchanged(stamp):
             self.tally.unchanged += 1
         elif file.path not in self.consumed:
@@ -154,7 +144,7 @@ class _Loop:
         self._advance(0)
 
     def _reader(self, tally: FileSummary) -> tuple[Importer | None, Mapping[bytes, Any]]:
-        """Return the reader of a file and the rows parsed by detection; without a log, None, and the summary has the reason."""
+        """Return the reader of a file and the rows that detection parsed; if it is no log, note the reason."""
         assert tally.path is not None
         report = Report()
         try:
@@ -184,7 +174,7 @@ class _Loop:
             return Detection(None, 0.0, None)
         best = found.importer.name if found.importer else None
         runner_up = found.runner_up if best == self.forced.name else best
-        return Detection(self.forced, confidence_of(self.forced, probe), runner_up)
+        return Detection(self.forced, self.forced.detect(probe), runner_up)
 
     def _read(self, file: FoundFile, reader: Importer, parsed: Mapping[bytes, Any], tally: FileSummary) -> bool:
         """Import the runs of one file; return False if the next import must read it again."""
@@ -304,7 +294,7 @@ def _safe(text: str) -> str:
     """Redact a text or file name from a log and make it printable."""
     from quintain.redaction.redact import redact_text
 
-    return redact_text(printable(text))[0]
+    return redact_text(printable_name(text))[0]
 
 
 def _runs(reader: Importer, log: LogFile, report: Report) -> Generator[Run, None, None]:
@@ -313,7 +303,7 @@ def _runs(reader: Importer, log: LogFile, report: Report) -> Generator[Run, None
         yield from reader.read(log, report)
     except InvalidInput as error:
         report.reject(None, error.message)
-    except _READER_FAULTS as error:
+    except (*FAULTS, OSError) as error:
         *_, place = traceback.extract_tb(error.__traceback__)
         where = f"{Path(place.filename).name}:{place.lineno}"
         report.reject(

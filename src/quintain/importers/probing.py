@@ -128,6 +128,9 @@ def _rows(pieces: Iterator[RawValue], reading: ReadState) -> tuple[list[Any], di
                 rows.append(value := parser.parse(piece.raw or b""))
                 parsed[piece.raw or b""] = value
             except InvalidInput as error:
+                if error.code == "extra_data" and (several := _joined(piece.raw or b"", parser)):
+                    rows += several[: MAX_ROWS - len(rows)]
+                    continue
                 bad += 1
                 damage = error.message + (" (the file ends within it)" if piece.last else "")
             if len(rows) >= MAX_ROWS or bad >= _MAX_BAD_ROWS:
@@ -139,6 +142,14 @@ def _rows(pieces: Iterator[RawValue], reading: ReadState) -> tuple[list[Any], di
             raise
     # Kept in memory until they are read; a repair is counted where its row is.
     return rows, parsed if reading.unpacked <= _ENOUGH_BYTES and not reading.repairs else {}, damage
+
+
+def _joined(raw: bytes, parser: Parser) -> list[Any]:
+    """Return the values that follow each other on one line; empty if one of them is not JSON."""
+    try:
+        return [parser.parse(piece.raw or b"") for piece in elements([raw])]
+    except InvalidInput:
+        return []
 
 
 def outline(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""Input and output of a reader: the probe it detects from, the runs it yields, and its report. `registry` defines readers."""
+"""Input and output of a reader (`registry.Importer`): the probe, the runs and the report."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class RawValue(NamedTuple):
 def is_lines(head: bytes) -> bool:
     """Whether a file has one value a line, rather than an array or values that span lines.
 
-    For one value that fills the only line the answer is yes for an object, no for an array: its elements are what counts.
+    A single line with one object counts as lines; one with an array does not, because its elements are the rows.
     """
     found = [line for line in head.split(b"\n", 50)[:50] if line.strip()]
     if len(found) < 2:

@@ -6,14 +6,18 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from quintain.errors import NotFound
+from quintain.importers.coding_agents.amp import Amp
 from quintain.importers.coding_agents.claude_code import ClaudeCode
+from quintain.importers.coding_agents.cline import Cline
 from quintain.importers.coding_agents.codex import Codex
 from quintain.importers.coding_agents.gemini_cli import GeminiCli
+from quintain.importers.coding_agents.grok_cli import GrokCli
 from quintain.importers.coding_agents.mini_swe_agent import MiniSweAgent
 from quintain.importers.coding_agents.opencode import OpenCode
 from quintain.importers.coding_agents.openhands_output import OpenHandsOutput
 from quintain.importers.coding_agents.openhands_v0 import OpenHandsV0
 from quintain.importers.coding_agents.openhands_v1 import OpenHandsV1
+from quintain.importers.coding_agents.qwen_code import QwenCode
 from quintain.importers.coding_agents.swe_agent import SweAgent
 from quintain.importers.coding_agents.swe_agent_flat import SweAgentFlat
 from quintain.importers.harnesses.agentgym import AgentGym
@@ -82,12 +86,15 @@ IMPORTERS: tuple[Importer, ...] = (
     AgentGym(),
     AgentInstruct(),
     Alpaca(),
+    Amp(),
     AnthropicMessages(),
     Atif(),
     ClaudeCode(),
+    Cline(),
     Codex(),
     Crew(),
     GeminiCli(),
+    GrokCli(),
     HarborTraces(),
     HfSts(),
     InspectAI(),
@@ -105,6 +112,7 @@ IMPORTERS: tuple[Importer, ...] = (
     PromptCompletion(),
     QuestionAnswer(),
     Quintain(),
+    QwenCode(),
     Sage(),
     ShareGpt(),
     Stepwise(),
@@ -120,7 +128,8 @@ IMPORTERS: tuple[Importer, ...] = (
 """Every reader; at equal confidence the earlier one wins."""
 
 
-_FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""Exceptions of a reader that does not expect a value: a bug, which must not stop the import of other files."""
 
 
 class Detection(NamedTuple):
@@ -159,8 +168,8 @@ def detect(probe: Probe) -> Detection:
     failed = []
     for place, known in enumerate(IMPORTERS):
         try:
-            confidence = confidence_of(known, probe)
-        except _FAULTS as error:
+            confidence = known.detect(probe)
+        except FAULTS as error:
             failed.append(f"{known.name} ({type(error).__name__})")
         else:
             if confidence > 0:
@@ -169,9 +178,3 @@ def detect(probe: Probe) -> Detection:
     if not ranked:
         return Detection(None, 0.0, None, tuple(failed))
     return Detection(ranked[0][1], ranked[0][0], ranked[1][1].name if len(ranked) > 1 else None, tuple(failed))
-
-
-def confidence_of(known: Importer, probe: Probe) -> float:
-    """Return a reader's confidence in a file, 0 to 1."""
-    confidence = known.detect(probe)
-    return min(confidence, 1.0) if confidence > 0 else 0.0

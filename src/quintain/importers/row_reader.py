@@ -46,8 +46,8 @@ def matching_share(probe: Probe, fits: Callable[[dict[str, Any]], bool], *needed
 
     Args:
         probe: The beginning of a file.
-        fits: Looks at a row.
-        *needed: Each row that fits has one of these fields; most files hold none of them, and are not looked at further.
+        fits: Whether a row matches.
+        *needed: Each matching row has one of these fields.
     """
     if probe.fields.isdisjoint(needed):
         return 0.0
@@ -105,8 +105,8 @@ def build_chat_run(
 
     Args:
         messages: As `read_turns` takes them.
-        row: Its columns; those that are not used are kept in `extra` where they are small.
-        line: Where it stands.
+        row: Its columns; small unused ones are kept in `extra`.
+        line: Number of the row.
         report: Counts skipped content.
         format: Name of the reader.
         **fields: Fields of `Trajectory` that override the columns; `extra` is merged.

@@ -38,12 +38,12 @@ def build_run(
     """Build the run of some turns; reject it if no agent turn exists or a field is invalid.
 
     Args:
-        turns: In their order.
+        turns: In order.
         report: Gets rejections, and notes on results without a call and on inferred tools.
         line: Where the run begins.
-        key: Of the `Run`.
-        parent: Of the `Run`.
-        continues: Of the `Run`.
+        key: Of the `Run`, as `parent` and `continues`.
+        parent: See `key`.
+        continues: See `key`.
         **fields: As `Transcript.trajectory` takes them. Without `tools` they are inferred from the calls.
     """
     transcript = turns if isinstance(turns, Transcript) else transcript_of(turns)

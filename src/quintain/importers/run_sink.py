@@ -11,25 +11,30 @@ from quintain.records.trajectory import Trajectory
 
 
 class RunSink(Protocol):
-    """Receiver of imported runs: the store, the outputs of a job, or a dry run."""
+    """Receiver of imported runs: the store, the outputs of a job, or a dry run. Subclasses need `add` alone."""
 
     def is_unchanged(self, stamp: FileStamp) -> bool:
         """Return whether the file is the same as at its last import."""
+        return False
 
     def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
         """Take a batch of runs and return the status of each."""
 
     def link(self, links: Sequence[RunLink]) -> None:
         """Record which runs belong together; called once, after all files."""
+        return None
 
     def finish_files(self, stamps: Sequence[FileStamp]) -> None:
-        """Record files whose runs have all been added; one call for many files, because each call may wait for a disk."""
+        """Record files whose runs have all been added, several in one call."""
+        return None
 
     def should_stop(self) -> bool:
         """Return whether the import should end early."""
+        return False
 
     def report_progress(self, bytes_done: int, bytes_total: int) -> None:
         """Report the bytes read so far."""
+        return None
 
 
 def same_file(stamp: FileStamp, earlier: Mapping[str, FileStamp]) -> bool:

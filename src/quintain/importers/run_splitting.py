@@ -1,7 +1,7 @@
 """Split runs that are too long for one row into parts linked by `continues`.
 
-A part ends where the next turn would pass the bound, so a session that grows past it keeps what is stored of it as its
-first part. A question goes with its answer. Each later part begins with what the run began with, as copied context.
+A part ends before the turn that would exceed the limit, so a growing session keeps its stored first part. A question
+stays with its answer. Each later part begins with the opening of the run as copied context.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from quintain.records.trajectory import (
 
 
 def characters(run: Trajectory) -> int:
-    """Return the characters of text in a run, field names excluded; a prompt repeated by the first user message counts once."""
+    """Return the characters of text in a run; a prompt that the first user message repeats counts once."""
     user = Actor.USER
     asked = next((step.message for step in run.steps if step.actor is user), "")
     said_twice = len(run.task.prompt) if asked == run.task.prompt else 0
@@ -73,7 +73,7 @@ def require_one_part(run: Trajectory) -> None:
     """Raise if a run is too long for one row.
 
     Raises:
-        InvalidInput: it holds more characters than a trajectory may.
+        InvalidInput: it has more than `MAX_TRAJECTORY_CHARS` characters.
     """
     size = characters(run)
     if size > MAX_TRAJECTORY_CHARS:
@@ -87,11 +87,11 @@ def require_one_part(run: Trajectory) -> None:
 def split_trajectory(run: Trajectory, bound: int = MAX_TRAJECTORY_CHARS) -> list[Trajectory]:
     """Return the run, or parts of it with at most `bound` characters each.
 
-    The outcome and the group of attempts are those of the whole, so the last part has them; the link to the run that this
-    one goes on from is the first part's.
+    The last part has the outcome and the group of attempts; the first part has the link to the run that this one
+    continues.
 
     Raises:
-        InvalidInput: one turn, or all that stands beside the turns, is longer than the bound.
+        InvalidInput: one turn, or the text outside the turns, is longer than the bound.
     """
     if characters(run) <= bound:
         return [run]

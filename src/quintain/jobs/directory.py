@@ -228,11 +228,15 @@ def _read(path: Path, kind: type[R]) -> R | None:
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file atomically and durably: it appears complete or not at all, even after a power failure."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(aside, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    try:
+        with open(aside, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except OSError:  # a partial file must not fill the disk
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def read_lines(path: Path, offset: int) -> Lines:

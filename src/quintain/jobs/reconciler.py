@@ -16,7 +16,8 @@ from quintain.jobs import processes
 from quintain.jobs.directory import ExitRecord, JobDirectory
 from quintain.jobs.ingestion import agent_of_job, ingest
 from quintain.jobs.launch import JobOptions, start_attempt
-from quintain.records.job import Job, JobError, JobEvent, JobResult, JobStatus
+from quintain.records.job import Job, JobError, JobResult, JobStatus
+from quintain.records.job_events import JobEvent
 from quintain.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -56,6 +57,12 @@ def dispatch(store: Store, options: JobOptions, clock: Callable[[], datetime]) -
         except Exception:  # one broken directory must not stop the others
             logger.exception("job %s could not be started", job.id)
     return started
+
+
+def index_texts(store: Store, options: JobOptions, clock: Callable[[], datetime]) -> set[str]:
+    """Index the texts of new runs for searches, a bounded number in one pass. No job changes."""
+    store.trajectories.index_new_texts()
+    return set()
 
 
 def _reconcile_job(store: Store, options: JobOptions, job: Job, clock: Callable[[], datetime]) -> bool:

@@ -16,11 +16,12 @@ MAX_NEW_TOKENS = 32_768
 
 
 class ModelRef(Record):
-    """Location of the weights, or the endpoint profile of a remote model."""
+    """Location of the weights, the endpoint profile of a remote model, or the scripted experts of the environments."""
 
-    source: Literal["starter", "folder", "hub", "endpoint"]
+    source: Literal["starter", "folder", "gguf", "hub", "endpoint", "expert"]
     path: str = Field(
-        description="Folder (absolute) or Hub name. For `starter` the folder in the package, for `endpoint` the profile name."
+        description="Folder or GGUF file (absolute), or Hub name. For `starter` the folder in the package, for `endpoint` the "
+        "profile name, for `expert` nothing."
     )
     adapter: str | None = Field(default=None, description="Folder of a LoRA adapter on top of the model.")
     revision: str | None = Field(

@@ -92,7 +92,9 @@ class TrainingConfig(Settings):
     batch_tokens: int = Field(
         default=8192, ge=64, le=1_000_000, description="Tokens in one forward pass, shared prefixes counted once."
     )
-    learning_rate: float = Field(default=5e-4, gt=0, le=1, description="Peak learning rate of AdamW.")
+    learning_rate: float | None = Field(
+        default=None, gt=0, le=1, description="Peak learning rate of AdamW; null: by method, model size and adapters."
+    )
     warmup_ratio: float = Field(default=0.1, ge=0, le=1, description="Share of the steps with a rising learning rate.")
     schedule: Literal["cosine", "linear", "constant"] = Field(default="cosine", description="Decay after the warm-up.")
     weight_decay: float = Field(default=0.0, ge=0, le=1, description="Of matrices; 0: off.")

@@ -21,12 +21,15 @@ class TrajectoryFilter(Record):
     environment: str | None = None
     task_type: str | None = None
     outcome: OutcomeStatus | None = None
-    tags: tuple[str, ...] = Field(default=(), description="All of these.")
+    tags: tuple[str, ...] = Field(default=(), max_length=50, description="All of these.")
     min_reward: float | None = Field(default=None, description="Excludes unknown rewards.")
     max_reward: float | None = None
     since: Instant | None = Field(default=None, description="Stored at or after this time.")
     text: str | None = Field(
-        default=None, min_length=1, max_length=500, description="Substring of the run, ignoring case."
+        default=None,
+        min_length=1,
+        max_length=500,
+        description="Substring of the run, ignoring case; fast from 3 characters on.",
     )
 
     @field_validator("text")

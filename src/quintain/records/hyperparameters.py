@@ -79,7 +79,6 @@ class OnlineConfig(Settings):
 class PreferenceConfig(TrainingConfig):
     """What methods on pairs share."""
 
-    learning_rate: float = Field(default=1e-4, gt=0, le=1, description="Peak learning rate of AdamW.")
     beta: float = Field(default=0.1, gt=0, le=100, description="Strength of the pull towards the reference model.")
 
 
@@ -155,8 +154,6 @@ class RankingConfig(PreferenceConfig):
 class ValueConfig(TrainingConfig):
     """What methods share that train a model to value runs instead of to act."""
 
-    learning_rate: float = Field(default=3e-4, gt=0, le=1, description="Peak learning rate of AdamW.")
-
     @model_validator(mode="after")
     def _does_not_act(self) -> Self:
         asked = [name for name in ("kl_stop", "sample_every_steps") if getattr(self, name) is not None]
@@ -199,7 +196,6 @@ class PRMConfig(ValueConfig):
 
 class _GroupLoss(TrainingConfig):
     method: Literal["grpo"] = "grpo"
-    learning_rate: float = Field(default=1e-4, gt=0, le=1, description="Peak learning rate of AdamW.")
     loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo"] = Field(
         default="dapo",
         description="grpo: mean a run, then over runs; dapo: mean over tokens (arXiv 2503.14476); dr_grpo: sum by a "

@@ -18,6 +18,14 @@ class Blocker(Record):
     remedy: Hint = Field(description="Required call or change.")
 
 
+class Branch(Record):
+    """A decision of the plan."""
+
+    question: str
+    answer: str = Field(description="Answer that decided, from the request or from what is stored.")
+    otherwise: str = Field(description="What another answer would have led to.")
+
+
 class Estimate(Record):
     """Estimated resources of a training. Null is unknown, and `unknown` names the remedy."""
 
@@ -45,7 +53,7 @@ class Estimate(Record):
 class TrainingPlan(Record):
     """Result of `plan_training`: arguments for start_training, and an estimate."""
 
-    method: str | None = Field(description="Null: there is no data to learn from.")
+    method: str | None = Field(description="Null: no training, or no data to learn from.")
     model: str
     dataset_id: str | None = None
     environment: str | None = None
@@ -54,6 +62,7 @@ class TrainingPlan(Record):
     blockers: tuple[Blocker, ...]
     notes: tuple[Hint, ...] = ()
     why: Hint
+    branches: tuple[Branch, ...] = Field(default=(), description="Decisions that led to the method, in order.")
     fields: dict[str, str] = Field(description="All settings of the method, as in guide://methods/METHOD.")
     resource_uri: str
     next_step: Hint

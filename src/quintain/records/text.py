@@ -1,14 +1,23 @@
-"""What may not enter: text that is not Unicode, numbers that JSON cannot hold, and structures that never end."""
+"""Check values for what cannot be stored, and make texts printable."""
 
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from quintain.errors import InvalidInput
 
 MAX_DEPTH = 100
 """Levels of nesting that a value from outside may have."""
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that steer a terminal or reverse text direction, and invalid characters."""
+
+
+def printable(text: str) -> str:
+    """Replace control characters by U+FFFD, so that a text cannot steer a terminal."""
+    return _CONTROL.sub("\ufffd", text)
 
 
 def require_clean(value: Any, where: str) -> int:

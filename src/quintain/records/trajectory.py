@@ -129,6 +129,11 @@ class OutcomeStatus(StrEnum):
     TRUNCATED = "truncated"
     UNKNOWN = "unknown"
 
+    @property
+    def verdict(self) -> float | None:
+        """1 for success, 0 for failure and for a run cut short, None where nothing is known of the task's success."""
+        return {"success": 1.0, "failure": 0.0, "truncated": 0.0}.get(self.value)
+
 
 class Outcome(Record):
     """How a run ended, according to its environment or recorder. Later scores are stored separately."""

@@ -1,1 +1,1 @@
-"""Secrets and personal data out of what is stored (`redact.py`): issuers' tokens, credentials by name or place, personal data."""
+"""Remove secrets and personal data: tokens of issuers, credentials by name or place, personal data."""

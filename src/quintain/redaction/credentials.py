@@ -1,7 +1,7 @@
 """Secrets without a fixed format, recognized by their context: names, headers, and URLs.
 
-A value is redacted if its name marks a secret (`DB_PASSWORD=...`, `"api_key": "..."`, `--token ...`) and the value can be one:
-`password: str`, `token=get_token()` and `<your key>` stay. Hashes, ids and other long strings stay under other names.
+A value is redacted if its name marks a secret (`DB_PASSWORD=...`, `--token ...`) and the value can be one: `password:
+str`, `token=get_token()` and `<your key>` stay. Hashes, ids and other long strings stay under other names.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A table of keys with an issuer's prefix: the prefixes, and the pattern after them.
 
-In patterns, `<h>` is a lower-case hexadecimal digit, `<H>` a hexadecimal digit, `<a>` a letter or digit, `<w>` a letter, digit, `_`
-or `-`, and `<b>` a base64 character. A test checks the patterns against the public rules of gitleaks.
+Patterns write `<h>` for a lower-case hexadecimal digit, `<H>` for any, `<a>` for a letter or digit, `<w>` for a letter,
+digit, `_` or `-`, and `<b>` for a base64 character. A test checks the patterns against the public rules of gitleaks.
 """
 
 from __future__ import annotations

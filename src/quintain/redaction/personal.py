@@ -1,21 +1,16 @@
-"""Personal data: e-mail addresses, payment cards and bank accounts; on request also phone numbers and IP addresses.
+"""Personal data: e-mail addresses, payment cards and bank accounts.
 
-Cards and accounts need correct check digits (Luhn, ISO/IEC 7812-1; IBAN, ISO 13616), so timestamps, ids and hashes stay. One
-number in ten passes Luhn, and order numbers often begin like cards. A card must therefore be grouped as by its network, or be
-near a word such as card or payment, or under a name that marks a card. Test cards published by payment providers stay, and so do
-e-mail addresses of reserved domains (RFC 2606, section 3).
+Cards and accounts need correct check digits (Luhn, ISO/IEC 7812-1; IBAN, ISO 13616). One number in ten passes Luhn, so
+a card must also be grouped as by its network, or be near a word such as card or payment, or under a name that marks a
+card. Test cards of payment providers and e-mail addresses of reserved domains (RFC 2606, section 3) stay.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Literal
 
 from quintain.redaction.secrets import EDGE, Rule, Span
-
-OptionalKind = Literal["phone", "ip_address"]
-"""Kinds redacted on request only, because most such numbers in agents' logs are not personal."""
 
 _LOCAL_BACKWARDS = re.compile(r"(?:[^\W\u2e80-\U0010ffff]|[.%+'-]){1,64}+")
 """Matches the end of a reversed local part."""
@@ -151,22 +146,3 @@ def _iban_length(text: str) -> int | None:
     compact = "".join(text[i] for i in places)
     number = "".join(str(int(character, 36)) for character in compact[4:] + compact[:4])
     return places[-1] + 1 if int(number) % 97 == 1 else None
-
-
-_OPTIONAL_PATTERNS: dict[OptionalKind, re.Pattern[str]] = {
-    "phone": re.compile(
-        r"(?<![\w.+-])(?:\+\d{1,3}[ .-]?(?:\(\d{1,4}\)[ .-]?)?\d(?:[ .-]?\d){6,12}|\(\d{3}\) ?\d{3}-\d{4}"
-        r"|\d{3}-\d{3}-\d{4})(?![\w.-]?\d)",
-        re.ASCII,
-    ),
-    "ip_address": re.compile(
-        r"(?<![\w.-])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\w-]|\.\d)", re.ASCII
-    ),
-}
-
-
-def optional_spans(text: str, kinds: frozenset[OptionalKind]) -> Iterator[Span]:
-    """Yield phone numbers (with a country code, or in North American format) and IPv4 addresses, as requested."""
-    for kind in sorted(kinds):
-        for found in _OPTIONAL_PATTERNS[kind].finditer(text):
-            yield Span(*found.span(), kind)

@@ -1,15 +1,15 @@
 """Replace keys, passwords and personal data by `[REDACTED:kind]`, and count them by kind.
 
-One search over all texts of a run finds those that match a rule (see `search`). A run without a match, without secret names and
-without escaped JSON is returned unchanged. On by default: secrets, e-mail addresses, payment cards and IBANs. Hashes, UUIDs,
-base64 images and other long strings stay, unless their name marks a secret.
+One search over all texts of a run finds the matches (see `search`); a run without any is returned unchanged. The
+default is secrets, e-mail addresses, payment cards and IBANs. Hashes, UUIDs, base64 images and other long strings stay,
+unless their name marks a secret.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from quintain.records.record import Record
 from quintain.records.trajectory import Action, Actor, OutcomeStatus, SampledTokens, Step, Trajectory, Usage, text_of
 from quintain.redaction.credentials import is_stand_in, secret_kind
-from quintain.redaction.personal import OptionalKind, is_card
+from quintain.redaction.personal import is_card
 from quintain.redaction.search import join_texts, spans_of, texts_with_spans
 from quintain.redaction.secrets import Span
 
@@ -34,32 +34,25 @@ _DERIVED_FIELDS = ("redactions", "identity")
 """Fields that redaction derives instead of reading."""
 
 
-def redact(run: Trajectory, also: Collection[OptionalKind] = ()) -> Trajectory:
+def redact(run: Trajectory) -> Trajectory:
     """Return a run without secrets and personal data in its fields, including names in free objects.
 
-    Args:
-        run: Any run; returned itself if nothing is found.
-        also: Further kinds to redact.
-
     Returns:
-        The run with the counts added to `redactions`. Changed steps lose their `sampled` tokens, which still contain the text.
-        The run loses an id that was derived from its old content.
+        The run itself if nothing is found, else a copy with the counts added to `redactions`. Changed steps lose their
+        `sampled` tokens, which still spell the text. An id derived from the old content is removed.
     """
-    known: frozenset[str] = frozenset()
-    if not also:
-        texts, is_named = texts_of(run)
-        joined = join_texts(texts)
-        found = texts_with_spans(texts, joined)
-        if not found and not is_named and not ("\\" in joined and any(map(_may_contain_escaped_json, texts))):
-            return run
-        known = frozenset(texts) - found
-    redactor = _Redactor(frozenset(also), known)
+    texts, is_named = texts_of(run)
+    joined = join_texts(texts)
+    found = texts_with_spans(texts, joined)
+    if not found and not is_named and not ("\\" in joined and any(map(_may_contain_escaped_json, texts))):
+        return run
+    redactor = _Redactor(frozenset(texts) - found)
     clean = redactor.record(run)
     if clean is run:
         return run
     counts = Counter(run.redactions) + redactor.counts
     if clean.task is not run.task and _repeats_prompt(run):
-        repeated = _Redactor(redactor.also)
+        repeated = _Redactor()
         repeated.value(run.task.prompt)
         counts -= repeated.counts
     derived = run.id is not None and run.id == f"traj-{run.identity[:16]}"
@@ -117,9 +110,9 @@ def _may_name_a_secret(value: dict[Any, Any], names: Sequence[str]) -> bool:
     return any(type(label) is str and secret_kind(label) for label in labels)
 
 
-def redact_text(text: str, also: Collection[OptionalKind] = ()) -> tuple[str, Counter[str]]:
+def redact_text(text: str) -> tuple[str, Counter[str]]:
     """Return a text without secrets and personal data, and the number of redactions of each kind."""
-    redactor = _Redactor(frozenset(also))
+    redactor = _Redactor()
     return redactor.text(text), redactor.counts
 
 
@@ -146,7 +139,6 @@ _BY_NAME = frozenset({"password", "secret", "token", "api_key", "authorization",
 class _Redactor:
     """Redacts values recursively and counts the redactions."""
 
-    also: frozenset[OptionalKind]
     known: frozenset[str] = frozenset()
     """Texts known to be clean."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -156,7 +148,7 @@ class _Redactor:
         if self.is_clean(text):
             return text
         for _ in range(_ROUNDS):
-            spans = spans_of(text, self.also)
+            spans = spans_of(text)
             if not spans:
                 break
             pieces, end = [], 0
@@ -169,7 +161,7 @@ class _Redactor:
 
     def is_clean(self, text: str) -> bool:
         """Return whether a text is known to be clean, from earlier searches."""
-        return text in self.known or (len(text) <= _SHORT and _is_clean(text, self.also))
+        return text in self.known or (len(text) <= _SHORT and _is_clean(text))
 
     def value(self, value: Any) -> Any:
         """Return the same value if it is clean, else a redacted copy of the same type."""
@@ -201,9 +193,9 @@ class _Redactor:
 
     def arguments(self, raw: str, changes: dict[str, Any]) -> dict[str, Any]:
         """Redact `raw_args` like `args`, and keep it valid JSON; a secret in both counts once."""
-        if not changes and (raw in self.known or not spans_of(raw, self.also)):
+        if not changes and (raw in self.known or not spans_of(raw)):
             return {}
-        inner = _Redactor(self.also)
+        inner = _Redactor()
         clean = inner.text(raw)
         if "args" in changes or clean is not raw:
             clean = inner.same_json(raw, clean)
@@ -217,7 +209,7 @@ class _Redactor:
             original = json.loads(before)
         except (ValueError, RecursionError):
             return after
-        inner = _Redactor(self.also)
+        inner = _Redactor()
         wanted = inner.value(original)
         try:
             if json.loads(after) == wanted:
@@ -240,11 +232,11 @@ class _Redactor:
             clean[name] = kept = self.named(kind, item) if kind else self.value(item)
             changed = changed or kept is not item or name is not key
         # {"name": "API_KEY", "value": "..."}, as headers and variables are often listed.
-        if type(given := value.get("value")) is str and clean.get("value") is given:
+        if type(labelled := value.get("value")) is str and clean.get("value") is labelled:
             label = next((value[key] for key in ("name", "key") if type(value.get(key)) is str), "")
             if kind := secret_kind(label):
-                clean["value"] = self.named(kind, given)
-                changed = changed or clean["value"] is not given
+                clean["value"] = self.named(kind, labelled)
+                changed = changed or clean["value"] is not labelled
         return clean if changed else value
 
     def named(self, kind: str, value: Any) -> Any:
@@ -264,8 +256,8 @@ class _Redactor:
 
 
 @lru_cache(maxsize=16_384)
-def _is_clean(text: str, also: frozenset[OptionalKind]) -> bool:
-    return not spans_of(text, also)
+def _is_clean(text: str) -> bool:
+    return not spans_of(text)
 
 
 def _is_secret_value(kind: str, value: str) -> bool:

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 
 from quintain.redaction.credentials import credential_rules
 from quintain.redaction.personal import (
-    OptionalKind,
     may_contain_number,
     number_spans,
-    optional_spans,
     personal_rules,
 )
 from quintain.redaction.secrets import Reader, Rule, Span, token_rules
@@ -93,18 +91,11 @@ def _search() -> _Search:
     )
 
 
-def may_match(text: str) -> bool:
-    """Return whether a text contains a literal or a number that a rule has to check."""
-    return may_contain_number(text) or any(True for _ in _search().hits(text))
-
-
-def spans_of(text: str, also: frozenset[OptionalKind]) -> list[Span]:
+def spans_of(text: str) -> list[Span]:
     """Return all spans to redact; rules for specific tokens come before those for any secret."""
     found = _search().spans(text)
     if may_contain_number(text):
         found += number_spans(text)
-    if also:
-        found += optional_spans(text, also)
     return found
 
 
@@ -114,10 +105,7 @@ def join_texts(texts: Sequence[str]) -> str:
 
 
 def texts_with_spans(texts: Sequence[str], joined: str) -> frozenset[str]:
-    """Return the texts in which `spans_of` finds a span.
-
-    One search over the joined texts costs little more than the search of one text, and most runs contain many short texts.
-    """
+    """Return the texts in which `spans_of` finds a span, by one search over the joined texts."""
     found = _search().matching_texts(texts, joined)
     if may_contain_number(joined):
         found.update(n for n, text in enumerate(texts) if may_contain_number(text) and any(number_spans(text)))

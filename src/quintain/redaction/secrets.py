@@ -1,10 +1,9 @@
 """Redaction rules, and the rules for keys and tokens with a known format.
 
-Every match of a rule contains one of its lower-case literals at a fixed distance from its start. One search for the literals of
-all rules in the lower-cased text finds every position that a rule has to check. A text without literals costs nothing more.
-Patterns are anchored there and consume one character class at a time, so the time is linear in the text. The rules of
-`detect-secrets` for the same tokens use the same literals; its scanner reads 0.2 MB/s, and its patterns without a fixed prefix
-(Discord, Cloudant, ...) would cost about as much.
+Every match contains a lower-case literal of its rule at a fixed distance from its start. One search for all literals in
+the lower-cased text finds the positions to check. Patterns are anchored there and read one character class at a time,
+so the time is linear in the text. The patterns of `detect-secrets` are used in the same way, because its scanner reads
+0.2 MB/s.
 """
 
 from __future__ import annotations
@@ -218,7 +217,7 @@ _FCM_KEY = EDGE + rf"AAAA{_W}{{7}}:{_W}{{140}}(?![\w-])"
 
 
 def _issued_keys() -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the literals and the pattern of each row. Short prefixes must begin a word, keys of fixed length must end one."""
+    """Yield the literals and the pattern of each row; short prefixes begin a word, keys of fixed length end one."""
     for beginnings, rest in KEYS:
         literals = tuple(beginnings.split())
         edge = EDGE if min(map(len, literals)) < 6 else ""

@@ -5,13 +5,15 @@ Only the operator installs and only trusted local callers register; no tool take
 
 from __future__ import annotations
 
+import importlib
 import logging
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, cast
 
 from quintain.errors import Unavailable
 from quintain.records.protocols import Scorer
@@ -63,6 +65,40 @@ class FunctionScorer:
         )
 
 
+def function_reference(function: RewardFunction) -> str | None:
+    """Return MODULE:QUALNAME of a function that another process can import; None for others, such as lambdas."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not module or not name or module == "__main__" or "<" in name:
+        return None
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return f"{module}:{name}" if found is function else None
+
+
+def import_function(reference: str) -> RewardFunction:
+    """Import a function by `function_reference`.
+
+    Raises:
+        Unavailable: Its module cannot be imported, or has no such function.
+    """
+    module, _, name = reference.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # other people's code runs when it is imported
+        raise Unavailable(
+            f"the reward function {reference!r} cannot be imported ({type(error).__name__}: {error}); install its package",
+            code="scorer_broken",
+        ) from error
+    if not callable(found):
+        raise Unavailable(
+            f"expected a reward function at {reference!r}, got {type(found).__name__}; install its package"
+        )
+    return cast(RewardFunction, found)
+
+
 GROUP = "quintain.scorers"
 """Entry-point group; each entry names a function from a trajectory to a score in 0..1 (None: cannot be scored), or a class
 without constructor arguments, or an instance, that is a `Scorer`."""
@@ -107,16 +143,17 @@ def load(entry: EntryPoint) -> Scorer:
     where = f"scorer {entry.name!r} is announced as {entry.value!r}"
     try:
         found = entry.load()
-        made = found() if isinstance(found, type) else found
+        target = found() if isinstance(found, type) else found
     except Exception as error:  # other people's code runs when it is imported
         raise Unavailable(
             f"{where}, which cannot be loaded ({type(error).__name__}: {error}); repair or remove the package that brings it",
             code="scorer_broken",
         ) from error
-    if callable(getattr(made, "score", None)):
-        return InstalledScorer(entry.name, made)
-    if callable(made):
-        return FunctionScorer(entry.name, made)
+    if callable(getattr(target, "score", None)):
+        return InstalledScorer(entry.name, target)
+    if callable(target):
+        return FunctionScorer(entry.name, target)
     raise Unavailable(
-        f"{where}, which is {type(made).__name__} and no scorer; repair or remove its package", code="scorer_broken"
+        f"{where}: expected a scorer or a function, got {type(target).__name__}; repair or remove its package",
+        code="scorer_broken",
     )

@@ -14,6 +14,7 @@ from quintain.records.profiles import DomainProfile, Part
 from quintain.records.protocols import Scorer
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import Trajectory
+from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 from quintain.scoring.profiles import profile_for
 from quintain.scoring.progress import Credit, credit_of
 from quintain.scoring.published import HelloAgentsScorer, KnowlyrScorer, SageScorer
@@ -66,21 +67,10 @@ class CompositeScorer:
             reason = f"{credit.description}; score the run by rules alone (scorer='rules'), or let its outcome be judged first"
             if not weight:
                 reason = f"nothing is known of what the profile {profile.name!r} weighs: {', '.join(sorted(mix))}"
-            value, feedback = None, ""
-        else:
-            reason = None
-            value = min(1.0, sum(part.weight * part.value for part in parts if part.value is not None))
-            feedback = f"{credit.description} {values['process'].description}".strip()
-        return Score(
-            trajectory_id=run.id or "",
-            scorer=self.name,
-            status="unscored" if value is None else "scored",
-            value=value,
-            reason=reason,
-            components=parts,
-            steps=process.steps,
-            feedback=feedback,
-        )
+            return unscored(run, self.name, reason, parts, process.steps)
+        value = min(1.0, sum(part.weight * part.value for part in parts if part.value is not None))
+        feedback = f"{credit.description} {values['process'].description}".strip()
+        return scored(run, self.name, value, feedback, parts, process.steps)
 
 
 class _Value(NamedTuple):

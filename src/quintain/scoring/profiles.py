@@ -62,14 +62,15 @@ def profile(name_or_path: str) -> DomainProfile:
             document["rules"] = parent.rules | document["rules"]
         document = parent.model_dump(exclude={"tools", "description"}) | document
     try:
-        made = DomainProfile.model_validate(document)
+        own = DomainProfile.model_validate(document)
     except ValidationError as error:
         raise InvalidInput(
-            f"{name_or_path} is no profile: {explain(error, 'profile', DomainProfile.model_fields)}", code="bad_config"
+            f"cannot read the profile in {name_or_path}: {explain(error, 'profile', DomainProfile.model_fields)}",
+            code="bad_config",
         ) from None
     if extended is None:
-        return made
-    return made.model_copy(update={"tools": _over(made.tools, PROFILES[extended].tools)})
+        return own
+    return own.model_copy(update={"tools": _over(own.tools, PROFILES[extended].tools)})
 
 
 def _over(own: tuple[ToolProfile, ...], extended: tuple[ToolProfile, ...]) -> tuple[ToolProfile, ...]:

@@ -15,6 +15,7 @@ from quintain.records.profiles import DomainProfile
 from quintain.records.score import Component, Score, StepScore
 from quintain.records.trajectory import OutcomeStatus, Trajectory, text_of
 from quintain.scoring.outcomes.answer_scorers import AnswerScorer
+from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 from quintain.scoring.profiles import profile_for
 from quintain.scoring.progress import credit_of
 from quintain.scoring.rules.compliance import call_fault, is_known, turn_fault
@@ -269,14 +270,7 @@ def _weighted(
         reason = (
             f"{parts[0].feedback}; score the run by rules alone (scorer='rules'), or let its outcome be judged first"
         )
-        return Score(
-            trajectory_id=run.id or "",
-            scorer=name,
-            status="unscored",
-            reason=reason,
-            components=tuple(shown),
-            steps=steps,
-        )
+        return unscored(run, name, reason, shown, steps)
     value = (
         sum(part.weight * part.value for part in shown if part.value is not None and part.name != "penalties") - loss
     )
@@ -285,12 +279,4 @@ def _weighted(
     feedback = (
         f"Weakest: {worst.name}. {worst.feedback}".strip() if (worst.value or 0.0) < 1.0 else "No part finds fault."
     )
-    return Score(
-        trajectory_id=run.id or "",
-        scorer=name,
-        status="scored",
-        value=min(1.0, max(0.0, value)),
-        components=tuple(shown),
-        steps=steps,
-        feedback=feedback,
-    )
+    return scored(run, name, min(1.0, max(0.0, value)), feedback, shown, steps)

@@ -77,7 +77,7 @@ async def ask(
         while isinstance(asked, Question):
             answer = await _elicited(asked, ctx)
             asked = await anyio.to_thread.run_sync(partial(go_on, answer))
-    return None if asked is None else await anyio.to_thread.run_sync(to_result, asked)
+    return None if asked is None else await anyio.to_thread.run_sync(to_result, binding, asked)
 
 
 def seal(key: Callable[[], bytes] | None) -> RequestStateBoundary:
@@ -91,7 +91,7 @@ def seal(key: Callable[[], bytes] | None) -> RequestStateBoundary:
 
 
 def key_of_home(home: Path) -> bytes:
-    """The key of a home folder, made when it is first asked for; all servers on the home get the same one.
+    """Return the key of a home folder, created at first use and shared by all servers on the home.
 
     Raises:
         Unavailable: it cannot be written or read, or something else lies in its place.
@@ -103,11 +103,11 @@ def key_of_home(home: Path) -> bytes:
         key = path.read_bytes()
     except OSError as error:
         raise Unavailable(
-            f"the key {str(path)!r} cannot be made or read ({error.strerror}); let this user write there"
+            f"the key {str(path)!r} cannot be created or read ({error.strerror}); let this user write there"
         ) from error
     if len(key) != _KEY_BYTES:
         raise Unavailable(
-            f"{str(path)!r} holds {len(key)} bytes, a key has {_KEY_BYTES}; delete it, and a new one is made"
+            f"expected a key of {_KEY_BYTES} bytes in {str(path)!r}, got {len(key)}; delete the file, and a new one is created"
         )
     return key
 
@@ -128,7 +128,7 @@ def _make_key(path: Path) -> None:
 
 
 class _LateCodec:
-    """The SDK's codec, made when it is first used: a server starts before its home folder is opened."""
+    """The SDK's codec, created at first use: a server starts before its home folder is opened."""
 
     def __init__(self, key: Callable[[], bytes]) -> None:
         self._key = key

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -12,7 +11,7 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult, TextConten
 from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, NotFound, QuintainError
-from quintain.records.record import explain
+from quintain.records.record import explain, nearest
 from quintain.server.texts import scrub
 
 logger = logging.getLogger(__name__)
@@ -42,11 +41,8 @@ def protocol_failure(what: str, error: Exception) -> MCPError:
 
 def unknown_tool(name: str, known: Collection[str]) -> NotFound:
     """A tool that this server does not have, or not with these switches."""
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
-    return NotFound(
-        f"there is no tool {name!r}{hint}; valid: {', '.join(sorted(known)) or 'none'}", code="unknown_tool"
-    )
+    valid = ", ".join(sorted(known)) or "none"
+    return NotFound(f"there is no tool {name!r}{nearest(name, known)}; valid: {valid}", code="unknown_tool")
 
 
 def invalid_arguments(tool: str, error: ValidationError, schema: Mapping[str, Any]) -> InvalidInput:
@@ -66,7 +62,7 @@ def invalid_arguments(tool: str, error: ValidationError, schema: Mapping[str, An
 
 def _bounds(schema: Mapping[str, Any]) -> str:
     """What an argument may be (of an object: its fields), in a few words; empty where it sets no bound, or has several types."""
-    if "anyOf" in schema or isinstance(schema.get("type"), list):
+    if "anyOf" in schema:
         return ""
     for names in ("enum", "properties"):
         if names in schema:

@@ -1,4 +1,4 @@
-"""What a running server holds: the services, opened when first needed, the reconciler's beat, and who follows what."""
+"""State of a running server: its services, opened at first use, the reconciler's loop, and the subscribers."""
 
 from __future__ import annotations
 

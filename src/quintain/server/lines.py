@@ -163,7 +163,17 @@ def _request_id(head: bytes, tail: bytes) -> RequestId | None:
     if not keys[b"method"] or not found:
         return None
     try:
-        value = json.loads(found)
+        return encodable_id(json.loads(found))
     except ValueError:
         return None
-    return value if isinstance(value, str) or type(value) is int else None
+
+
+def encodable_id(value: object) -> RequestId | None:
+    """Return the id of a request as an answer can carry it; None for another type, or text that is not Unicode."""
+    if isinstance(value, str):
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            return None
+        return value
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -201,7 +201,7 @@ def complete(services: Services, argument: str, start: str) -> list[str]:
         "job_id": jobs,
         "dataset_id": lambda: (item.id for item in store.datasets.page(limit=_MAX_COMPLETIONS).items),
         "agent_id": agents,
-        "calibration_id": lambda: (made.id for made in store.calibrations.page(limit=_MAX_COMPLETIONS).items),
+        "calibration_id": lambda: (item.id for item in store.calibrations.page(limit=_MAX_COMPLETIONS).items),
         "trajectory_id": trajectories,
         "environment": environment_ids,
         "method": lambda: METHODS,

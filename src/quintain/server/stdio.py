@@ -34,7 +34,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import PydanticSerializationError
 
 from quintain.server.app import QuintainServer
-from quintain.server.lines import LineCutter, LongLine, Refusal, read_line
+from quintain.server.lines import LineCutter, LongLine, Refusal, encodable_id, read_line
 
 logger = logging.getLogger(__name__)
 
@@ -152,9 +152,8 @@ def _encode(message: JSONRPCMessage) -> bytes:
         error = ErrorData(
             code=INTERNAL_ERROR, message="[internal] the answer cannot be written as JSON; the server's log has more"
         )
-        text = JSONRPCError(jsonrpc="2.0", id=getattr(message, "id", None), error=error).model_dump_json(
-            exclude_unset=True
-        )
+        answered = encodable_id(getattr(message, "id", None))
+        text = JSONRPCError(jsonrpc="2.0", id=answered, error=error).model_dump_json(exclude_unset=True)
     return text.encode("utf-8") + b"\n"
 
 

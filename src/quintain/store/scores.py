@@ -106,7 +106,7 @@ class Scores:
             ids: Restrict to these trajectories. None does not restrict.
             steps: Count only scores with step scores.
         """
-        values = filter_parameters(filter or TrajectoryFilter())
+        values = filter_parameters(filter or TrajectoryFilter(), self.engine)
         rubric = func.json_extract(table.c.document, "$.rubric").label("rubric")
         query = (
             select(rubric, func.max(table.c.seq))

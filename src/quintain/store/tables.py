@@ -2,6 +2,7 @@
 
 `document` contains the complete record as JSON. The other columns exist for selection and order. `seq` is the order of
 insertion, so newest first is `seq` descending. A change to a table needs a new revision in `migrations/versions`.
+The index of the searched text is in `trajectories/text_index.py`, because SQLAlchemy cannot declare it.
 """
 
 from __future__ import annotations
@@ -70,8 +71,12 @@ def _created_at() -> Column[datetime]:
 
 
 def _findable(name: str) -> Index:
-    """Return an index for pages of runs by one column, newest first, without forgotten runs."""
-    return Index(f"ix_trajectories_{name}", name, "seq", sqlite_where=_REMEMBERED, postgresql_where=_REMEMBERED)
+    """Return an index for pages of runs by one column, newest first, without forgotten runs.
+
+    The reward is in it, so that a bound on the reward is tested without reading the rows.
+    """
+    columns = ("seq", "reward") if name == "reward" else (name, "seq", "reward")
+    return Index(f"ix_trajectories_{name}", *columns, sqlite_where=_REMEMBERED, postgresql_where=_REMEMBERED)
 
 
 trajectories = Table(
@@ -103,7 +108,7 @@ trajectories = Table(
     Index("ix_trajectories_session_id", "session_id"),
     Index("ix_trajectories_job_id", "job_id", "seq"),
     Index("ix_trajectories_forgotten", "forgotten_at", sqlite_where=_FORGOTTEN, postgresql_where=_FORGOTTEN),
-    *(_findable(name) for name in ("agent", "agent_label", "environment", "outcome")),
+    *(_findable(name) for name in ("agent", "agent_label", "environment", "outcome", "reward")),
     sqlite_autoincrement=True,
 )
 

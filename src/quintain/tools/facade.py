@@ -29,7 +29,7 @@ from quintain.scoring.registry import register
 from quintain.settings import read_settings
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data.dataset_folders import freeze_ready_made, new_options
-from quintain.tools.invocation import call, check, refuse_unknown
+from quintain.tools.invocation import arguments_model, call, check, refuse_unknown
 from quintain.tools.labels.reward_types import create_reward
 from quintain.tools.results import JobStarted, JobView
 from quintain.tools.services import Services, open_services
@@ -37,40 +37,22 @@ from quintain.tools.spec import Picture
 from quintain.tools.training.config_files import start_config
 from quintain.tools.training.methods import EVOLVE, canonical_settings, check_settings, merge_settings, require_method
 from quintain.tools.training.requests import Request
-from quintain.tools.training.start import Source, create_folder, train
+from quintain.tools.training.sources import Source
+from quintain.tools.training.start import create_folder, train
 
 logger = logging.getLogger(__name__)
 
 _TOOLS = {spec.name: spec for spec in CATALOG}
 _SHORT = {spec.short: spec.name for spec in CATALOG if spec.short}
-_TRAIN = {
-    "algorithm",
-    "model_name",
-    "dataset",
-    "max_samples",
-    "num_epochs",
-    "output_dir",
-    "use_lora",
-    "batch_size",
-    "learning_rate",
-}
-_TRAIN_ALSO = {"environment", "name", "seed", "hyperparameters", "request_key", "wait", "config"}
-_EVALUATE = {
-    "model_path",
-    "agent",
-    "dataset_id",
-    "environment",
-    "forbidden",
-    "max_samples",
-    "n_tasks",
-    "repeats",
-    "seed",
-    "split",
-    "sampling",
-    "max_turns",
-    "wait",
-}
-_EVOLVE = {"model_name", "environment", "name", "seed", "hyperparameters", "request_key", "output_dir", "wait"}
+_SHARED = ("environment", "reward", "name", "seed", "hyperparameters", "request_key")
+"""Arguments of `start_training` under their own names."""
+_TRAIN = (
+    *("algorithm", "model_name", "dataset", "max_samples", "num_epochs", "output_dir", "use_lora", "batch_size"),
+    *("learning_rate", "config", "wait"),
+)
+_EVOLVE = ("model_name", "output_dir", "wait")
+_EVALUATE = ("model_path", "max_samples", "wait")
+"""Arguments of the actions beside those of the tool."""
 _DEFAULT_ENVIRONMENT = "quintain/inventory"
 
 
@@ -140,6 +122,8 @@ class RLTrainingTool:
     def register_reward_function(self, name: str, function: RewardFunction) -> None:
         """Make a function from a trajectory to a score in 0..1 (None: cannot be scored) usable as `scorer` here.
 
+        It can be part of a `reward` of a job if another process can import it: a function of an installed package.
+
         Raises:
             InvalidInput: the name or the function is not valid.
             Conflict: a built-in scorer has the name.
@@ -182,7 +166,7 @@ class RLTrainingTool:
     def _train(self, parameters: dict[str, Any]) -> dict[str, Any]:
         if str(parameters.get("algorithm")).lower() == EVOLVE:
             return self._evolve({name: value for name, value in parameters.items() if name != "algorithm"})
-        refuse_unknown("train", parameters, dict.fromkeys(sorted(_TRAIN | _TRAIN_ALSO)))
+        refuse_unknown("train", parameters, dict.fromkeys(sorted({*_TRAIN, *_SHARED})))
         if "config" in parameters:
             return self._train_from_file(parameters)
         if "dataset" not in parameters and ("environment" not in parameters or "max_samples" in parameters):
@@ -193,8 +177,7 @@ class RLTrainingTool:
         method = str(parameters.get("algorithm", "sft")).lower()
         model = parameters.get("model_name", "starter")
         given: dict[str, Any] = {"method": require_method(method), "model": model}
-        shared = ("environment", "name", "seed", "request_key", "hyperparameters")
-        given |= {key: parameters[key] for key in shared if key in parameters}
+        given |= {key: parameters[key] for key in _SHARED if key in parameters}
         if "dataset" in parameters:
             given["dataset_id"] = parameters["dataset"]
         arguments = check(_TOOLS["start_training"], given)
@@ -219,12 +202,11 @@ class RLTrainingTool:
         return store.datasets.get(spec.dataset_id or "").rows
 
     def _evolve(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        refuse_unknown(EVOLVE, parameters, dict.fromkeys(sorted(_EVOLVE)))
-        own = {"model_name", "output_dir", "wait"}
+        refuse_unknown(EVOLVE, parameters, dict.fromkeys(sorted({*_EVOLVE, *_SHARED})))
         arguments = {
             "method": EVOLVE,
             "model": parameters.get("model_name", "starter"),
-            **{name: value for name, value in parameters.items() if name not in own},
+            **{name: value for name, value in parameters.items() if name not in _EVOLVE},
         }
         spec = _TOOLS["start_training"]
         checked = check(spec, arguments)
@@ -262,7 +244,8 @@ class RLTrainingTool:
         return answer
 
     def _evaluate(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        refuse_unknown("evaluate", parameters, dict.fromkeys(sorted(_EVALUATE)))
+        spec = _TOOLS["evaluate_agent"]
+        refuse_unknown("evaluate", parameters, dict.fromkeys(sorted({*_EVALUATE, *arguments_model(spec).model_fields})))
         agent = parameters.pop("agent", None) or parameters.pop("model_path", None)
         if agent is None:
             raise InvalidInput(
@@ -277,7 +260,7 @@ class RLTrainingTool:
             **parameters,
             "agent": agent,
         }
-        started = call(self._open(), _TOOLS["evaluate_agent"], arguments)
+        started = call(self._open(), spec, arguments)
         if not wait:
             return dict(started.model_dump(mode="json"))
         view = self._finish(started.job_id)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from quintain.importers.run_splitting import split_trajectory
 from quintain.importers.transcripts.chat_messages import read_turns
 from quintain.importers.transcripts.message_parts import count_invalid
 from quintain.importers.transcripts.transcript import Transcript
+from quintain.jobs.directory import write_atomically
 from quintain.records.imports import RunLink
 from quintain.records.trajectory import Actor, AgentInfo, Outcome, OutcomeStatus, Step, Trajectory
 from quintain.redaction.redact import redact, redact_text
@@ -272,10 +272,5 @@ def _write_to_inbox(document: str, inbox: Path) -> None:
     """Write a run that the store did not accept to the inbox, atomically."""
     inbox.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = inbox / f"recorded-{uuid.uuid4().hex[:12]}.json"
-    aside = path.with_suffix(".part")
-    with aside.open("w", encoding="utf-8") as file:
-        file.write(document)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    write_atomically(path, document.encode())
     logger.warning("Run written to %s; import it with import_trajectories", path)

@@ -1,29 +1,35 @@
-"""Which trajectories a tool works on: ids or a filter, never silently everything."""
+"""Arguments that several tools share: which trajectories they work on (never silently everything), and pages of lists."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from pydantic import Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import Hint, call
 from quintain.records.filters import TrajectoryFilter
+from quintain.records.record import require_number
 from quintain.records.trajectory import Trajectory
 from quintain.tools.services import Services
 
+FILTER_FIELDS = len(TrajectoryFilter.model_fields)
 _WHICH = "Which runs: a `filter` as of search_trajectories, not empty."
 
 RunFilter = Annotated[
     TrajectoryFilter | None,
     Field(description=_WHICH),
-    WithJsonSchema({"type": "object", "description": _WHICH}),
+    WithJsonSchema({"type": "object", "description": _WHICH, "maxProperties": FILTER_FIELDS}),
 ]
 """A filter in a tool that selects by one; the list of tools spells it out once, at `search_trajectories`."""
 
 RunIds = Annotated[list[str] | None, Field(max_length=10_000, description="Which runs, by id.")]
 """Runs one by one, in place of a filter."""
+
+
+PageSize = Annotated[int, Field(ge=1, le=200, description="Entries on a page."), BeforeValidator(require_number)]
+Cursor = Annotated[str | None, Field(description="`next_cursor` of the page before.")]
 
 
 def select(services: Services, filter: TrajectoryFilter | None, ids: Sequence[str] | None) -> Iterator[Trajectory]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.hyperparameters import LoraConfig
@@ -27,23 +30,42 @@ def require_adapter(folder: Path, base: Path) -> tuple[str, ...]:
         raise NotFound(f"no adapter at {folder}; name the folder with adapter_config.json")
     try:
         config = json.loads((folder / "adapter_config.json").read_bytes())
-        str(config["peft_type"])  # peft needs it
+        kind = str(config["peft_type"])
         origin = str(config.get("base_model_name_or_path") or "")
-        with safe_open(folder / "adapter_model.safetensors", "pt"):
-            pass  # opening it checks its table of contents against its length
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, SafetensorError) as error:
+        adapter_tensors(folder)
+    except (
+        *(OSError, ValueError, LookupError, TypeError, RecursionError),
+        *(RuntimeError, EOFError, SafetensorError, UnpicklingError),
+    ) as error:
         raise InvalidInput(
             f"the adapter in {folder} is damaged ({type(error).__name__}: {first_line(error)}); copy its files again from "
             "the original, or name another agent",
             code="model_damaged",
         ) from None
-    known = Path(origin) / "config.json"
-    if not Path(origin).is_absolute() or not known.is_file() or known.samefile(base / "config.json"):
+    if kind != "LORA":
+        raise InvalidInput(
+            f"expected a LoRA adapter in {folder}, got {kind}; merge it into its base model with peft, and name that folder",
+            code="adapter_unsupported",
+        )
+    known, own = Path(origin) / "config.json", base / "config.json"
+    if not Path(origin).is_absolute() or not known.is_file() or (own.is_file() and known.samefile(own)):
         return ()
     return (
         f"the adapter in {folder} was trained on the model in {origin}, and the agent's model is {base}; unless they are the "
         "same model, the agent is unusable",
     )
+
+
+def adapter_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    """Return the weights of an adapter; a pickle may contain tensors only.
+
+    Raises:
+        OSError, RuntimeError, EOFError, SafetensorError, UnpicklingError: The file is missing, damaged or contains objects.
+    """
+    if (folder / "adapter_model.safetensors").is_file() or not (folder / "adapter_model.bin").is_file():
+        return load_file(folder / "adapter_model.safetensors")
+    weights: dict[str, torch.Tensor] = torch.load(folder / "adapter_model.bin", map_location="cpu", weights_only=True)
+    return weights
 
 
 def with_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
@@ -55,8 +77,10 @@ def with_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
     from peft import PeftModel  # takes seconds to import, and most runs have no adapter
 
     try:
-        return PeftModel.from_pretrained(model, str(folder), is_trainable=trainable)
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Found missing adapter keys")
+            return PeftModel.from_pretrained(model, str(folder), is_trainable=trainable)
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, UserWarning, SafetensorError) as error:
         raise InvalidInput(
             f"the adapter in {folder} does not fit its model ({first_line(error)}); name the base model that it was "
             "trained on",
@@ -120,7 +144,7 @@ def with_new_adapter(model: Any, lora: LoraConfig) -> Any:
         ) from None
 
 
-def merged(model: Any) -> Any:
+def merge_adapter(model: Any) -> Any:
     """Merge the adapter into the base model's weights, in place; return the base model.
 
     Merging an adapter on one of two tied matrices would change both, so they are untied first, in the configuration too.

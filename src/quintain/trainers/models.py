@@ -1,4 +1,4 @@
-"""Load and save models: safetensors only, no remote code, no missing weights."""
+"""Load and save models: safetensors or GGUF, no remote code, no missing weights."""
 
 from __future__ import annotations
 
@@ -12,28 +12,23 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-import quintain
-from quintain.errors import InvalidInput, NotFound, Unavailable
+from quintain.errors import InvalidInput
 from quintain.records.agent import ModelRef
 from quintain.records.hyperparameters import LoraConfig
 from quintain.trainers.adapters import (
     first_line,
-    merged,
+    merge_adapter,
     require_adapter,
     require_same_lora,
     with_adapter,
     with_new_adapter,
 )
+from quintain.trainers.model_files import ModelFiles, model_files
 from quintain.trainers.value_head import attach, detached, read_head, save_head
-
-_HUB_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
-"""Files to download of a Hub model: weights, configuration and tokenizer; no pickles, no code."""
 
 _VOCABULARIES = ("tokenizer.json", "tekken.json", "vocab*", "*.model", "*.spm")
 """Names of vocabulary files; without any, transformers creates a tokenizer without tokens."""
@@ -43,7 +38,7 @@ _UNKNOWN_CONTEXT = 4096
 
 
 class LoadedModel(NamedTuple):
-    """A model on its device, its tokenizer and its context in tokens."""
+    """A model on its device, its tokenizer with its chat template, and its context in tokens."""
 
     model: Any
     tokenizer: Any
@@ -81,16 +76,16 @@ def load_model(
         NotFound: The folder or Hub model does not exist.
         InvalidInput: The files are damaged, incomplete or do not belong together.
     """
-    folder = model_folder(ref)
-    warnings = require_adapter(Path(ref.adapter), folder) if ref.adapter else ()
+    files = model_files(ref)
+    warnings = require_adapter(Path(ref.adapter), files.folder) if ref.adapter else ()
     device = pick_device()
     if dtype is None:
         dtype = torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32
-    tokenizer = _load_tokenizer(folder)
-    model = _load_weights(folder, dtype)
+    config, tokenizer = _load_config(files), _load_tokenizer(files)
+    model = _load_weights(files, config, dtype)
     if len(tokenizer) > (rows := model.get_input_embeddings().weight.shape[0]):
         raise InvalidInput(
-            f"expected at most {rows} tokens, the model's embeddings, got {len(tokenizer)} in the tokenizer of {folder}; copy the "
+            f"expected at most {rows} tokens, the model's embeddings, got {len(tokenizer)} in the tokenizer of {files.path}; copy the "
             "tokenizer files from the model's own folder",
             code="model_mismatch",
         )
@@ -99,14 +94,15 @@ def load_model(
         if train and lora is not None:
             require_same_lora(model, lora)
         elif merge:
-            model = merged(model).requires_grad_(train)
+            model = merge_adapter(model).requires_grad_(train)
     elif lora is not None and train:
         model = with_new_adapter(model, lora)
     if heads:
-        attach(model, heads, read_head(_head_folder(ref, folder)))
+        attach(model, heads, read_head(_head_folder(ref, files)))
     model.to(device)
     model.train(train)
-    _fit_threads(model, device)
+    if device.type == "cpu" and sum(p.numel() for p in model.parameters()) < _SMALL_MODEL:
+        torch.set_num_threads(1)  # its products take less time than waking a second thread
     return LoadedModel(model, tokenizer, _context_tokens(model.config, tokenizer), warnings)
 
 
@@ -117,38 +113,24 @@ def stored_heads(ref: ModelRef) -> tuple[str, ...]:
         NotFound: The folder or Hub model does not exist.
         InvalidInput: The head's file is damaged.
     """
-    stored = read_head(_head_folder(ref, model_folder(ref)))
+    stored = read_head(_head_folder(ref, model_files(ref)))
     return stored.names if stored else ()
 
 
-def _head_folder(ref: ModelRef, folder: Path) -> Path:
-    return Path(ref.adapter) if ref.adapter else folder
+def _head_folder(ref: ModelRef, files: ModelFiles) -> Path:
+    return Path(ref.adapter) if ref.adapter else files.path  # nothing is below a GGUF file
 
 
-class OpenedTokenizer(NamedTuple):
-    """A model's tokenizer with its chat template, and its context in tokens."""
-
-    tokenizer: Any
-    context_tokens: int
-
-
-def open_tokenizer(ref: ModelRef) -> OpenedTokenizer:
-    """Return the tokenizer and context of `load_model`, without reading the weights.
+def open_tokenizer(ref: ModelRef) -> LoadedModel:
+    """Return the result of `load_model` without reading the weights: its model is None.
 
     Raises:
         NotFound: The folder or Hub model does not exist.
         InvalidInput: The files are damaged or incomplete.
     """
-    folder = model_folder(ref)
-    tokenizer = _load_tokenizer(folder)
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    return OpenedTokenizer(tokenizer, _context_tokens(config, tokenizer))
-
-
-def _fit_threads(model: Any, device: torch.device) -> None:
-    """Use one thread for a small model on the CPU, whose products take less time than waking a second thread."""
-    if device.type == "cpu" and sum(p.numel() for p in model.parameters()) < _SMALL_MODEL:
-        torch.set_num_threads(1)
+    files = model_files(ref)
+    config, tokenizer = _load_config(files), _load_tokenizer(files)
+    return LoadedModel(None, tokenizer, _context_tokens(config, tokenizer))
 
 
 def save_model(model: Any, tokenizer: Any, destination: Path) -> None:
@@ -223,112 +205,72 @@ def pick_device() -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def model_folder(ref: ModelRef) -> Path:
-    """Return the folder of a base model; a Hub model is downloaded first, if necessary.
-
-    Raises:
-        NotFound: The folder or Hub model does not exist.
-        InvalidInput: The folder has no model, or no safetensors.
-    """
-    if ref.source == "hub":
-        return _hub_folder(ref)
-    # `/` keeps an absolute path as it is: only the starter's is relative to the package.
-    folder = Path(quintain.__file__).parent / ref.path if ref.source == "starter" else Path(ref.path)
-    if not folder.is_dir():
-        raise NotFound(f"no model folder at {folder}; name the folder with config.json and *.safetensors")
-    if not (folder / "config.json").is_file():
-        raise InvalidInput(
-            f"expected config.json in the model folder {folder}, got none; name the folder with config.json and *.safetensors",
-            code="model_incomplete",
-        )
-    if not any(folder.glob("*.safetensors")):
-        raise InvalidInput(
-            f"expected *.safetensors in {folder}, got none; other formats can run code and are not read: save the model as "
-            "safetensors",
-            code="model_incomplete",
-        )
-    return folder
-
-
-def _hub_folder(ref: ModelRef) -> Path:
-    """Return the local copy of a Hub model; download it if the cache has none."""
-    options: dict[str, Any] = {"revision": ref.revision, "allow_patterns": list(_HUB_FILES)}
+def _load_config(files: ModelFiles) -> Any:
     try:
-        return Path(snapshot_download(ref.path, local_files_only=True, **options))
-    except HFValidationError as error:
-        raise InvalidInput(f"expected a Hub name such as 'Qwen/Qwen3-0.6B', got {ref.path!r}: {error}") from None
-    except LocalEntryNotFoundError:
-        pass
-    try:
-        return Path(snapshot_download(ref.path, **options))
-    except LocalEntryNotFoundError:
-        raise Unavailable(
-            f"the model {ref.path!r} is not on this machine and the Hub cannot be reached; connect, or download it "
-            "elsewhere and name its folder",
-            code="hub_unreachable",
-        ) from None
-    except (HfHubHTTPError, OSError) as error:
-        raise NotFound(
-            f"cannot download the model {ref.path!r} from the Hub: {error}; check name, revision and access"
+        return AutoConfig.from_pretrained(files.folder, trust_remote_code=False, local_files_only=True, **files.options)
+    except Exception as error:  # each kind of model checks its configuration in its own way
+        raise InvalidInput(
+            f"cannot read {files.config_name} in {files.folder} ({first_line(error)}); copy it again from the original, and use a "
+            "causal language model that transformers knows without remote code",
+            code="model_damaged",
         ) from None
 
 
-def _load_tokenizer(folder: Path) -> Any:
-    if not any(path.is_file() for pattern in _VOCABULARIES for path in folder.glob(pattern)):
+def _load_tokenizer(files: ModelFiles) -> Any:
+    folder = files.folder
+    if files.gguf is None and not any(path.is_file() for pattern in _VOCABULARIES for path in folder.glob(pattern)):
         raise InvalidInput(
             f"expected tokenizer files in {folder}, got none; copy tokenizer.json and the like from the model's own folder",
             code="model_incomplete",
         )
     try:
-        AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except Exception as error:  # each kind of model checks its configuration in its own way
-        raise InvalidInput(
-            f"cannot read config.json in {folder} ({first_line(error)}); copy it again from the original, and use a "
-            "causal language model that transformers knows without remote code",
-            code="model_damaged",
-        ) from None
-    try:
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True, **files.options)
     except Exception as error:  # the tokenizers library raises bare Exception for a damaged file
         raise InvalidInput(
-            f"cannot read the tokenizer in {folder} ({first_line(error)}); copy its files again from the original",
+            f"cannot read the tokenizer in {files.path} ({first_line(error)}); copy its files again from the original",
             code="model_damaged",
         ) from None
 
 
-def _load_weights(folder: Path, dtype: torch.dtype | Literal["auto"]) -> Any:
+def _load_weights(files: ModelFiles, config: Any, dtype: torch.dtype | Literal["auto"]) -> Any:
+    """Load the weights; those of a GGUF file are dequantised."""
     transformers_logging.disable_progress_bar()
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder,
+            files.folder,
             dtype=dtype,
             trust_remote_code=False,
             use_safetensors=True,
             local_files_only=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # reported below
+            **files.options,
+            **({"config": config} if files.gguf else {}),  # reading it again from the file takes seconds
         )
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
         raise InvalidInput(
-            f"cannot read the model in {folder} ({first_line(error)}); copy its files again from the original, "
+            f"cannot read the model in {files.path} ({first_line(error)}); copy its files again from the original, "
             "and use a causal language model that transformers knows without remote code",
             code="model_damaged",
         ) from None
     model, loading = loaded
     # transformers fills missing weights with random numbers.
-    mismatched = [f"{name} {[*there]} for {[*wanted]}" for name, there, wanted in sorted(loading["mismatched_keys"])]
+    mismatched = [
+        f"{name} {[*stored]} for {[*expected]}" for name, stored, expected in sorted(loading["mismatched_keys"])
+    ]
     if gaps := sorted(loading["missing_keys"]) + mismatched:
         raise InvalidInput(
-            f"expected the weights of config.json in {folder}, got {len(gaps)} missing or of another shape, "
-            f"first {gaps[0]}; copy config.json and the weights from the same model",
+            f"expected the weights of {files.config_name} in {files.folder}, got {len(gaps)} missing or of another shape, "
+            f"first {gaps[0]}; copy {files.config_name} and the weights from the same model",
             code="model_mismatch",
         )
+    model.name_or_path = str(files.path)  # peft writes it into adapters as the name of their base
     return model
 
 
 def _context_tokens(config: Any, tokenizer: Any) -> int:
-    stated = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return int(stated or min(tokenizer.model_max_length, _UNKNOWN_CONTEXT))
+    own_context = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return int(own_context or min(tokenizer.model_max_length, _UNKNOWN_CONTEXT))
 
 
 def sync(path: Path) -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -23,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from quintain.errors import TrainingFailed
+from quintain.jobs.directory import write_atomically
 from quintain.records.job import TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.streams import Example, TokenRow
@@ -279,18 +278,9 @@ def _read(path: Path, key: str, count: int, warn: Warn) -> NDArray[np.float32] |
 
 
 def _write(path: Path, key: str, logprobs: NDArray[np.float32], warn: Warn) -> None:
-    """Write the values atomically; a concurrent writer of the same values wins or loses without effect."""
     metadata = {"key": key, "sha256": hashlib.sha256(logprobs.tobytes()).hexdigest()}
-    aside = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, aside = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=".partial", dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(save({_TENSOR: logprobs}, metadata))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
+        write_atomically(path, save({_TENSOR: logprobs}, metadata))
     except OSError as error:
-        if aside:
-            Path(aside).unlink(missing_ok=True)
         warn("reference_not_kept", f"cannot store the reference log-probs, which will be computed again: {error}")

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from quintain.records.dataset import GroupRow, Row
 from quintain.records.hyperparameters import GRPOConfig
 from quintain.records.job import TrainSpec
-from quintain.records.trajectory import Actor, OutcomeStatus, Trajectory
+from quintain.records.trajectory import Actor, Trajectory
 from quintain.trainers.reward_scoring import RewardModel, RunValue
 
 UNREAD = "unread_by_reward_model"
@@ -31,8 +31,6 @@ UNREAD = "unread_by_reward_model"
 _REFRESH_UPDATES = 20
 _REFRESH_RATE = 1e-3
 """AdamW updates and learning rate of a refresh, each on the whole rollout: a small correction of the head."""
-
-_VERDICTS = {OutcomeStatus.SUCCESS: 1.0, OutcomeStatus.FAILURE: 0.0, OutcomeStatus.TRUNCATED: 0.0}
 
 
 @dataclass
@@ -129,10 +127,10 @@ class RewardMix:
 
     def _step_loss(self, groups: Sequence[Sequence[tuple[Trajectory, RunValue]]]) -> Any:
         known = [
-            (_VERDICTS[run.outcome.status], value.states)
+            (verdict, value.states)
             for group in groups
             for run, value in group
-            if run.outcome.status in _VERDICTS
+            if (verdict := run.outcome.status.verdict) is not None
         ]
         if not known:
             return None
@@ -147,8 +145,8 @@ class RewardMix:
     def _pair_loss(self, groups: Sequence[Sequence[tuple[Trajectory, RunValue]]]) -> Any:
         better, worse = list[torch.Tensor](), list[torch.Tensor]()
         for group in groups:
-            good = [value.states for run, value in group if _VERDICTS.get(run.outcome.status) == 1.0]
-            bad = [value.states for run, value in group if _VERDICTS.get(run.outcome.status) == 0.0]
+            good = [value.states for run, value in group if run.outcome.status.verdict == 1.0]
+            bad = [value.states for run, value in group if run.outcome.status.verdict == 0.0]
             better += [states for states in good for _ in bad]
             worse += [states for _ in good for states in bad]
         if not better:

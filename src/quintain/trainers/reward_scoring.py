@@ -39,17 +39,6 @@ class Unread(NamedTuple):
     reason: str
 
 
-class StepValue(NamedTuple):
-    """Values of the heads at one step."""
-
-    step: int
-    """Number of the agent step, from 0."""
-    value: float
-    """0..1: the head `value`, or the mean of all heads if there is none of that name."""
-    parts: dict[str, float]
-    """Values of the further heads."""
-
-
 class RunValue(NamedTuple):
     """Values of a run."""
 
@@ -57,8 +46,8 @@ class RunValue(NamedTuple):
     """0..1: sigma(r) of a reward model, the mean over the steps of a step model."""
     reward: float | None
     """r, of a reward model."""
-    steps: tuple[StepValue, ...]
-    """Of a step model."""
+    steps: tuple[StepScore, ...]
+    """Of a step model: the head `value`, or the mean of all heads if there is none of that name, and the further heads."""
     states: torch.Tensor
     """float [n, h], what the head read: one row, or one for each of `steps`."""
 
@@ -136,11 +125,13 @@ class RewardModel:
             return RunValue(float(torch.sigmoid(numbers[0, 0])), float(numbers[0, 0]), (), states)
         of_place = {place: n for n, place in enumerate(i for i, s in enumerate(run.steps) if s.actor is Actor.AGENT)}
         places = [int(row.step_index[place]) for row in reading.rows for place in row.places]
+        heads = [dict(zip(self.head.names, chances, strict=True)) for chances in torch.sigmoid(numbers).tolist()]
+        values = [by_head.get("value", sum(by_head.values()) / len(by_head)) for by_head in heads]
         steps = tuple(
-            _step_value(of_place[place], self.head.names, chances)
-            for place, chances in zip(places, torch.sigmoid(numbers).tolist(), strict=True)
+            StepScore(step=of_place[place], value=value, parts={n: v for n, v in by_head.items() if n != "value"})
+            for place, value, by_head in zip(places, values, heads, strict=True)
         )
-        return RunValue(sum(step.value for step in steps) / len(steps), None, steps, states)
+        return RunValue(sum(values) / len(values), None, steps, states)
 
 
 def score_runs(
@@ -173,21 +164,14 @@ def _score(trajectory_id: str, name: str, valued: RunValue | Unread) -> Score:
     if valued.reward is not None:
         feedback = f"reward {valued.reward:+.3f}; only differences between runs of a task mean something"
     else:
-        weakest = min(valued.steps, key=lambda step: step.value)
+        weakest = min(valued.steps, key=lambda step: step.value or 0.0)
         feedback = f"weakest is step {weakest.step} with {weakest.value:.2f}, of {len(valued.steps)}"
-    steps = tuple(StepScore(step=s.step, value=s.value, parts=s.parts) for s in valued.steps)
     return Score(
         trajectory_id=trajectory_id,
         scorer=name,
         status="scored",
         value=valued.value,
         feedback=feedback,
-        steps=steps,
+        steps=valued.steps,
         rater=name,
     )
-
-
-def _step_value(step: int, names: Sequence[str], chances: Sequence[float]) -> StepValue:
-    by_head = dict(zip(names, chances, strict=True))
-    parts = {name: chance for name, chance in by_head.items() if name != "value"}
-    return StepValue(step, by_head.get("value", sum(chances) / len(chances)), parts)

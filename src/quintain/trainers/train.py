@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -17,8 +15,6 @@ import torch
 from quintain.errors import QuintainError
 from quintain.records.dataset import GroupRow, Row
 from quintain.records.hyperparameters import (
-    ACTING_ONLY,
-    DPOConfig,
     GRPOConfig,
     KTOConfig,
     OnlineConfig,
@@ -26,6 +22,7 @@ from quintain.records.hyperparameters import (
     TrainingConfig,
 )
 from quintain.records.job import TrainSpec
+from quintain.records.learning_rates import default_rate
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.example_selection import Selection, select
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker, labelled_heads, mismatched
@@ -34,19 +31,22 @@ from quintain.trainers.distributed.sharding import gather_full_params
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, prepare, tune_allocator
 from quintain.trainers.loop.checkpoints import disk_errors_explained
+from quintain.trainers.loop.identity import run_identity
 from quintain.trainers.loop.loop import resume
 from quintain.trainers.loop.loop import train as run_loop
 from quintain.trainers.loop.objectives import Objective, objective_of
 from quintain.trainers.loop.optimizer import adamw
-from quintain.trainers.loop.precision import Format, LossScale, choose
+from quintain.trainers.loop.precision import Format, choose, loss_scale
 from quintain.trainers.loop.probes import Probes, append_samples
 from quintain.trainers.loop.report import (
     TrainingReport,
     changing_positions,
+    empty_steps,
     left_out,
     nothing_supervised,
     report_of,
     rising_loss,
+    start_kept,
     without_validation,
 )
 from quintain.trainers.loop.run import Run, Sampler
@@ -62,11 +62,15 @@ from quintain.trainers.value_head import heads_of
 if TYPE_CHECKING:
     from quintain.trainers.distributed.ranks import Ranks
 
-_SAMPLED = 64
-"""Values of each parameter, and up to twice as many, that identify a start model among models of its shape."""
-
 Collect = Callable[[LoadedModel, Renderer, int], list[GroupRow]]
 """Lets the live model act and returns the groups of an iteration; none if it was stopped."""
+
+Figures = Callable[[Sequence[str]], dict[str, float | None]]
+"""Returns figures of the examples with these keys, such as means of the parts of their reward."""
+
+
+def _no_figures(keys: Sequence[str]) -> dict[str, float | None]:
+    return {}
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,8 @@ class Data:
 
     train: Sequence[Row] = ()
     validation: Sequence[Row] = ()
+    figures: Figures = _no_figures
+    """Of a step's examples, for its metrics."""
 
 
 def train(
@@ -100,6 +106,7 @@ def train(
         reporter.phase("loading_model")
         _seed_everything(spec.seed)
         loaded = load_model(spec.agent.model, lora=spec.config.lora, train=True, heads=heads_of(spec.config))
+        spec, rate_rule = _with_rate(spec, loaded)
         number_format = choose(spec.config.precision, loaded.model.device)
         remembered = directory / "checkpoints" / "machine.json"
         machine = prepare(
@@ -129,7 +136,8 @@ def train(
             dataset.left_out_members.update(start.mix.left_out)
         if not stopped:
             _conclude(run, dataset, start, selection)
-    return report_of(run, dataset, selection, start.format, tuple(warnings), stopped=stopped)
+    report = report_of(run, dataset, selection, start.format, tuple(warnings), stopped=stopped)
+    return report.model_copy(update={"learning_rate": spec.config.learning_rate, "learning_rate_rule": rate_rule})
 
 
 def _conclude(run: Run, dataset: ExampleBatch, start: _Start, selection: Selection) -> None:
@@ -137,8 +145,16 @@ def _conclude(run: Run, dataset: ExampleBatch, start: _Start, selection: Selecti
     reporter = run.reporter
     if not run.tally.get("supervised_tokens"):
         raise nothing_supervised(
-            dataset.dropped, "groups of the rollouts", start.maker.max_length, start.loaded.context_tokens
+            dataset.dropped,
+            "groups of the rollouts",
+            start.maker.max_length,
+            start.loaded.context_tokens,
+            online=isinstance(run.source, RolloutSource),
         )
+    if warning := start_kept(run):
+        reporter.warn("start_kept", warning)
+    if isinstance(run.source, RolloutSource) and (warning := empty_steps(run, run.source.skipped)):
+        reporter.warn("empty_steps", warning)
     if run.ended_early:
         reporter.warn("ended_early", f"the run ended after step {run.step} of {run.total}: {run.ended_early}")
     if warning := rising_loss(run):
@@ -162,6 +178,16 @@ def _with_heads(spec: TrainSpec, data: Data) -> TrainSpec:
         return spec
     heads = stored_heads(spec.agent.model) or labelled_heads([*data.train, *data.validation]) or ("value",)
     return spec.model_copy(update={"config": config.model_copy(update={"heads": heads})})
+
+
+def _with_rate(spec: TrainSpec, loaded: LoadedModel) -> tuple[TrainSpec, str]:
+    """Return the job with its learning rate, and the rule that gave it."""
+    config = spec.config
+    if config.learning_rate is not None:
+        return spec, "as requested"
+    hidden = loaded.model.config.get_text_config(decoder=True).hidden_size
+    rate = default_rate(spec.method, hidden, adapters=config.lora is not None)
+    return spec.model_copy(update={"config": config.model_copy(update={"learning_rate": rate.value})}), rate.rule
 
 
 class _Acting(NamedTuple):
@@ -215,6 +241,10 @@ class _Start:
         self.mix.left_out.clear()
         return dataset
 
+    def figures_of(self, keys: Sequence[str]) -> dict[str, float | None]:
+        """Return figures of the examples with these keys: parts of their reward, and terms of a reward model."""
+        return self.data.figures(keys) | (self.mix.means(keys) if self.mix else {})
+
     def warnings(self) -> list[str]:
         """Return warnings for the user before the first step."""
         warnings = [*self.loaded.warnings, *self.renderer.warnings, *self.machine.notes]
@@ -237,13 +267,12 @@ class _Start:
         if ranks is not None:
             ranks.initialize_ranks(settings)
         objective = _objective(settings, training, held_out, references, self.maker.max_length)
-        identity = _identity(spec, model, training)
+        identity = run_identity(spec, model, training)
         if objective.needs_reference:
             training, held_out = references.with_logprobs(training), references.with_logprobs(held_out)
         source: ExampleSource
         if acting is None:
-            figures_of = self.mix.means if self.mix else lambda keys: {}
-            source = EpochSource(training, config, spec.seed, selection.curriculum, figures_of)
+            source = EpochSource(training, config, spec.seed, selection.curriculum, self.figures_of)
         else:
             source = _rollout_source(self, objective, references, acting)
         engine = ranks.join(self.engine) if ranks else self.engine
@@ -252,7 +281,7 @@ class _Start:
             engine=engine,
             machine=ranks.machine(self.machine) if ranks else self.machine,
             optimizer=adamw(model, config),
-            scale=LossScale(model.device, enabled=self.format.scales_loss),
+            scale=loss_scale(model.device, enabled=self.format.scales_loss),
             source=source,
             objective=objective,
             validation=held_out,
@@ -312,11 +341,11 @@ def _sampler(start: _Start) -> Sampler | None:
     probes = Probes.of(rows, start.renderer, start.loaded.context_tokens, seed=spec.seed)
 
     def sample(step: int) -> dict[str, float | None]:
-        written = probes.write(start.loaded, step)
+        samples, diversity = probes.write(start.loaded, step)
         file = start.directory / "samples.jsonl"
         with disk_errors_explained(file, start.directory / "checkpoints"):
-            append_samples(file, written.samples)
-        return written.diversity.metrics()
+            append_samples(file, samples)
+        return diversity.metrics()
 
     return sample
 
@@ -343,48 +372,8 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
         updates_per_rollout=config.updates_per_rollout,
         max_steps=start.spec.config.max_steps,
         mix=start.mix,
+        figures_of=start.data.figures,
     )
-
-
-def _identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> str:
-    """Return a hash of everything that a checkpoint must share with its run: settings, start model and token rows."""
-    digest = hashlib.sha256()
-    # Checkpointing and sinks do not change the result; processes and sharding change only rounding and dropout.
-    silent = {
-        "checkpoint_every_steps",
-        "keep_checkpoints",
-        "machines",
-        "processes",
-        "rendezvous",
-        "report_to",
-        "sample_every_steps",
-        "sharding",
-    }
-    if isinstance(spec.config, DPOConfig) and spec.environment is None:
-        silent |= ACTING_ONLY  # and checkpoints from before DPO could act still fit
-    config = spec.config.model_dump(mode="json", exclude=silent)
-    agent = spec.agent.model
-    has_values = spec.config.lora is None or agent.adapter is not None  # else adapters begin at random
-    start = {name: [*p.shape, *_sample(p, has_values)] for name, p in model.named_parameters()}
-    about = [config, spec.seed, agent.model_dump(mode="json"), spec.environment, start, len(examples)]
-    digest.update(json.dumps(about, sort_keys=True).encode())
-    if spec.reward_agent is not None:
-        digest.update(spec.reward_agent.model.model_dump_json().encode())
-    for example in examples:
-        digest.update(json.dumps([example.member, example.value, example.weight]).encode())
-        for row in example.rows:
-            for stream in (row.token_ids, row.weight, row.advantage, row.label):
-                digest.update(b"" if stream is None else stream.tobytes())
-    return digest.hexdigest()
-
-
-def _sample(parameter: torch.nn.Parameter, has_values: bool) -> list[float]:
-    """Return some values of the start model, because another model may be at its path by now; as bf16, as on GPUs."""
-    if parameter.requires_grad and not has_values:
-        return []
-    flat = parameter.detach().reshape(-1)
-    few: list[float] = flat[:: max(len(flat) // _SAMPLED, 1)].bfloat16().tolist()
-    return few
 
 
 def _seed_everything(seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Creation of policies, local or behind an endpoint."""
+"""Creation of policies: local, behind an endpoint, or scripted."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def open_policy(
     folder: Path | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     warn: Callable[[str, str], None] = lambda code, message: None,
+    expert: Callable[[], Policy] | None = None,
 ) -> Policy:
     """Create the policy of an agent.
 
@@ -31,10 +32,16 @@ def open_policy(
         folder: The job's folder, required with `endpoint`.
         should_stop: Checked while waiting for an endpoint.
         warn: Receives a code and a message about a local model.
+        expert: Returns the scripted expert, where one can act.
 
     Raises:
-        InvalidInput: The agent acts through an endpoint that the job's spec lacks, or the API key's variable is not set.
+        InvalidInput: The agent acts through an endpoint that the job's spec lacks, or the API key's variable is not set. Or it
+            is the scripted expert, and there is none.
     """
+    if agent.model.source == "expert":
+        if expert is None:
+            raise InvalidInput(f"expected a model, got {agent.id}, a script; name a model", code="no_weights")
+        return expert()
     if agent.model.source == "endpoint":
         from quintain.worker.remote_policy import RemotePolicy
 

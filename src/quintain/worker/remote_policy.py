@@ -33,7 +33,7 @@ from quintain.records.record import clip
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Action
 from quintain.settings import secret
-from quintain.trainers.rendering.calls import parse
+from quintain.trainers.rendering.calls import TurnReader
 from quintain.trainers.rendering.styles import to_chat
 from quintain.worker.judging.answer_cache import AnswerCache
 from quintain.worker.request_ledger import Ledger
@@ -209,7 +209,7 @@ class RemotePolicy:
             "cost_usd": price(self._endpoint, usage.input_tokens, usage.output_tokens),
         }
         if self._react:
-            parsed = parse(found.text, "react")
+            parsed = TurnReader("react").read(found.text)
             return Reply(text=found.text, thought=parsed.thought, actions=parsed.actions, error=parsed.error, **about)
         actions = [action.model_copy(update={"tool": names.real(action.tool)}) for action in found.actions]
         if unreadable := [action for action in actions if action.args is None]:

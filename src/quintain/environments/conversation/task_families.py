@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
@@ -30,7 +30,7 @@ from quintain.environments.conversation.world import (
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
 from quintain.environments.registry import operator_endpoint, operator_variable
 from quintain.errors import InvalidInput
-from quintain.records.protocols import Environment
+from quintain.records.protocols import Environment, Policy
 from quintain.records.record import require_number, shown
 from quintain.records.trajectory import Task
 
@@ -101,6 +101,12 @@ class _Dialogues:
     def make(self) -> Environment:
         """Return a fresh environment."""
         return Dialogue(self.about, self._user)
+
+    def expert(self, tasks: Sequence[Task]) -> Policy:
+        """Return the scripted expert."""
+        from quintain.environments.conversation.scripted_policy import Expert
+
+        return Expert()
 
 
 class Conversation(_Dialogues):

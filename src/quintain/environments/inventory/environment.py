@@ -19,7 +19,7 @@ from quintain.environments.inventory.tasks import (
 )
 from quintain.environments.inventory.world import Item
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
-from quintain.records.protocols import Environment, TimeStep
+from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import Record
 from quintain.records.trajectory import Action, Observation, Task
 
@@ -150,3 +150,9 @@ class Inventory:
     def make(self) -> Environment:
         """Return a fresh environment."""
         return Warehouse()
+
+    def expert(self, tasks: Sequence[Task]) -> Policy:
+        """Return the scripted expert."""
+        from quintain.environments.inventory.scripted_policy import Expert
+
+        return Expert()

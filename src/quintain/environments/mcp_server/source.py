@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from quintain.environments.mcp_server.tasks import digest, unplayable
 from quintain.environments.servers import ServerProfile
 from quintain.environments.task_files import read_tasks
 from quintain.errors import InvalidInput, Unavailable
-from quintain.records.protocols import Environment, TaskSource
+from quintain.records.protocols import Environment, Policy, TaskSource
 from quintain.records.trajectory import Task
 
 if TYPE_CHECKING:
@@ -81,6 +81,12 @@ class ServerSource:
     def make(self) -> Environment:
         """Return an episode, which starts the server when it begins."""
         return Episode(self._profile, self._borrow, self._give_back)
+
+    def expert(self, tasks: Sequence[Task]) -> Policy:
+        """Return a policy that plays the scripts of generated tasks."""
+        from quintain.environments.mcp_server.scripted_policy import expert
+
+        return expert(tasks)
 
     def close(self) -> None:
         """End the servers without an episode."""

@@ -23,7 +23,7 @@ from quintain.environments.sandbox.rows import Assignment, Commit, assignment_of
 from quintain.environments.sandbox.submission import Patch, TooLarge, changes, patch_of
 from quintain.environments.task_files import TaskFile, read_tasks
 from quintain.errors import InvalidInput, Unavailable
-from quintain.records.protocols import Environment, TimeStep
+from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import clip, require_number
 from quintain.records.trajectory import Action, Observation, Task
 from quintain.sandbox.files import size_of
@@ -217,6 +217,12 @@ class Sandboxed:
             Refused: the operator has disabled sandboxes.
         """
         return self._open()
+
+    def expert(self, tasks: Sequence[Task]) -> Policy:
+        """Return the scripted expert of the generated tasks."""
+        from quintain.environments.sandbox.scripted_policy import Expert
+
+        return Expert()
 
     def assignment(self, task: Task) -> Assignment:
         """Return the files and the judge of a task: a row of the file, or a generated task by its id.

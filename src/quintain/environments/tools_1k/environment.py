@@ -20,7 +20,7 @@ from quintain.environments.tools_1k.catalogue import ENVIRONMENT_ID, VERSION, To
 from quintain.environments.tools_1k.metrics import ranking_metrics
 from quintain.environments.tools_1k.needs import DIFFICULTIES, FAMILY, Need, build_need
 from quintain.errors import InvalidInput
-from quintain.records.protocols import Environment, TimeStep
+from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import Record, clip, nearest, require_number
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Action, Observation, Task
@@ -221,3 +221,9 @@ class ThousandTools:
     def make(self) -> Environment:
         """Return a new episode."""
         return SearchEpisode() if self._candidates is None else DirectEpisode(self._candidates)
+
+    def expert(self, tasks: Sequence[Task]) -> Policy:
+        """Return the scripted expert of the mode."""
+        from quintain.environments.tools_1k.scripted_policy import DirectExpert, Expert
+
+        return Expert() if self._candidates is None else DirectExpert()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from html import escape
 
 from quintain.evaluation.reports.report import Report, Table
-from quintain.exporters.preview_page import printable
+from quintain.records.text import printable
 
 _MARKUP = re.compile(r"([\\`*_\[\]<>#|~&$]|^[-+=])")
 

@@ -6,7 +6,7 @@ lines of it, so a branch takes in every line of its replies and every result of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
-from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank
+from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank, text_fields
 from quintain.importers.transcripts.message_parts import (
     join_messages,
     join_thoughts,
@@ -30,14 +30,14 @@ from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
 from quintain.records.trajectory import AgentInfo, Outcome
 
-_SIDE_RECORDS = (
+_SIDE_RECORDS = {
     "summary",
     "file-history-snapshot",
     "queue-operation",
     "custom-title",
     "permission-mode",
     "last-prompt",
-)
+}
 _NOT_A_TASK = (
     "<command-name>",
     "<command-message>",
@@ -65,32 +65,47 @@ class ClaudeCode:
             kind, session = row.get("type"), first_text(row.get("sessionId"), row.get("session_id"))
             if kind in ("user", "assistant") and session and "content" in as_dict(row.get("message")):
                 return 0.95
-            if session and (kind in _SIDE_RECORDS or (kind == "system" and "subtype" in row)):
-                best = max(best, 0.8)
+            if session and (as_text(kind) in _SIDE_RECORDS or (kind == "system" and "subtype" in row)):
+                best = max(best, 0.5)  # programs that descend from it write such lines too
             elif kind == "summary" and "leafUuid" in row:
                 best = max(best, 0.7)
         return best
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield one run a session and one for each subagent."""
-        graph = Graph()
-        for number, row in object_rows(log, report):
-            graph.add(number, row, report)
-        threads = graph.threads()
-        if not threads:
-            report.reject(None, "expected a session, got no turn")
-        branches = {thread: graph.branch(lines) for thread, lines in threads.items()}
-        beside, origin = _about_subagent(log, report), _forked(graph) or origin_of(log)
-        lent = {line.uuid for thread, branch in branches.items() for line in branch if line.thread != thread}
-        for thread, branch in branches.items():
-            if branch[-1].uuid in lent and not thread[1]:
-                continue  # the beginning of another session of this file, which goes on from its last turn
-            involved = {line.thread for line in branch}
-            turns = [line for one in involved for line in threads[one]]
-            known = origin if not thread[1] and origin and origin.session != thread[0] else None
-            for run in _run(branch, turns, graph, report, known):
-                about = beside if run.parent else {}
-                yield run._replace(trajectory=run.trajectory.model_copy(update={"extra": run.trajectory.extra | about}))
+        yield from read_sessions(object_rows(log, report), log, report, format=self.name, agent="claude-code")
+
+
+def read_sessions(
+    rows: Iterable[tuple[int, dict[str, Any]]], log: LogFile, report: Report, *, format: str, agent: str
+) -> Iterator[Run]:
+    """Yield the runs of numbered lines shaped as Claude Code writes them: one a session and one for each subagent.
+
+    Args:
+        rows: The lines.
+        log: The file that they come from.
+        report: Gets rejections and notes.
+        format: Name of the reader.
+        agent: Name of the program that wrote the sessions.
+    """
+    graph = Graph()
+    for number, row in rows:
+        graph.add(number, row, report)
+    threads = graph.threads()
+    if not threads:
+        report.reject(None, "expected a session, got no turn")
+    branches = {thread: graph.branch(lines) for thread, lines in threads.items()}
+    beside, origin = _about_subagent(log, report), _forked(graph) or origin_of(log)
+    lent = {line.uuid for thread, branch in branches.items() for line in branch if line.thread != thread}
+    for thread, branch in branches.items():
+        if branch[-1].uuid in lent and not thread[1]:
+            continue  # the beginning of another session of this file, which goes on from its last turn
+        involved = {line.thread for line in branch}
+        turns = [line for one in involved for line in threads[one]]
+        known = origin if not thread[1] and origin and origin.session != thread[0] else None
+        for run in _run(branch, turns, graph, report, known, format=format, agent=agent):
+            about = beside if run.parent else {}
+            yield run._replace(trajectory=run.trajectory.model_copy(update={"extra": run.trajectory.extra | about}))
 
 
 def _about_subagent(log: LogFile, report: Report) -> dict[str, str]:
@@ -114,7 +129,14 @@ def _forked(graph: Graph) -> Origin | None:
 
 
 def _run(
-    branch: list[Line], turns: list[Line], graph: Graph, report: Report, origin: Origin | None = None
+    branch: list[Line],
+    turns: list[Line],
+    graph: Graph,
+    report: Report,
+    origin: Origin | None,
+    *,
+    format: str,
+    agent: str,
 ) -> Iterator[Run]:
     """Yield the run of a branch.
 
@@ -124,6 +146,8 @@ def _run(
         graph: All lines.
         report: Gets a note on branches that are left out.
         origin: The session that this one was forked from.
+        format: Name of the reader.
+        agent: Name of the program.
     """
     session, side = branch[-1].thread
     side = side.removeprefix("?")
@@ -136,22 +160,21 @@ def _run(
         n = sum((above := graph.turn_above(line)) is None or above.uuid not in out for line in left)
         report.note(f"only the branch with the latest turn is imported: {n} left out (edits, retries, rewinds)")
     last_row = branch[-1].row
-    where = {"cwd": nonblank(last_row.get("cwd")), "git_branch": nonblank(last_row.get("gitBranch"))}
     end = graph.ends.get(session) if not side else None
-    key = f"claude_code:{session}"
+    key = f"{format}:{session}"
     yield from build_session_run(
         writer.script,
         report,
         branch[0].number,
-        format="claude_code",
+        format=format,
         key=f"{key}:{side}" if side else key,
         parent=key if side else None,
-        continues=f"claude_code:{origin.session}" if origin else None,
+        continues=f"{format}:{origin.session}" if origin else None,
         prompt=writer.prompt or writer.command or "",
         session_id=f"{session}:{side}" if side else session,
-        agent=AgentInfo(name="claude-code", version=nonblank(last_row.get("version")), model=writer.script.model),
+        agent=AgentInfo(name=agent, version=nonblank(last_row.get("version")), model=writer.script.model),
         outcome=Outcome(exit_status=end or None),
-        extra={name: value for name, value in where.items() if value},
+        extra=text_fields({"cwd": last_row.get("cwd"), "git_branch": last_row.get("gitBranch")}),
     )
 
 

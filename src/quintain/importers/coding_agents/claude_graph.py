@@ -90,9 +90,9 @@ class Graph:
         if operation == "enqueue":
             waiting.append(prompt)
         elif operation in ("dequeue", "remove", "popped", "popAll"):
-            held = waiting[:1] if operation != "popAll" else waiting[:]
-            del waiting[: len(held)]
-            prompt = prompt or "".join(held[:1])
+            removed = waiting[:1] if operation != "popAll" else waiting[:]
+            del waiting[: len(removed)]
+            prompt = prompt or "".join(removed[:1])
             if operation in ("remove", "popped") and prompt.strip():
                 attachment = {"type": "queued_command", "prompt": prompt}
                 turn = {"type": "attachment", "attachment": attachment, "timestamp": row.get("timestamp")}

@@ -28,17 +28,16 @@ class Codex:
     def detect(self, probe: Probe) -> float:
         """Match lines with type and payload, bare items, or events of `codex exec --json`."""
         if probe.document is not None and isinstance(probe.document.get("session"), dict):
-            return (
-                0.9
-                if any(as_text(item.get("type")) in ITEMS for item in dicts_in(probe.document.get("items")))
-                else 0.0
-            )
+            items = dicts_in(probe.document.get("items"))
+            return 0.9 if any(as_text(item.get("type")) in ITEMS for item in items) else 0.0
         # An array of items, or messages without a type among them, is what the Responses API takes: no rollout is.
-        is_request = probe.shape == "array" or any(
-            "role" in row and "type" not in row for row in map(as_dict, probe.rows)
-        )
+        untyped = any("role" in row and "type" not in row for row in map(as_dict, probe.rows))
+        is_request = probe.shape == "array" or untyped
         best = 0.0
         is_first = "type" not in probe.first and {"id", "instructions"} <= set(probe.first)  # of the first generation
+        # Other programs write single items of the Responses API among lines of their own.
+        kinds = {as_text(row.get("type")) for row in map(as_dict, probe.rows)} - {""}
+        bare = 0.82 if kinds <= ITEMS else 0.3
         for row in map(as_dict, [*probe.rows, probe.document]):
             kind = row.get("type")
             if not isinstance(kind, str):
@@ -48,7 +47,7 @@ class Codex:
             if kind == "thread.started" or (kind in EXEC_EVENTS and isinstance(row.get("item"), dict)):
                 return 0.95
             if kind in ITEMS and ("content" in row or "call_id" in row or "summary" in row) and "message" not in row:
-                best = max(best, 0.95 if is_first else 0.6 if kind == "message" or is_request else 0.9)
+                best = max(best, 0.95 if is_first else min(bare, 0.6) if kind == "message" or is_request else bare)
         return best
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:

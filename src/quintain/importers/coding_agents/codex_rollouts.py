@@ -21,6 +21,7 @@ from quintain.importers.transcripts.field_values import (
     first_text,
     nonblank,
     parse_json_text,
+    text_fields,
 )
 from quintain.importers.transcripts.message_parts import (
     Message,
@@ -124,9 +125,8 @@ class Rollout:
             self.report.skip(kind)
             self.report.note(COMPACTED)
             if summary := as_text(payload.get("message")):
-                self.script.add_message(
-                    "user", summary, timestamp=parse_time(row.get("timestamp")), extra={"compacted": True}
-                )
+                time = parse_time(row.get("timestamp"))
+                self.script.add_message("user", summary, timestamp=time, extra={"compacted": True})
         elif kind in ITEMS and not payload:
             self._item(line, row, row.get("timestamp"))
         else:
@@ -179,12 +179,9 @@ class Rollout:
         else:
             opening = plain_text(content).lstrip().startswith(_PREAMBLE)
             if not opening:
-                self._prompts_from_items, self._pending_prompt = (
-                    self._prompts_from_items + (self._pending_prompt is None),
-                    None,
-                )
-            if not opening and self.prompt is None and plain_text(content).strip():
-                self.prompt = plain_text(content)
+                self._prompts_from_items += self._pending_prompt is None
+                self._pending_prompt = None
+                self.prompt = self.prompt or nonblank(plain_text(content))
             self._write_message("user", content, time, {"context": True} if opening else {})
             self._asked_at += [] if opening else [len(self.script.steps) - 1]
 
@@ -196,6 +193,7 @@ class Rollout:
         if self._prompts_from_items:
             self._prompts_from_items -= 1
         elif prompt and not prompt.lstrip().startswith(_PREAMBLE):
+            self._close()  # what the model wrote before answers an earlier prompt
             self._write_pending_prompt()
             self._pending_prompt = {"message": prompt, "timestamp": parse_time(time)}
 
@@ -254,9 +252,9 @@ class Rollout:
 
     def _answer(self, item: dict[str, Any]) -> None:
         given = item.get("output", item.get("tools"))
-        held, failed = as_dict(given), None
-        if isinstance(held.get("content"), str | list):
-            given, failed = held["content"], held.get("success") is False
+        fields, failed = as_dict(given), None
+        if isinstance(fields.get("content"), str | list):
+            given, failed = fields["content"], fields.get("success") is False
         answer, call_id = visible_content(given), nonblank(item.get("call_id"))
         self.script.add_result(answer, call_id=call_id, is_error=bool(failed) or _failed(plain_text(answer)))
 
@@ -292,14 +290,15 @@ class Rollout:
         self._close()
         self._write_pending_prompt()
         for step in self.script.steps:
-            for seen in step.get("observations", ()):
-                seen["is_error"] = self._failed.get(seen["call_id"], seen["is_error"])
+            for observation in step.get("observations", ()):
+                observation["is_error"] = self._failed.get(observation["call_id"], observation["is_error"])
         source, session = as_dict(as_dict(self.meta.get("source")).get("subagent")), self.session
         spawned = as_dict(source.get("thread_spawn"))
         parent = first_text(spawned.get("parent_thread_id"), self.meta.get("parent_thread_id"))
         forked = nonblank(self.meta.get("forked_from_id"))
         known = parse_tool_schemas(self.meta.get("dynamic_tools"))
-        tools = known + [t for t in inferred_tools(self.script) if t["function"]["name"] not in _names(known)]
+        names = {tool["function"]["name"] for tool in known}
+        tools = known + [tool for tool in inferred_tools(self.script) if tool["function"]["name"] not in names]
         if tools:
             self.report.note("the log has no schemas of the built-in tools: they are inferred from the calls")
         git = as_dict(self.meta.get("git"))
@@ -315,13 +314,8 @@ class Rollout:
             session_id=session,
             tools=tools,
             agent=AgentInfo(name="codex", version=nonblank(self.meta.get("cli_version")), model=self.script.model),
-            extra={name: value for name, value in where.items() if nonblank(value)}
-            | ({"tools": "inferred"} if tools else {}),
+            extra=text_fields(where | {"tools": "inferred" if tools else None}),
         )
-
-
-def _names(tools: list[dict[str, Any]]) -> set[str]:
-    return {tool["function"]["name"] for tool in tools}
 
 
 def _failed(answer: str) -> bool:

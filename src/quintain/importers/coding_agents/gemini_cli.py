@@ -69,26 +69,23 @@ class GeminiCli:
                 report.skip("typed line without a reply")
             else:
                 _change(line, row, session, messages, report)
-        script, prompt = Transcript(), None
-        if turns:
-            prompt = _write_turns(turns, script, report)
-        else:
-            writer = _Messages(script, report)
-            for message in messages.values():
-                writer.write(message)
-            prompt = writer.prompt
+        writer = _Writer(report)
+        for turn in turns:
+            writer.write_turn(turn)
+        for message in messages.values() if not turns else ():
+            writer.write(message)
         key, above = nonblank(session.get("sessionId")), log.parts[-2:-1]
         is_part = session.get("kind") == "subagent" and above and above[0] != "chats"
         yield from build_session_run(
-            script,
+            writer.script,
             report,
             None,
             format="gemini_cli",
             key=f"gemini_cli:{key}" if key else None,
             parent=f"gemini_cli:{above[0]}" if key and is_part else None,
-            prompt=prompt or "",
+            prompt=writer.prompt or "",
             session_id=key,
-            agent=AgentInfo(name="gemini-cli", model=script.model),
+            agent=AgentInfo(name="gemini-cli", model=writer.script.model),
             extra={"project_hash": session["projectHash"]} if nonblank(session.get("projectHash")) else {},
         )
 
@@ -122,11 +119,11 @@ def _change(
             report.reject(line, f"expected a message object, got {type(odd).__name__}")
 
 
-class _Messages:
-    """Writes a session's messages as turns."""
+class _Writer:
+    """Writes a session's messages, or the API's own messages, as turns."""
 
-    def __init__(self, script: Transcript, report: Report) -> None:
-        self.script, self.report = script, report
+    def __init__(self, report: Report) -> None:
+        self.script, self.report = Transcript(), report
         self.prompt: str | None = None
         self._answered: set[str] = set()
         """Calls whose result is already recorded."""
@@ -139,19 +136,45 @@ class _Messages:
         for part in answers:  # since 0.61 the program writes every result once more, as it was sent
             answer = part["functionResponse"]
             if nonblank(answer.get("id")) not in self._answered and (nonblank(answer.get("id")) or self.script.waiting):
-                _observe(part, self.script)
+                self._observe(part)
         if kind == "user" and (content or not answers):
-            if (
-                self.prompt is None
-                and plain_text(content).strip()
-                and not plain_text(content).lstrip().startswith(_NOT_A_TASK)
-            ):
-                self.prompt = plain_text(content)
-            self.script.add_message("user", content, timestamp=parse_time(message.get("timestamp")))
+            self._ask(content, message.get("timestamp"))
         elif kind == "gemini":
             self._reply(message, content)
         elif kind != "user":
             self.report.skip(kind if isinstance(kind, str) else "message without type")
+
+    def write_turn(self, turn: dict[str, Any]) -> None:
+        """Write one message of the API."""
+        parts = as_list(turn.get("parts"))
+        answers = _answers(parts)
+        calls = [call for part in parts if (call := as_dict(as_dict(part).get("functionCall")))]
+        thought_parts = [as_text(part.get("text")) for part in dicts_in(parts) if part.get("thought") is True]
+        rest = [part for part in parts if part not in answers and not {"functionCall", "thought"} & set(as_dict(part))]
+        content = visible_content(rest)
+        for part in answers:
+            self._observe(part)
+        if turn.get("role") == "model":
+            self.script.add_agent_turn(
+                content, thought=join_thoughts(thought_parts), actions=[_make_call(call) for call in calls]
+            )
+        elif turn.get("role") != "user":
+            self.report.skip("turn of unknown role")
+        elif content or not answers:
+            self._ask(content)
+
+    def _ask(self, content: Message, time: Any = None) -> None:
+        text = plain_text(content)
+        if self.prompt is None and text.strip() and not text.lstrip().startswith(_NOT_A_TASK):
+            self.prompt = text
+        self.script.add_message("user", content, timestamp=parse_time(time))
+
+    def _observe(self, part: dict[str, Any]) -> None:
+        answer = part["functionResponse"]
+        failed = "error" in as_dict(answer.get("response"))
+        self.script.add_result(
+            _response(part), call_id=nonblank(answer.get("id")), is_error=failed, tool=nonblank(answer.get("name"))
+        )
 
     def _reply(self, message: dict[str, Any], content: Message) -> None:
         """Write a reply with its calls. Later replies without text were logged as further calls of the same message."""
@@ -163,9 +186,7 @@ class _Messages:
             self.script.add_agent_turn(
                 content if n == 0 else "",
                 thought=join_thoughts(thought_parts) if n == 0 else None,
-                actions=[
-                    make_call(as_text(call.get("name")), call.get("args"), nonblank(call.get("id"))) for call in calls
-                ],
+                actions=[_make_call(call) for call in calls],
                 model=nonblank(message.get("model")),
                 timestamp=parse_time(message.get("timestamp") if n == 0 else calls[0].get("timestamp")),
                 usage=parse_usage(message.get("tokens")) if n == 0 else None,
@@ -176,6 +197,10 @@ class _Messages:
                     self._answered.add(as_text(call.get("id")))
                     failed = call.get("status") in ("error", "cancelled")
                     self.script.add_result(answer, call_id=nonblank(call.get("id")), is_error=failed)
+
+
+def _make_call(call: dict[str, Any]) -> dict[str, Any]:
+    return make_call(as_text(call.get("name")), call.get("args"), nonblank(call.get("id")))
 
 
 def _rounds(calls: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -218,40 +243,3 @@ def _response(part: Any) -> Message:
 def _answers(content: Any) -> list[dict[str, Any]]:
     """Return the parts that answer a call."""
     return [part for part in dicts_in(content) if isinstance(part.get("functionResponse"), dict)]
-
-
-def _observe(part: dict[str, Any], script: Transcript) -> None:
-    answer = part["functionResponse"]
-    failed = "error" in as_dict(answer.get("response"))
-    script.add_result(
-        _response(part), call_id=nonblank(answer.get("id")), is_error=failed, tool=nonblank(answer.get("name"))
-    )
-
-
-def _write_turns(turns: list[dict[str, Any]], script: Transcript, report: Report) -> str | None:
-    """Write API messages as turns and return the task prompt."""
-    prompt = None
-    for turn in turns:
-        parts = as_list(turn.get("parts"))
-        answers = _answers(parts)
-        calls = [call for part in parts if (call := as_dict(as_dict(part).get("functionCall")))]
-        thought_parts = [as_text(part.get("text")) for part in dicts_in(parts) if part.get("thought") is True]
-        rest = [part for part in parts if part not in answers and not {"functionCall", "thought"} & set(as_dict(part))]
-        content = visible_content(rest)
-        for part in answers:
-            _observe(part, script)
-        if turn.get("role") == "model":
-            made = [make_call(as_text(call.get("name")), call.get("args"), nonblank(call.get("id"))) for call in calls]
-            script.add_agent_turn(content, thought=join_thoughts(thought_parts), actions=made)
-        elif turn.get("role") == "user":
-            if content or not answers:
-                if (
-                    prompt is None
-                    and plain_text(content).strip()
-                    and not plain_text(content).lstrip().startswith(_NOT_A_TASK)
-                ):
-                    prompt = plain_text(content)
-                script.add_message("user", content)
-        else:
-            report.skip("turn of unknown role")
-    return prompt

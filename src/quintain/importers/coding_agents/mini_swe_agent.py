@@ -63,12 +63,9 @@ def _named(row: dict[str, Any]) -> bool:
 
 def _is_text_mode(messages: list[dict[str, Any]]) -> bool:
     """Whether the agent writes code blocks and the user answers with return codes."""
-    acts = any(
-        m.get("role") == "assistant" and _BLOCK.search(plain_text(visible_content(m.get("content")))) for m in messages
-    )
-    return acts and any(
-        m.get("role") == "user" and _CODE.match(plain_text(visible_content(m.get("content")))) for m in messages
-    )
+    texts = [(message.get("role"), plain_text(visible_content(message.get("content")))) for message in messages]
+    acts = any(role == "assistant" and _BLOCK.search(text) for role, text in texts)
+    return acts and any(role == "user" and _CODE.match(text) for role, text in texts)
 
 
 def _run(line: int, row: dict[str, Any], log: LogFile, report: Report) -> Iterator[Run]:
@@ -83,10 +80,8 @@ def _run(line: int, row: dict[str, Any], log: LogFile, report: Report) -> Iterat
     own = ({"resolved": row.get("verified")}, {"resolved": row.get("resolved")}, row.get("report"))
     is_file = bool(info) or _named(row)
     resolved = find_verdict(log, own, instance) if is_file else first_verdict(own, instance)
-    cost, ended = (
-        as_dict(info.get("model_stats")).get("instance_cost"),
-        first_text(info.get("exit_status"), writer.exit_status),
-    )
+    cost = as_dict(info.get("model_stats")).get("instance_cost")
+    ended = first_text(info.get("exit_status"), writer.exit_status, row.get("exit_status"))
     yield from build_session_run(
         writer.script,
         report,
@@ -94,7 +89,7 @@ def _run(line: int, row: dict[str, Any], log: LogFile, report: Report) -> Iterat
         format="mini_swe_agent",
         task=Task(id=first_text(instance, row.get("id"))),
         agent=AgentInfo(name="mini-swe-agent", version=nonblank(info.get("mini_version")), model=writer.model),
-        outcome=outcome_from(resolved, first_text(ended, row.get("exit_status"))),
+        outcome=outcome_from(resolved, ended),
         extra=({"cost": cost} if isinstance(cost, int | float) and not isinstance(cost, bool) else {})
         | submission_of(info, report),
     )

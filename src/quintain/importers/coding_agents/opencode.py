@@ -28,6 +28,7 @@ from quintain.importers.transcripts.transcript import Transcript, make_call, par
 from quintain.records.trajectory import AgentInfo
 
 _EVENTS = ("step_start", "text", "tool_use", "step_finish", "reasoning")
+_NO_MESSAGES = "expected the messages of this session in the folder, got none; import all of `storage`"
 _QUIET = ("step-finish", "snapshot", "patch", "agent", "retry")
 
 
@@ -41,19 +42,15 @@ class OpenCode:
     def detect(self, probe: Probe) -> float:
         """Match a session file, an export (`info` and `messages` with parts), or events with a part."""
         head = probe.first
-        if isinstance(head.get("info"), dict) and any(
-            "parts" in m and "info" in m for m in dicts_in(head.get("messages"))
-        ):
+        messages = dicts_in(head.get("messages"))
+        if isinstance(head.get("info"), dict) and any({"parts", "info"} <= message.keys() for message in messages):
             return 0.95
-        if (
-            head.get("type") in _EVENTS
-            and isinstance(head.get("sessionID"), str)
-            and isinstance(head.get("part"), dict)
-        ):
+        named = isinstance(head.get("sessionID"), str) and isinstance(head.get("part"), dict)
+        if named and head.get("type") in _EVENTS:
             return 0.95
         if probe.document is None or not isinstance(head.get("id"), str) or not isinstance(head.get("time"), dict):
             return 0.0
-        is_part = "sessionID" in head or any(isinstance(message, dict) for message in as_list(head.get("messages")))
+        is_part = "sessionID" in head or bool(messages)
         if is_part or not {"projectID", "directory", "title", "messages"} & set(head):
             return 0.0
         return 0.9 if "projectID" in head or "directory" in head or "session" in probe.path else 0.6
@@ -63,20 +60,18 @@ class OpenCode:
         events: dict[str, _Session] = {}
         for line, row in object_rows(log, report):
             if isinstance(row.get("info"), dict):
-                held = ((as_dict(m.get("info")), dicts_in(m.get("parts"))) for m in dicts_in(row.get("messages")))
-                yield from _run(line, _Session(row["info"], list(held)), report)
+                messages = ((as_dict(m.get("info")), dicts_in(m.get("parts"))) for m in dicts_in(row.get("messages")))
+                yield from _run(line, _Session(row["info"], list(messages)), report)
             elif isinstance(row.get("part"), dict) and nonblank(row.get("sessionID")):
                 events.setdefault(row["sessionID"], _Session({"id": row["sessionID"]}, [])).part(row["part"])
             elif "part" in row or "sessionID" in row:
                 report.skip(first_text(row.get("type")) or "without type")
             else:
                 session = _Session(row, _stored(log, row, report))
-                if not session.messages:
-                    report.reject(
-                        None, "expected the messages of this session in the folder, got none; import all of `storage`"
-                    )
-                    continue
-                yield from _run(line, session, report)
+                if session.messages:
+                    yield from _run(line, session, report)
+                else:
+                    report.reject(None, _NO_MESSAGES)
         for session in events.values():
             report.note("the events of `opencode run` do not record the task")
             yield from _run(1, session, report)
@@ -107,19 +102,17 @@ def _stored(log: LogFile, session: dict[str, Any], report: Report) -> list[tuple
     up = ".." if old else "../.."
     found = [message for message in _documents(log, f"{up}/message/{name}", report) if nonblank(message.get("id"))]
     named = [item for item in as_list(session.get("messages")) if isinstance(item, str)]
-    found.sort(key=lambda m: (named.index(m["id"]) if m["id"] in named else len(named), _time(m, "created"), m["id"]))
-    held = []
+    found.sort(key=lambda m: (_place(m["id"], named), _created(m), m["id"]))
+    messages = []
     for message in found:
         parts = dicts_in(message.get("parts"))
         if not parts and "/" not in message["id"]:
             folder = f"{up}/part/{name}/{message['id']}" if old else f"{up}/part/{message['id']}"
             parts = _documents(log, folder, report)
             order = [item for item in as_list(message.get("parts")) if isinstance(item, str)]
-            parts.sort(
-                key=lambda p: (order.index(p["id"]) if p.get("id") in order else len(order), as_text(p.get("id")))
-            )
-        held.append((message, parts))
-    return held
+            parts.sort(key=lambda p: (_place(p.get("id"), order), as_text(p.get("id"))))
+        messages.append((message, parts))
+    return messages
 
 
 def _documents(log: LogFile, folder: str, report: Report) -> list[dict[str, Any]]:
@@ -137,8 +130,12 @@ def _documents(log: LogFile, folder: str, report: Report) -> list[dict[str, Any]
     return found
 
 
-def _time(value: dict[str, Any], which: str) -> float:
-    at = as_dict(value.get("time")).get(which)
+def _place(name: Any, order: list[str]) -> int:
+    return order.index(name) if name in order else len(order)
+
+
+def _created(message: dict[str, Any]) -> float:
+    at = as_dict(message.get("time")).get("created")
     return float(at) if isinstance(at, int | float) else 0.0
 
 
@@ -190,9 +187,8 @@ class _Writer:
         typed = plain_text(visible_content([part for part in asked if part.get("synthetic") is not True]))
         if self.prompt is None and typed.strip():
             self.prompt = typed
-        self.script.add_message(
-            "user", visible_content(asked), timestamp=parse_time(as_dict(message.get("time")).get("created"))
-        )
+        time = parse_time(as_dict(message.get("time")).get("created"))
+        self.script.add_message("user", visible_content(asked), timestamp=time)
 
     def _reply(self, message: dict[str, Any], parts: list[dict[str, Any]]) -> None:
         if message.get("summary") is True:
@@ -230,10 +226,7 @@ class _Writer:
         self.script.add_agent_turn(
             join_messages(*contents),
             thought=join_thoughts(thought_parts),
-            actions=[
-                make_call(as_text(call.get("tool")), as_dict(call.get("state")).get("input"), _id(call))
-                for call in calls
-            ],
+            actions=[make_call(as_text(c.get("tool")), as_dict(c.get("state")).get("input"), _id(c)) for c in calls],
             model=model,
             timestamp=parse_time(as_dict(message.get("time")).get("created")),
             usage=parse_usage(usage),
@@ -244,8 +237,8 @@ class _Writer:
             if state.get("status") in ("completed", "error"):
                 failed = state["status"] == "error"
                 answer = state.get("error") if failed else state.get("output")
-                seen = join_messages(visible_content(answer), visible_content(dicts_in(state.get("attachments"))))
-                self.script.add_result(seen, call_id=_id(call), is_error=failed)
+                content = join_messages(visible_content(answer), visible_content(dicts_in(state.get("attachments"))))
+                self.script.add_result(content, call_id=_id(call), is_error=failed)
 
 
 def _id(call: dict[str, Any]) -> str | None:

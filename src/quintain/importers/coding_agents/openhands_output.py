@@ -66,13 +66,12 @@ def _run(line: int, row: dict[str, Any], reports: list[Any], report: Report) -> 
         why = first_text(row.get("error")) or "its history is empty"
         report.reject(line, f"expected events, got none: {why[:80]}")
         return
-    is_new = any(map(openhands_v1.is_event, events))
-    stream = openhands_v1.V1Stream(report) if is_new else openhands_v0.V0Stream(report)
     settings = as_dict(row.get("metadata"))
     model = first_text(as_dict(settings.get("llm_config")).get("model"), as_dict(settings.get("llm")).get("model"))
-    if isinstance(stream, openhands_v1.V1Stream):
-        stream.model = model
-    stream.write_all(events)
+    is_new = any(map(openhands_v1.is_event, events))
+    stream = openhands_v1.V1Stream(report, model) if is_new else openhands_v0.V0Stream(report, model)
+    for event in events:
+        stream.write(event)
     agent = stream.agent
     issue = as_dict(row.get("issue"))
     place = "/".join(filter(None, (as_text(issue.get("owner")), as_text(issue.get("repo")))))
@@ -95,7 +94,7 @@ def _run(line: int, row: dict[str, Any], reports: list[Any], report: Report) -> 
         agent=AgentInfo(
             name=first_text(settings.get("agent_class"), settings.get("agent"), agent.name) or "openhands",
             version=agent.version,
-            model=first_text(agent.model, model),
+            model=agent.model,
         ),
         outcome=_outcome(row, instance, reports),
         episode_key=f"attempt-{attempt}" if isinstance(attempt, int) else None,

@@ -1,33 +1,44 @@
 """OpenHands events before version 1: a list of actions and observations, a line each, or a file each (`events/0.json`, ...).
 
 The reply of the model stands in `tool_call_metadata.model_response` of every action that it asked for; where it is missing
-the action itself is read. Observations find their action by the id of the call, else by `cause`.
+the action itself is read. Observations find their action by the id of the call, else by `cause`. Events of 2024 have their
+arguments beside `action`, without id, source or cause: an observation answers the action before it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from quintain.errors import InvalidInput
+from quintain.importers.coding_agents.openhands_events import EventStream, conversation_of, events_beside, exit_failed
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import object_rows
-from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, first_text, nonblank
+from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, nonblank
 from quintain.importers.transcripts.message_parts import join_messages, visible_content
 from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.transcripts.transcript import make_call, parse_time
 
 _FIRST_FILE = re.compile(r"0+\.json")
 _NO_TURN = {"recall", "change_agent_state", "agent_state_changed", "null", "condensation_request", "pause", "resume"}
 _REPLY_FIELDS = ("content", "tool_calls", "function_call", "reasoning_content", "thinking_blocks")
 _BESIDE_ARGS = {"thought", "blocking", "is_static", "hidden", "confirmation_state", "security_risk", "is_confirmed"}
+_BESIDE_ARGS |= {"keep_prompt", "kernel_init_code"}
+_ENVELOPE = {
+    "action",
+    "observation",
+    "id",
+    "source",
+    "cause",
+    "timestamp",
+    "message",
+    "tool_call_metadata",
+    "llm_metrics",
+}
 
 
 @dataclass(frozen=True)
@@ -60,20 +71,13 @@ class OpenHandsV0:
         for _, row in object_rows(log, report):
             events.extend(dicts_in(row["trajectory"]) if isinstance(row.get("trajectory"), list) else [row])
         if _FIRST_FILE.fullmatch(log.path.name):
-            session = next((part for part in reversed(log.parts[:-1]) if part != "events"), None)
-            events = sorted(events_beside(log, events, re.compile(r"\d+\.json"), report), key=_number)
+            session = conversation_of(log)
+            events += events_beside(log, re.compile(r"\d+\.json"), report)
+            events.sort(key=lambda event: event["id"] if isinstance(event.get("id"), int) else 0)
         stream = V0Stream(report)
-        stream.write_all(events)
-        yield from build_session_run(
-            stream.script,
-            report,
-            None,
-            format="openhands_v0",
-            key=f"openhands_v0:{session}" if session else None,
-            session_id=session,
-            tools=stream.tools,
-            agent=stream.agent,
-        )
+        for event in events:
+            stream.write(event)
+        yield from stream.run("openhands_v0", session)
 
 
 def is_event(row: Any) -> bool:
@@ -84,67 +88,35 @@ def is_event(row: Any) -> bool:
     )
 
 
-def events_beside(
-    log: LogFile, events: list[dict[str, Any]], names: re.Pattern[str], report: Report
-) -> list[dict[str, Any]]:
-    """Return the events of a file and of the matching files in its folder, in the order of names."""
-    found = list(events)
-    for sibling in log.siblings("."):
-        if sibling.path.name != log.path.name and names.fullmatch(sibling.path.name):
-            try:
-                found.append(as_dict(sibling.document()))
-            except InvalidInput as error:
-                report.reject(None, error.message)
-    return found
+class V0Stream(EventStream):
+    """Writes events before version 1."""
 
-
-def _number(event: dict[str, Any]) -> int:
-    return event["id"] if isinstance(event.get("id"), int) else 0
-
-
-class V0Stream:
-    """Writes events as turns in order."""
-
-    def __init__(self, report: Report) -> None:
-        self.script, self.report = Transcript(), report
-        self.tools: list[dict[str, Any]] = []
-        self.version: str | None = None
-        self.agent_class: str | None = None
-        self._calls: dict[Any, str] = {}
-        """Event id of an action -> id of its call."""
+    def __init__(self, report: Report, model: str | None = None) -> None:
+        super().__init__(report, model)
         self._replies: set[str] = set()
         self._quiet: set[Any] = set()
         """Ids of events that are not turns; observations of them are skipped too."""
 
-    @property
-    def agent(self) -> AgentInfo:
-        """Agent of the run."""
-        return AgentInfo(name=self.agent_class or "openhands", version=self.version, model=self.script.model)
-
-    def write_all(self, events: Iterable[dict[str, Any]]) -> None:
-        """Write events."""
-        for event in events:
-            if isinstance(event.get("action"), str):
-                self._action(event, event["action"])
-            elif isinstance(event.get("observation"), str):
-                self._observation(event, event["observation"])
-            else:
-                self.report.skip("event without action or observation")
+    def write(self, event: dict[str, Any]) -> None:
+        """Write one event."""
+        if isinstance(event.get("action"), str):
+            self._action(event, event["action"])
+        elif isinstance(event.get("observation"), str):
+            self._observation(event, event["observation"])
+        else:
+            self.report.skip("event without action or observation")
 
     def _action(self, event: dict[str, Any], kind: str) -> None:
-        args, by_agent = as_dict(event.get("args")), event.get("source") == "agent"
+        args, by_agent = _arguments(event), _is_by_agent(event, kind)
         if kind == "system":
             self.tools = self.tools or parse_tool_schemas(args.get("tools"))
             self.version = self.version or nonblank(args.get("openhands_version"))
             self.agent_class = self.agent_class or nonblank(args.get("agent_class"))
             self.script.add_message("system", self._words(event, args), timestamp=parse_time(event.get("timestamp")))
         elif kind == "condensation":
-            self.report.skip(kind)
-            self.report.note("the context was condensed: the model no longer saw some turns before the summary")
-            if summary := as_text(args.get("summary")):
-                self.script.add_message("user", summary, extra={"compacted": True})
+            self._condense(kind, args)
         elif kind in _NO_TURN:
-            self._quiet.add(_key(event.get("id")))
+            self._quiet |= {_key(event.get("id"))} - {None}
             self.report.skip(f"action/{kind}")
         elif not by_agent:
             self.script.add_message("user", self._words(event, args), timestamp=parse_time(event.get("timestamp")))
@@ -159,8 +131,9 @@ class V0Stream:
     def _acted(self, event: dict[str, Any], kind: str, args: dict[str, Any]) -> None:
         called = as_dict(event.get("tool_call_metadata"))
         response, call_id = as_dict(called.get("model_response")), nonblank(called.get("tool_call_id"))
-        if kind != "message":
-            self._calls[_key(event.get("id"))] = call_id or f"event-{event.get('id')}"
+        event_id = _key(event.get("id"))
+        if kind != "message" and event_id is not None:
+            self._calls[event_id] = call_id or f"event-{event_id}"
         reply = nonblank(response.get("id"))
         if reply in self._replies:
             return
@@ -174,12 +147,11 @@ class V0Stream:
         turn = parse_message({"role": "assistant", **known}, "message", self.report.refuse)
         if turn is None:
             return
-        about = {
+        turn.fields |= {
             "model": nonblank(response.get("model")),
             "usage": parse_usage(response.get("usage")),
             "timestamp": parse_time(event.get("timestamp")),
         }
-        turn.fields |= about
         append_turn(turn, self.script)
 
     def _action_without_reply(
@@ -191,9 +163,7 @@ class V0Stream:
             self.script.add_agent_turn(self._words(event, args), thought=nonblank(args.get("thought")), timestamp=time)
             return
         given = {name: value for name, value in args.items() if name not in _BESIDE_ARGS}
-        call = make_call(
-            first_text(called.get("function_name"), kind) or kind, given, self._calls[_key(event.get("id"))]
-        )
+        call = make_call(nonblank(called.get("function_name")) or kind, given, self._calls.get(_key(event.get("id"))))
         self.script.add_agent_turn(thought=nonblank(args.get("thought")), actions=[call], timestamp=time)
 
     def _observation(self, event: dict[str, Any], kind: str) -> None:
@@ -202,11 +172,23 @@ class V0Stream:
             self.report.skip(f"observation/{kind}")
             return
         call_id = nonblank(as_dict(event.get("tool_call_metadata")).get("tool_call_id")) or self._calls.get(cause)
-        extras = as_dict(event.get("extras"))
-        code: Any = as_dict(extras.get("metadata")).get("exit_code", extras.get("exit_code"))
-        failed = kind in ("error", "user_rejected") or extras.get("error") is True or (type(code) is int and code > 0)
+        extras = as_dict(event.get("extras", event))
+        failed = kind in ("error", "user_rejected") or extras.get("error") is True or exit_failed(extras)
         content = visible_content(event.get("content"))
         self.script.add_result(content or as_text(event.get("message")), call_id=call_id, is_error=failed)
+
+
+def _arguments(event: dict[str, Any]) -> dict[str, Any]:
+    if "args" in event:
+        return as_dict(event["args"])
+    return {name: value for name, value in event.items() if name not in _ENVELOPE}
+
+
+def _is_by_agent(event: dict[str, Any], kind: str) -> bool:
+    """Whether the agent acted. Without a source, only messages that wait for a response are the agent's."""
+    if event.get("source") is not None:
+        return bool(event["source"] == "agent")
+    return kind != "message" or _arguments(event).get("wait_for_response") is True
 
 
 def _key(value: Any) -> Any:

@@ -8,18 +8,17 @@ turn.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.archives import archive, is_zip
-from quintain.importers.coding_agents.openhands_v0 import events_beside
+from quintain.importers.coding_agents.openhands_events import EventStream, conversation_of, events_beside, exit_failed
 from quintain.importers.json_parser import Parser
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import object_rows
-from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import (
     Message,
@@ -30,8 +29,7 @@ from quintain.importers.transcripts.message_parts import (
     visible_content,
 )
 from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
-from quintain.importers.transcripts.transcript import Transcript, function_tool, make_call, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.transcripts.transcript import function_tool, make_call, parse_time
 
 _FIRST_FILE = re.compile(r"event[-_]0+([-_].*)?\.json")
 _FILE = re.compile(r"event[-_]\d+([-_].*)?\.json")
@@ -65,8 +63,8 @@ class OpenHandsV1:
         events = [row for _, row in object_rows(log, report)]
         session = None
         if _FIRST_FILE.fullmatch(log.path.name):
-            events = events_beside(log, events, _FILE, report)
-            session = next((part for part in reversed(log.parts[:-1]) if part != "events"), None)
+            events += events_beside(log, _FILE, report)
+            session = conversation_of(log)
         state = _state(log)
         yield from _run(events, state, first_text(state.get("id"), session), report)
 
@@ -85,14 +83,14 @@ def _archived(log: LogFile, report: Report) -> Iterator[Run]:
             above = folder.removesuffix("events/")
             for name in [*members, *({f"{folder}meta.json", f"{above}base_state.json"} & names)]:
                 try:
-                    held = as_dict(parser.parse(opened.read(name)))
+                    document = as_dict(parser.parse(opened.read(name)))
                 except InvalidInput as error:
                     report.reject(None, f"{name[:80]}: {error.message}")
                     continue
                 if name in members:
-                    events.append(held)
+                    events.append(document)
                 else:
-                    about = held
+                    about = document
             yield from _run(events, about, first_text(about.get("id"), _file(above.strip("/"))), report)
 
 
@@ -102,19 +100,11 @@ def _file(name: str) -> str:
 
 
 def _run(events: list[dict[str, Any]], about: dict[str, Any], session: str | None, report: Report) -> Iterator[Run]:
-    stream = V1Stream(report)
-    stream.model = first_text(as_dict(as_dict(about.get("agent")).get("llm")).get("model"), about.get("llm_model"))
-    stream.write_all(events)
-    yield from build_session_run(
-        stream.script,
-        report,
-        None,
-        format="openhands_v1",
-        key=f"openhands_v1:{session}" if session else None,
-        session_id=session,
-        tools=stream.tools,
-        agent=stream.agent,
-    )
+    model = first_text(as_dict(as_dict(about.get("agent")).get("llm")).get("model"), about.get("llm_model"))
+    stream = V1Stream(report, model)
+    for event in events:
+        stream.write(event)
+    yield from stream.run("openhands_v1", session)
 
 
 def is_event(row: Any) -> bool:
@@ -133,47 +123,35 @@ def _state(log: LogFile) -> dict[str, Any]:
         return {}  # the events are enough to read the run
 
 
-class V1Stream:
-    """Writes events as turns in order."""
+class V1Stream(EventStream):
+    """Writes events since version 1."""
 
-    def __init__(self, report: Report) -> None:
-        self.script, self.report = Transcript(), report
-        self.tools: list[dict[str, Any]] = []
-        self.model: str | None = None
-        self._reply: str | None = None
-        """Response id of the last turn."""
-        self._calls: dict[str, str] = {}
-        """Event id of an action -> id of its call."""
+    _reply: str | None = None
+    """Response id of the last turn."""
 
-    @property
-    def agent(self) -> AgentInfo:
-        """Agent of the run."""
-        return AgentInfo(name="openhands", model=self.model)
-
-    def write_all(self, events: Iterable[dict[str, Any]]) -> None:
-        """Write events."""
-        for event in events:
-            kind = event.get("kind")
-            if kind == "ActionEvent":
-                self._action(event)
-            elif kind in ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent"):
-                self._observation(event, kind)
-            elif kind == "MessageEvent":
-                self._message(event)
-            elif kind in ("SystemPromptEvent", "SystemPromptUpdateEvent"):
-                self._system(event)
-            elif kind in ("Condensation", "CondensationSummaryEvent"):
-                self._condensed(event, kind)
-            else:
-                self.report.skip(kind if isinstance(kind, str) else "event without kind")
-                if kind == "ConversationStateUpdateEvent":
-                    self.model = _model(event) or self.model
+    def write(self, event: dict[str, Any]) -> None:
+        """Write one event."""
+        kind = event.get("kind")
+        if kind == "ActionEvent":
+            self._action(event)
+        elif kind in ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent"):
+            self._observation(event, kind)
+        elif kind == "MessageEvent":
+            self._message(event)
+        elif kind in ("SystemPromptEvent", "SystemPromptUpdateEvent"):
+            self._system(event)
+        elif kind in ("Condensation", "CondensationSummaryEvent"):
+            self._condense(kind, event)
+        else:
+            self.report.skip(kind if isinstance(kind, str) else "event without kind")
+            if kind == "ConversationStateUpdateEvent":
+                self.model = _model(event) or self.model
 
     def _action(self, event: dict[str, Any]) -> None:
-        call, made = as_dict(event.get("tool_call")), as_dict(event.get("action"))
+        call, action = as_dict(event.get("tool_call")), as_dict(event.get("action"))
         function = as_dict(call.get("function")) or call
         call_id = first_text(event.get("tool_call_id"), call.get("id"))
-        arguments = function.get("arguments", {name: value for name, value in made.items() if name != "kind"})
+        arguments = function.get("arguments", {name: value for name, value in action.items() if name != "kind"})
         calling = make_call(first_text(event.get("tool_name"), function.get("name")) or "", arguments, call_id)
         if (name := nonblank(event.get("id"))) and call_id:
             self._calls[name] = call_id
@@ -182,10 +160,8 @@ class V1Stream:
         last = self.script.steps[-1] if self.script.steps else {}
         if reply and reply == self._reply and last.get("actor") == "agent":
             self.script.add_call(calling)
-            last["message"], last["thought"] = (
-                join_messages(last["message"], content),
-                join_thoughts([last["thought"], thought]),
-            )
+            last["message"] = join_messages(last["message"], content)
+            last["thought"] = join_thoughts([last["thought"], thought])
             return
         self._reply = reply
         self._act(event, content, thought, [calling])
@@ -196,17 +172,18 @@ class V1Stream:
 
     def _observation(self, event: dict[str, Any], kind: str) -> None:
         call_id = nonblank(event.get("tool_call_id")) or self._calls.get(as_text(event.get("action_id")))
-        seen = as_dict(event.get("observation"))
+        observation = as_dict(event.get("observation"))
         if kind == "AgentErrorEvent":
             answer, failed = visible_content(event.get("error")), True
         elif kind == "UserRejectObservation":
             answer, failed = visible_content(event.get("rejection_reason")), True
         else:
-            answer = visible_content(seen.get("content", seen.get("output", seen.get("message"))))
-            code = as_dict(seen.get("metadata")).get("exit_code", seen.get("exit_code"))
-            flag = seen.get("is_error")
-            failed = flag if isinstance(flag, bool) else bool(seen.get("error")) or (type(code) is int and code > 0)
-            answer = answer or visible_content(seen.get("error") if isinstance(seen.get("error"), str) else None)
+            answer = visible_content(observation.get("content", observation.get("output", observation.get("message"))))
+            flag = observation.get("is_error")
+            failed = flag if isinstance(flag, bool) else bool(observation.get("error")) or exit_failed(observation)
+            answer = answer or visible_content(
+                observation.get("error") if isinstance(observation.get("error"), str) else None
+            )
         self.script.add_result(answer, call_id=call_id, is_error=failed)
 
     def _message(self, event: dict[str, Any]) -> None:
@@ -223,24 +200,13 @@ class V1Stream:
             self.script.add_message(actor, content, timestamp=parse_time(event.get("timestamp")))
 
     def _system(self, event: dict[str, Any]) -> None:
-        content = join_messages(
-            visible_content(event.get("system_prompt")), visible_content(event.get("dynamic_context"))
-        )
+        content = join_messages(*(visible_content(event.get(key)) for key in ("system_prompt", "dynamic_context")))
         given = dicts_in(event.get("tools"))
         known = [tool for tool in given if "function" in tool or "parameters" in tool]
-        named = [
-            function_tool(tool["name"], nonblank(tool.get("description")))
-            for tool in given
-            if nonblank(tool.get("name"))
-        ]
-        self.tools = (parse_tool_schemas(known) if known else named) or self.tools
+        named = [tool for tool in given if nonblank(tool.get("name"))]
+        bare = [function_tool(tool["name"], nonblank(tool.get("description"))) for tool in named]
+        self.tools = (parse_tool_schemas(known) if known else bare) or self.tools
         self.script.add_message("system", content, timestamp=parse_time(event.get("timestamp")))
-
-    def _condensed(self, event: dict[str, Any], kind: str) -> None:
-        self.report.skip(kind)
-        self.report.note("the context was condensed: the model no longer saw some turns before the summary")
-        if summary := as_text(event.get("summary")):
-            self.script.add_message("user", summary, extra={"compacted": True})
 
 
 def _content_and_thought(content: Message, event: dict[str, Any]) -> tuple[Message, str | None]:

@@ -1,6 +1,7 @@
 """SWE-agent trajectories (`<instance>.traj`) of function-calling and text protocols.
 
-`history` holds the messages as the model saw and wrote them; without it the steps of `trajectory` are read. Where the agent
+`history` holds the messages as the model saw and wrote them; steps of `trajectory` after its end are added, and without
+a history all of them are read. Where the agent
 acted by text, its text stays text and the answer a turn of the user: that is the protocol that it was taught.
 """
 
@@ -48,11 +49,9 @@ class SweAgent:
         """Match objects with SWE-agent's history or steps."""
         whole = probe.first
         history, steps = dicts_in(whole.get("history")), dicts_in(whole.get("trajectory"))
-        if history and any(
-            "role" in message and ("message_type" in message or "agent" in message) for message in history
-        ):
+        if any("role" in message and {"message_type", "agent"} & message.keys() for message in history):
             return 0.96
-        if steps and any("response" in step and "observation" in step for step in steps):
+        if any("response" in step and "observation" in step for step in steps):
             return 0.95
         if probe.name.endswith(".traj") and history and all("role" in message for message in history):
             return 0.9
@@ -74,16 +73,16 @@ def _run(
     line: int, row: dict[str, Any], log: LogFile, report: Report, *, attempt: int | None = None, is_judged: bool = True
 ) -> Iterator[Run]:
     script = Transcript()
-    if dicts_in(row.get("history")):
-        _write_history(dicts_in(row["history"]), script, report)
+    history, steps = dicts_in(row.get("history")), dicts_in(row.get("trajectory"))
+    if history:
+        _write_history(history, script, report)
+        _write_unrecorded(steps, history, script, report)
     else:
-        _write_steps(dicts_in(row.get("trajectory")), script, report)
-    info, settings = as_dict(row.get("info")), _settings(row.get("replay_config"))
+        _write_steps(steps, script, report)
+    info, settings = as_dict(row.get("info")), as_dict(parse_json_text(row.get("replay_config")))
     problem = as_dict(settings.get("problem_statement"))
-    is_traj = log.path.name.endswith(".traj")
-    instance = first_text(
-        problem.get("id"), row.get("instance_id"), log.path.name.removesuffix(".traj") if is_traj else None
-    )
+    stem = log.path.stem if log.path.suffix == ".traj" else None
+    instance = first_text(problem.get("id"), row.get("instance_id"), stem)
     resolved = find_verdict(log, [row.get("report"), info], instance) if is_judged else None
     cost = as_dict(info.get("model_stats")).get("instance_cost")
     yield from build_session_run(
@@ -112,11 +111,6 @@ def submission_of(info: dict[str, Any], report: Report) -> dict[str, str]:
     return {"submission": submission} if submission and len(submission) <= MAX_PATCH else {}
 
 
-def _settings(value: Any) -> dict[str, Any]:
-    """Return the configuration of the run, given as an object or JSON."""
-    return as_dict(parse_json_text(value))
-
-
 def _write_history(history: list[dict[str, Any]], script: Transcript, report: Report) -> None:
     for message in history:
         if message.get("is_demo") is True or message.get("message_type") == "demonstration":
@@ -138,6 +132,27 @@ def _write_history(history: list[dict[str, Any]], script: Transcript, report: Re
         append_turn(turn, script)
 
 
+def _write_unrecorded(
+    steps: list[dict[str, Any]], history: list[dict[str, Any]], script: Transcript, report: Report
+) -> None:
+    """Write the last steps that the history lacks: some versions end before the step that submits reaches it."""
+    spoken = [message for message in history if message.get("role") == "assistant"]
+    places = [n for n, step in enumerate(steps) if spoken and _is_step_of(step, spoken[-1])]
+    left = steps[places[-1] + 1 :] if places else []
+    for n, step in enumerate(left, 1):
+        report.note("the last steps are not in the history: they are added from the steps beside it")
+        _write_step(step, script, report, is_last=n == len(left))
+
+
+def _is_step_of(step: dict[str, Any], message: dict[str, Any]) -> bool:
+    """Whether a step is the one that a message of the agent became."""
+    response, action = nonblank(step.get("response")), nonblank(step.get("action"))
+    spoken = plain_text(visible_content(message.get("content"))).strip()
+    if response is not None and spoken and response.strip() != spoken:
+        return False
+    return (response is not None and bool(spoken)) or (action is not None and action == message.get("action"))
+
+
 def _write_steps(steps: list[dict[str, Any]], script: Transcript, report: Report) -> None:
     report.note("the file has no history: the turns are rebuilt from its steps")
     seen_by = [dicts_in(step.get("query")) or dicts_in(step.get("messages")) for step in steps]
@@ -147,19 +162,22 @@ def _write_steps(steps: list[dict[str, Any]], script: Transcript, report: Report
             _write_history(asked, script, report)
         if messages := _between(seen_by[n], seen_by[n + 1] if n + 1 < len(steps) else []):
             _write_history(messages, script, report)
-            continue
-        spoken = {key: step.get(key) for key in ("tool_calls", "action", "thinking_blocks")}
-        command = first_text(step.get("action")) or ""
-        if not spoken["tool_calls"] and command.isidentifier() and any(s.get("actions") for s in script.steps):
-            spoken["tool_calls"] = [
-                {"function": {"name": command, "arguments": {}}}
-            ]  # as the last one mostly is: submit
-        _write_history([{"role": "assistant", "content": step.get("response"), **spoken}], script, report)
-        seen = visible_content(step.get("observation"))
-        if script.steps[-1]["actions"]:
-            script.add_result(seen, call_id=first_text(*as_list(step.get("tool_call_ids"))[:1], script.waiting[-1]))
-        elif seen and n + 1 < len(steps):
-            script.add_message("user", seen)
+        else:
+            _write_step(step, script, report, is_last=n + 1 == len(steps))
+
+
+def _write_step(step: dict[str, Any], script: Transcript, report: Report, *, is_last: bool) -> None:
+    spoken = {key: step.get(key) for key in ("tool_calls", "action", "thinking_blocks")}
+    command = first_text(step.get("action")) or ""
+    if not spoken["tool_calls"] and command.isidentifier() and any(s.get("actions") for s in script.steps):
+        # as the last one mostly is: submit
+        spoken["tool_calls"] = [{"function": {"name": command, "arguments": {}}}]
+    _write_history([{"role": "assistant", "content": step.get("response"), **spoken}], script, report)
+    observation = visible_content(step.get("observation"))
+    if script.steps[-1]["actions"]:
+        script.add_result(observation, call_id=first_text(*as_list(step.get("tool_call_ids"))[:1], script.waiting[-1]))
+    elif observation and not is_last:
+        script.add_message("user", observation)
 
 
 def _between(query: list[dict[str, Any]], later: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -168,11 +186,7 @@ def _between(query: list[dict[str, Any]], later: list[dict[str, Any]]) -> list[d
     The newest turns of a query are whole: a program that elides old outputs has not yet done so.
     """
     new_messages = later[len(query) :] if query else []
-    return (
-        new_messages if new_messages and new_messages[0].get("role") == "assistant" and _is_same(query, later) else []
-    )
-
-
-def _is_same(query: list[dict[str, Any]], later: list[dict[str, Any]]) -> bool:
-    """Whether the later query continues this one; its content may have been elided since."""
-    return [message.get("role") for message in query] == [message.get("role") for message in later[: len(query)]]
+    roles = [message.get("role") for message in query]
+    if not new_messages or new_messages[0].get("role") != "assistant":
+        return []
+    return new_messages if roles == [message.get("role") for message in later[: len(query)]] else []

@@ -17,6 +17,7 @@ from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import build_chat_run, first_name, matching_share, read_rows
 from quintain.importers.training_data.chat_records import COLUMNS
 from quintain.importers.training_data.sharegpt import turns_in, turns_to_messages
+from quintain.importers.transcripts.field_values import dicts_in
 from quintain.records.trajectory import Task
 
 _UNDERSTOOD = re.compile(r"\s*ok(ay)?\b", re.IGNORECASE)
@@ -35,9 +36,8 @@ class AgentGym:
 
     def detect(self, probe: Probe) -> float:
         """Match turns with loss marks under an `item_id`, or a conversation that opens with instructions and `OK`."""
-        return max(
-            0.95 * matching_share(probe, _has_marks, *COLUMNS), 0.88 * matching_share(probe, _opens_with_ok, *COLUMNS)
-        )
+        marked = matching_share(probe, lambda row: has_marks(row, "item_id"), *COLUMNS)
+        return max(0.95 * marked, 0.88 * matching_share(probe, _opens_with_ok, *COLUMNS))
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield one run a row."""
@@ -78,7 +78,7 @@ def opens_with_ok(messages: list[dict[str, Any]]) -> bool:
     ):
         return True
     later = [message["content"] for message in messages[2:_LOOKED_AT] if message["role"] == "user"]
-    observed = any(isinstance(seen, str) and seen.startswith("Observation:") for seen in later)
+    observed = any(isinstance(content, str) and content.startswith("Observation:") for content in later)
     return observed and isinstance(answer, str) and len(answer) <= _SHORT and _UNDERSTOOD.match(answer) is not None
 
 
@@ -88,9 +88,9 @@ def _environment(task_id: str | None) -> str | None:
     return name if number.isdigit() and name else None
 
 
-def _has_marks(row: dict[str, Any]) -> bool:
-    turns = turns_in(row)
-    return turns is not None and "item_id" in row and any("loss" in turn for turn in turns if isinstance(turn, dict))
+def has_marks(row: dict[str, Any], id_field: str) -> bool:
+    """Whether a row has turns with loss marks under an id."""
+    return id_field in row and any("loss" in turn for turn in dicts_in(turns_in(row)))
 
 
 def _opens_with_ok(row: dict[str, Any]) -> bool:

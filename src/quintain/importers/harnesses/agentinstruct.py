@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.harnesses.agentgym import environment_run
+from quintain.importers.harnesses.agentgym import environment_run, has_marks
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share, read_rows
@@ -48,9 +48,7 @@ class AgentInstruct:
 
 
 def _has_marks(row: dict[str, Any]) -> bool:
-    turns = turns_in(row)
-    marked = turns is not None and any("loss" in turn for turn in turns if isinstance(turn, dict))
-    return marked and "id" in row and "item_id" not in row
+    return "item_id" not in row and has_marks(row, "id")
 
 
 def _is_named(row: dict[str, Any]) -> bool:

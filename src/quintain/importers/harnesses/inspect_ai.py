@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.archives import Archive, archive, is_zip
@@ -22,15 +22,9 @@ from quintain.importers.transcripts.field_values import as_dict, as_list
 
 _HEADERS = ("header.json", "_journal/start.json")
 _WHOLE = re.compile(r"samples/(?:[^/]+|.+_epoch_\d+)\.json", re.DOTALL)
+_CHUNK = re.compile(r"(messages|events|attachments)/([0-9]{1,15})\.json")
 _CHUNKED = re.compile(r"samples/.+/sample\.json", re.DOTALL)
 """Matches members that are samples; the sample id is part of the name and may contain slashes."""
-
-
-class _Member(NamedTuple):
-    """Location of a sample in an archive."""
-
-    name: str
-    chunked: bool
 
 
 @dataclass(frozen=True)
@@ -84,25 +78,20 @@ def _archived(log: LogFile, report: Report) -> Iterator[Run]:
                 break
             except InvalidInput as error:
                 report.note(f"{header} cannot be read: {error.message}"[:200])
-        members = _members(names)
+        members = [name for name in names if _CHUNKED.fullmatch(name) or _WHOLE.fullmatch(name)]
         if not members and any(name.startswith("samples/") for name in names):
             report.reject(None, "expected samples in `samples/`, got no member with the name of one")
         elif not members:
             report.note("the log has no samples, only its header")
         for n, member in enumerate(members, 1):
             try:
-                sample = as_dict(parser.parse(opened.read(member.name)))
-                if member.chunked:
-                    sample = _joined(sample, member.name.rsplit("/", 1)[0], opened, names, parser)
+                sample = as_dict(parser.parse(opened.read(member)))
+                if _CHUNKED.fullmatch(member):
+                    sample = _joined(sample, member.removesuffix("sample.json"), opened, names, parser)
             except InvalidInput as error:
                 report.reject(n, error.message)
                 continue
             yield from _checked(sample, about, n, report)
-
-
-def _members(names: dict[str, None]) -> list[_Member]:
-    chunked = {name for name in names if _CHUNKED.fullmatch(name)}
-    return [_Member(name, name in chunked) for name in names if name in chunked or _WHOLE.fullmatch(name)]
 
 
 def _joined(
@@ -111,18 +100,11 @@ def _joined(
     """Join a sample whose messages, events and attachments are split into files named by their first index."""
     chunks: dict[str, list[tuple[int, str]]] = {"messages": [], "events": [], "attachments": []}
     for name in names:
-        sequence, _, stem = name.removeprefix(folder + "/").removesuffix(".json").partition("/")
-        if (
-            name.startswith(folder + "/")
-            and sequence in chunks
-            and stem.isascii()
-            and stem.isdigit()
-            and len(stem) < 16
-        ):
-            chunks[sequence].append((int(stem), name))
+        if name.startswith(folder) and (found := _CHUNK.fullmatch(name.removeprefix(folder))):
+            chunks[found[1]].append((int(found[2]), name))
     parts = {
-        sequence: [item for _, name in sorted(found) for item in as_list(parser.parse(opened.read(name)))]
-        for sequence, found in chunks.items()
+        sequence: [item for _, name in sorted(pieces) for item in as_list(parser.parse(opened.read(name)))]
+        for sequence, pieces in chunks.items()
     }
     return {
         **sample,

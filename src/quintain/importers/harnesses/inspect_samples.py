@@ -132,8 +132,8 @@ def _messages(sample: dict[str, Any], models: list[dict[str, Any]], pool: list[A
     if kept or not models:
         return kept
     last = models[-1]
-    made = [_output_message(event) for event in models[-1:]]
-    return [*(as_list(last.get("input")) or _expanded(last.get("input_refs"), pool)), *(m for m in made if m)]
+    answer = _output_message(last)
+    return [*(as_list(last.get("input")) or _expanded(last.get("input_refs"), pool)), *([answer] if answer else [])]
 
 
 def _output_message(event: dict[str, Any]) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _thin(event: dict[str, Any]) -> dict[str, Any]:
     output = as_dict(event.get("output"))
     return {
         **{key: event.get(key) for key in ("model", "timestamp", "tools")},
-        "made": _output_message(event),
+        "message": _output_message(event),
         "usage": as_dict(output.get("usage")),
         "output_model": output.get("model"),
     }
@@ -155,10 +155,10 @@ def _thin(event: dict[str, Any]) -> dict[str, Any]:
 def _events(thin: list[dict[str, Any]]) -> _Events:
     known = _Events()
     for event in thin:
-        turn = parse_vendor_message({"role": "assistant", **event["made"]}, Report()) if event["made"] else None
+        turn = parse_vendor_message({"role": "assistant", **event["message"]}, Report()) if event["message"] else None
         if turn is None:
             continue
-        if (message_id := as_name(event["made"].get("id"))) is not None:
+        if (message_id := as_name(event["message"].get("id"))) is not None:
             known.by_id[message_id] = event
         known.by_key[turn.key].append(event)
     return known
@@ -184,8 +184,7 @@ def _turns(messages: list[dict[str, Any]], known: _Events, sample: dict[str, Any
         turns.append(turn)
     acted = [turn for turn in turns if turn.actor == "agent"]
     if len(acted) == 1 and acted[0].fields.get("usage") is None:
-        output = as_dict(sample.get("output"))
-        acted[0].fields["usage"] = parse_usage(as_dict(output.get("usage")))
+        acted[0].fields["usage"] = parse_usage(as_dict(as_dict(sample.get("output")).get("usage")))
     return turns
 
 
@@ -209,12 +208,11 @@ def _outcome(sample: dict[str, Any], *, invalid: bool) -> Outcome:
     error, limit = sample.get("error"), sample.get("limit")
     exit_status = None
     if limit:
-        status, exit_status = (
-            OutcomeStatus.TRUNCATED,
-            f"limit: {first_text(as_dict(limit).get('type'), limit) or 'unknown'}",
-        )
+        status = OutcomeStatus.TRUNCATED
+        exit_status = f"limit: {first_text(as_dict(limit).get('type'), limit) or 'unknown'}"
     if error:
-        status, exit_status = OutcomeStatus.ERROR, first_text(as_dict(error).get("message"), error) or "error"
+        status = OutcomeStatus.ERROR
+        exit_status = first_text(as_dict(error).get("message"), error) or "error"
     return Outcome(status=status, reward=_worth(leading), scores=scores, exit_status=exit_status and exit_status[:200])
 
 

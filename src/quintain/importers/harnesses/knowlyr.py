@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.harnesses.knowlyr_records import add_step, outcome_of, task_of
-from quintain.importers.harnesses.knowlyr_text import parse_steps
+from quintain.importers.harnesses.knowlyr_text import parse_call, parse_steps
 from quintain.importers.log_file import LogFile
+from quintain.importers.outcome_fields import status_of
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import first_name, matching_share, read_rows
 from quintain.importers.run_builder import NO_RUN, build_run
 from quintain.importers.training_data.prompt_answers import fingerprint
 from quintain.importers.transcripts.field_values import (
+    as_count,
     as_dict,
     as_list,
     as_number,
@@ -28,8 +29,12 @@ from quintain.importers.transcripts.field_values import (
     nonblank,
     parse_json_text,
 )
-from quintain.importers.transcripts.transcript import Transcript, make_call
-from quintain.records.trajectory import AgentInfo, Outcome
+from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
+from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
+
+_ENDED_ONLY = ("swe-agent", "sweagent", "crew")
+"""Frameworks whose success flag means that the run ended, not that it reached its goal."""
+_TASK_FIELDS = ("repo", "base_commit", "test_command", "language", "domain", "success_criteria")
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class Knowlyr:
         if nonblank(row.get("response")):
             meta = as_dict(row.get("metadata"))
             prompt = first_text(row.get("instruction"), row.get("prompt")) or ""
-            task = task_of(row, {**as_dict(parse_json_text(row.get("input"))), "task_description": prompt})
+            task = _task_of(row, {**as_dict(parse_json_text(row.get("input"))), "task_description": prompt})
             agent = AgentInfo(
                 name=nonblank(meta.get("agent_framework")) or "unknown", model=nonblank(meta.get("agent_model"))
             )
@@ -76,7 +81,7 @@ class Knowlyr:
         """Yield the run of a record of the recorder, an environment or the hub."""
         transcript = Transcript()
         meta, nested = as_dict(row.get("metadata")), as_dict(row.get("task"))
-        task = task_of(row, {**meta, **nested})
+        task = _task_of(row, {**meta, **nested})
         if task.prompt:
             transcript.add_message("user", task.prompt)
         rewards = as_list(row.get("step_rewards"))
@@ -84,7 +89,7 @@ class Knowlyr:
             if not isinstance(step, dict):
                 report.skip("step that is no object")
                 continue
-            add_step(transcript, step, as_number(rewards[place]) if place < len(rewards) else None)
+            _add_step(transcript, step, as_number(rewards[place]) if place < len(rewards) else None)
         agent = AgentInfo(
             name=first_text(row.get("agent"), row.get("agent_framework")) or "unknown",
             model=first_text(row.get("model"), row.get("agent_model")),
@@ -96,7 +101,7 @@ class Knowlyr:
             format=self.name,
             task=task,
             agent=agent,
-            outcome=outcome_of(row, agent.name, report),
+            outcome=_outcome_of(row, agent.name, report),
         )
 
     def _pair(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
@@ -105,7 +110,7 @@ class Knowlyr:
         meta = as_dict(row.get("metadata"))
         margin = as_number(row.get("reward_margin"))
         for side in ("chosen", "rejected"):
-            held = row[side]
+            trajectory = row[side]
             fields: dict[str, Any] = {
                 "group_id": first_name(row, ("task_id",)) or f"pair-{pair}",
                 "tags": (f"preference:{side}",),
@@ -113,9 +118,9 @@ class Knowlyr:
             }
             reward = as_number(meta.get(f"{side}_reward"))
             scores = {} if margin is None else {"margin": margin}
-            if isinstance(held, dict):
-                inner = {"task_id": row.get("task_id"), "metadata": meta, **held}
-                if not isinstance(held.get("steps"), list):
+            if isinstance(trajectory, dict):
+                inner = {"task_id": row.get("task_id"), "metadata": meta, **trajectory}
+                if not isinstance(trajectory.get("steps"), list):
                     raise InvalidInput(f"{side}: expected a list `steps`")
                 for run in self._run(inner, line, report):
                     outcome = run.trajectory.outcome.model_copy(update={"scores": scores})
@@ -124,15 +129,15 @@ class Knowlyr:
                     yield run._replace(trajectory=run.trajectory.model_copy(update=update))
             else:
                 fields |= {
-                    "task": task_of(row, {"task_description": row.get("prompt")}),
+                    "task": _task_of(row, {"task_description": row.get("prompt")}),
                     "agent": AgentInfo(model=nonblank(meta.get(f"{side}_model"))),
                     "outcome": Outcome(reward=reward, scores=scores),
                 }
-                yield from self._written(held, None, line, report, fields)
+                yield from self._written(trajectory, None, line, report, fields)
 
     def _group(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         """Yield the answers of a GRPO group as separate attempts."""
-        task = task_of(row, {"task_description": row.get("prompt")})
+        task = _task_of(row, {"task_description": row.get("prompt")})
         members = dicts_in(row["trajectories"])
         if not members:
             raise InvalidInput(NO_RUN)
@@ -193,3 +198,63 @@ def _is_export(row: dict[str, Any]) -> bool:
 
 def _is_task(row: dict[str, Any]) -> bool:
     return {"task_id", "description"} <= row.keys() and bool({"test_command", "reference_trajectories"} & row.keys())
+
+
+def _add_step(transcript: Transcript, step: dict[str, Any], reward: float | None) -> None:
+    """Add a step under any of its names: tool_call and tool_result, tool and params, action and observation."""
+    called, result = as_dict(step.get("tool_call")), as_dict(step.get("tool_result"))
+    tool = first_text(called.get("name"), step.get("tool"), step.get("tool_name"))
+    arguments = called.get("parameters") if called else step.get("params", step.get("parameters"))
+    written = as_text(step.get("action")) if not tool else ""
+    if written:
+        tool, arguments = parse_call(written.strip())
+    tokens = as_count(step.get("token_count"))
+    reward = as_number(step.get("reward")) if reward is None else reward
+    transcript.add_agent_turn(
+        "" if tool else written,
+        thought=as_text(step.get("thought")),
+        actions=[make_call(tool, arguments)] if tool else [],
+        reward=reward,
+        timestamp=parse_time(step.get("timestamp")),
+        extra=None if tokens is None else {"token_count": tokens},
+    )
+    output = first_text(result.get("output"), step.get("output"), step.get("observation"))
+    error = as_text(result.get("error"))
+    failed = bool(error) or (result.get("exit_code", step.get("exit_code")) or 0) != 0
+    if output is not None or error or result:
+        # A step without a call was answered all the same: no result is lost, and none is an orphan.
+        known = transcript.add_result("\n".join(filter(None, [output or "", error])), is_error=failed)
+        transcript.orphans -= not known
+
+
+def _task_of(row: dict[str, Any], meta: dict[str, Any]) -> Task:
+    """Return the task of a row, with its metadata or nested task."""
+    return Task(
+        id=first_name(meta, ("task_id",)) or first_name(row, ("task_id",)),
+        prompt=first_text(meta.get("description"), meta.get("task_description"), row.get("instruction")) or "",
+        type=nonblank(meta.get("type")),
+        difficulty=nonblank(meta.get("difficulty")),
+        environment=nonblank(meta.get("domain")),
+        metadata={key: meta[key] for key in _TASK_FIELDS if isinstance(meta.get(key), str | list) and meta[key]},
+    )
+
+
+def _outcome_of(row: dict[str, Any], framework: str, report: Report) -> Outcome:
+    """Return the outcome if the row has a verdict: tests that ran, or the flag of a framework that checks results."""
+    ended = as_dict(row.get("outcome"))
+    success = ended.get("success", row.get("success"))
+    passed, failed = ended.get("tests_passed"), ended.get("tests_failed")
+    status = OutcomeStatus.UNKNOWN
+    if "terminated" in ended or "truncated" in ended:
+        status = OutcomeStatus.TRUNCATED if ended.get("truncated") is True else OutcomeStatus.UNKNOWN
+    elif isinstance(passed, int) and isinstance(failed, int) and passed + failed > 0:
+        status = status_of(not failed)
+    elif isinstance(success, bool) and not framework.lower().startswith(_ENDED_ONLY):
+        status = status_of(success)
+    if status is OutcomeStatus.UNKNOWN and success is not None:
+        report.note(
+            "`success` of these runs means that they ended, not that they reached their goal: the outcome is unknown"
+        )
+    score = as_number(ended.get("score"))
+    # A score of 0 is the recorder's default and carries no information.
+    return Outcome(status=status, reward=as_number(row.get("reward")), scores={"score": score} if score else {})

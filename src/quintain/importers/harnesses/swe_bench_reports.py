@@ -73,9 +73,11 @@ def _models(log: LogFile, instance: str) -> set[str]:
 
 def _content(beside: LogFile | None) -> Any:
     """Return the content of a file beside the log; None if it is missing or not JSON."""
+    if beside is None:
+        return None
     try:
-        stamp = beside.path.stat() if beside is not None else None
-        return _parsed(beside, stamp.st_mtime_ns, stamp.st_size) if beside is not None and stamp is not None else None
+        stamp = beside.path.stat()
+        return _parsed(beside, stamp.st_mtime_ns, stamp.st_size)
     except (InvalidInput, OSError):
         return None
 

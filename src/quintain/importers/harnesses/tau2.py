@@ -152,9 +152,7 @@ def _turns(simulation: dict[str, Any], environment: dict[str, Any], report: Repo
             continue
         turn.fields["timestamp"] = parse_time(message.get("timestamp"))
         if role == "user":
-            used += [
-                {"id": call["call_id"], "name": call["tool"], "arguments": call["args"]} for call in _calls(message)
-            ]
+            used += _calls(message)
             if not turn.content:
                 continue
             turn.fields["extra"] = {"simulated": True, **({"user_tools": used} if used else {})}
@@ -170,7 +168,8 @@ def _turns(simulation: dict[str, Any], environment: dict[str, Any], report: Repo
 
 def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
     turn = parse_vendor_message({"role": "assistant", "tool_calls": message.get("tool_calls")}, Report())
-    return turn.calls if turn else []
+    calls = turn.calls if turn else []
+    return [{"id": call["call_id"], "name": call["tool"], "arguments": call["args"]} for call in calls]
 
 
 def _add_cost(turn: Turn, message: dict[str, Any], *, is_first: bool) -> None:

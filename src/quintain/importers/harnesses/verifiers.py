@@ -41,18 +41,8 @@ _COUNTED = ("_tokens", "_count", "_calls", "_ms", "_seconds", "_turns")
 _KNOWN = (
     *("example_id", "prompt", "completion", "reward", "metrics", "answer", "info", "error", "tool_defs", "trajectory"),
     *("is_completed", "is_truncated", "stop_condition", "token_usage", "timing", "rollout_id", "trajectory_id", "task"),
-    *(
-        "error_chain",
-        "long_error_chain",
-        "oai_tools",
-        "id",
-        "env_id",
-        "model",
-        "generation_ms",
-        "scoring_ms",
-        "total_ms",
-    ),
-    *("advantage", "schema_version", "kind", "step_index"),
+    *("error_chain", "long_error_chain", "oai_tools", "id", "env_id", "model", "advantage", "schema_version", "kind"),
+    *("generation_ms", "scoring_ms", "total_ms", "step_index"),
 )
 
 
@@ -70,22 +60,21 @@ class Verifiers:
             return 0.0
         if "example_id" in row:
             return 0.97
-        return (
-            0.92 if row.keys() & {"metrics", "is_completed", "stop_condition", "answer", "task", "tool_defs"} else 0.55
-        )
+        marks = {"metrics", "is_completed", "stop_condition", "answer", "task", "tool_defs"}
+        return 0.92 if row.keys() & marks else 0.55
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield one run a row; `metadata.json` beside the file names environment and model."""
         about = _companion(log, report)
-        seen: Counter[str] = Counter()
+        attempts: Counter[str] = Counter()
         for line, row in log.rows(report):
             if not isinstance(row, dict) or not {"prompt", "completion"} & row.keys():
                 report.reject(line, "expected a row with `prompt` and `completion`")
                 continue
             example = as_name(row.get("example_id", row.get("id")))
             rollout = as_name(row.get("rollout_id")) or as_name(row.get("trajectory_id"))
-            attempt = rollout or f"{example if example is not None else 'row'}.{seen[example or '']}"
-            seen[example or ""] += 1
+            attempt = rollout or f"{example if example is not None else 'row'}.{attempts[example or '']}"
+            attempts[example or ""] += 1
             yield from _run(row, about, line, attempt, report)
 
 
@@ -103,27 +92,22 @@ def _run(row: dict[str, Any], about: dict[str, Any], line: int, attempt: str, re
     samples = dicts_in(row.get("trajectory"))
     if not completion and samples:
         prompt, completion = samples[-1].get("prompt"), samples[-1].get("completion")
-    turns = [Turn("user", prompt)] if isinstance(prompt, str) and prompt else parse_vendor_messages(prompt, report)
+    turns = _turns("user", prompt, report)
     for turn in turns:
         if turn.actor == "agent":
             turn.fields["copied_context"] = True  # part of the task's prompt, not of the rollout
-    made = (
-        [Turn("agent", completion)]
-        if isinstance(completion, str) and completion
-        else parse_vendor_messages(completion, report)
-    )
-    made = whole_exchange(turns, made).outputs  # some environments repeat the prompt in it
-    _add_samples([turn for turn in made if turn.actor == "agent"], samples)
+    answers = whole_exchange(turns, _turns("agent", completion, report)).outputs  # some repeat the prompt in it
+    _add_samples([turn for turn in answers if turn.actor == "agent"], samples)
     environment = first_text(about.get("env_id"), row.get("env_id"), row.get("task"))
     example = as_name(row.get("example_id", row.get("id")))
     info = parse_json_text(row.get("info"))
     hidden = {"answer": row.get("answer"), **({"info": info} if isinstance(info, dict) else {})}
     offered = as_dict(info).get("oai_tools", row.get("oai_tools"))
     outcome = _outcome(row)
-    token_usage = as_dict(row.get("token_usage"))
     extra = {key: value for key, value in row.items() if isinstance(value, str | int | float | bool)}
+    stored = {*_KNOWN, *outcome.scores, *as_dict(row.get("metrics"))}
     yield from build_run(
-        [*turns, *made],
+        [*turns, *answers],
         report,
         line,
         format="verifiers",
@@ -133,10 +117,12 @@ def _run(row: dict[str, Any], about: dict[str, Any], line: int, attempt: str, re
         task=Task(id=example, environment=environment, metadata=short_fields(hidden)),
         tools=parse_tool_schemas(row.get("tool_defs")) or parse_tool_schemas(offered),
         outcome=outcome,
-        extra=short_fields(
-            {"token_usage": token_usage, **extra}, without=(*_KNOWN, *outcome.scores, *as_dict(row.get("metrics")))
-        ),
+        extra=short_fields(extra, without=stored),
     )
+
+
+def _turns(actor: str, value: Any, report: Report) -> list[Turn]:
+    return [Turn(actor, value)] if isinstance(value, str) and value else parse_vendor_messages(value, report)
 
 
 def _add_samples(turns: list[Turn], samples: list[dict[str, Any]]) -> None:

@@ -89,14 +89,12 @@ def _runs(trace: dict[str, Any], episode: dict[str, Any], line: int, report: Rep
         turns = []
         for i in path:
             turn = parse_vendor_message(as_dict(nodes[i]).get("message"), report)
-            if turn is None:
-                continue
-            if turn.actor == "agent":
+            if turn is not None and turn.actor == "agent":
                 given = names_sampled and as_dict(nodes[i]).get("sampled") is not True
                 _add_call(turn, as_dict(nodes[i]), calls.get(i, {}))
                 turn.fields |= {"copied_context": True} if given or i in written else {}
                 turn.fields |= {} if trains else {"train": False}
-            turns.append(turn)
+            turns += [turn] if turn is not None else []
         written.update(path)
         labels = {
             "agent": agent.get("name"),
@@ -158,27 +156,18 @@ def _add_call(turn: Turn, node: dict[str, Any], call: dict[str, Any]) -> None:
 
 def _task_id(task: dict[str, Any]) -> str | None:
     data = as_dict(task.get("data")) or task
-    given = (
-        task.get("key"),
-        data.get("id"),
-        data.get("idx"),
-        data.get("name"),
-        data.get("example_id"),
-        task.get("hash"),
-    )
-    return next((known for value in given if (known := as_name(value)) is not None), None)
+    ids = (task.get("key"), *(data.get(key) for key in ("id", "idx", "name", "example_id")), task.get("hash"))
+    return next((known for value in ids if (known := as_name(value)) is not None), None)
 
 
 def _task(task: dict[str, Any], task_id: str | None, env: str | None) -> Task:
     data = as_dict(task.get("data"))
     asked = data.get("prompt")
     contents = [message.get("content") for message in dicts_in(asked) if message.get("role") == "user"]
-    prompt = nonblank(asked) or next(
-        (user_text for each in contents if (user_text := plain_text(visible_content(each))).strip()), ""
-    )
+    prompt = first_text(asked, *(plain_text(visible_content(content)) for content in contents))
     return Task(
         id=task_id,
-        prompt=prompt,
+        prompt=prompt or "",
         type=nonblank(task.get("type")),
         environment=env,
         metadata=short_fields(data, without=_ASKED),

@@ -33,6 +33,7 @@ _ASKED = ("intent", "confirmed_task", "goal", "objective", "task", "instruction"
 _RUNS = ("trajectory", "actions", "steps")
 _PAGES = ("axtree", "accessibility_tree", "observation", "cleaned_html", "dom", "html", "text_observation", "obs")
 _WEB = {*_PAGES[:2], "cleaned_html", "dom", "html", "url", "screenshot_path", "screenshot"}
+_METADATA = ("domain", "subdomain", "sites", "eval", "start_url")
 _THOUGHTS = ("cot", "thought", "reasoning", "rationale")
 
 
@@ -49,18 +50,14 @@ class WebAgent:
         if row.keys() >= {"confirmed_task", "actions"}:
             return 0.97
         step_keys = set().union(*(step.keys() for step in _steps(row)[:4])) if _steps(row) else set()
-        if (
-            first_text(*(row.get(key) for key in _ASKED)) is None
-            or not (step_keys & _WEB)
-            or not (step_keys & {"action", "action_repr"})
-        ):
+        if not (step_keys & _WEB) or not (step_keys & {"action", "action_repr"}) or _asked(row) is None:
             return 0.0
         return 0.95 if "intent" in row or step_keys & {"axtree", "accessibility_tree"} else 0.75
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield one run a row."""
         for line, row in log.rows(report):
-            asked = first_text(*(as_dict(row).get(key) for key in _ASKED))
+            asked = _asked(as_dict(row))
             if not isinstance(row, dict) or asked is None or not _steps(row):
                 report.reject(line, "expected a row with a task text and a list of pages and actions")
                 continue
@@ -84,12 +81,14 @@ class WebAgent:
                     id=as_name(row.get("task_id")) or as_name(row.get("annotation_id")),
                     prompt=asked,
                     environment=first_text(row.get("website"), row.get("env"), row.get("environment")),
-                    metadata=short_fields(
-                        {key: row.get(key) for key in ("domain", "subdomain", "sites", "eval", "start_url")}
-                    ),
+                    metadata=short_fields({key: row.get(key) for key in _METADATA}),
                 ),
                 outcome=_outcome(row),
             )
+
+
+def _asked(row: dict[str, Any]) -> str | None:
+    return first_text(*(row.get(key) for key in _ASKED))
 
 
 def _steps(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -100,12 +99,8 @@ def _add(script: Transcript, step: dict[str, Any], shown: str | None, report: Re
     """Add a page, an action, or both; then the action was chosen on that page."""
     page = first_text(*(step.get(key) for key in _PAGES))
     about = as_dict(step.get("metadata"))
-    place = short_fields(
-        {
-            "url": first_text(step.get("url")),
-            "screenshot": first_text(step.get("screenshot_path"), step.get("screenshot")),
-        }
-    )
+    screenshot = first_text(step.get("screenshot_path"), step.get("screenshot"))
+    place = short_fields({"url": first_text(step.get("url")), "screenshot": screenshot})
     acts = "action" in step or "operation" in step or "action_repr" in step
     if page is not None and script.has_acted and script.steps[-1].get("actions"):
         script.add_result(page)
@@ -124,11 +119,8 @@ def _add(script: Transcript, step: dict[str, Any], shown: str | None, report: Re
         calls = [make_call(as_text(operation.get("op")).lower(), {k: v for k, v in wanted.items() if v})]
     elif isinstance(given, dict):
         message = as_text(given.get("raw_prediction")) or message
-        tool = (
-            first_text(given.get("action_name"), given.get("name"), given.get("type"))
-            or as_name(given.get("action_type"))
-            or ""
-        )
+        names = (given.get(key) for key in ("action_name", "name", "type"))
+        tool = first_text(*names, as_name(given.get("action_type"))) or ""
         hidden = {"action_name", "action_type", "raw_prediction", "page_number"}
         calls = [make_call(tool, {k: v for k, v in given.items() if k not in hidden and v not in (None, "", [], {})})]
     else:

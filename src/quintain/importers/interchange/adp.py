@@ -1,6 +1,6 @@
 """Trajectories of the Agent Data Protocol: a list of actions and observations, versions 1.0 to 1.3.
 
-An action stands alone there; actions with nothing between them are the calls of one turn where each has an id.
+Consecutive actions with ids are the calls of one turn.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _act(transcript: Transcript, turn: list[dict[str, Any]]) -> None:
     transcript.add_agent_turn(
         message or description,
         thought="\n\n".join(filter(None, [thought, description if message else ""])),
-        actions=[made for made in map(_call, turn) if made],
+        actions=[call for call in map(_call, turn) if call],
         reward=rewards[-1] if rewards else None,
     )
 

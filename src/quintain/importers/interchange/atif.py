@@ -1,8 +1,8 @@
 """ATIF files: one document, an array, or lines of documents; subagents and continuations become linked runs.
 
-A document names its continuation and its subagents' files by their paths, relative to itself; a file finds the document that
-named it by the names that Harbor gives: `trajectory.cont-1.json` and `trajectory.NAME.json` belong to `trajectory.json`.
-The verdict on a trial stands beside its trajectory, in Harbor's `result.json`.
+A document names its continuation and its subagents' files by relative paths. A file finds the document that names it by
+Harbor's file names: `trajectory.cont-1.json` and `trajectory.NAME.json` belong to `trajectory.json`. The verdict on a
+trial is in Harbor's `result.json`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _continued(log: LogFile) -> str | None:
 
 
 def _parent(log: LogFile) -> str | None:
-    """Return the key of the run that called this subagent: a file whose name is a prefix of this one and refers to it."""
+    """Return the key of the run that called this subagent, from a file with a prefix of this name that refers to it."""
     stem = log.path.name.removesuffix(".json")
     if _CONTINUED.fullmatch(stem):
         return None

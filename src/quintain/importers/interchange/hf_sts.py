@@ -1,6 +1,6 @@
-"""Session traces of the Hugging Face Hub (STS: a header line, then one message a line) and the similar sessions of Pi.
+"""Session traces of the Hugging Face Hub (STS: a header line, then one message a line) and the similar sessions of Pi and OpenClaw.
 
-Described at hf.co/docs/hub/session-traces-format. Pi's sessions are trees by `parentId`: the branch that ends last is read.
+Described at hf.co/docs/hub/session-traces-format. Pi's sessions are trees by `parentId`: the last branch is read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import object_rows
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import first_text, nonblank
+from quintain.importers.transcripts.field_values import as_dict, dicts_in, first_text, nonblank
+from quintain.importers.transcripts.message_parts import visible_content
 from quintain.importers.transcripts.transcript import Transcript, parse_time
 from quintain.records.trajectory import AgentInfo
 
@@ -58,13 +59,16 @@ class HfSts:
 def _run(begin: int, head: dict[str, Any], lines: list[tuple[int, dict[str, Any]]], report: Report) -> Iterator[Run]:
     script = Transcript()
     for line, row in _branch(lines, report):
-        if row.get("type") != "message":
+        if row.get("type") == "custom_message" and (context := visible_content(row.get("content"))):
+            script.add_message("user", context, timestamp=parse_time(row.get("timestamp")), extra={"context": True})
+        elif row.get("type") != "message":
             report.skip(first_text(row.get("type")) or "without type")
         elif not isinstance(row.get("message"), dict):
             report.reject(line, "expected a message object in a line of type message")
         else:
             _write(row["message"], row, script, report)
-    session, harness = nonblank(head.get("id")), first_text(head.get("harness")) or "pi"
+    is_openclaw = any((nonblank(row.get("customType")) or "").startswith("openclaw.") for _, row in lines)
+    session, harness = nonblank(head.get("id")), first_text(head.get("harness"), "openclaw" if is_openclaw else "pi")
     title = {"title": head["name"]} if nonblank(head.get("name")) else {}
     yield from build_session_run(
         script,
@@ -74,26 +78,49 @@ def _run(begin: int, head: dict[str, Any], lines: list[tuple[int, dict[str, Any]
         key=f"hf_sts:{session}" if session else None,
         session_id=session,
         agent=AgentInfo(
-            name=harness, version=nonblank(head.get("version")), model=script.model or nonblank(head.get("model"))
+            name=harness or "pi",
+            version=nonblank(head.get("version")),
+            model=script.model or nonblank(head.get("model")),
         ),
         extra=title,
     )
 
 
 def _branch(lines: list[tuple[int, dict[str, Any]]], report: Report) -> list[tuple[int, dict[str, Any]]]:
-    """Return the lines from the root to the last line if lines name their parents; else all lines."""
-    known = {row["id"]: (line, row) for line, row in lines if nonblank(row.get("id"))}
+    """Return the lines from the root to the last line if lines name their parents; else all lines.
+
+    A parent is a line, or the call of a line that the next one answers. Where it is neither, the line before it counts.
+    """
+    known = {row["id"]: n for n, (_, row) in enumerate(lines) if nonblank(row.get("id"))}
     if not any(nonblank(row.get("parentId")) in known for _, row in lines):
         return lines
-    chain, seen = [], set()
-    at: tuple[int, dict[str, Any]] | None = lines[-1]
-    while at is not None and at[0] not in seen:
-        seen.add(at[0])
+    callers = {call: n for n, (_, row) in enumerate(lines) for call in _call_ids(row)}
+    roots = {None, *(nonblank(row.get("parentId")) for _, row in lines[:1])}
+    chain: list[int] = []
+    at: int | None = len(lines) - 1
+    while at is not None:
         chain.append(at)
-        at = known.get(nonblank(at[1].get("parentId")) or "")
-    if left := sum(row.get("type") == "message" and line not in seen for line, row in lines):
+        parent = nonblank(lines[at][1].get("parentId"))
+        above = known.get(parent or "", callers.get(parent or ""))
+        if above is None and parent not in roots and at:
+            above = at - 1
+        at = above if above is not None and above < at else None
+    kept = set(chain)
+    if left := sum(row.get("type") == "message" and n not in kept for n, (_, row) in enumerate(lines)):
         report.note(f"only the branch with the last line is imported: {left} messages of others are left out")
-    return chain[::-1]
+    return [lines[n] for n in reversed(chain)]
+
+
+def _call_ids(row: dict[str, Any]) -> list[str]:
+    """Return the ids of the calls in a line."""
+    message = as_dict(row.get("message"))
+    parts = [
+        *dicts_in(message.get("content")),
+        *dicts_in(message.get("tool_calls")),
+        *dicts_in(message.get("toolCalls")),
+    ]
+    called = (part for part in parts if "content" not in part)
+    return [call_id for part in called if (call_id := nonblank(part.get("id")))]
 
 
 def _write(message: dict[str, Any], row: dict[str, Any], script: Transcript, report: Report) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from quintain.importers.protocol import Report
@@ -78,24 +79,21 @@ def output_turns(value: Any, report: Report, *, whole: bool = False) -> list[Tur
     return [Turn("agent", answer)] if answer else []
 
 
-def model_of(*payloads: Any) -> str | None:
-    """Return the model named by a request or response."""
-    names = (
-        (p.get("model"), p.get("model_name"), p.get("modelVersion"))
-        for p in map(as_dict, map(parse_json_text, payloads))
-    )
-    return first_text(*(name for triple in names for name in triple))
+def model_of(value: Any) -> str | None:
+    """Return the model named by a request or response, or by LangChain's record of one."""
+    payload = as_dict(parse_json_text(value))
+    metadata = [as_dict(message.get("response_metadata")) for message in _generated(payload)]
+    places = [payload, *metadata, as_dict(payload.get("llm_output"))]
+    return first_text(*(place.get(key) for place in places for key in ("model", "model_name", "modelVersion")))
 
 
-def payload_usage(*payloads: Any) -> dict[str, int | None] | None:
+def payload_usage(value: Any) -> dict[str, int | None] | None:
     """Return the token counts of a response."""
-    found: list[Any] = []
-    for payload in map(as_dict, map(parse_json_text, payloads)):
-        output = as_dict(payload.get("llm_output"))
-        found += [payload.get(key) for key in ("usage_metadata", "usage", "token_usage", "usageMetadata")]
-        found += [output.get("token_usage"), output.get("usage")]
-        found += [_generated_usage(generation) for generation in _flat(payload.get("generations"))]
-    return parse_usage(*found)
+    payload = as_dict(parse_json_text(value))
+    output = as_dict(payload.get("llm_output"))
+    found = [payload.get(key) for key in ("usage_metadata", "usage", "token_usage", "usageMetadata")]
+    found += [output.get("token_usage"), output.get("usage")]
+    return parse_usage(*found, *(message.get("usage_metadata") for message in _generated(payload)))
 
 
 def _listed(value: list[Any], report: Report) -> list[Turn]:
@@ -103,10 +101,7 @@ def _listed(value: list[Any], report: Report) -> list[Turn]:
         return _candidate(value, report)
     if value and all(isinstance(item, str) for item in value):
         return [Turn("agent", "\n".join(value))]
-    turns = parse_vendor_messages(
-        [item if not _is_bare(item) else {**item, "role": "assistant"} for item in value], report
-    )
-    return turns
+    return parse_vendor_messages([{**item, "role": "assistant"} if _is_bare(item) else item for item in value], report)
 
 
 def _candidate(candidates: list[Any], report: Report) -> list[Turn]:
@@ -117,11 +112,9 @@ def _candidate(candidates: list[Any], report: Report) -> list[Turn]:
     chosen = candidates[0]
     if isinstance(chosen, list):
         return _candidate(chosen, report)
-    inner = next(
-        (as_dict(chosen)[key] for key in ("message", "content") if isinstance(as_dict(chosen).get(key), dict)), None
-    )
-    if inner is None:
-        return output_turns(chosen if not isinstance(chosen, dict) or "text" not in chosen else chosen["text"], report)
+    inner = as_dict(as_dict(chosen).get("message")) or as_dict(as_dict(chosen).get("content"))
+    if not inner:
+        return output_turns(as_dict(chosen).get("text", chosen), report)
     turn = parse_vendor_message(inner, report, "assistant")
     if turn is not None and not inner.get("role"):
         turn.actor = "agent"
@@ -173,10 +166,9 @@ def _only_text(value: dict[str, Any]) -> str:
     return to_text(value) if known else ""
 
 
-def _flat(generations: Any) -> list[Any]:
-    return [g for group in as_list(generations) for g in (group if isinstance(group, list) else [group])]
-
-
-def _generated_usage(generation: Any) -> dict[str, Any]:
-    message = as_dict(as_dict(generation).get("message"))
-    return as_dict((as_dict(message.get("kwargs")) or message).get("usage_metadata"))
+def _generated(payload: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the fields of the messages that LangChain generated."""
+    for group in as_list(payload.get("generations")):
+        for generation in group if isinstance(group, list) else [group]:
+            message = as_dict(as_dict(generation).get("message"))
+            yield as_dict(message.get("kwargs")) or message

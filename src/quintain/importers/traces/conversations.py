@@ -42,7 +42,6 @@ class ModelCall:
 class ToolCall:
     """One tool execution as recorded by the trace."""
 
-    tool: str
     call: dict[str, Any]
     """As returned by `make_call`, with arguments and id where known."""
     result: Result
@@ -118,10 +117,10 @@ def build_conversations(calls: Sequence[ModelCall], *, is_one: bool) -> list[Con
         else:
             known.turns += call.inputs[position:]
             known.tools = known.tools or call.tools
-        made = next((turn for turn in call.outputs if turn.actor == "agent"), None)
-        if made is not None:
-            own = {name: value for name, value in made.fields.items() if value is not None}
-            made.fields = {"timestamp": call.start, **call.fields, **own}
+        answer = next((turn for turn in call.outputs if turn.actor == "agent"), None)
+        if answer is not None:
+            own = {name: value for name, value in answer.fields.items() if value is not None}
+            answer.fields = {"timestamp": call.start, **call.fields, **own}
         known.turns += call.outputs
         index.add(known)
     return found
@@ -183,26 +182,26 @@ def match_results(found: Sequence[Conversation], tool_calls: Sequence[ToolCall],
                 answered[id(conversation), result.call_id] = turn, n
                 nameless[plain_text(result.content).strip()] += result.call_id is None
     used: set[_Asked] = set()
-    for seen in sorted(tool_calls, key=lambda seen: seen.start or _BEGINNING):
-        match = _match(seen, by_id, by_tool, used)
+    for tool_call in sorted(tool_calls, key=lambda tool_call: tool_call.start or _BEGINNING):
+        match = _match(tool_call, by_id, by_tool, used)
         if match is None:
             report.skip("run of a tool that no model asked for")
             continue
         used.add(match)
-        _add_tool_result(seen.result, match, answered, nameless)
+        _add_tool_result(tool_call.result, match, answered, nameless)
 
 
 def _match(
-    seen: ToolCall, by_id: dict[str, list[_Asked]], by_tool: dict[str, list[_Asked]], used: set[_Asked]
+    tool_call: ToolCall, by_id: dict[str, list[_Asked]], by_tool: dict[str, list[_Asked]], used: set[_Asked]
 ) -> _Asked | None:
-    wanted = seen.call["call_id"]
+    wanted = tool_call.call["call_id"]
     if wanted and (same_id := next((asked for asked in by_id.get(wanted, ()) if asked not in used), None)):
         return same_id
-    named = by_tool.get(seen.tool, [])
+    named = by_tool.get(tool_call.call["tool"], [])
     while named and named[0] in used:
         named.pop(0)
     left = [asked for asked in named[:1000] if asked not in used and not (wanted and asked.call["call_id"])]
-    exact = (asked for asked in left if canonical_arguments(asked.call) == canonical_arguments(seen.call))
+    exact = (asked for asked in left if canonical_arguments(asked.call) == canonical_arguments(tool_call.call))
     return next(exact, None) or next(iter(left), None)
 
 

@@ -93,7 +93,8 @@ def tool_call(span: Span) -> ToolCall | None:
     given = span.get(
         "gen_ai.tool.call.arguments", "ai.toolCall.args", "tool.parameters", "input.value", "traceloop.entity.input"
     )
-    result = span.get("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
+    answers = ("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
+    result = span.first(*answers) or span.get(*answers)
     message = next((e.fields for e in span.events if e.name == "gen_ai.tool.message"), {})
     answered = next((e.fields for e in span.events if e.name == "gen_ai.choice"), None)
     if answered is not None:  # Strands stores the arguments where others store the result
@@ -103,10 +104,8 @@ def tool_call(span: Span) -> ToolCall | None:
     call_id = span.first("gen_ai.tool.call.id", "ai.toolCall.id", "tool_call.id", "tool.id") or as_name(
         message.get("id")
     )
-    written = span.first("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
-    answer = visible_content(written if written is not None else result) or (span.error or "")
-    wrong = span.error is not None
-    return ToolCall(tool, make_call(tool, given, call_id), Result(answer, call_id, wrong), span.start)
+    answer = visible_content(result) or (span.error or "")
+    return ToolCall(make_call(tool, given, call_id), Result(answer, call_id, span.error is not None), span.start)
 
 
 def agent_name(span: Span) -> str | None:
@@ -122,10 +121,10 @@ def conversation(span: Span) -> str | None:
 def evaluations(span: Span) -> dict[str, float]:
     """Return evaluation scores (`gen_ai.evaluation.result`)."""
     events = [event.fields for event in span.events if event.name == "gen_ai.evaluation.result"]
-    pairs = (
-        (as_name(f.get("gen_ai.evaluation.name")), as_score(f.get("gen_ai.evaluation.score.value"))) for f in events
-    )
-    return {key: value for key, value in pairs if key and value is not None}
+    scores = {
+        as_name(f.get("gen_ai.evaluation.name")): as_score(f.get("gen_ai.evaluation.score.value")) for f in events
+    }
+    return {key: value for key, value in scores.items() if key and value is not None}
 
 
 def _inputs(span: Span, report: Report) -> list[Turn]:
@@ -135,8 +134,8 @@ def _inputs(span: Span, report: Report) -> list[Turn]:
         turns = input_turns(given, report)
     else:
         turns = [turn for event in span.events if (turn := _event_turn(event, report))]
-    turns = turns or parse_vendor_messages(_indexed(span, "gen_ai.prompt"), report)
-    turns = turns or parse_vendor_messages(_indexed(span, "llm.input_messages"), report)
+    for prefix in ("gen_ai.prompt", "llm.input_messages"):
+        turns = turns or parse_vendor_messages(_indexed(span, prefix), report)
     for key in ("gen_ai.prompt", "ai.prompt.messages", "ai.prompt", "llm.prompts", "input.value"):
         turns = turns or input_turns(_attribute(span, key), report)
     instructions = parse_json_text(_attribute(span, "gen_ai.system_instructions"))
@@ -155,16 +154,11 @@ def _outputs(span: Span, report: Report) -> list[Turn]:
         message = {**{key: choices[0].get(key) for key in _ROLE_KEYS}, **as_dict(parse_json_text(choice))}
         message |= {} if choice is None or isinstance(parse_json_text(choice), dict) else {"content": _content(choice)}
         turns = output_turns({**message, "role": "assistant", "id": None}, report)
-    turns = turns or parse_vendor_messages(
-        [{"role": "assistant", **m} for m in _indexed(span, "gen_ai.completion")], report
-    )
-    turns = turns or parse_vendor_messages(
-        [{"role": "assistant", **m} for m in _indexed(span, "llm.output_messages")], report
-    )
-    content, calls = (
-        span.first("ai.response.text", "ai.result.text"),
-        span.get("ai.response.toolCalls", "ai.result.toolCalls"),
-    )
+    for prefix in ("gen_ai.completion", "llm.output_messages"):
+        answers = [{"role": "assistant", **answer} for answer in _indexed(span, prefix)]
+        turns = turns or parse_vendor_messages(answers, report)
+    content = span.first("ai.response.text", "ai.result.text")
+    calls = span.get("ai.response.toolCalls", "ai.result.toolCalls")
     if not turns and (content or calls):
         turns = output_turns({"role": "assistant", "content": content, "tool_calls": calls}, report)
     for key in ("gen_ai.completion", "llm.responses", "output.value"):
@@ -207,17 +201,14 @@ def _indexed(span: Span, prefix: str) -> list[dict[str, Any]]:
     for member in dicts_in(span.below(prefix)):
         message = as_dict(member.get("message")) or member
         contents = [as_dict(part.get("message_content")) or part for part in dicts_in(message.get("contents"))]
-        body = contents or message.get("content")
-        messages.append({**message, "content": body})
+        messages.append({**message, "content": contents or message.get("content")})
     return messages
 
 
 def _tools(span: Span) -> list[dict[str, Any]]:
-    tools = parse_tool_schemas(_attribute(span, "gen_ai.tool.definitions")) or parse_tool_schemas(
-        span.get("ai.prompt.tools")
-    )
     return (
-        tools
+        parse_tool_schemas(_attribute(span, "gen_ai.tool.definitions"))
+        or parse_tool_schemas(span.get("ai.prompt.tools"))
         or parse_tool_schemas([as_dict(t.get("tool")) or t for t in dicts_in(span.below("llm.tools"))])
         or parse_tool_schemas(span.below("llm.request.functions"))
     )
@@ -227,11 +218,13 @@ def _usage(span: Span) -> dict[str, int | None] | None:
     def known(*keys: str) -> int | None:
         return next((n for key in keys if (n := as_count(span.attributes.get(key))) is not None), None)
 
-    taken = known(
+    input_tokens = known(
         "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt", "ai.usage.promptTokens"
     )
-    made = known(
-        *("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion"),
+    output_tokens = known(
+        "gen_ai.usage.output_tokens",
+        "gen_ai.usage.completion_tokens",
+        "llm.token_count.completion",
         "ai.usage.completionTokens",
     )
-    return parse_usage({"input_tokens": taken, "output_tokens": made})
+    return parse_usage({"input_tokens": input_tokens, "output_tokens": output_tokens})

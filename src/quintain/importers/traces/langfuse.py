@@ -8,24 +8,28 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.call_payloads import input_turns, model_of, output_turns, payload_usage
-from quintain.importers.traces.conversations import ModelCall, ToolCall, whole_exchange
+from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.trace_records import (
     Trace,
     TraceGroup,
+    TraceNode,
     TraceRecord,
+    add_calls,
     build_trace_runs,
     group_records,
+    outermost,
+    tags_of,
     trace_outcome,
+    whole_call,
 )
 from quintain.importers.transcripts.field_values import (
     as_dict,
-    as_list,
     as_name,
     as_score,
     as_text,
@@ -40,9 +44,7 @@ from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.tool_schemas import offered_tools
 from quintain.importers.transcripts.transcript import make_call, parse_time
 
-_TYPES = {
-    *("GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL"),
-}
+_TYPES = {"GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL"}
 _WHOLE = "some traces have no generation: their runs are the input and output of the outermost observation"
 
 
@@ -70,9 +72,10 @@ class Langfuse:
         """Yield the conversations of each trace."""
         scores = _scores_beside(log)
         for group in group_records(log, report, _units):
-            trace = _trace(_Records(group, scores.get(group.id, {})), report)
-            if trace is not None:
-                yield from build_trace_runs(trace, report)
+            if all(kind == "score" for kind, _ in group.values):
+                report.skip("score of a trace that is not in the file", len(group.values))
+            else:
+                yield from build_trace_runs(_trace(group, scores.get(group.id, {}), report), report)
 
 
 def _pick(value: dict[str, Any], key: str) -> Any:
@@ -105,52 +108,11 @@ def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
             inner = [value]
         for part in inner:
             owner = as_name(_pick(part, "traceId")) or trace
-            kind = (
-                "observation"
-                if as_text(part.get("type")) in _TYPES
-                else "score"
-                if "value" in part and "name" in part
-                else None
-            )
-            if owner is None or kind is None:
+            is_observation = as_text(part.get("type")) in _TYPES
+            if owner is None or not (is_observation or {"name", "value"} <= part.keys()):
                 report.skip("record other than a trace, observation or score")
             else:
-                yield TraceRecord(owner, (kind, part))
-
-
-@dataclass
-class _Records:
-    """Records of one trace."""
-
-    group: TraceGroup
-    scores: dict[str, float]
-    about: dict[str, Any] = field(default_factory=dict)
-    observations: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Sort the records by kind; a repeated record adds missing fields."""
-        self.scores = dict(self.scores)
-        for n, (kind, value) in enumerate(self.group.values):
-            if kind == "trace":
-                self.about |= value
-            elif kind == "score":
-                self.scores |= _score(value)
-            else:
-                known = self.observations.setdefault(as_name(value.get("id")) or f"#{n}", {})
-                known |= {key: new for key, new in value.items() if new is not None}
-
-    def parent(self, observation: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the parent observation."""
-        return self.observations.get(as_name(_pick(observation, "parentObservationId")) or "")
-
-    def lies_in_generation(self, observation: dict[str, Any]) -> bool:
-        """Whether an observation is part of a recorded model call."""
-        at, left = self.parent(observation), 100
-        while at is not None and left:
-            if at.get("type") == "GENERATION":
-                return True
-            at, left = self.parent(at), left - 1
-        return False
+                yield TraceRecord(owner, ("observation" if is_observation else "score", part))
 
 
 def _score(value: dict[str, Any]) -> dict[str, float]:
@@ -170,42 +132,45 @@ def _scores_beside(log: LogFile) -> dict[str, dict[str, float]]:
     return found
 
 
-def _trace(known: _Records, report: Report) -> Trace | None:
-    group, about = known.group, known.about
-    if not known.observations and not about:
-        report.skip("score of a trace that is not in the file", len(group.values))
-        return None
+def _trace(group: TraceGroup, scores: dict[str, float], report: Report) -> Trace:
+    about: dict[str, Any] = {}
+    observations: dict[str, dict[str, Any]] = {}
+    for n, (kind, value) in enumerate(group.values):
+        if kind == "trace":
+            about |= value
+        elif kind == "score":
+            scores = scores | _score(value)
+        else:  # a repeated record adds missing fields
+            known = observations.setdefault(as_name(value.get("id")) or f"#{n}", {})
+            known |= {key: new for key, new in value.items() if new is not None}
     trace = Trace(group.id, "langfuse", line=group.line)
-    for observation in known.observations.values():
-        kind = observation.get("type")
-        if kind == "GENERATION" and not known.lies_in_generation(observation):
-            call = _call(observation, report)
-            trace.calls += [call] if call.inputs or call.outputs else []
-        elif kind == "TOOL":
-            trace.tool_calls.append(_tool_call(observation))
-        else:
-            report.skip(f"observation: {kind}")
-    roots = [value for value in known.observations.values() if known.parent(value) is None]
-    root = roots[0] if roots else {}
+    nodes = [
+        TraceNode(key, as_name(_pick(value, "parentObservationId")), _kind(value), value)
+        for key, value in observations.items()
+    ]
+    add_calls(trace, nodes, lambda value: _call(value, report), _tool_call, report)
+    root = outermost(nodes)
     for whole in (root, about):
         if not trace.calls and whole.get("type") != "TOOL":
-            call = whole_exchange(
-                input_turns(whole.get("input"), report), output_turns(whole.get("output"), report, whole=True)
-            )
-            call.start = parse_time(_pick(whole, "startTime")) or parse_time(whole.get("timestamp"))
-            trace.calls = [call] if call.inputs or call.outputs else []
-            report.note(_WHOLE) if trace.calls else None
-    trace.agent = next((as_text(o.get("name")) for o in known.observations.values() if o.get("type") == "AGENT"), None)
-    trace.agent = trace.agent or first_text(about.get("name"))
+            start = _pick(whole, "startTime") or whole.get("timestamp")
+            if call := whole_call(whole.get("input"), whole.get("output"), start, report):
+                trace.calls = [call]
+                report.note(_WHOLE)
+    agents = (as_text(value.get("name")) for value in observations.values() if value.get("type") == "AGENT")
+    trace.agent = next(agents, None) or first_text(about.get("name"))
     answer = parse_json_text(root.get("output")) if as_text(root.get("type")) not in {"GENERATION", "TOOL"} else None
-    session = first_text(*(_pick(value, "sessionId") for value in (about, *known.observations.values())))
+    session = first_text(*(_pick(value, "sessionId") for value in (about, *observations.values())))
     trace.extra = short_fields(
         {"session": session, "output": answer, "environment": about.get("environment"), "release": about.get("release")}
     )
-    trace.tags = tuple(tag for tag in as_list(about.get("tags")) if isinstance(tag, str) and 0 < len(tag) <= 100)[:20]
-    error = _error(root)
-    trace.outcome = trace_outcome(error, known.scores)
+    trace.tags = tags_of(about.get("tags"))
+    trace.outcome = trace_outcome(_error(root), scores)
     return trace
+
+
+def _kind(observation: dict[str, Any]) -> str:
+    kind = as_text(observation.get("type"))
+    return {"GENERATION": "model", "TOOL": "tool"}.get(kind, f"observation: {kind}")
 
 
 def _error(observation: dict[str, Any]) -> str | None:
@@ -222,22 +187,21 @@ def _call(observation: dict[str, Any], report: Report) -> ModelCall:
         input_turns(inputs, report),
         output_turns(outputs, report),
         parse_time(_pick(observation, "startTime")),
-        {"model": named or model_of(outputs, inputs), "usage": parse_usage(*details, plain) or payload_usage(outputs)},
+        {
+            "model": named or model_of(outputs) or model_of(inputs),
+            "usage": parse_usage(*details, plain) or payload_usage(outputs),
+        },
         offered_tools(inputs, params, as_dict(parse_json_text(observation.get("metadata")))),
         _error(observation),
     )
 
 
 def _tool_call(observation: dict[str, Any]) -> ToolCall:
-    tool = as_text(observation.get("name"))
     metadata, output = as_dict(parse_json_text(observation.get("metadata"))), observation.get("output")
     call_id = first_text(metadata.get("tool_call_id"), as_dict(parse_json_text(output)).get("tool_call_id"))
     error = _error(observation)
-    shown = output if isinstance(output, str) else to_text(output)
-    made = Result(shown or error or "", call_id, error is not None)
     return ToolCall(
-        tool,
-        make_call(tool, parse_json_text(observation.get("input")), call_id),
-        made,
+        make_call(as_text(observation.get("name")), parse_json_text(observation.get("input")), call_id),
+        Result(to_text(output) or error or "", call_id, error is not None),
         parse_time(_pick(observation, "startTime")),
     )

@@ -15,14 +15,19 @@ from typing import Any
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.call_payloads import input_turns, model_of, output_turns, payload_usage
-from quintain.importers.traces.conversations import ModelCall, ToolCall, whole_exchange
+from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.trace_records import (
     Trace,
     TraceGroup,
+    TraceNode,
     TraceRecord,
+    add_calls,
     build_trace_runs,
     group_records,
+    outermost,
+    tags_of,
     trace_outcome,
+    whole_call,
 )
 from quintain.importers.transcripts.chat_messages import Turn
 from quintain.importers.transcripts.field_values import (
@@ -60,12 +65,8 @@ class LangSmith:
         """Match runs with a type and a trace, alone or in a batch."""
         for row in [probe.first, *probe.rows[:5]]:
             for run in [as_dict(row), *(run for key in _BATCHES for run in dicts_in(as_dict(row).get(key)))]:
-                if isinstance(run.get("run_type"), str) and run.keys() & {
-                    "trace_id",
-                    "dotted_order",
-                    "session_id",
-                    "inputs",
-                }:
+                marks = run.keys() & {"trace_id", "dotted_order", "session_id", "inputs"}
+                if isinstance(run.get("run_type"), str) and marks:
                     return 0.97
         return 0.0
 
@@ -79,53 +80,51 @@ def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
     stack = [run for key in _BATCHES for run in dicts_in(as_dict(row).get(key))] or [as_dict(row)]
     while stack:
         run = stack.pop(0)
-        run_id = as_name(run.get("id")) or as_name(run.get("run_id"))
+        run_id = _run_id(run)
         if run_id is None:
             report.skip("record other than a run")
             continue
-        trace = (
-            as_name(run.get("trace_id")) or as_text(run.get("dotted_order")).split(".")[0].partition("Z")[2] or run_id
-        )
+        root = as_text(run.get("dotted_order")).split(".")[0].partition("Z")[2]
+        trace = as_name(run.get("trace_id")) or root or run_id
         children = dicts_in(run.get("child_runs"))
         yield TraceRecord(trace, {key: value for key, value in run.items() if key != "child_runs"})
         stack += [{"trace_id": trace, "parent_run_id": run_id, **child} for child in children]
 
 
+def _run_id(run: dict[str, Any]) -> str | None:
+    """Return the id of a run; a patch may name it only by the end of its dotted order, or by its trace if it is the root."""
+    last = as_text(run.get("dotted_order")).rpartition(".")[2].partition("Z")[2]
+    root = run.get("trace_id") if run.get("parent_run_id") is None else None
+    return as_name(run.get("id")) or as_name(run.get("run_id")) or as_name(last or None) or as_name(root)
+
+
 def _trace(group: TraceGroup, report: Report) -> Trace:
     runs = _merged(group.values)
     trace = Trace(group.id, "langsmith", line=group.line)
-    models = {run_id for run_id, run in runs.items() if run.get("run_type") == "llm"}
-    for run in runs.values():
-        kind = run.get("run_type")
-        if kind == "llm" and not _lies_in(run, runs, models):
-            call = _call(run, report)
-            trace.calls += [call] if call.inputs or call.outputs else []
-        elif kind == "llm":
-            report.skip("model call within a model call (a duplicate record)")
-        elif kind == "tool":
-            trace.tool_calls.append(_tool_call(run))
-        else:
-            report.skip(f"run: {kind}" if isinstance(kind, str) else "run without a type")
-    flat = [run for run in runs.values() if run.get("run_type") == "llm" and _is_text(run)]
-    roots = [run for run in runs.values() if as_name(run.get("parent_run_id")) not in runs]
-    root = roots[0] if roots else {}
+    nodes = [TraceNode(run_id, as_name(run.get("parent_run_id")), _kind(run), run) for run_id, run in runs.items()]
+    add_calls(trace, nodes, lambda run: _call(run, report), _tool_call, report)
+    models = [run for run in runs.values() if run.get("run_type") == "llm"]
+    root = outermost(nodes)
     if not trace.calls and root.get("run_type") != "tool":
-        whole = whole_exchange(
-            input_turns(root.get("inputs"), report), output_turns(root.get("outputs"), report, whole=True)
-        )
-        whole.start = parse_time(root.get("start_time"))
-        if whole.inputs or whole.outputs:
+        if whole := whole_call(root.get("inputs"), root.get("outputs"), root.get("start_time"), report):
             report.note(_WHOLE)
             trace.calls = [whole]
-    elif trace.calls and len(flat) == len(models) and (root_call := _of_root(root, flat[0], trace.calls, report)):
+    elif all(map(_is_text, models)) and trace.calls and (root_call := _of_root(root, models[0], trace.calls, report)):
         trace.calls = [root_call]
     about = as_dict(as_dict(root.get("extra")).get("metadata"))
     trace.agent = first_text(root.get("name")) if root.get("run_type") != "llm" else None
     thread = first_text(*(about.get(key) for key in ("session_id", "thread_id", "conversation_id")))
     trace.extra = short_fields({"project": root.get("session_name"), "thread": thread})
-    trace.tags = tuple(tag for tag in as_list(root.get("tags")) if isinstance(tag, str) and 0 < len(tag) <= 100)[:20]
+    trace.tags = tags_of(root.get("tags"))
     trace.outcome = _outcome(root, list(runs.values()))
     return trace
+
+
+def _kind(run: dict[str, Any]) -> str:
+    kind = run.get("run_type")
+    if not isinstance(kind, str):
+        return "run without a type"
+    return {"llm": "model", "tool": "tool"}.get(kind, f"run: {kind}")
 
 
 def _is_text(run: dict[str, Any]) -> bool:
@@ -138,25 +137,23 @@ def _of_root(
     root: dict[str, Any], first_run: dict[str, Any], calls: list[ModelCall], report: Report
 ) -> ModelCall | None:
     """Return the conversation of the outermost run with the model runs' data on each turn; None if it has no messages."""
-    asked, outputs = root.get("inputs"), root.get("outputs")
-    if not isinstance(as_dict(parse_json_text(outputs)).get("messages"), list):
+    if not isinstance(as_dict(parse_json_text(root.get("outputs"))).get("messages"), list):
         return None
-    whole = whole_exchange(input_turns(asked, report), output_turns(outputs, report, whole=True))
-    made = {turn.key: call for call in calls for turn in call.outputs}
+    whole = whole_call(root.get("inputs"), root.get("outputs"), root.get("start_time"), report)
+    if whole is None:
+        return None
+    calls_by_turn = {turn.key: call for call in calls for turn in call.outputs}
     acted = [turn for turn in whole.outputs if turn.actor == "agent"]
-    if not acted or {turn.key for turn in acted} != set(made):
+    if not acted or {turn.key for turn in acted} != set(calls_by_turn):
         return None
     for turn in acted:
-        call = made[turn.key]
-        turn.fields = {
-            "timestamp": call.start,
-            **turn.fields,
-            **{k: v for k, v in call.fields.items() if v is not None},
-        }
+        call = calls_by_turn[turn.key]
+        known = {key: value for key, value in call.fields.items() if value is not None}
+        turn.fields = {"timestamp": call.start, **turn.fields, **known}
     found = _RENDERED.match(as_dict(first_run.get("inputs"))["prompts"][0])
     if found and found["system"] and not any(turn.actor == "system" for turn in whole.inputs):
         whole.inputs = [Turn("system", found["system"]), *whole.inputs]
-    whole.start, whole.tools = parse_time(root.get("start_time")), calls[0].tools
+    whole.tools = calls[0].tools
     return whole
 
 
@@ -164,87 +161,51 @@ def _merged(values: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return each run once: a patch adds fields missing from its post."""
     runs: dict[str, dict[str, Any]] = {}
     for value in values:
-        known = runs.setdefault(as_name(value.get("id")) or as_name(value.get("run_id")) or "", {})
+        known = runs.setdefault(_run_id(value) or "", {})
         known |= {key: new for key, new in value.items() if new not in (None, "", [], {}) or key not in known}
-    order = sorted(
-        runs.items(), key=lambda pair: (as_text(pair[1].get("dotted_order")), to_text(pair[1].get("start_time")))
-    )
-    return dict(order)
-
-
-def _lies_in(run: dict[str, Any], runs: dict[str, dict[str, Any]], models: set[str]) -> bool:
-    seen: set[str] = set()
-    at = as_name(run.get("parent_run_id"))
-    while at is not None and at in runs and at not in seen:
-        if at in models:
-            return True
-        seen.add(at)
-        at = as_name(runs[at].get("parent_run_id"))
-    return False
+    started = {key: (as_text(run.get("dotted_order")), to_text(run.get("start_time"))) for key, run in runs.items()}
+    return {key: runs[key] for key in sorted(runs, key=started.__getitem__)}
 
 
 def _call(run: dict[str, Any], report: Report) -> ModelCall:
     inputs, outputs = run.get("inputs"), run.get("outputs")
     extra = as_dict(run.get("extra"))
     about, params = as_dict(extra.get("metadata")), as_dict(extra.get("invocation_params"))
-    made = output_turns(outputs, report)
-    names = (model_of(outputs), _answered_by(outputs), model_of(as_dict(outputs).get("llm_output")))
-    asked = (about.get("ls_model_name"), model_of(params), model_of(inputs))
+    names = (model_of(outputs), about.get("ls_model_name"), model_of(params), model_of(inputs))
     given = payload_usage(outputs) or parse_usage({key: run.get(key) for key in ("prompt_tokens", "completion_tokens")})
     return ModelCall(
         input_turns(inputs, report),
-        made,
+        output_turns(outputs, report),
         parse_time(run.get("start_time")),
-        {"model": first_text(*names, *asked), "usage": given},
+        {"model": first_text(*names), "usage": given},
         offered_tools(inputs, params, extra),
         first_text(run.get("error")),
     )
 
 
-def _answered_by(outputs: Any) -> str | None:
-    """Return the model named by a LangChain message."""
-    generations = as_list(as_dict(outputs).get("generations"))
-    inner = generations[0] if generations else None
-    message = as_dict(as_dict(inner[0] if isinstance(inner, list) and inner else inner).get("message"))
-    metadata = as_dict((as_dict(message.get("kwargs")) or message).get("response_metadata"))
-    return first_text(metadata.get("model_name"), metadata.get("model"))
-
-
 def _tool_call(run: dict[str, Any]) -> ToolCall:
-    inputs, outputs, error = (
-        parse_json_text(run.get("inputs")),
-        parse_json_text(run.get("outputs")),
-        first_text(run.get("error")),
-    )
+    inputs, outputs = parse_json_text(run.get("inputs")), parse_json_text(run.get("outputs"))
+    error = first_text(run.get("error"))
     given = parse_json_text(as_dict(inputs).get("input")) if set(as_dict(inputs)) == {"input"} else inputs
     answer = as_dict(outputs).get("output", outputs) if isinstance(outputs, dict) else outputs
-    message = (
-        parse_vendor_message(answer, Report(), "tool")
-        if isinstance(answer, dict) and (answer.keys() & {"kwargs", "tool_call_id"})
-        else None
-    )
-    call_id = as_name(as_dict(as_dict(run.get("extra")).get("metadata")).get("tool_call_id"))
-    result = message.results[0] if message and message.results else Result(to_text(answer))
-    shown = result.content or error or ""
-    call_id = result.call_id or call_id
+    result = Result(to_text(answer))
+    if as_dict(answer).keys() & {"kwargs", "tool_call_id"}:
+        message = parse_vendor_message(answer, Report(), "tool")
+        result = message.results[0] if message and message.results else result
+    call_id = result.call_id or as_name(as_dict(as_dict(run.get("extra")).get("metadata")).get("tool_call_id"))
+    if isinstance(given, dict) and given.keys() >= {"name", "args", "id"}:
+        given = given["args"]  # some LangChain versions pass the whole call
     return ToolCall(
-        as_text(run.get("name")),
-        make_call(as_text(run.get("name")), _arguments(given), call_id),
-        Result(shown, call_id, result.is_error or error is not None),
+        make_call(as_text(run.get("name")), given, call_id),
+        Result(result.content or error or "", call_id, result.is_error or error is not None),
         parse_time(run.get("start_time")),
     )
-
-
-def _arguments(given: Any) -> Any:
-    """Return a tool's arguments; some LangChain versions pass the whole call `{name, args, id, type}`."""
-    return given["args"] if isinstance(given, dict) and given.keys() >= {"name", "args", "id"} else given
 
 
 def _outcome(root: dict[str, Any], runs: list[dict[str, Any]]) -> Outcome:
     scores: dict[str, float] = {}
     for run in [*runs, root]:
         for key, stats in as_dict(run.get("feedback_stats")).items():
-            given = as_score(as_dict(stats).get("avg")) if isinstance(stats, dict) else as_score(stats)
+            given = as_score(stats["avg"] if isinstance(stats, dict) and "avg" in stats else stats)
             scores |= {key: given} if given is not None else {}
-    error = first_text(root.get("error"))
-    return trace_outcome(error, scores)
+    return trace_outcome(first_text(root.get("error")), scores)

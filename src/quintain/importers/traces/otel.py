@@ -22,19 +22,31 @@ from quintain.importers.traces.genai_spans import (
     model_call,
     tool_call,
 )
-from quintain.importers.traces.otel_spans import Span, is_export, is_span, spans_in
+from quintain.importers.traces.otel_spans import (
+    Span,
+    attributes_of,
+    data_frame_rows,
+    is_export,
+    is_span,
+    spans_in,
+)
 from quintain.importers.traces.trace_records import (
-    NO_CONTENT,
     Trace,
     TraceGroup,
+    TraceNode,
     TraceRecord,
+    add_calls,
     build_trace_runs,
     group_records,
     trace_outcome,
 )
 from quintain.importers.transcripts.field_values import as_dict, as_text
+from quintain.records.record import clip
 from quintain.records.trajectory import Outcome
 
+NO_CONTENT = "metrics only, without messages: content capture is off"
+_ENABLE = "enable the recording of prompts and completions, and export again"
+_WHOLE = "some traces have no model calls with content: their runs are the input and output of the outermost span"
 _MARKS = ("gen_ai.", "llm.", "openinference.", "traceloop.", "ai.", "claude_code")
 
 
@@ -47,42 +59,45 @@ class OTel:
 
     def detect(self, probe: Probe) -> float:
         """Match OTLP; other spans and events match if their names follow the conventions."""
+        best = 0.0
         for row in [probe.first, *probe.rows[:5]]:
             if is_export(row):
                 return 0.96
             known = as_dict(row)
-            if is_span(known):
-                attributes = known.get("attributes")
-                names = (
-                    list(attributes)
-                    if isinstance(attributes, dict)
-                    else [as_dict(pair).get("key") for pair in attributes or ()]
-                )
-                names += [key.removeprefix("attributes.") for key in known if key.startswith("attributes.")]
-                return 0.95 if any(isinstance(key, str) and key.startswith(_MARKS) for key in names) else 0.5
+            for span in [known] if is_span(known) else data_frame_rows(known)[:5]:
+                flat = (key.removeprefix("attributes.") for key in span if key.startswith("attributes."))
+                names = [*attributes_of(span.get("attributes")), *flat]
+                best = max(best, 0.95 if any(name.startswith(_MARKS) for name in names) else 0.5)
             if as_text(known.get("_type")) in {"log", "metric", "span"} and {"scope", "attrs"} & known.keys():
-                return 0.9
-        return 0.0
+                best = max(best, 0.9)
+        return best
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield the conversations of each trace."""
-        has_content = False
+        has_content, reason = False, NO_CONTENT
         for group in group_records(log, report, _units):
             trace = _trace(group, report)
             if trace.calls:
                 has_content = True
                 yield from build_trace_runs(trace, report)
             else:
-                report.reject(group.line, NO_CONTENT)
+                reason = _reason(group.values)
+                report.reject(group.line, reason)
         if not has_content:
-            raise InvalidInput(
-                f"expected messages, got {NO_CONTENT}; enable the recording of prompts and completions, and export again"
-            )
+            raise InvalidInput(f"expected messages, got {reason}")
+
+
+def _reason(spans: list[Span]) -> str:
+    """Return why the spans of a trace have no conversation."""
+    if any(kind_of(span) == "model" for span in spans):
+        return f"{NO_CONTENT}; {_ENABLE}"
+    names = list(dict.fromkeys(clip(span.name, 40) or "unnamed" for span in spans))
+    return f"no span of a model call among {len(spans):,} spans ({', '.join(names[:3])}{', ...' if names[3:] else ''})"
 
 
 def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
     known = False
-    for span in spans_in(row):
+    for span in (span for inner in data_frame_rows(as_dict(row)) or [row] for span in spans_in(inner)):
         known = True
         yield TraceRecord(span.trace, span, conversation(span))
     if not known:
@@ -92,43 +107,37 @@ def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
 def _trace(group: TraceGroup, report: Report) -> Trace:
     spans: list[Span] = _merged(group.values)
     trace = Trace(group.id, "otel", is_conversation=group.is_conversation, line=group.line)
-    parents = {span.id: span.parent for span in spans}
-    made = {span.id: model_call(span, report) for span in spans if kind_of(span) == "model"}
-    models = {span_id for span_id, call in made.items() if call}
-    scores: dict[str, float] = {}
-    whole: list[ModelCall] = []
-    for span in spans:
-        scores |= evaluations(span)
-        trace.agent = trace.agent or agent_name(span)
-        kind = kind_of(span)
-        if kind == "model" and _outer(span.id, parents, models) is None:
-            call = made[span.id]
-            trace.calls += [call] if call else []
-            report.skip("model call without content") if call is None else None
-        elif kind == "model":
-            report.skip("model call within a model call (a duplicate record)")
-        elif kind == "tool":
-            tool = tool_call(span)
-            trace.tool_calls += [tool] if tool else []
-        else:
-            call = model_call(span, Report())
-            whole += [whole_exchange(call.inputs, call.outputs)] if call and span.parent not in parents else []
-            report.skip(f"span: {span.attributes.get('gen_ai.operation.name') or span.name.split(' ')[0] or 'unnamed'}")
-    if not trace.calls and whole:
-        report.note(
-            "some traces have no model calls with content: their runs are the input and output of the outermost span"
-        )
-        trace.calls = whole
+    calls = {span.id: model_call(span, report) for span in spans if kind_of(span) == "model"}
+    nodes = [TraceNode(span.id, span.parent, _node_kind(span, calls), span) for span in spans]
+    add_calls(trace, nodes, lambda span: calls[span.id], tool_call, report)
+    ids = {span.id for span in spans}
+    roots = [span for span in spans if span.parent not in ids]
+    if not trace.calls:
+        found = [model_call(span, Report()) for span in roots if kind_of(span) == "other"]
+        trace.calls = [whole_exchange(call.inputs, call.outputs) for call in found if call]
+        if trace.calls:
+            report.note(_WHOLE)
+    trace.agent = next(filter(None, map(agent_name, spans)), None)
     trace.agent = trace.agent or next((span.service for span in spans if span.service), None)
     trace.version = next((span.version for span in spans if span.version), None)
-    trace.outcome = _outcome(spans, parents, trace, scores)
+    trace.outcome = _outcome(roots, trace, {key: value for span in spans for key, value in evaluations(span).items()})
     return trace
+
+
+def _node_kind(span: Span, calls: dict[str, ModelCall | None]) -> str:
+    kind = kind_of(span)
+    if kind == "model":
+        return "model" if calls[span.id] else "model call without content"
+    if kind == "tool":
+        return "tool"
+    return f"span: {span.attributes.get('gen_ai.operation.name') or span.name.split(' ')[0] or 'unnamed'}"
 
 
 def _merged(spans: list[Span]) -> list[Span]:
     """Return each span once, with its events from log records."""
     by_id: dict[str, Span] = {}
-    for span in spans:
+    for n, span in enumerate(spans):
+        span.id = span.id or f"#{n}"  # a data frame without its index
         known = by_id.setdefault(span.id, span)
         if known is not span:
             known.events += span.events
@@ -139,21 +148,8 @@ def _merged(spans: list[Span]) -> list[Span]:
     return list(by_id.values())
 
 
-def _outer(span_id: str, parents: dict[str, str | None], models: set[str]) -> str | None:
-    """Return the enclosing model call of a span, if any."""
-    seen = {span_id}
-    at = parents.get(span_id)
-    while at is not None and at not in seen:
-        if at in models:
-            return at
-        seen.add(at)
-        at = parents.get(at)
-    return None
-
-
-def _outcome(spans: list[Span], parents: dict[str, str | None], trace: Trace, scores: dict[str, float]) -> Outcome:
+def _outcome(roots: list[Span], trace: Trace, scores: dict[str, float]) -> Outcome:
     """Return an error if the outermost span or the last model call failed; traces do not state success."""
-    roots = [span.error for span in spans if span.parent not in parents and kind_of(span) != "tool"]
+    errors = [span.error for span in roots if kind_of(span) != "tool"]
     last = [call.error for call in sorted((c for c in trace.calls if c.start), key=lambda c: str(c.start))][-1:]
-    error = next((error for error in [*roots, *last] if error), None)
-    return trace_outcome(error, scores)
+    return trace_outcome(next((error for error in [*errors, *last] if error), None), scores)

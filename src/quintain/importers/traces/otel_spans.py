@@ -23,6 +23,8 @@ from quintain.importers.transcripts.field_values import (
 from quintain.importers.transcripts.transcript import parse_time
 
 _SPAN_LISTS = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans")
+_BODIES = ("gen_ai.event.content", "event_body")
+_PLAIN = {"stringValue", "string_value", "boolValue", "bool_value", "doubleValue", "double_value"}
 _FAILED = {2, "2", "STATUS_CODE_ERROR", "ERROR", "Error", "error"}
 
 
@@ -58,8 +60,11 @@ class Span:
         return first_text(*(self.attributes.get(key) for key in keys))
 
     def below(self, prefix: str) -> list[Any]:
-        """Return attributes `PREFIX.0.a.b`, `PREFIX.1.c`, ... as a list of objects."""
-        return _listed(_tree(self.attributes, prefix))
+        """Return attributes `PREFIX.0.a.b`, `PREFIX.1.c`, ... or the list `PREFIX` itself as a list of objects."""
+        whole = parse_json_text(self.attributes.get(prefix))
+        return (
+            [_expanded(item) for item in whole] if isinstance(whole, list) else _listed(_tree(self.attributes, prefix))
+        )
 
 
 def is_export(value: Any) -> bool:
@@ -75,6 +80,23 @@ def is_span(value: Any) -> bool:
     row = as_dict(value)
     traced = any(key in row for key in ("traceId", "trace_id", "context", "context.trace_id"))
     return traced and (isinstance(row.get("attributes"), dict | list) or any(k.startswith("attributes.") for k in row))
+
+
+def data_frame_rows(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the spans of a data frame that pandas saved as one object, by columns, by rows or split; [] for others."""
+    columns, index, data = (as_list(value.get(key)) for key in ("columns", "index", "data"))
+    if columns and data and all(isinstance(row, list) and len(row) == len(columns) for row in data):
+        named = {str(column): [row[n] for row in data] for n, column in enumerate(columns)}
+        keys = index if len(index) == len(data) else list(range(len(data)))
+        value = {column: dict(zip(map(str, keys), cells, strict=True)) for column, cells in named.items()}
+    if not value or not all(isinstance(cells, dict) for cells in value.values()):
+        return []
+    if not any(name.startswith("attributes.") for name in value):  # by rows
+        rows = [{"context.span_id": key, **row} for key, row in value.items()]
+    else:
+        places = dict.fromkeys(key for cells in value.values() for key in cells)
+        rows = [{"context.span_id": key, **{name: cells.get(key) for name, cells in value.items()}} for key in places]
+    return rows if all(map(is_span, rows)) else []
 
 
 def spans_in(value: Any) -> Iterator[Span]:
@@ -115,20 +137,22 @@ def _plain(value: Any) -> Any:
     if kind in {"intValue", "int_value"}:
         is_whole = isinstance(inner, str) and inner.removeprefix("-").isdigit() and inner.isascii() and len(inner) < 20
         return int(inner) if is_whole else inner
-    return (
-        inner
-        if kind in {"stringValue", "string_value", "boolValue", "bool_value", "doubleValue", "double_value"}
-        else value
-    )
+    return inner if kind in _PLAIN else value
 
 
 def _span(row: dict[str, Any], resource: dict[str, Any]) -> Span:
     context = as_dict(row.get("context"))
-    flat = {key.removeprefix("attributes."): value for key, value in row.items() if key.startswith("attributes.")}
+    flat = {
+        key.removeprefix("attributes."): value
+        for key, value in row.items()
+        if key.startswith("attributes.") and value is not None  # a data frame has every column in every row
+    }
     resource = resource or attributes_of(as_dict(row.get("resource")).get("attributes"))
     attributes = flat or _unnested(attributes_of(row.get("attributes")))
+    if isinstance(row.get("span_kind"), str):
+        attributes = {"openinference.span.kind": row["span_kind"], **attributes}
     # Pydantic's instrumentation keeps the events of a span as one attribute.
-    told_inside = dicts_in(parse_json_text(attributes.get("events")))
+    inner_events = dicts_in(parse_json_text(attributes.get("events")))
     status = as_dict(row.get("status"))
     code = status.get("code", status.get("status_code", row.get("status_code")))
     error_text = first_text(status.get("message"), status.get("description"), row.get("status_message"))
@@ -141,7 +165,7 @@ def _span(row: dict[str, Any], resource: dict[str, Any]) -> Span:
         start=_start(row),
         attributes=attributes,
         events=[_event(event) for event in dicts_in(row.get("events"))]
-        + [Event(as_text(event.get("event.name")), event) for event in told_inside],
+        + [Event(as_text(event.get("event.name")), event) for event in inner_events],
         error=(error_text or "error") if isinstance(code, str | int) and code in _FAILED else None,
         service=nonblank(resource.get("service.name")),
         version=nonblank(resource.get("service.version")),
@@ -166,11 +190,8 @@ def _unnested(attributes: dict[str, Any]) -> dict[str, Any]:
         prefix, level = stack.pop()
         for key, value in level.items():
             path = f"{prefix}{key}"
-            if (
-                isinstance(value, dict)
-                and path.count(".") < 2
-                and path.split(".")[0] in {"llm", "openinference", "tool"}
-            ):
+            is_nested = path.count(".") < 2 and path.split(".")[0] in {"llm", "openinference", "tool"}
+            if is_nested and isinstance(value, dict):
                 stack.append((path + ".", value))
             else:
                 flat[path] = value
@@ -179,9 +200,7 @@ def _unnested(attributes: dict[str, Any]) -> dict[str, Any]:
 
 def _event(event: dict[str, Any]) -> Event:
     fields = attributes_of(event.get("attributes"))
-    body = as_dict(parse_json_text(fields.get("gen_ai.event.content"))) or as_dict(
-        parse_json_text(fields.get("event_body"))
-    )
+    body = next((body for key in _BODIES if (body := as_dict(parse_json_text(fields.get(key))))), {})
     return Event(as_text(event.get("name")), {**fields, **body})
 
 
@@ -189,7 +208,7 @@ def _logged(entry: dict[str, Any], resource: dict[str, Any]) -> Span:
     fields = attributes_of(entry.get("attributes"))
     body = parse_json_text(_plain(entry.get("body")))
     event = Event(first_text(entry.get("eventName"), fields.get("event.name")) or "", {**fields, **as_dict(body)})
-    time = next((t for key in ("timeUnixNano", "observedTimeUnixNano") if (t := parse_time(entry.get(key)))), None)
+    time = parse_time(entry.get("timeUnixNano")) or parse_time(entry.get("observedTimeUnixNano"))
     trace, span = as_text(entry.get("traceId")), as_text(entry.get("spanId"))
     return Span(trace, span, None, "", time, fields, [event], service=nonblank(resource.get("service.name")))
 
@@ -211,10 +230,24 @@ def _tree(attributes: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 def _listed(tree: dict[str, Any]) -> list[Any]:
     """Return the values of numeric keys in order, recursively."""
-    return [
-        _untangled(tree[key])
-        for key in sorted((k for k in tree if k.isascii() and k.isdigit()), key=lambda k: (len(k), k))
-    ]
+    indices = sorted((key for key in tree if key.isascii() and key.isdigit()), key=lambda key: (len(key), key))
+    return [_untangled(tree[key]) for key in indices]
+
+
+def _expanded(value: Any) -> Any:
+    """Return an object with dotted names as nested objects: `{"message.role": ...}` becomes `{"message": {"role": ...}}`."""
+    if isinstance(value, list):
+        return [_expanded(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    tree: dict[str, Any] = {}
+    for key, inner in value.items():
+        head, _, rest = key.partition(".")
+        if rest and isinstance(tree.setdefault(head, {}), dict):
+            tree[head][rest] = inner
+        elif not rest:
+            tree[key] = inner
+    return {key: _expanded(inner) for key, inner in tree.items()}
 
 
 def _untangled(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,10 +11,19 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import exit_status, single_reward
 from quintain.importers.protocol import Report, Run
 from quintain.importers.run_builder import build_run
-from quintain.importers.traces.conversations import ModelCall, ToolCall, build_conversations, match_results
+from quintain.importers.traces.call_payloads import input_turns, output_turns
+from quintain.importers.traces.conversations import (
+    ModelCall,
+    ToolCall,
+    build_conversations,
+    match_results,
+    whole_exchange,
+)
+from quintain.importers.transcripts.field_values import as_list
+from quintain.importers.transcripts.transcript import parse_time
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus
 
-NO_CONTENT = "metrics only, without messages: content capture is off"
+NO_MESSAGES = "expected messages, got a trace whose records have none"
 
 
 @dataclass
@@ -84,6 +93,69 @@ def group_records(
     yield from open_groups.values()
 
 
+class TraceNode(NamedTuple):
+    """A record in the tree of its trace."""
+
+    id: str
+    parent: str | None
+    kind: str
+    """`model`, `tool`, or for any other record its name in the report."""
+    value: Any
+
+
+def add_calls(
+    trace: Trace,
+    nodes: Sequence[TraceNode],
+    model_call: Callable[[Any], ModelCall | None],
+    tool_call: Callable[[Any], ToolCall | None],
+    report: Report,
+) -> None:
+    """Convert the nodes to calls of the trace, and count the other nodes. A model call within another is a duplicate."""
+    parents = {node.id: node.parent for node in nodes}
+    models = {node.id for node in nodes if node.kind == "model"}
+    for node in nodes:
+        if node.kind == "tool":
+            tool = tool_call(node.value)
+            trace.tool_calls += [tool] if tool else []
+        elif node.kind != "model":
+            report.skip(node.kind)
+        elif _is_within(node.id, parents, models):
+            report.skip("model call within a model call (a duplicate record)")
+        else:
+            call = model_call(node.value)
+            trace.calls += [call] if call and (call.inputs or call.outputs) else []
+
+
+def _is_within(node: str, parents: Mapping[str, str | None], ids: Collection[str]) -> bool:
+    """Whether one of the nodes above this one has one of these ids."""
+    seen = {node}
+    at = parents.get(node)
+    while at is not None and at not in seen:
+        if at in ids:
+            return True
+        seen.add(at)
+        at = parents.get(at)
+    return False
+
+
+def outermost(nodes: Sequence[TraceNode]) -> Any:
+    """Return the value of the first record without a recorded parent; {} if none exists."""
+    ids = {node.id for node in nodes}
+    return next((node.value for node in nodes if node.parent not in ids), {})
+
+
+def whole_call(inputs: Any, outputs: Any, start: Any, report: Report) -> ModelCall | None:
+    """Return input and output of an outermost record as a single call; None if both are empty."""
+    call = whole_exchange(input_turns(inputs, report), output_turns(outputs, report, whole=True))
+    call.start = parse_time(start)
+    return call if call.inputs or call.outputs else None
+
+
+def tags_of(value: Any) -> tuple[str, ...]:
+    """Return at most 20 of the tags that a record has."""
+    return tuple(tag for tag in as_list(value) if isinstance(tag, str) and 0 < len(tag) <= 100)[:20]
+
+
 def trace_outcome(error: str | None, scores: dict[str, float]) -> Outcome:
     """Return the outcome of a trace: an error if it failed, else unknown, because traces do not state success.
 
@@ -104,7 +176,7 @@ def build_trace_runs(trace: Trace, report: Report) -> Iterator[Run]:
     found = build_conversations(trace.calls, is_one=trace.is_conversation)
     match_results(found, trace.tool_calls, report)
     if not found:
-        report.reject(trace.line, NO_CONTENT)
+        report.reject(trace.line, NO_MESSAGES)
     acted = [conversation for conversation in found if conversation.last is not None]
     key = f"{trace.format}:{trace.id}"
     for n, conversation in enumerate(acted or found[:1]):

@@ -1,4 +1,4 @@
-"""Instruction rows: Alpaca (`instruction`, `input`, `output`, with `system` and `history`) and Dolly (`context`, `response`)."""
+"""Instruction rows of Alpaca (`instruction`, `input`, `output`) and Dolly (`context`, `response`)."""
 
 from __future__ import annotations
 

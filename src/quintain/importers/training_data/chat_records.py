@@ -76,11 +76,6 @@ def messages_of(row: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]] |
 def read_chats(log: LogFile, report: Report, name: str) -> Iterator[Run]:
     """Yield the runs of a file of chats: single messages (one run), lists of messages, or records with messages.
 
-    Args:
-        log: The file.
-        report: Of it.
-        name: Of the reader.
-
     Raises:
         InvalidInput: a chat of too many messages.
     """
@@ -124,9 +119,9 @@ def _of_items(row: Mapping[str, Any]) -> list[Any]:
 def _output(response: Mapping[str, Any], items: Any) -> list[Any]:
     """Return the messages of a Responses API response, with its model, usage and time."""
     messages = list(items_to_messages(items)) if isinstance(items, list) else []
-    made = [message for message in messages if isinstance(message, dict) and message.get("role") == "assistant"]
-    if len(made) == 1:  # of several, nobody knows which one took the tokens
-        made[0] |= _about(response, "created_at")
+    answers = [message for message in messages if isinstance(message, dict) and message.get("role") == "assistant"]
+    if len(answers) == 1:  # of several, nobody knows which one took the tokens
+        answers[0] |= _about(response, "created_at")
     return messages
 
 

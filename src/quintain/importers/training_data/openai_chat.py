@@ -1,8 +1,8 @@
 """OpenAI chat messages in all common layouts: bare lists, rows with `messages`, requests and responses.
 
-Tool calls that an agent wrote as text (`<function=..>`, `<tool_call>{..}</tool_call>`) stay text, and the observations that
-came back as user messages stay user turns: that protocol is what the model would be trained on. Only calls between tags that
-turns of a tool answer are calls (`formats.tool_tags`).
+Calls written as text (`<function=..>`, `<tool_call>{..}</tool_call>`) and their observations in user messages stay
+text, because that is the protocol to train on. Tagged calls that tool turns answer become calls
+(`transcripts.tool_tags`).
 """
 
 from __future__ import annotations

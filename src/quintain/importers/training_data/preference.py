@@ -1,8 +1,8 @@
 """Preference data: pairs of a better and a worse answer, and answers labelled good or bad.
 
-Both runs of a pair stand in one group, the group of their prompt, and are tagged by their side; what an answer was worth is
-only known where the row gives a score. Read are TRL's explicit and implicit prompts, LLaMA-Factory's v0 (`conversations`,
-or instruction rows) and v1 (`chosen_messages`), OpenAI's `preferred_output`, UltraFeedback's scores, and KTO's labels.
+Both runs of a pair belong to the group of their prompt and are tagged by their side. Only a score in the row gives a
+value. Covers TRL's explicit and implicit prompts, LLaMA-Factory's v0 (`conversations`, or instruction rows) and v1
+(`chosen_messages`), OpenAI's `preferred_output`, UltraFeedback's scores, and KTO's labels.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Preference:
         pair = fingerprint(prompt, chosen, rejected)
         for place, answer in enumerate((chosen, rejected)):
             side = ("chosen", "rejected")[place]
-            made = build_chat_run(
+            runs = build_chat_run(
                 with_completion(prompt, answer),
                 _columns(row),
                 line,
@@ -78,7 +78,7 @@ class Preference:
                 tags=(f"preference:{side}",),
                 extra={"preference": {"pair": f"pair-{pair}", "side": side}},
             )
-            yield from made
+            yield from runs
 
     def _labelled(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         label = next((row[key] for key in _LABELS if isinstance(row.get(key), bool)), None)
@@ -111,10 +111,10 @@ def _prompt(row: dict[str, Any], report: Report) -> list[Any]:
     """Return the prompt of both answers; empty if the sides only share it as a common beginning."""
     if _sides(row) == _PAIRS[1]:
         return []  # LLaMA-Factory v1 repeats the prompt in both sides
-    given = as_dict(row.get("input"))
+    request = as_dict(row.get("input"))
     for value in (
         row.get("prompt"),
-        given.get("messages"),
+        request.get("messages"),
         row.get("conversations"),
         row.get("messages"),
         row.get("question"),

@@ -1,4 +1,4 @@
-"""A prompt and its answers, each as text, a chat message or a list of messages (TRL's standard and conversational forms)."""
+"""A prompt and its answers, each as text, a chat message or a list of messages (both forms of TRL)."""
 
 from __future__ import annotations
 

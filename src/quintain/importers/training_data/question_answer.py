@@ -43,8 +43,8 @@ class QuestionAnswer:
         if answer is None:
             raise InvalidInput(NO_RUN)
         _, marked, last = answer.rpartition("####")
-        given = row.get("final_answer", row.get("answer") if "solution" in row else None)
-        final = last.strip() if marked else given
+        stated = row.get("final_answer", row.get("answer") if "solution" in row else None)
+        final = last.strip() if marked else stated
         metadata = {"answer": final} if isinstance(final, str | int | float) and final != "" else {}
         columns = {key: value for key, value in row.items() if key not in {*_ASKED, *_ANSWERED, "final_answer"}}
         kind, level = row.get("type"), row.get("level")

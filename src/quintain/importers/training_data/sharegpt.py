@@ -1,4 +1,4 @@
-"""ShareGPT rows: `conversations` of `from` and `value`, with tools as JSON text (LLaMA-Factory's sharegpt format too)."""
+"""ShareGPT rows: `conversations` of `from` and `value`, with tools as JSON text (also LLaMA-Factory's format)."""
 
 from __future__ import annotations
 

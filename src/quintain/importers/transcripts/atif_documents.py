@@ -1,11 +1,10 @@
-"""Convert ATIF (Agent Trajectory Interchange Format, Harbor's RFC 0001, versions 1.0 to 1.8) to a trajectory and back, lossless.
+"""Convert ATIF (Agent Trajectory Interchange Format, Harbor's RFC 0001, 1.0 to 1.8) to a trajectory and back, lossless.
 
-Fields that only one side has are kept: ATIF's under `extra.atif` of the trajectory or step, ours under `extra.quintain` of
-the document or step. Each is an overlay (`json_overlay.py`) over the plain mapping. Writing a document that was read gives
-an equal document, and reading a document that was written gives an equal trajectory.
+Fields that only one side defines are kept as an overlay (`json_overlay.py`): ATIF's under `extra.atif`, ours under
+`extra.quintain`. A document that was read is written as an equal document, and the other way round.
 
-Two things are normalized first. A key whose value is null equals a missing key, except inside arguments, tool definitions
-and `extra`. Embedded subagents become runs of their own (`runs_of_document`).
+Two things are normalized first. A null value equals a missing key, except inside arguments, tool definitions and
+`extra`. Embedded subagents become runs of their own (`runs_of_document`).
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ class DocumentRun(NamedTuple):
     """Its `trajectory_id`."""
     parent: str | None
     """Name of the run that embeds it; None for the document's own run or an unnamed parent."""
-    embedded: bool
 
 
 def is_atif(document: Any) -> bool:
@@ -86,7 +84,7 @@ def runs_of_document(document: Mapping[str, Any]) -> Iterator[DocumentRun]:
             run = _read(held, ignore_fault)
         except InvalidInput as error:
             run = error
-        yield DocumentRun(run, name, parent, depth > 0)
+        yield DocumentRun(run, name, parent)
         embedded = held.get("subagent_trajectories")
         if isinstance(embedded, list) and depth < MAX_DEPTH:
             inner = [(each, name, depth + 1) for each in embedded if isinstance(each, Mapping)]
@@ -106,22 +104,22 @@ def write_atif(run: Trajectory) -> Json:
 
 
 def _read(document: Mapping[str, Any], fault: OnFault) -> Trajectory:
-    given = document.get("steps")
-    if not isinstance(given, list) or not given:
+    written_steps = document.get("steps")
+    if not isinstance(written_steps, list) or not written_steps:
         raise InvalidInput("expected `steps`, a list of at least one step")
     steps = []
-    for i, step in enumerate(given):
+    for i, step in enumerate(written_steps):
         if not isinstance(step, Mapping):
             raise InvalidInput(f"steps[{i}]: expected an object, got {type(step).__name__}")
         steps.append(_found(step, partial(step_to_atif, index=i), partial(step_from_atif, index=i, fault=fault)))
     head = {key: value for key, value in document.items() if key not in _APART}
-    run = _found(head, _head_to_atif, partial(_head_from_atif, prompt=_prompt(given)))
+    run = _found(head, _head_to_atif, partial(_head_from_atif, prompt=_prompt(written_steps)))
     return read_trajectory({**run, "steps": steps})
 
 
-def _found(given: Mapping[str, Any], to_atif: Callable[[Json], Json], from_atif: Callable[[Json], Json]) -> Json:
+def _found(document: Mapping[str, Any], to_atif: Callable[[Json], Json], from_atif: Callable[[Json], Json]) -> Json:
     """Map ATIF's object to ours: the common fields, with ATIF-only fields in `extra.atif`, then our own overlay."""
-    cleaned: Json = without_nulls(given)
+    cleaned: Json = without_nulls(document)
     extra = cleaned.get("extra")
     only_ours = extra.get("quintain") if isinstance(extra, dict) else None
     if isinstance(only_ours, dict):

@@ -111,7 +111,9 @@ def _agent_fields_from_atif(step: Mapping[str, Any], where: str, fault: OnFault)
     if not isinstance(calls, list):
         fault(f"{where}.tool_calls is {type(calls).__name__}; it must be a list")
         calls = []
-    if actions := [made for n, call in enumerate(calls) if (made := _call(call, f"{where}.tool_calls[{n}]", fault))]:
+    if actions := [
+        parsed for n, call in enumerate(calls) if (parsed := _call(call, f"{where}.tool_calls[{n}]", fault))
+    ]:
         found["actions"] = actions
     metrics = step.get("metrics", {})
     if not isinstance(metrics, Mapping):
@@ -134,11 +136,11 @@ def _call(call: Any, where: str, fault: OnFault) -> dict[str, Any] | None:
     if not isinstance(call, Mapping) or not isinstance(name, str) or not name:
         fault(f"{where} must be an object with `function_name`")
         return None
-    given = call.get("arguments")
-    if not isinstance(given, Mapping):
-        fault(f"{where}.arguments is {type(given).__name__}; it must be an object")
-    made = make_call(name, given, call.get("tool_call_id"))
-    return {key: value for key, value in made.items() if value is not None}
+    arguments = call.get("arguments")
+    if not isinstance(arguments, Mapping):
+        fault(f"{where}.arguments is {type(arguments).__name__}; it must be an object")
+    parsed = make_call(name, arguments, call.get("tool_call_id"))
+    return {key: value for key, value in parsed.items() if value is not None}
 
 
 def _observations(observation: Any, where: str, fault: OnFault) -> list[dict[str, Any]]:

@@ -1,10 +1,10 @@
 """Convert OpenAI and Anthropic chat messages to steps, mixed styles included. Missing information stays unknown.
 
-Both styles may stand in one list. A tool's result goes into the agent step that called it. Fields of a message that no
-record holds are kept in the step's `extra`. Not read: signatures of thinking blocks.
+A tool's result goes into the agent step that called it. Fields of a message without a place in a record are kept in the
+step's `extra`. Signatures of thinking blocks are not read.
 
-Two ways: a recording is strict (`from_messages`, `extended`), so that a caller learns of a mistake; the import of a log is
-tolerant (`read_turns`): a part that cannot be read is counted, and the rest comes in.
+Recording is strict (`from_messages`, `extend_run`) and names the mistake. Import is tolerant (`read_turns`): an
+unreadable part is counted, and the rest comes in.
 """
 
 from __future__ import annotations
@@ -75,22 +75,20 @@ def from_messages(
     task: Task | None = None,
     agent: AgentInfo | None = None,
     outcome: Outcome | None = None,
-    session_id: str | None = None,
     unfinished: bool = False,
 ) -> Trajectory:
     """Build one run from chat messages.
 
     Args:
-        messages: OpenAI chat messages or Anthropic messages, in order; text that passed `require_clean` where it came in.
+        messages: OpenAI or Anthropic messages in order, whose text has passed `require_clean`.
         tools: Tool schemas of either style; stored OpenAI style.
-        task: What was asked; its prompt defaults to the text of the first user message.
-        agent: Who acted.
-        outcome: How it ended; unknown unless given.
-        session_id: Of the log that the messages come from.
-        unfinished: The run goes on (see `extended`): the agent need not have acted yet.
+        task: The task; its prompt defaults to the text of the first user message.
+        agent: The agent.
+        outcome: The outcome; unknown by default.
+        unfinished: Whether the run goes on (see `extend_run`): the agent need not have acted yet.
 
     Raises:
-        InvalidInput: names the message by its index, what is wrong with it and what is valid.
+        InvalidInput: names the message by its index, the mistake and the valid values.
     """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
         raise InvalidInput(f"messages must be a list of chat messages, not {type(messages).__name__}")
@@ -104,9 +102,7 @@ def from_messages(
             raise InvalidInput(f"the {len(messages)} messages hold no assistant message; a run needs at least one")
         transcript.steps.append(_NOT_YET)
     schemas = [_tool(index, tool) for index, tool in enumerate(tools)]
-    return transcript.trajectory(
-        format="chat", task=task, agent=agent, tools=schemas, outcome=outcome, session_id=session_id
-    )
+    return transcript.trajectory(format="chat", task=task, agent=agent, tools=schemas, outcome=outcome)
 
 
 def extend_run(run: Trajectory, messages: Sequence[Mapping[str, Any]]) -> Trajectory:
@@ -128,12 +124,12 @@ def read_turns(messages: Sequence[Any], transcript: Transcript, refuse: OnInvali
     """Add the turns of chat messages to a transcript.
 
     Args:
-        messages: In order. Their values are clean (`require_clean`).
+        messages: In order, with clean values (`require_clean`).
         transcript: Gets the steps.
-        refuse: What happens to what cannot be read. The strict way is an error.
+        refuse: Handles what cannot be read; the strict default raises.
 
     Raises:
-        InvalidInput: strict only: names the message by its index, what is wrong with it and what is valid.
+        InvalidInput: strict only: names the message by its index, the mistake and the valid values.
     """
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
@@ -258,11 +254,11 @@ def _answers(rest: dict[str, Any], content: Any, where: str, refuse: OnInvalid) 
 def _read_agent(turn: Turn, rest: dict[str, Any], where: str, refuse: OnInvalid) -> None:
     if turn.results and not all(str(result.call_id).startswith("srvtoolu") for result in turn.results):
         refuse("result", f"{where} is an assistant message with a tool_result; results belong in a user message")
-    made = _calls(rest, where, refuse)
+    calls = _calls(rest, where, refuse)
     if turn.calls:
         known_ids = set(turn.call_ids)
-        made = [call for call in made if not call["call_id"] or call["call_id"] not in known_ids]
-    turn.calls = [*made, *turn.calls]
+        calls = [call for call in calls if not call["call_id"] or call["call_id"] not in known_ids]
+    turn.calls = [*calls, *turn.calls]
     thought_fields = _thoughts_beside(rest, refuse) if rest else []  # most messages hold nothing more than their calls
     if thought_fields or turn.thoughts:
         turn.thoughts = list(dict.fromkeys(thought for thought in [*thought_fields, *turn.thoughts] if thought.strip()))
@@ -294,16 +290,16 @@ def _calls(rest: dict[str, Any], where: str, refuse: OnInvalid) -> list[dict[str
     if not isinstance(calls, list):
         refuse("calls", f"{where}.tool_calls is {type(calls).__name__}; it must be a list")
         calls = [calls]
-    made = [parse_call(each, f"{where}.tool_calls[{i}]", refuse) for i, each in enumerate(calls)]
+    parsed = [parse_call(each, f"{where}.tool_calls[{i}]", refuse) for i, each in enumerate(calls)]
     if legacy:
         legacy_call = parse_call({"function": legacy}, f"{where}.function_call", refuse)
         again = legacy_call and any(
             each
             and (each["tool"], canonical_arguments(each)) == (legacy_call["tool"], canonical_arguments(legacy_call))
-            for each in made
+            for each in parsed
         )
-        made.append(None if again else legacy_call)
-    return [each for each in made if each]
+        parsed.append(None if again else legacy_call)
+    return [each for each in parsed if each]
 
 
 def _left_over(rest: dict[str, Any], where: str, refuse: OnInvalid) -> dict[str, Any]:

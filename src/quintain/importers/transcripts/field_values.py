@@ -113,6 +113,11 @@ def to_text(value: Any) -> str:
     return _JSON.encode(value)
 
 
+def text_fields(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields that are strings and not blank."""
+    return {key: value for key, value in fields.items() if nonblank(value)}
+
+
 def short_fields(fields: Mapping[str, Any], limit: int = MAX_SMALL, *, without: Container[str] = ()) -> dict[str, Any]:
     """Return the non-empty fields that are short enough to keep."""
     kept = {key: value for key, value in fields.items() if value not in (None, "", [], {}) and key not in without}

@@ -1,4 +1,4 @@
-"""Insert images from a row's image column where its messages mark them (`<image>` or an image part without a source)."""
+"""Insert images from a row's image column where its messages mark them (`<image>` or an empty image part)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ def with_pictures(messages: Sequence[Any], row: Mapping[str, Any], report: Repor
     pictures = _pictures(row, report)
     if not pictures:
         return list(messages)
-    made = [_marked(message, pictures) for message in messages]
-    asked = next((n for n, message in enumerate(made) if as_dict(message).get("role") == "user"), None)
+    marked = [_marked(message, pictures) for message in messages]
+    asked = next((n for n, message in enumerate(marked) if as_dict(message).get("role") == "user"), None)
     if pictures and asked is not None:
-        content = made[asked].get("content")
+        content = marked[asked].get("content")
         rest = content if isinstance(content, list) else [{"type": "text", "text": as_text(content)}]
-        made[asked] = {**made[asked], "content": [*pictures, *rest]}
-    return made
+        marked[asked] = {**marked[asked], "content": [*pictures, *rest]}
+    return marked
 
 
 def _pictures(row: Mapping[str, Any], report: Report) -> list[dict[str, Any]]:
-    given = next((transpose_columns(row[key]) for key in _COLUMNS if row.get(key)), None)
+    pictures = next((transpose_columns(row[key]) for key in _COLUMNS if row.get(key)), None)
     found = []
-    for picture in given if isinstance(given, list) else [given]:
+    for picture in pictures if isinstance(pictures, list) else [pictures]:
         named = (picture, *(as_dict(picture).get(key) for key in ("path", "url", "uri")))
         place = next((each for each in named if isinstance(each, str) and each), None)
         if place is not None:

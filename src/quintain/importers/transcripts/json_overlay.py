@@ -1,7 +1,7 @@
 """The difference between two JSON values as a small overlay (after JSON Merge Patch, RFC 7386).
 
-In an object, null takes a key away; a list is gone into by place where both have one length. Where that cannot tell the
-difference, the overlay holds the whole value under `=`.
+In an object, null removes a key; lists of equal length are compared by place. Where that is ambiguous, the overlay
+contains the whole value under `=`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sort the parts of a chat message of any vendor: content, thoughts, calls and results.
 
-`Refuse` decides what happens to a part that holds nothing that a record has: it raises, or counts it and goes on.
+An `OnInvalid` decides what happens to a part without a place in a record: an error, or one more in a count.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Parts:
 
 
 def sort_parts(content: Any, where: str, refuse: OnInvalid) -> Parts:
-    """Sort the content of a message: text, null or a list of parts; other values become text if `refuse` does not raise."""
+    """Sort the content of a message: text, null or a list of parts; other values are refused or become text."""
     parts = Parts()
     if isinstance(content, str):
         parts.content += [_text(content)] if content else []
@@ -110,7 +110,7 @@ def visible_content(value: Any) -> Message:
 
 
 def spoken_content(value: Any, skip: Callable[[str], None]) -> Message:
-    """Return the agent's message content; parts of unknown kind go to `skip`, because their JSON is not the agent's text."""
+    """Return the agent's message content; parts of an unknown kind are not its text and go to `skip`."""
     parts = []
     for part in value if isinstance(value, list) else [value]:
         kind = part_kind(part)
@@ -140,7 +140,7 @@ def join_thoughts(pieces: Iterable[str | None]) -> str | None:
 
 
 def part_kind(part: Any) -> str:
-    """Return the normalized kind of a part (`tool_call` for `toolCall`, `tool-call`), by its type or identifying key."""
+    """Return the normalized kind of a part (`tool_call` for `toolCall`), by its type or identifying key."""
     if not isinstance(part, (dict, Mapping)):
         return ""
     if part.get("thought") is True:
@@ -155,8 +155,8 @@ def part_kind(part: Any) -> str:
 def parse_call(value: Any, where: str, refuse: OnInvalid) -> dict[str, Any] | None:
     """Parse an entry of `tool_calls`: `function` with `name` and `arguments`; None if it was skipped.
 
-    Passed over by `refuse`, the flat forms (name and arguments beside the id, by any vendor's names), a call as JSON text,
-    and custom tools are read too, and arguments that are no object are kept as their JSON.
+    If `refuse` does not raise, other forms are read too: fields beside the id by any vendor's names, a call as JSON
+    text, custom tools, and arguments that are not an object, which are kept as their JSON.
     """
     if isinstance(value, str):
         refuse("call as text", f"{where} must be an object with `function` holding `name` and `arguments`")
@@ -173,18 +173,18 @@ def parse_call(value: Any, where: str, refuse: OnInvalid) -> dict[str, Any] | No
             **inner,
             "name": first_text(function, *(inner.get(key) for key in ("name", "toolName", "tool_name"))),
         }
-    name, call_id, given = function.get("name"), _first_field(value, _CALL_IDS), _first_field(function, _ARGUMENTS)
+    name, call_id, arguments = function.get("name"), _first_field(value, _CALL_IDS), _first_field(function, _ARGUMENTS)
     if not isinstance(name, str) or not name:
         refuse("call without a name", f"{where}: the tool's name is {name!r}; it must be text that is not empty")
     if call_id is not None and not isinstance(call_id, str):
         refuse("call id", f"{where}: the call's id is {call_id!r}; it must be text or left out")
         call_id = str(call_id) if isinstance(call_id, int) else None
-    if given is not None and not isinstance(given, (str, dict, Mapping)):
-        refuse("arguments", f"{where}: arguments are {type(given).__name__}; they must be a JSON text or an object")
-    made = make_call(name if isinstance(name, str) else "", given, call_id)
-    if made["args"] is None:
-        _check_characters(made["raw_args"], where, refuse)
-    return made
+    if arguments is not None and not isinstance(arguments, (str, dict, Mapping)):
+        refuse("arguments", f"{where}: arguments are {type(arguments).__name__}; they must be a JSON text or an object")
+    call = make_call(name if isinstance(name, str) else "", arguments, call_id)
+    if call["args"] is None:
+        _check_characters(call["raw_args"], where, refuse)
+    return call
 
 
 def _first_field(held: Mapping[str, Any], keys: Iterable[str]) -> Any:
@@ -196,7 +196,7 @@ def _first_field(held: Mapping[str, Any], keys: Iterable[str]) -> Any:
 
 
 def parse_result(held: Mapping[str, Any], body: Any, where: str, refuse: OnInvalid) -> Result:
-    """Parse a tool result and its error status by any vendor's names; an error without text is described by its own fields."""
+    """Parse a tool result and its error status by any vendor's names; an error without text gets that of its fields."""
     error = held.get("error")
     failed = bool(error) or held.get("status") == "error" or bool(held.get("is_error", held.get("isError", False)))
     if refuse is raise_invalid:
@@ -264,13 +264,13 @@ def _call(part: Mapping[str, Any], where: str, parts: Parts, refuse: OnInvalid) 
         value = {"id": value.get("id"), "function": value}
     elif part.get("type") in CALLS:
         value = {**part, "function": part} if not part.get("function") else part
-    if (made := parse_call(value, where, refuse)) is None:
+    if (call := parse_call(value, where, refuse)) is None:
         return
-    parts.calls.append(made)
+    parts.calls.append(call)
     if (
         part.get("type") == "tool_use" and "result" in part
     ):  # a tool that ran at the model's vendor, as inspect records it
-        parts.results.append(parse_result(part, part["result"], where, refuse)._replace(call_id=made["call_id"]))
+        parts.results.append(parse_result(part, part["result"], where, refuse)._replace(call_id=call["call_id"]))
 
 
 def _think(part: Mapping[str, Any], where: str, parts: Parts, refuse: OnInvalid) -> None:
@@ -377,8 +377,6 @@ def raise_invalid(_: str, sentence: str) -> None:
 
 def count_invalid(skip: Callable[[str], None], note: Callable[[str], None] = lambda _: None) -> OnInvalid:
     """Return a handler that counts skipped parts by kind and continues (tolerant).
-
-    What was only written in another way than a recording must be is read all the same, and not worth a word.
 
     Args:
         skip: Called with the kind of lost content, such as `role:critic` or `part:video`.

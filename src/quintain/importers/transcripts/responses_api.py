@@ -58,12 +58,12 @@ def items_to_messages(items: Sequence[Any]) -> Iterator[Any]:
 
 
 def item_call(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an item's call as a chat tool call: by name and arguments, as free text, or as a built-in tool's action."""
+    """Return an item's call as a chat tool call: arguments, free text, or a built-in tool's action."""
     kind = as_text(item.get("type")).removesuffix("_call")
     name = ".".join(filter(None, [as_text(item.get("namespace")), first_text(item.get("name"), kind)]))
     keys = ("arguments", "input", "action", "queries", "code", "query")
-    given = next((item[key] for key in keys if item.get(key) is not None), None)
-    return {"id": first_text(item.get("call_id"), item.get("id")), "function": {"name": name, "arguments": given}}
+    arguments = next((item[key] for key in keys if item.get(key) is not None), None)
+    return {"id": first_text(item.get("call_id"), item.get("id")), "function": {"name": name, "arguments": arguments}}
 
 
 def _add(turn: dict[str, Any], item: Mapping[str, Any], kind: str) -> None:

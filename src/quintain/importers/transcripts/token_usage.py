@@ -13,9 +13,9 @@ _FRESH = ("input_tokens", "inputTokens", "input")
 """Input tokens; records that count the cache separately exclude it here."""
 _CACHED = (
     *("cache_read_input_tokens", "cache_creation_input_tokens", "input_tokens_cache_read", "input_tokens_cache_write"),
-    *("cacheReadInputTokens", "cacheWriteInputTokens", "cacheRead", "cacheWrite"),
+    *("cacheReadInputTokens", "cacheWriteInputTokens", "cacheCreationInputTokens", "cacheRead", "cacheWrite"),
 )
-_MADE = (
+_OUTPUT = (
     *("output_tokens", "completion_tokens", "outputTokens", "completionTokens", "candidatesTokenCount"),
     *("outputUsage", "output", "completion"),
 )
@@ -25,28 +25,28 @@ _THOUGHT = ("thoughts", "reasoning", "thoughtsTokenCount")
 
 def parse_usage(*counts: Any) -> dict[str, int | None] | None:
     """Return input (cached tokens included) and output tokens as in `Usage`, from the first object with counts."""
-    for given in filter(None, map(as_dict, counts)):
-        taken = _first(given, _WHOLE)
-        if taken is None:
-            cache = as_dict(given.get("cache"))
-            cached = [given[key] for key in _CACHED if key in given] + [cache.get("read"), cache.get("write")]
-            taken = _sum(_first(given, _FRESH), *cached)
-        made = _first(given, _MADE)
-        made = _sum(made, *(given[key] for key in _THOUGHT if key in given)) if made is not None else None
-        if taken is not None or made is not None:
-            return {"input_tokens": taken, "output_tokens": made}
+    for fields in filter(None, map(as_dict, counts)):
+        input_tokens = _first(fields, _WHOLE)
+        if input_tokens is None:
+            cache = as_dict(fields.get("cache"))
+            cached = [fields[key] for key in _CACHED if key in fields] + [cache.get("read"), cache.get("write")]
+            input_tokens = _sum(_first(fields, _FRESH), *cached)
+        output = _first(fields, _OUTPUT)
+        output = _sum(output, *(fields[key] for key in _THOUGHT if key in fields)) if output is not None else None
+        if input_tokens is not None or output is not None:
+            return {"input_tokens": input_tokens, "output_tokens": output}
     return None
 
 
 def total_usage(counts: list[Any]) -> dict[str, int | None] | None:
     """Return the sum of several turns."""
-    known = [usage for given in counts if (usage := parse_usage(given))]
+    known = [usage for fields in counts if (usage := parse_usage(fields))]
     return {key: _sum(*(usage[key] for usage in known)) for key in known[0]} if known else None
 
 
-def _first(given: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
+def _first(fields: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
     for key in keys:  # a loop, for this is asked of every turn
-        if key in given and (n := as_count(given[key])) is not None:
+        if key in fields and (n := as_count(fields[key])) is not None:
             return n
     return None
 

@@ -36,15 +36,15 @@ def parse_tool_schemas(value: Any) -> list[dict[str, Any]]:
         for tool in dicts_in(space["tools"])
     ]
     tools = [tool for tool in tools if tool not in spaces] + inner
-    made = []
+    schemas = []
     for tool in tools:
         tool = as_dict(parse_json_text(tool.get("json_schema"))) or tool
         function = as_dict(tool.get("function")) or as_dict(tool.get("toolSpec")) or tool
         if name := nonblank(function.get("name")):
-            given = (parse_json_text(function.get(key)) for key in _PARAMETERS)
-            schema = next((known for known in given if isinstance(known, dict)), None)
-            made.append(function_tool(name, first_text(function.get("description"), function.get("doc")), schema))
-    return made
+            candidates = (parse_json_text(function.get(key)) for key in _PARAMETERS)
+            schema = next((known for known in candidates if isinstance(known, dict)), None)
+            schemas.append(function_tool(name, first_text(function.get("description"), function.get("doc")), schema))
+    return schemas
 
 
 def offered_tools(*holders: Any) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ def offered_tools(*holders: Any) -> list[dict[str, Any]]:
 
 
 def declared_tools(transcript: Transcript) -> list[dict[str, Any]]:
-    """Return the tools in the system prompt if the log separates calls from text; otherwise calls and tools stay text."""
+    """Return the tools in the system prompt if the log separates calls from text; else both stay text."""
     if not any(step.get("actions") for step in transcript.steps):
         return []
     opening: Mapping[str, Any] = transcript.steps[0]

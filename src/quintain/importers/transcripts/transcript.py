@@ -34,14 +34,14 @@ class Transcript:
     @classmethod
     def resumed(cls, steps: Sequence[dict[str, Any]]) -> Transcript:
         """Create a transcript that continues these steps; their unanswered calls wait for results."""
-        made = cls(list(steps))
-        for index, step in enumerate(made.steps):
+        transcript = cls(list(steps))
+        for index, step in enumerate(transcript.steps):
             answered = [seen.get("call_id") for seen in step.get("observations", ())]
             calls = list(enumerate(call.get("call_id") for call in step.get("actions", ())))
             nameless = [n for n, call_id in calls if call_id is None]
-            made._open |= {(index, n): index for n in nameless[answered.count(None) :]}
-            made._open |= {call_id: index for _, call_id in calls if call_id and call_id not in answered}
-        return made
+            transcript._open |= {(index, n): index for n in nameless[answered.count(None) :]}
+            transcript._open |= {call_id: index for _, call_id in calls if call_id and call_id not in answered}
+        return transcript
 
     def cut(self, length: int) -> None:
         """Drop all steps but the first `length`, and their open calls."""
@@ -65,7 +65,7 @@ class Transcript:
         actions: Sequence[Mapping[str, Any]] = (),
         **fields: Any,
     ) -> None:
-        """Add an agent turn; `actions` come from `make_call`, `fields` are further fields of `Step` (model, usage, ...)."""
+        """Add an agent turn; `actions` come from `make_call`, `fields` are further fields of `Step`."""
         index = len(self.steps)
         for n, call in enumerate(actions):
             self._open[call["call_id"] or (index, n)] = index
@@ -80,24 +80,24 @@ class Transcript:
             }
         )
 
-    def add_call(self, made: Mapping[str, Any]) -> None:
+    def add_call(self, call: Mapping[str, Any]) -> None:
         """Add a call to the last agent turn, for logs that list the calls of a turn one by one."""
         index = self._last_agent_step()
         if index is None:
-            self.add_agent_turn(actions=[made])
+            self.add_agent_turn(actions=[call])
             return
         calls = self.steps[index]["actions"]
-        self._open[made["call_id"] or (index, len(calls))] = index
-        calls.append(made)
+        self._open[call["call_id"] or (index, len(calls))] = index
+        calls.append(call)
 
     def add_result(
         self, content: Parts, *, call_id: str | None = None, is_error: bool = False, tool: str | None = None
     ) -> bool:
-        """Add a result; return False if no call waits for it. It then goes to the last agent turn or, before any, to the user.
+        """Add a result; return False if no call waits for it.
 
-        Without an id it belongs to the first call without one that waits, those of the agent's last turn and of the
-        same `tool` before others, else to a call of the agent's last turn that has one; with one that no call has, to such
-        a call of the same tool; else to the agent's last turn.
+        Without a call it goes to the last agent turn or, before any, to the user.
+        A result with a known id answers that call. Else it answers the first waiting call without an id, preferring the
+        last agent turn and the same `tool`. A result without an id may also answer a named call of the last agent turn.
         """
         key: str | tuple[int, int] | None = call_id if call_id in self._open else None
         if key is None and (key := self._nameless(tool, is_named=call_id is not None)) is not None:
@@ -167,15 +167,15 @@ class Transcript:
 
         Args:
             format: Name of the reader.
-            task: What was asked.
-            agent: Who acted.
+            task: The task.
+            agent: The agent.
             tools: Schemas, OpenAI function style (`function_tool`).
-            outcome: As the log states it; unknown if left out.
+            outcome: As the log states it; unknown by default.
             session_id: Of the log.
             **fields: Further fields of `Trajectory` (tags, group_id, episode_key, extra, ...).
 
         Raises:
-            InvalidInput: no turn of the agent, or a field that no record holds.
+            InvalidInput: no agent turn, or an invalid field.
         """
         task = task or Task()
         if not task.prompt:
@@ -205,7 +205,7 @@ def make_call(tool: str, arguments: Any, call_id: str | None = None) -> dict[str
 
     Args:
         tool: Its name; an empty one becomes `unknown`.
-        arguments: A JSON text (kept as `raw_args` too), an object, None for none, or any other value (kept as its JSON).
+        arguments: A JSON text (also kept as `raw_args`), an object, None, or any other value (kept as its JSON).
         call_id: Of the log.
     """
     call_id = call_id if isinstance(call_id, str) and call_id else None

@@ -1,7 +1,7 @@
 """Parse messages as evaluation harnesses and tracing tools store them.
 
-Those of OpenAI (chat and responses), Anthropic, Gemini, LangChain, the AI SDK, verifiers, inspect and OpenTelemetry. Fields
-that make no turn are left out: traces repeat the whole history at each call.
+Covers OpenAI (chat and responses), Anthropic, Gemini, LangChain, the AI SDK, verifiers, inspect and OpenTelemetry.
+Fields without a turn are left out: traces repeat the whole history at each call.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ def parse_vendor_message(message: Any, report: Report, role: str | None = None) 
         message = {"role": message[0], "content": message[1]}
     if not isinstance(message, dict):
         return chat_turn(message, "message", report.refuse)
-    kind, given = nonblank(message.get("type")), first_text(message.get("role"), role)
-    if given is None and part_kind(message) in CALLS | RESULTS | THOUGHTS:
+    kind, stated_role = nonblank(message.get("type")), first_text(message.get("role"), role)
+    if stated_role is None and part_kind(message) in CALLS | RESULTS | THOUGHTS:
         known = "tool" if part_kind(message) in RESULTS else "assistant"
         return chat_turn({"role": known, "content": [message]}, "message", report.refuse)
-    given = given or kind or "user"
-    turn = chat_turn(_chat_message(message, _ROLES.get(given, "user")), "message", report.refuse)
-    if turn is not None and (given not in _ROLES or given in {"developer", "bot"}):
-        turn.fields["extra"] = {"role": given[:80]}
+    stated_role = stated_role or kind or "user"
+    turn = chat_turn(_chat_message(message, _ROLES.get(stated_role, "user")), "message", report.refuse)
+    if turn is not None and (stated_role not in _ROLES or stated_role in {"developer", "bot"}):
+        turn.fields["extra"] = {"role": stated_role[:80]}
     return turn
 
 
@@ -89,27 +89,27 @@ def is_langchain_dump(message: Any) -> bool:
 def chat_message(message: dict[str, Any]) -> dict[str, Any]:
     """Convert a LangChain message to a chat message with model and usage."""
     held = _unwrapped(message)
-    given = first_text(held.get("role"), held.get("type")) or "user"
-    made = _chat_message(held, _ROLES.get(given, "user"))
-    if made["role"] != "assistant":
-        return made
+    stated_role = first_text(held.get("role"), held.get("type")) or "user"
+    chat = _chat_message(held, _ROLES.get(stated_role, "user"))
+    if chat["role"] != "assistant":
+        return chat
     about = as_dict(held.get("response_metadata"))
     model_fields = {
         "model": first_text(about.get("model_name"), about.get("model")),
         "usage": held.get("usage_metadata"),
     }
-    return made | {key: value for key, value in model_fields.items() if value}
+    return chat | {key: value for key, value in model_fields.items() if value}
 
 
 def _chat_message(message: dict[str, Any], role: str) -> dict[str, Any]:
     body = message["parts"] if isinstance(message.get("parts"), list) else message.get("content")
-    made = {"role": role, "content": _parts_or_text(body)}
+    chat = {"role": role, "content": _parts_or_text(body)}
     if role == "tool":
-        return made | {key: message[key] for key in _OF_RESULTS if key in message}
+        return chat | {key: message[key] for key in _OF_RESULTS if key in message}
     if role != "assistant":
-        return made
+        return chat
     more = as_dict(message.get("additional_kwargs"))
-    made |= {key: message.get(key) or more.get(key) for key in _THOUGHTS}
+    chat |= {key: message.get(key) or more.get(key) for key in _THOUGHTS}
     # LangChain keeps the vendor's form, with the arguments as the model wrote them, beside its own.
     raw = as_list(parse_json_text(more.get("tool_calls")))
     calls = (
@@ -118,7 +118,7 @@ def _chat_message(message: dict[str, Any], role: str) -> dict[str, Any]:
     calls = [*calls, *(() if raw else as_list(message.get("invalid_tool_calls")))]
     legacy = as_dict(message.get("function_call")) or as_dict(more.get("function_call"))
     legacy = legacy if not calls and nonblank(legacy.get("name")) else {}
-    return made | {"tool_calls": calls, "function_call": legacy, "refusal": message.get("refusal")}
+    return chat | {"tool_calls": calls, "function_call": legacy, "refusal": message.get("refusal")}
 
 
 def _parts_or_text(body: Any) -> Any:

@@ -33,6 +33,8 @@ MAX_RATER_SPREAD = 0.25
 """Standard deviation of the raters of one run above which they count as disagreeing."""
 
 _BINS = 10
+_FOLDS = 5
+"""Parts of the cross-validation; with few tasks each task is left out in turn."""
 _LEAVE_ONE_OUT = 30
 _TIE = 0.01
 """By how much, relatively, isotonic regression must beat the sigmoid."""
@@ -62,27 +64,11 @@ class _Labelled(NamedTuple):
         return _Labelled(*([values[i] for i in places] for values in self))  # type: ignore[arg-type]
 
 
-def fit(
-    scores: Sequence[float],
-    labels: Sequence[float],
-    domains: Sequence[str],
-    method: Method = "auto",
-    folds: int = 5,
-    seed: int = 0,
-    *,
-    groups: Sequence[str] | None = None,
-) -> dict[str, DomainFit]:
-    """Fit a map for each domain with labels enough, and one for all others; see `fit_all`."""
-    return fit_all(scores, labels, domains, method, folds, seed, groups=groups).domains
-
-
 def fit_all(
     scores: Sequence[float],
     labels: Sequence[float],
     domains: Sequence[str],
     method: Method = "auto",
-    folds: int = 5,
-    seed: int = 0,
     *,
     groups: Sequence[str] | None = None,
 ) -> Fitted:
@@ -96,21 +82,19 @@ def fit_all(
         labels: People's label of each run, in 0..1.
         domains: The domain of each run; all `*`: no maps by domain.
         method: auto: of sigmoid, isotonic regression and no change, the one with the least error in cross-validation.
-        folds: Parts of the cross-validation; with few tasks each task is left out in turn.
-        seed: Of the folds.
         groups: The task of each run, whose runs stay in one fold; None: every run by itself.
 
     Raises:
         InvalidInput: fewer than `MIN_LABELS` labels, values outside of 0..1, or an unknown method.
     """
     data = _checked(scores, labels, groups or [str(i) for i in range(len(scores))])
-    if len(domains) != len(data.x) or folds < 2 or method not in {"auto", *_FITS}:
+    if len(domains) != len(data.x) or method not in {"auto", *_FITS}:
         raise InvalidInput(
-            f"{len(domains)} domains for {len(data.x)} scores, folds={folds}, method={method!r}; give a domain for each score, "
-            f"folds >= 2, and method auto, {' or '.join(_FITS)}"
+            f"expected a domain for each of {len(data.x)} scores and method auto, {' or '.join(_FITS)}, got {len(domains)} "
+            f"domains and method {method!r}; correct the call"
         )
     warnings = _cautions(data)
-    common, predicted = _fit(data, method, folds, seed)
+    common, predicted = _fit(data, method)
     fitted, shared = {ALL: common}, {}
     for domain, n in sorted(Counter(domains).items()):
         if domain == ALL:
@@ -120,7 +104,7 @@ def fit_all(
             shared[domain] = f"{n} labels of {MIN_DOMAIN_LABELS}"
             continue
         part = data.take(places)
-        own, own_predicted = _fit(part, method, folds, seed)
+        own, own_predicted = _fit(part, method)
         by_common = _error([predicted[i] for i in places], part.y)
         if own.error_after >= by_common:
             shared[domain] = f"held-out error {own.error_after:.4f}, {by_common:.4f} with the common map"
@@ -226,12 +210,12 @@ def _cautions(data: _Labelled) -> list[str]:
     return warnings
 
 
-def _fit(data: _Labelled, method: Method, folds: int, seed: int) -> tuple[DomainFit, list[float]]:
+def _fit(data: _Labelled, method: Method) -> tuple[DomainFit, list[float]]:
     """The fit of one domain, and the value of each run by maps that were not fitted to its task."""
     found, predicted = UNCHANGED, data.x
     if min(data.x) < max(data.x) and min(data.y) < max(data.y):
-        candidate = _map(data, method, folds, seed)
-        held_out = _held_out(data, method, folds, seed)
+        candidate = _map(data, method)
+        held_out = _held_out(data, method)
         if _error(held_out, data.y) < _error(data.x, data.y):
             found, predicted = candidate, held_out
     return (
@@ -247,31 +231,31 @@ def _fit(data: _Labelled, method: Method, folds: int, seed: int) -> tuple[Domain
     )
 
 
-def _map(data: _Labelled, method: Method, folds: int, seed: int) -> CalibrationMap:
+def _map(data: _Labelled, method: Method) -> CalibrationMap:
     if method != "auto":
         return _FITS[method](data.x, data.y)
     tried = ("platt",) if len(data.x) < FEW_LABELS else ("platt", "isotonic")
     best, least = None, _error(data.x, data.y)
     for name in tried:
-        error = _error(_held_out(data, name, folds, seed), data.y)  # type: ignore[arg-type]
+        error = _error(_held_out(data, name), data.y)  # type: ignore[arg-type]
         if error < least * (1 - _TIE * (best is not None)):
             best, least = name, error
     return _FITS[best](data.x, data.y) if best else UNCHANGED
 
 
-def _held_out(data: _Labelled, method: Method, folds: int, seed: int) -> list[float]:
+def _held_out(data: _Labelled, method: Method) -> list[float]:
     """The value of each run by a map that was fitted to the other folds."""
     predicted = [0.0] * len(data.x)
-    for fold in _folds(data.group, folds, seed):
+    for fold in _folds(data.group):
         left_out = set(fold)
-        trained = _map(data.take([i for i in range(len(data.x)) if i not in left_out]), method, folds, seed)
+        trained = _map(data.take([i for i in range(len(data.x)) if i not in left_out]), method)
         for i in fold:
             predicted[i] = value_of(trained, data.x[i])
     return predicted
 
 
-def _folds(groups: Sequence[str], folds: int, seed: int) -> list[list[int]]:
-    """Places by fold, groups whole, in an order that the seed decides; each group by itself where there are few."""
+def _folds(groups: Sequence[str]) -> list[list[int]]:
+    """Return places by fold in a random order, groups whole; each group by itself where there are few."""
     members: dict[str, list[int]] = defaultdict(list)
     for i, group in enumerate(groups):
         members[group].append(i)
@@ -279,10 +263,10 @@ def _folds(groups: Sequence[str], folds: int, seed: int) -> list[list[int]]:
         members = {str(i): [i] for i in range(len(groups))}
     if len(members) < _LEAVE_ONE_OUT:
         return list(members.values())
-    order = sorted(members, key=lambda group: stable_seed(seed, group))
-    parts: list[list[int]] = [[] for _ in range(folds)]
+    order = sorted(members, key=lambda group: stable_seed(0, group))
+    parts: list[list[int]] = [[] for _ in range(_FOLDS)]
     for place, group in enumerate(order):
-        parts[place % folds] += members[group]
+        parts[place % _FOLDS] += members[group]
     return parts
 
 

@@ -85,12 +85,14 @@ def file_calls_of(run: Trajectory) -> Iterator[FileCall]:
 
 def paired(step: Step) -> Iterator[tuple[Action, Observation | None]]:
     """Yield each call of a step with its result: by id where both have one, else by place."""
-    by_id = {seen.call_id: seen for seen in step.observations if seen.call_id}
+    results = step.observations
+    by_id = {result.call_id: result for result in results if result.call_id}
+    by_place = not by_id or len(results) == len(step.actions)
     for place, action in enumerate(step.actions):
-        seen = by_id.get(action.call_id) if action.call_id else None
-        if seen is None and len(step.observations) == len(step.actions):
-            seen = step.observations[place]
-        yield action, seen
+        result = by_id.get(action.call_id or "")
+        if result is None and by_place and place < len(results):
+            result = results[place]
+        yield action, result
 
 
 def read_call(action: Action, result: Observation | None = None, turn: int = 0) -> FileCall:

@@ -13,12 +13,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
-from quintain.records.judging import JudgingMode, Rubric, Verdict
+from quintain.records.judging import JudgingMode, Rubric, Verdict, Vote
 from quintain.records.record import nearest, shown
 from quintain.records.text import MAX_DEPTH
 from quintain.scoring.judges.evidence import Passages
-
-Better = Literal["a", "b", "tie"]
 
 Purpose = Literal["credit", "submission", "control"]
 """What an answer is read for, which decides what its quotes are worth; see `read_verdict`."""
@@ -34,7 +32,7 @@ _THOUGHT = re.compile(r"<think>.*?</think>\s*", re.DOTALL)
 class PairAnswer:
     """The run of two that a judge prefers; `failed` is the reason why there is no answer."""
 
-    better: Better | None = None
+    better: Vote | None = None
     rationale: str = ""
     failed: str | None = None
 
@@ -172,7 +170,7 @@ def read_preference(
         document = _object(answer)
         _known_keys(document, ("quotes", "better", "rationale"))
         better = document.get("better")
-        read: dict[str, Better] = {"a": "a", "b": "b", "tie": "tie"}
+        read: dict[str, Vote] = {"a": "a", "b": "b", "tie": "tie"}
         if not isinstance(better, str) or better.strip().lower() not in read:
             _fail(f"expected 'A', 'B' or 'tie' as 'better', got {shown(better)}")
         found = read[better.strip().lower()]

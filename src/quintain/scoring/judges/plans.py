@@ -17,6 +17,7 @@ from quintain.records.preference import Preference, PreferenceSource
 from quintain.records.score import Score
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Trajectory
+from quintain.scoring.calibration.agreement import flipped
 from quintain.scoring.judges.answer_parsing import (
     PairAnswer,
     RankingAnswer,
@@ -211,8 +212,7 @@ def _of_pair(item: JudgingItem, answers: Sequence[str], rater: Rater) -> Judged:
     ]
     if failed := _first_failure(read):
         return Judged(failed=failed)
-    reversed_vote = {"a": "b", "b": "a", "tie": "tie"}[second.better or "tie"]
-    consistent = first.better == reversed_vote
+    consistent = first.better == flipped(second.better or "tie")
     preference = Preference(
         a=item.ids[0],
         b=item.ids[1],

@@ -6,11 +6,9 @@ from quintain.checkers.answers import check_answer
 from quintain.checkers.json_equality import check_json
 from quintain.checkers.patterns import check_pattern
 from quintain.records.score import Score
-from quintain.records.trajectory import OutcomeStatus, Trajectory
+from quintain.records.trajectory import Trajectory
 from quintain.scoring.outcomes.final_message import asked, final_messages
-from quintain.scoring.outcomes.whole_run_scores import of_check
-
-_VALUES = {OutcomeStatus.SUCCESS: 1.0, OutcomeStatus.FAILURE: 0.0, OutcomeStatus.TRUNCATED: 0.0}
+from quintain.scoring.outcomes.whole_run_scores import of_check, unscored
 
 
 class OutcomeScorer:
@@ -22,10 +20,9 @@ class OutcomeScorer:
         """Return the verdict as a number in 0..1, higher is better."""
         run = trajectory.identified().id or ""
         status = trajectory.outcome.status
-        value = _VALUES.get(status)
+        value = status.verdict
         if value is None:
-            reason = f"the outcome is {status.value}, which is no verdict"
-            return Score(trajectory_id=run, scorer=self.name, status="unscored", reason=reason)
+            return unscored(trajectory, self.name, f"the outcome is {status.value}, which is no verdict")
         feedback = f"The outcome is {status.value}."
         return Score(trajectory_id=run, scorer=self.name, status="scored", value=value, feedback=feedback)
 

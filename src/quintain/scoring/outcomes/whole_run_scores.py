@@ -5,23 +5,46 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quintain.checkers.check_result import CheckResult
-from quintain.records.score import Component, Score
+from quintain.records.score import Component, Score, StepScore
 from quintain.records.trajectory import Trajectory
 
 
 def scored(
-    run: Trajectory, scorer: str, value: float, feedback: str = "", components: Sequence[Component] = ()
+    run: Trajectory,
+    scorer: str,
+    value: float,
+    feedback: str = "",
+    components: Sequence[Component] = (),
+    steps: Sequence[StepScore] = (),
 ) -> Score:
     """Return a score with a value in 0..1, higher is better."""
-    parts = tuple(components) or (Component(name=scorer, weight=1.0, value=value),)
-    run_id = run.identified().id or ""
-    return Score(trajectory_id=run_id, scorer=scorer, status="scored", value=value, components=parts, feedback=feedback)
+    return Score(
+        trajectory_id=run.identified().id or "",
+        scorer=scorer,
+        status="scored",
+        value=value,
+        components=tuple(components) or (Component(name=scorer, weight=1.0, value=value),),
+        steps=tuple(steps),
+        feedback=feedback,
+    )
 
 
-def unscored(run: Trajectory, scorer: str, reason: str, components: Sequence[Component] = ()) -> Score:
+def unscored(
+    run: Trajectory,
+    scorer: str,
+    reason: str,
+    components: Sequence[Component] = (),
+    steps: Sequence[StepScore] = (),
+) -> Score:
     """Return a score without a value, with the reason."""
-    run_id = run.identified().id or ""
-    return Score(trajectory_id=run_id, scorer=scorer, status="unscored", reason=reason, components=tuple(components))
+    return Score(
+        trajectory_id=run.identified().id or "",
+        scorer=scorer,
+        status="unscored",
+        reason=reason,
+        components=tuple(components),
+        steps=tuple(steps),
+    )
 
 
 def of_check(run: Trajectory, scorer: str, checked: CheckResult) -> Score:

@@ -23,6 +23,7 @@ from quintain.records.record import counted
 from quintain.records.score import Component, Score, StepScore
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.integrity.tampering import tampering_traces
+from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 from quintain.scoring.profiles import profile_for
 from quintain.scoring.rules.compliance import call_fault, is_known, turn_fault
 from quintain.scoring.rules.information import information_use
@@ -164,29 +165,21 @@ class RulesScorer:
 
     def score(self, trajectory: Trajectory) -> Score:
         """Return the value by the rules; unscored where no call was made and none was due."""
-        run = trajectory.identified().id or ""
-        index = self._index or index_of(profile_for(trajectory))
+        run = trajectory.identified()
+        index = self._index or index_of(profile_for(run))
         weights = WEIGHTS | index.profile.rules | self._off
-        view = view_of(trajectory, index)
-        targets = target_tools(trajectory.task.metadata)
+        view = view_of(run, index)
+        targets = target_tools(run.task.metadata)
         judged = apply_step_rules(view, needs_tools=bool(targets) and not view.calls)
         steps, value = weigh(judged, weights)
-        components = _step_components(judged, weights) + self._run_components(trajectory, view, weights, targets)
+        components = _step_components(judged, weights) + self._run_components(run, view, weights, targets)
         if value is None:
             reason = "expected tool calls, got a run without any and none was due; score it by outcome, answer or judge"
-            return Score(trajectory_id=run, scorer=self.name, status="unscored", reason=reason, components=components)
+            return unscored(run, self.name, reason, components)
         for part in components:
             if part.name in _RUN_RULES and part.value is not None:
                 value *= 1.0 - part.weight * (1.0 - part.value)
-        return Score(
-            trajectory_id=run,
-            scorer=self.name,
-            status="scored",
-            value=value,
-            components=components,
-            steps=steps,
-            feedback=_feedback(components, steps),
-        )
+        return scored(run, self.name, value, _feedback(components, steps), components, steps)
 
     def _run_components(
         self,

@@ -14,7 +14,7 @@ from typing import Any
 
 from quintain.records.profiles import DomainProfile, ToolCategory, ToolProfile
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory, text_of
-from quintain.scoring.file_activity.calls import FileCall, command_text, read_call
+from quintain.scoring.file_activity.calls import FileCall, command_text, paired, read_call
 from quintain.scoring.file_activity.paths import Files, normal
 from quintain.scoring.file_activity.programs import Purpose, waits
 from quintain.scoring.file_activity.shell import parse_script
@@ -230,8 +230,7 @@ def view_of(run: Trajectory, index: ToolIndex) -> View:
 def _turn(step: Step, number: int, index: ToolIndex, user_spoke: bool) -> Turn:
     calls, left = [], False
     if step.actions:
-        results = _results(step)
-        calls = [_call(action, number, index, seen) for action, seen in zip(step.actions, results, strict=True)]
+        calls = [_call(action, number, index, seen) for action, seen in paired(step)]
     if len(step.observations) > len(step.actions):
         left = any(seen.is_error for seen in step.observations[len(step.actions) :])
     return Turn(
@@ -244,17 +243,6 @@ def _turn(step: Step, number: int, index: ToolIndex, user_spoke: bool) -> Turn:
         after_user=user_spoke,
         failed=left,
     )
-
-
-def _results(step: Step) -> list[Observation | None]:
-    """Return the observation of each call: by id where both have one, else by place."""
-    seen = step.observations
-    if len(step.actions) == 1:
-        return [seen[0] if seen else None]
-    by_id = {one.call_id: one for one in seen if one.call_id}
-    if by_id:
-        return [by_id.get(action.call_id or "") for action in step.actions]
-    return [seen[i] if i < len(seen) else None for i in range(len(step.actions))]
 
 
 def _call(action: Action, turn: int, index: ToolIndex, seen: Observation | None) -> Call:

@@ -16,6 +16,7 @@ from quintain.store.preferences import delete_preferences
 from quintain.store.tables import dataset_members, forgotten_sessions, scores
 from quintain.store.tables import trajectories as table
 from quintain.store.trajectories.inserts import remove_tags
+from quintain.store.trajectories.text_index import purge_deleted_text
 
 _c = table.c
 _KEPT_TAGS = {"rollout", "evaluation"}
@@ -59,6 +60,8 @@ def remove_content(connection: Connection, ids: Sequence[str], now: datetime) ->
         }))  # fmt: skip
         delete_preferences(connection, row.id)
         removed += connection.execute(delete(scores).where(scores.c.trajectory_id == row.id)).rowcount
+    if fresh:
+        purge_deleted_text(connection)
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("PRAGMA secure_delete=OFF")
     sources = dict.fromkeys(json.loads(row.document).get("source", {}).get("uri") for row in fresh)

@@ -26,6 +26,7 @@ from quintain.store.trajectories.filters import filter_clause, filter_parameters
 from quintain.store.trajectories.inserts import InsertResult, TrajectoryInserter, add_run_links, overwrite
 from quintain.store.trajectories.rows import EncodedRun, encode_run
 from quintain.store.trajectories.statements import PreparedStatement, prepare, select_in
+from quintain.store.trajectories.text_index import index_new_texts
 
 _BATCH = 50
 """Documents in memory at once while streaming."""
@@ -136,7 +137,7 @@ class Trajectories:
             InvalidInput: The limit is outside 1..200, or the cursor belongs to another list.
         """
         bound = page_parameters(table.name, limit, cursor)
-        values = {**filter_parameters(filter), **bound}
+        values = {**filter_parameters(filter, self.engine), **bound}
         statement = _page_statement(tuple(values), self.engine.dialect)
         with read_transaction(self.engine) as connection:
             rows = statement.rows(connection, values)
@@ -154,7 +155,7 @@ class Trajectories:
         Raises:
             NotFound: Some ids do not exist; raised at once.
         """
-        values = filter_parameters(filter or TrajectoryFilter())
+        values = filter_parameters(filter or TrajectoryFilter(), self.engine)
         conditions, key = filter_clause(tuple(values))
         with read_transaction(self.engine) as connection:
             if ids is None:
@@ -170,9 +171,13 @@ class Trajectories:
             for (document,) in found:
                 yield Trajectory.model_validate_json(document)
 
+    def index_new_texts(self) -> bool:
+        """Add new runs to the index of texts, a bounded number at a time. Return whether all are in it now."""
+        return index_new_texts(self.engine)
+
     def count(self, filter: TrajectoryFilter) -> int:
         """Return the number of matching trajectories."""
-        values = filter_parameters(filter)
+        values = filter_parameters(filter, self.engine)
         counted = select(func.count()).select_from(table).where(*filter_clause(tuple(values)).conditions)
         with read_transaction(self.engine) as connection:
             return connection.scalar(counted, values) or 0

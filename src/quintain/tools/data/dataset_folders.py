@@ -181,7 +181,7 @@ def _checked(lines: Iterable[KeyedRow]) -> Iterator[KeyedRow]:
         if any(map(is_held_out, runs)):
             raise InvalidInput(f"runs[{number}] is of an evaluation task; training on it makes evaluations worthless")
         if len({task_key(run) for run in runs}) > 1:
-            raise InvalidInput(f"runs[{number}] holds runs of several tasks; only runs of one task can be compared")
+            raise InvalidInput(f"runs[{number}] has runs of several tasks; only runs of one task can be compared")
         if isinstance(line.row, PairRow) and len(set(map(agent_digest, runs))) == 1:
             raise InvalidInput(f"runs[{number}] prefers a run to one with equal agent text; leave it out")
         if isinstance(line.row, GroupRow) and len(set(line.row.rewards)) == 1:

@@ -183,12 +183,12 @@ def _rows_once(making: _Making, items: Iterable[_Item[Pair]]) -> Iterator[KeyedR
     contents, used, refused = set[Hashable](), set[str](), dict[str, str]()
     digests = Digests()
     for pair, (chosen, rejected) in with_runs(making.services, ((item.row, item.runs) for item in items)):
-        made = _row_of(pair, chosen, rejected, digests)
-        if isinstance(made, str) or made[1] in contents:
-            reason = made if isinstance(made, str) else "duplicate"
+        built = _row_of(pair, chosen, rejected, digests)
+        if isinstance(built, str) or built[1] in contents:
+            reason = built if isinstance(built, str) else "duplicate"
             refused |= dict.fromkeys((pair.chosen, pair.rejected), reason)
             continue
-        row, content = made
+        row, content = built
         contents.add(content)
         used.update((pair.chosen, pair.rejected))
         yield KeyedRow(task_key(chosen), row)

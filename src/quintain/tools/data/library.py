@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from quintain.environments.registry import environment_ids, list_servers, option_names, task_source
 from quintain.environments.servers import PREFIX, outline
 from quintain.errors import InvalidInput, QuintainError
 from quintain.next_step import Hint, call
 from quintain.records.calibration import Calibration
-from quintain.records.record import counted, require_number, shown
+from quintain.records.record import counted, shown
 from quintain.scoring.registry import describe_scorers
 from quintain.tools.data.lineage import forgotten_sources_note
 from quintain.tools.evaluation.comparison import leaderboard_uri
 from quintain.tools.results import LibraryResult
+from quintain.tools.run_selection import Cursor, PageSize
 from quintain.tools.services import Services
 from quintain.tools.training.methods import outline_methods
 
@@ -39,8 +40,8 @@ _NEXT = {
 def list_library(
     services: Services,
     kind: Annotated[Kind, Field(description="What to list.")],
-    limit: Annotated[int, Field(ge=1, le=200, description="Entries on a page."), BeforeValidator(require_number)] = 20,
-    cursor: Annotated[str | None, Field(description="`next_cursor` of the page before.")] = None,
+    limit: PageSize = 20,
+    cursor: Cursor = None,
 ) -> LibraryResult:
     """List datasets, agents (with their newest results), evaluations, calibrations, environments, scorers or methods."""
     items: list[dict[str, Any]]
@@ -90,14 +91,14 @@ def _agent(services: Services, agent: dict[str, Any]) -> dict[str, Any]:
     return {**agent, "results": results, **({"note": note} if note else {})}
 
 
-def _calibration(made: Calibration) -> dict[str, Any]:
+def _calibration(calibration: Calibration) -> dict[str, Any]:
     """Return a calibration and its errors on held-out labels by domain."""
     fits = {
         domain: fit.model_dump(mode="json", include={"n_labels", "error_before", "error_after", "spearman"})
-        for domain, fit in made.domains.items()
+        for domain, fit in calibration.domains.items()
     }
-    kept = made.model_dump(mode="json", include={"id", "scorer", "version", "labels", "warnings", "created_at"})
-    return {**kept, "domains": fits, "resource_uri": f"calibration://{made.id}"}
+    kept = calibration.model_dump(mode="json", include={"id", "scorer", "version", "labels", "warnings", "created_at"})
+    return {**kept, "domains": fits, "resource_uri": f"calibration://{calibration.id}"}
 
 
 def _blocked(forgotten: int) -> dict[str, Any]:

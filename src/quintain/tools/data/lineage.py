@@ -313,5 +313,5 @@ def forgotten_sources_note(services: Services, agent_id: str | None) -> str:
 def node_text(node: LineageNode) -> str:
     """Return a node as one line of text."""
     mark = f" [{node.mark}]" if node.mark else ""
-    made = f", {node.created_at:%Y-%m-%d}" if node.created_at else ""
-    return f"{node.kind} {node.id}: {node.label}{made}{mark}"
+    date = f", {node.created_at:%Y-%m-%d}" if node.created_at else ""
+    return f"{node.kind} {node.id}: {node.label}{date}{mark}"

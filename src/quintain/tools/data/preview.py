@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from quintain import __version__
-from quintain.datasets.manifest import notes_of
+from quintain.datasets.manifest import notes_of, sha256_of
 from quintain.errors import Conflict, InvalidInput, QuintainError, Unavailable
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
@@ -27,7 +27,7 @@ from quintain.tools.services import Services
 from quintain.tools.training.agents import require_weights, resolve_agent
 from quintain.tools.training.methods import read_hyperparameters
 from quintain.tools.training.requests import AgentReference
-from quintain.tools.training.start import training_source
+from quintain.tools.training.sources import training_source
 
 WAIT_S = 40.0
 """Hosts end calls at 60 s; a longer preview is fetched by calling again."""
@@ -205,7 +205,7 @@ def _key(dataset: Dataset, agent: Agent, config: Mapping[str, Any], notes: Seque
         about.append(model.path)
     else:
         found = {path for pattern in _TOKENIZER_FILES for path in folder.glob(pattern) if path.is_file()}
-        about += [[path.name, _sha256(path)] for path in sorted(found)]
+        about += [[path.name, sha256_of(path)] for path in sorted(found)]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -215,11 +215,6 @@ def _stamp(path: Path) -> list[int]:
     except OSError:
         return []
     return [about.st_size, about.st_mtime_ns]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read(path: Path) -> PreviewReport | None:

@@ -23,11 +23,12 @@ from quintain.datasets.row_files import (
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.text_dataset import TextFile
 from quintain.errors import InvalidInput, NotFound, Refused
-from quintain.exporters.preview_page import printable
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
-from quintain.records.imports import FileStamp, IngestStatus, Rejected, RunLink
+from quintain.importers.run_sink import RunSink
+from quintain.records.imports import IngestStatus, Rejected
 from quintain.records.record import clip
+from quintain.records.text import printable
 from quintain.records.trajectory import Source, Trajectory
 from quintain.redaction.redact import redact_text
 from quintain.scoring.preferences.mining import Pair
@@ -66,16 +67,12 @@ class _RowRequest(NamedTuple):
 
 
 @dataclass
-class _RowSink:
-    """Stores the runs of a file of rows and keeps their order."""
+class _RowSink(RunSink):
+    """Stores the runs of a file of rows and keeps their order; rows are read on every request."""
 
     services: Services
     origin: _Origin
     runs: list[_StoredRun] = field(default_factory=list)
-
-    def is_unchanged(self, stamp: FileStamp) -> bool:
-        """Return False: rows are read on every request."""
-        return False
 
     def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
         """Store runs under the name of their original file, which may differ from the converted file."""
@@ -84,19 +81,6 @@ class _RowSink:
         added = self.services.store.trajectories.add_many(named, self.services.clock())
         self.runs += [_stored_run(new.id, run) for new, run in zip(added, named, strict=True)]
         return [new.status for new in added]
-
-    def link(self, links: Sequence[RunLink]) -> None:
-        """Do nothing: rows do not refer to each other."""
-
-    def finish_files(self, stamps: Sequence[FileStamp]) -> None:
-        """Do nothing: importing the same file as logs reads it again."""
-
-    def should_stop(self) -> bool:
-        """Return False: every row is read."""
-        return False
-
-    def report_progress(self, bytes_done: int, bytes_total: int) -> None:
-        """Do nothing: the call is not watched."""
 
 
 class _StoredRun(NamedTuple):

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from quintain.errors import Conflict, InvalidInput
 from quintain.importers.run_splitting import require_one_part
@@ -17,7 +17,7 @@ from quintain.importers.transcripts.chat_messages import extend_run, from_messag
 from quintain.next_step import Hint, call
 from quintain.records.filters import EVERY_RUN, TrajectoryFilter
 from quintain.records.imports import IngestStatus
-from quintain.records.record import Record, explain, require_number
+from quintain.records.record import Record, explain
 from quintain.records.tags import LIVE, is_open, require_tags
 from quintain.records.trajectory import (
     STATED_BY,
@@ -32,6 +32,7 @@ from quintain.records.trajectory import (
 )
 from quintain.redaction.redact import redact
 from quintain.tools.results import Recorded, SearchResult, TrajectoryView
+from quintain.tools.run_selection import Cursor, PageSize
 from quintain.tools.services import Services
 
 _ID = re.compile(r"traj-[A-Za-z0-9_-]{1,60}")
@@ -109,8 +110,8 @@ def search_trajectories(
     filter: Annotated[
         TrajectoryFilter | None, Field(description="Conditions that must all hold; null: everything.")
     ] = None,
-    limit: Annotated[int, Field(ge=1, le=200, description="Entries on a page."), BeforeValidator(require_number)] = 20,
-    cursor: Annotated[str | None, Field(description="`next_cursor` of the page before.")] = None,
+    limit: PageSize = 20,
+    cursor: Cursor = None,
 ) -> SearchResult:
     """Find stored runs, newest first, by job, agent, environment, outcome, tags, reward, time or text.
 

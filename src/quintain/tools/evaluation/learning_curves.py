@@ -19,7 +19,7 @@ def ancestors_of(services: Services, agent_id: str) -> list[Agent]:
     while parent is not None and len(found) <= _GENERATIONS and parent not in {agent.id for agent in found}:
         try:
             found.append(services.store.agents.get(parent))
-        except NotFound:  # an agent that was deleted: what was found stands
+        except NotFound:  # the agent was deleted: return what was found
             break
         parent = found[-1].parent
     return found
@@ -64,13 +64,13 @@ def _curve(services: Services, name: str, compared: Evaluation) -> LearningCurve
 
 
 def _way_to(services: Services, agent_id: str) -> list[Agent]:
-    """Where a training began, and all that it came by: ancestors, and what the jobs that made them made before."""
+    """Return the agents on the way to an agent: its ancestors, each after the earlier agents of its job."""
     way: dict[str, Agent] = {}
     for agent in reversed(ancestors_of(services, agent_id)):
         if agent.job_id is not None:
             job_id = agent.job_id.partition("/")[0]
-            before = [made for made in services.store.agents.of_job(job_id) if made.id != agent.id]
-            stages = [made for made in before if (made.job_id or "") < agent.job_id or agent.job_id == job_id]
+            before = [other for other in services.store.agents.of_job(job_id) if other.id != agent.id]
+            stages = [other for other in before if (other.job_id or "") < agent.job_id or agent.job_id == job_id]
             way |= {stage.id: stage for stage in stages if stage.id and stage.id not in way}
         if agent.id:
             way[agent.id] = agent

@@ -80,16 +80,16 @@ def fit_calibration(
             warnings=warnings,
         )
 
-    made = services.store.calibrations.add(scorer, make, services.clock())
+    calibration = services.store.calibrations.add(scorer, make, services.clock())
     return CalibrationResult(
-        calibration_id=made.id,
+        calibration_id=calibration.id,
         n_labels=len(runs),
         error_before=round(fitted.error_before, 6),
         error_after=round(fitted.error_after, 6),
         spearman=fitted.domains[ALL].spearman,
-        domains={domain: _outline(found) for domain, found in made.domains.items()},
+        domains={domain: _outline(found) for domain, found in calibration.domains.items()},
         warnings=warnings,
-        resource_uri=f"calibration://{made.id}",
+        resource_uri=f"calibration://{calibration.id}",
         next_step=_next(scorer, fitted),
     )
 
@@ -101,21 +101,21 @@ def calibration_of(services: Services, calibration_id: str) -> Calibration:
 
 def calibration_picture(services: Services, calibration_id: str) -> bytes:
     """The reliability diagram as PNG: mean label by mean score, the map, and the diagonal of a perfect scorer."""
-    made = services.store.calibrations.get(calibration_id)
-    panels = [_panel(made, domain, found) for domain, found in list(made.domains.items())[:_MOST_PANELS]]
-    return draw({"title": f"{made.scorer}: {made.labels} by score ({made.id})", "panels": panels})
+    calibration = services.store.calibrations.get(calibration_id)
+    panels = [_panel(calibration, domain, found) for domain, found in list(calibration.domains.items())[:_MOST_PANELS]]
+    return draw({"title": f"{calibration.scorer}: {calibration.labels} by score ({calibration.id})", "panels": panels})
 
 
 def calibration_table(services: Services, calibration_id: str) -> str:
     """The reliability diagram as text: mean score, mean label and mapped value for each range of scores."""
-    made = services.store.calibrations.get(calibration_id)
+    calibration = services.store.calibrations.get(calibration_id)
     lines = []
-    for domain, found in made.domains.items():
+    for domain, found in calibration.domains.items():
         name = "all domains" if domain == ALL else domain
         error = f"error {found.error_before:.4f} -> {found.error_after:.4f} held out"
         lines.append(f"{name}: {found.n_labels} labels, {method_of(found.map)}, {error}")
         for part in found.reliability:
-            mapped = apply(made, part.mean_score, domain)
+            mapped = apply(calibration, part.mean_score, domain)
             bar = "".join("#" if i < round(part.mean_label * _BAR) else "." for i in range(_BAR))
             lines.append(
                 f"  {part.low:.1f}-{part.high:.1f}  score {part.mean_score:.2f}  label {part.mean_label:.2f} {bar}  "
@@ -216,17 +216,17 @@ def _next(scorer: str, fitted: Fitted) -> Hint:
     return Hint("No map helps so far: label more runs with ", label, " and fit again.")
 
 
-def _panel(made: Calibration, domain: str, found: DomainFit) -> dict[str, Any]:
+def _panel(calibration: Calibration, domain: str, found: DomainFit) -> dict[str, Any]:
     grid = [i / (_CURVE_POINTS - 1) for i in range(_CURVE_POINTS)]
     bins = found.reliability
     return {
         "title": f"{'all' if domain == ALL else domain}: n={found.n_labels}, "
         f"error {found.error_before:.3f} to {found.error_after:.3f}",
-        "xlabel": f"score of {made.scorer}",
-        "ylabel": f"label of {made.labels}",
+        "xlabel": f"score of {calibration.scorer}",
+        "ylabel": f"label of {calibration.labels}",
         "lines": [
             {"label": "perfect", "x": [0, 1], "y": [0, 1]},
-            {"label": f"map ({method_of(found.map)})", "x": grid, "y": [apply(made, x, domain) for x in grid]},
+            {"label": f"map ({method_of(found.map)})", "x": grid, "y": [apply(calibration, x, domain) for x in grid]},
             {"label": "labels", "x": [part.mean_score for part in bins], "y": [part.mean_label for part in bins]},
         ],
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 
 from quintain.environments.registry import PATH_OPTIONS, Reference, parse_reference, parts_of, write_reference
@@ -15,6 +14,7 @@ from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.jobs.jobs import start
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
+from quintain.tools.training.requests import spec_key
 
 
 def start_replay(services: Services, runs: Iterable[Trajectory]) -> JobStarted:
@@ -44,7 +44,7 @@ def start_replay(services: Services, runs: Iterable[Trajectory]) -> JobStarted:
             f"{'; '.join(reasons) or 'no run names its environment (task.environment)'}",
             code="not_replayable",
         )
-    return start(services, spec, hashlib.sha256(spec.model_dump_json().encode()).hexdigest())
+    return start(services, spec, spec_key(spec))
 
 
 def replayable_reference(services: Services, reference: str) -> str:

@@ -36,21 +36,21 @@ def create_reward(parameters: Mapping[str, Any]) -> dict[str, Any]:
         f"create_reward of type {kind!r}", parameters, dict.fromkeys(("reward_type", *_FIELDS.get(kind, ())))
     )
     if kind in _FIELDS:
-        made = _made(kind, parameters)
-        register_scorer(made.name, lambda: made)
-        name = made.name
+        reward = _scorer(kind, parameters)
+        register_scorer(reward.name, lambda: reward)
+        name = reward.name
     else:
         name = scorer("answer" if kind == "accuracy" else kind).name
     return {
         "status": "success",
         "reward_type": kind,
         "scorer": name,
-        "parameters": {field: getattr(made, field) for field in _FIELDS[kind]} if kind in _FIELDS else {},
+        "parameters": {field: getattr(reward, field) for field in _FIELDS[kind]} if kind in _FIELDS else {},
         "next_step": f"Use it: action score with scorer={name!r}, then export with the same scorer.",
     }
 
 
-def _made(kind: str, parameters: Mapping[str, Any]) -> Scorer:
+def _scorer(kind: str, parameters: Mapping[str, Any]) -> Scorer:
     if kind == "length_penalty":
         weight = _number(parameters, "penalty_weight", 0.001, 0, 1000)
         length = _number(parameters, "max_length", 1024, 1, 10**9, whole=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,7 +20,8 @@ from quintain.tools.jobs.jobs import start
 from quintain.tools.results import JobStarted
 from quintain.tools.roots import readable
 from quintain.tools.services import Services
-from quintain.tools.training.agents import ENDPOINT, agreement_note, require_key, resolve_agent
+from quintain.tools.training.agents import ENDPOINT, agreement_note, require_key, require_weights, resolve_agent
+from quintain.tools.training.requests import spec_key
 
 
 def start_judging(
@@ -32,7 +32,6 @@ def start_judging(
     rubric: str | Mapping[str, Any] | Rubric | None = None,
     mode: JudgingMode = "score",
     profile: DomainProfile | None = None,
-    seed: int = 0,
 ) -> JobStarted:
     """Start a job in which a model judges runs; its verdicts are stored as scores of `judge`, or as preferences.
 
@@ -43,7 +42,6 @@ def start_judging(
         rubric: Criteria; None: those of the profile, for single steps `steps`, else `default`.
         mode: Form of the judgement.
         profile: The runs' domain.
-        seed: Of the order in which runs are shown together.
 
     Raises:
         NotFound: there is no such profile, agent or rubric, or no run.
@@ -55,7 +53,6 @@ def start_judging(
         "mode": mode,
         "control": services.settings.judge_control,
         "cache_dir": str(services.settings.cache_dir / JUDGEMENTS),
-        "seed": seed,
     }
     spec: JudgeSpec | ScoreSpec
     if judge.startswith(ENDPOINT):
@@ -63,9 +60,9 @@ def start_judging(
         require_key(endpoint)
         spec = JudgeSpec(endpoint=endpoint, runs=write_runs(services, runs), **common)
     else:
-        agent = _judge(services, judge)
+        agent = judge_agent(services, judge)
         spec = ScoreSpec(agent=agent, runs=write_runs(services, runs), **common)
-    return start(services, spec, _key(spec))
+    return start(services, spec, spec_key(spec))
 
 
 def rubric_of(
@@ -101,11 +98,11 @@ def start_model_scoring(services: Services, runs: Iterable[Trajectory], agent: A
         )
     cache = str(services.settings.cache_dir / JUDGEMENTS)
     spec = ScoreSpec(agent=scorer, runs=write_runs(services, runs), cache_dir=cache)
-    started = start(services, spec, _key(spec))
+    started = start(services, spec, spec_key(spec))
     return started.model_copy(update={"next_step": Hint(agreement_note(scorer), " ", started.next_step)})
 
 
-def _judge(services: Services, name: str) -> Agent:
+def judge_agent(services: Services, name: str) -> Agent:
     """Return the local agent that judges.
 
     Raises:
@@ -136,6 +133,8 @@ def _judge(services: Services, name: str) -> Agent:
             f"judge='{ENDPOINT}{agent.model.path}'",
             code="no_weights",
         )
+    if agent.model.source == "expert":
+        require_weights(agent, "judge")
     return agent
 
 
@@ -143,7 +142,3 @@ def _agent(services: Services, reference: str) -> Agent:
     """The agent of a reference, with or without `agent:` before a name without version."""
     name = reference.removeprefix("agent:")
     return resolve_agent(services, reference if "@" in name else name)
-
-
-def _key(spec: JudgeSpec | ScoreSpec) -> str:
-    return hashlib.sha256(spec.model_dump_json().encode()).hexdigest()

@@ -14,7 +14,6 @@ from quintain.records.record import clip, nearest, shown
 from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.calibration.calibrated import CalibratedScorer
-from quintain.scoring.outcomes.answer_scorers import OutcomeScorer
 from quintain.scoring.recorded import AGENT, OF_RATERS, RAW, RecordedScorer, Source, is_recorded, source_of
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.tools.services import Services
@@ -134,7 +133,7 @@ def valued(
 
 def verdict(run: Trajectory) -> float | None:
     """1 for success, 0 for failure and truncation; unknown and error are no verdicts."""
-    return OutcomeScorer().score(run).value
+    return run.outcome.status.verdict
 
 
 def reward(run: Trajectory) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 
 from quintain.errors import InvalidInput
@@ -14,17 +13,12 @@ from quintain.tools.jobs.jobs import start
 from quintain.tools.labels.replays import placed, recorded_reference, replayable_reference
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
-from quintain.tools.training.agents import endpoint_of, require_policy
+from quintain.tools.training.agents import endpoint_of, require_policy, require_weights
+from quintain.tools.training.requests import spec_key
 
 
 def start_step_labels(
-    services: Services,
-    runs: Iterable[Trajectory],
-    *,
-    agent: Agent,
-    completions: int = 8,
-    seed: int = 0,
-    max_turns: int | None = None,
+    services: Services, runs: Iterable[Trajectory], *, agent: Agent, completions: int = 8
 ) -> JobStarted:
     """Start a job that values each step of the runs: the share of `completions` from right after it that succeed.
 
@@ -33,14 +27,14 @@ def start_step_labels(
         runs: All recorded in one environment, which must answer alike every time.
         agent: Plays on; the values are those of the steps under it.
         completions: Episodes from each step, 1..256.
-        seed: Same seed, same completions.
-        max_turns: Turns of an episode, the recorded ones included; null: the environment's own limit.
 
     Raises:
         InvalidInput: the agent does not act, or the runs are of several environments or of none.
         NotFound: the environment is not installed.
     """
     require_policy(agent, "play on from a step")
+    if agent.model.source == "expert":
+        require_weights(agent, "play on from a step")
     reference = recorded_reference(services)
     chosen = [placed(run, reference(run)) for run in runs]
     environments = sorted({run.task.environment or "none" for run in chosen})
@@ -58,7 +52,5 @@ def start_step_labels(
         runs=write_runs(services, (placed(run, environment) for run in chosen)),
         completions=completions,
         sampling=agent.sampling.model_copy(update={"temperature": 1.0}),
-        max_turns=max_turns,
-        seed=seed,
     )
-    return start(services, spec, hashlib.sha256(spec.model_dump_json().encode()).hexdigest())
+    return start(services, spec, spec_key(spec))

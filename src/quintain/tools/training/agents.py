@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
-from importlib.resources import files
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
@@ -21,13 +17,15 @@ from quintain.redaction.redact import redact_text
 from quintain.settings import has_secret
 from quintain.tools.data.lineage import forgotten_sources_note
 from quintain.tools.results import AgentResult
-from quintain.tools.roots import readable
 from quintain.tools.services import Services
+from quintain.tools.training.model_folders import HUB_NAME, near_models, starter_folder
+from quintain.tools.training.model_references import agent_of_job, agent_of_path, path_of, store_base, unknown_agent
+
+EXPERT = "expert"
+"""The agent of the environments' scripted experts."""
 
 ENDPOINT = "endpoint:"
 """Prefix of references to endpoint profiles."""
-
-_HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}$")
 
 
 def register_agent(
@@ -35,7 +33,10 @@ def register_agent(
     name: Annotated[str, Field(description="Letters, digits, `.`, `_`, `-`; a new version if it exists.")],
     model: Annotated[
         str,
-        Field(description="Agent id or name, `starter`, a model folder under the roots, a Hub name or endpoint:NAME."),
+        Field(
+            description="Agent id or name, `starter`, a folder of a model or adapter, a GGUF file, a job or its checkpoint, a Hub "
+            "name or endpoint:NAME."
+        ),
     ],
     system_prompt: Annotated[
         str | None,
@@ -104,21 +105,28 @@ def require_free_name(name: str) -> None:
     """Refuse a reserved name.
 
     Raises:
-        InvalidInput: `starter` always names the embedded model.
+        InvalidInput: `starter` always names the embedded model, and `expert` the scripted experts.
     """
     if name == "starter":
         raise InvalidInput("the name 'starter' always means the embedded model; give your agent another name")
+    if name == EXPERT:
+        raise InvalidInput(f"the name {EXPERT!r} always means the scripted experts; give your agent another name")
 
 
 def resolve_agent(services: Services, reference: str) -> Agent:
     """Return the stored agent of a reference; a base model becomes `agent:NAME@1` on first use.
 
     Raises:
-        NotFound: nothing has this name, there is no such endpoint profile, or the folder holds no model.
+        NotFound: nothing has this name, there is no such endpoint profile, or the folder contains no model.
         Refused: a folder outside the allowed roots, or a Hub name without the operator's permission.
     """
     if reference.startswith(ENDPOINT):
-        return _stored(services, _agent_of_endpoint(services, reference.removeprefix(ENDPOINT)))
+        return store_base(services, _agent_of_endpoint(services, reference.removeprefix(ENDPOINT)))
+    if reference == EXPERT:
+        scripts = ModelRef(source="expert", path="")
+        return store_base(
+            services, Agent(name=EXPERT, model=scripts, description="The environments' scripted experts.")
+        )
     known = services.store.agents.find(reference)
     if known is not None:
         return _with_starter_path(known)
@@ -130,22 +138,16 @@ def resolve_agent(services: Services, reference: str) -> Agent:
         raise InvalidInput(
             f"{clip(reference)!r} is not an agent: give an agent id or name, 'starter', a folder, endpoint:NAME or a Hub name"
         )
-    try:
-        folder = Path(reference).expanduser()
-        if not services.trusted:  # whose folders, as all paths of theirs, begin at the inbox
-            folder = services.settings.inbox_dir / folder
-        is_folder = folder.is_dir()
-    except (OSError, RuntimeError) as error:  # a name too long for a file, or `~` of a user who has no home
-        raise NotFound(
-            f"cannot read folder {clip(reference)!r} ({type(error).__name__}); give an agent id or name, "
-            "'starter', a folder or a Hub name",
-            code="model_not_found",
-        ) from None
-    if reference.startswith(("/", ".", "~")) or is_folder:
-        return _agent_of_folder(services, reference)
-    if _HUB_NAME.match(reference):
+    if (trained := agent_of_job(services, reference)) is not None:
+        return trained
+    if (path := path_of(services, reference)) is not None:
+        return agent_of_path(services, path, reference)
+    if HUB_NAME.match(reference):
         return _agent_of_hub(services, reference)
-    return services.store.agents.get(reference)
+    try:
+        return services.store.agents.get(reference)
+    except NotFound as error:
+        raise unknown_agent(services, reference, error) from None
 
 
 def require_policy(agent: Agent, purpose: str) -> Agent:
@@ -172,8 +174,17 @@ def require_weights(agent: Agent, purpose: str) -> Agent:
     """Return the agent if its weights are on this machine or can be.
 
     Raises:
-        InvalidInput: it acts through an endpoint; the message names its uses.
+        InvalidInput: it acts through an endpoint, or is a script; the message names its uses.
     """
+    if agent.model.source == "expert":
+        raise InvalidInput(
+            Hint(
+                f"{agent.id} is a script without weights, so it cannot {purpose}; name 'starter', a model folder or a trained "
+                "agent. Train one on its demonstrations: ",
+                call("collect_rollouts", agent=EXPERT, environment=...),
+            ),
+            code="no_weights",
+        )
     if agent.model.source == "endpoint":
         raise InvalidInput(
             f"{agent.id or agent.name} acts through the endpoint {agent.model.path!r}, and its weights are not here, so it cannot "
@@ -247,11 +258,6 @@ def agreement_note(agent: Agent) -> str:
     return f"{agent.id} met {agent.held_out}."
 
 
-def starter_folder() -> Path:
-    """Return the folder of the embedded model."""
-    return Path(str(files("quintain") / "starter"))
-
-
 def _with_starter_path(agent: Agent) -> Agent:
     # The package may have moved since the agent was stored (a new virtual environment on the same home folder).
     if agent.model.source != "starter":
@@ -269,66 +275,12 @@ def _agent_of_endpoint(services: Services, name: str) -> Agent:
     )
 
 
-def _stored(services: Services, base: Agent) -> Agent:
-    """Return the agent of a base model: the newest version with the same content, else a new one.
-
-    A model with the name of the embedded one gets another name.
-    """
-    agents = services.store.agents
-    if base.name == "starter":
-        base = base.model_copy(update={"name": "starter-2"})
-    newest = agents.find(base.name)
-    for version in range((newest and newest.version) or 0, 0, -1):
-        known = agents.find(f"{base.name}@{version}")
-        if known and known.model_copy(update={"id": None, "version": None, "created_at": None}) == base:
-            return known
-    return agents.add(base, services.clock())
-
-
-def _agent_of_folder(services: Services, reference: str) -> Agent:
-    resolved = readable(services, reference, "model")
-    if not (resolved / "config.json").is_file():
-        raise NotFound(
-            Hint(
-                f"{clip(reference)!r} contains no model (no config.json); name the folder that `save_pretrained` wrote, an agent "
-                "of ",
-                call("list_library", kind="agents"),
-                ", or 'starter'",
-            ),
-            code="model_not_found",
-        )
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", resolved.name).strip("-._")[:100] or "model"
-    model = ModelRef(source="folder", path=str(resolved))
-    return _stored(services, Agent(name=name, model=model, role=_role_in(resolved)))
-
-
-def _role_in(folder: Path) -> Literal["policy", "reward_model", "step_model"]:
-    """Return the role of a model folder, from the metadata of its value head.
-
-    A safetensors file opens with the length of its header, 8 bytes little-endian, and the header in JSON.
-    """
-    try:
-        with (folder / "value_head.safetensors").open("rb") as file:
-            header = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), 100_000)))
-        role = header["__metadata__"]["role"]
-    except FileNotFoundError:
-        return "policy"
-    except (OSError, ValueError, LookupError, TypeError):
-        role = None
-    if role not in {"reward_model", "step_model"}:
-        raise InvalidInput(
-            f"{folder.name}/value_head.safetensors is damaged: expected the role in its metadata; copy the folder again",
-            code="model_damaged",
-        )
-    return "reward_model" if role == "reward_model" else "step_model"
-
-
 def _agent_of_hub(services: Services, name: str) -> Agent:
     if not services.settings.allow_hub:
         raise Refused(
             f"expected a known agent or folder, got {name!r}, and Hub names are disabled; use 'starter', a folder under the allowed "
-            "roots, or let the operator set QUINTAIN_ALLOW_HUB=1",
+            f"roots, or let the operator set QUINTAIN_ALLOW_HUB=1. {near_models(services, name)}",
             code="hub_not_allowed",
         )
     agent = Agent(name=name.split("/")[-1].lstrip("._-")[:100], model=ModelRef(source="hub", path=name))
-    return _stored(services, agent)
+    return store_base(services, agent)

@@ -13,8 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, NotFound
-from quintain.records.documents import read_document
-from quintain.records.hyperparameters import DATASET_KINDS, ROLES, TrainingConfig
+from quintain.records.hyperparameters import DATASET_KINDS, ROLES
 from quintain.records.job import RecipeSpec
 from quintain.records.recipe import EvaluateStage, Stage, TrainStage
 from quintain.records.record import explain, shown
@@ -47,25 +46,15 @@ from quintain.tools.training.requests import (
     reward_agent,
     spec_key,
 )
-from quintain.tools.training.start import Source, require_no_dataset, train
+from quintain.tools.training.sources import Source
+from quintain.tools.training.start import require_no_dataset, train
+from quintain.tools.training.training_rewards import training_reward
 
 _SOURCES = ("dataset", "text", "environment")
-_REQUEST = ("method", "model", *_SOURCES, "max_samples", "name", "seed", "request_key", "hyperparameters")
+_REQUEST = ("method", "model", *_SOURCES, "max_samples", "reward", "name", "seed", "request_key", "hyperparameters")
 _RECIPE = ("name", "model", "seed", "request_key", "stages")
-_TRAIN_STAGE = ("method", "label", *_SOURCES, "max_samples", "agent", "hyperparameters")
+_TRAIN_STAGE = ("method", "label", *_SOURCES, "max_samples", "reward", "agent", "hyperparameters")
 _EVALUATE_STAGE = ("method", "label", *(name for name in EvaluateStage.model_fields if name not in {"kind", "label"}))
-
-
-def read_config(path: Path) -> tuple[str, TrainingConfig]:
-    """The method of a config file and its checked hyperparameters.
-
-    Raises:
-        NotFound: there is no such file.
-        InvalidInput: it cannot be read, or its method or a setting is wrong.
-    """
-    document = read_document(path)
-    method = _method_of(document)
-    return method, read_hyperparameters(method, settings_of(document))
 
 
 def settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,9 +168,15 @@ def _stage(services: Services, given: Mapping[str, Any], index: int, folder: Pat
         agent = given.get("agent")
         require_free_name(agent or "")
         label = given.get("label", method)
-        judge = reward_agent(services, config)
         return TrainStage(
-            label=label, method=method, config=config, reward_agent=judge, rows=rows, agent=agent, **source
+            label=label,
+            method=method,
+            config=config,
+            reward_agent=reward_agent(services, config),
+            reward=training_reward(services, method, given.get("reward"), acts="environment" in source),
+            rows=rows,
+            agent=agent,
+            **source,
         )
     except ValidationError as error:
         raise InvalidInput(explain(error, where)) from None

@@ -25,6 +25,7 @@ from quintain.tools.training.requests import (
     spec_key,
     start_agent,
 )
+from quintain.tools.training.training_rewards import training_reward
 
 
 def start_evolution(
@@ -46,7 +47,7 @@ def start_evolution(
         NotFound: there is no such agent or environment.
         Refused: as `resolve_agent`, or a file of an environment outside the allowed roots.
     """
-    spec = _spec(services, request, environment, settings)
+    spec = evolution_spec(services, request, environment, settings)
     key = request.request_key or spec_key(spec)
     started = start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
     if spec.reward_agent is None:
@@ -54,28 +55,19 @@ def start_evolution(
     return started.model_copy(update={"next_step": Hint(agreement_note(spec.reward_agent), " ", started.next_step)})
 
 
-def require_evolvable(
+def evolution_spec(
     services: Services,
     request: Request,
     environment: str | Mapping[str, float] | None,
     settings: Mapping[str, Any],
-) -> None:
-    """Check a request without starting anything.
+) -> EvolveSpec:
+    """Return the checked spec of an evolution, without a folder for its agent.
 
     Raises:
         InvalidInput: as `start_evolution`.
         NotFound: as `start_evolution`.
         Refused: as `start_evolution`.
     """
-    _spec(services, request, environment, settings)
-
-
-def _spec(
-    services: Services,
-    request: Request,
-    environment: str | Mapping[str, float] | None,
-    settings: Mapping[str, Any],
-) -> EvolveSpec:
     require_free_name(request.name or "")
     config, training = check_evolution(settings)
     if isinstance(training, SFTConfig) and training.replay is not None:
@@ -102,6 +94,7 @@ def _spec(
         config=_with_levels(services, config, where).model_copy(update={"training": {}}),
         training=training,
         reward_agent=reward_agent(services, training),
+        reward=training_reward(services, EVOLVE, request.reward, acts=True),
         output_dir="",
         datasets_dir=str(services.settings.datasets_dir),
         seed=request.seed,
@@ -126,7 +119,7 @@ def _whole(level: str, environment: str) -> str:
         return level
     if parts_of(environment) is not None:
         raise InvalidInput(
-            f"{level!r} is an option alone, and {environment} holds several environments; write ID{level}"
+            f"{level!r} is an option alone, and {environment} names several environments; write ID{level}"
         )
     name, options = parse_reference(environment)
     return write_reference(Reference(name, {**options, **parse_reference(f"level{level}").options}))

@@ -41,6 +41,26 @@ METHODS: dict[str, str] = {
 """Method -> description."""
 
 
+RELATED: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(
+        ("ppo", "rloo", "reinforce", "reinforce++", "rlhf", "a2c"), ("grpo", "policy gradients on rewards")
+    ),
+    **dict.fromkeys(("dapo", "dr_grpo", "gspo", "cispo"), ("grpo", "a loss of it: hyperparameters={'loss': NAME}")),
+    **dict.fromkeys(("ipo", "slic"), ("dpo", "losses of it: hyperparameters={'loss': 'ipo'} or 'hinge'")),
+    "online_dpo": ("dpo", "with `environment` instead of a dataset"),
+    "cpo": ("simpo", "also a preference loss without a reference model"),
+    **dict.fromkeys(
+        ("rft", "raft", "star", "expert_iteration", "rejection_sampling"), ("evolve", "learn from own good runs")
+    ),
+    **dict.fromkeys(("rm", "bradley_terry", "reward_model"), ("reward", "pairs to a score of whole runs")),
+    **dict.fromkeys(("process_reward", "step_reward", "orm"), ("prm", "labels to a value of each step")),
+    **dict.fromkeys(("cpt", "clm", "continued_pretraining"), ("pretrain", "plain text")),
+    **dict.fromkeys(("distillation", "kd", "finetune", "instruction_tuning"), ("sft", "repeat what good runs did")),
+    **dict.fromkeys(("lora", "qlora", "dora", "peft"), ("sft", "adapters are a setting: hyperparameters={'lora': {}}")),
+}
+"""Names of methods that the field uses -> the method here that serves the same purpose, and how."""
+
+
 def canonical_settings(method: str, values: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the settings of a method under their canonical names; the aliases of other trainers are translated.
 
@@ -106,7 +126,7 @@ def require_method(method: str) -> str:
     """Return the name if it is a method.
 
     Raises:
-        InvalidInput: names the valid ones.
+        InvalidInput: lists the methods, and the one that serves the same purpose where the field's name is known.
     """
     if method != EVOLVE:
         _config_of(method)
@@ -118,11 +138,15 @@ def _settings_model(method: str) -> type[Settings]:
 
 
 def _config_of(method: str) -> type[TrainingConfig]:
-    if method not in CONFIGS:
-        raise InvalidInput(
-            f"method {shown(method)} is not known{nearest(method, CONFIGS)}; valid: {', '.join(CONFIGS)}"
-        )
-    return CONFIGS[method]
+    if isinstance(method, str) and method in CONFIGS:
+        return CONFIGS[method]
+    name = str(method).lower().replace("-", "_").replace(" ", "_")
+    if name in RELATED:
+        same, how = RELATED[name]
+        near = f"; for the same purpose use {same!r} ({how})"
+    else:
+        near = nearest(name, METHODS)
+    raise InvalidInput(f"method: expected one of {', '.join(METHODS)}, got {shown(method)}{near}")
 
 
 def describe_method(method: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class Cohort:
     """bool [B, columns]: True where a column of the cache is a token of the row."""
     factors: int = 0
     """Rotary factors of the keys: as in a row of at least so many tokens; see `engine.rotary.Rotary.factors_of`."""
-    seen: torch.Tensor | None = None
+    row_ids: torch.Tensor | None = None
     """int64 [1, columns]; the tokens, if the model is decoded without a cache."""
 
     def drop_closed(self) -> None:

@@ -65,7 +65,7 @@ class Decoder:
         return replace(decoder, caching=_known[model])
 
     def feed(
-        self, cache: DynamicCache, ids: torch.Tensor, mask: torch.Tensor, seen: torch.Tensor | None, factors: int = 0
+        self, cache: DynamicCache, ids: torch.Tensor, mask: torch.Tensor, row_ids: torch.Tensor | None, factors: int = 0
     ) -> torch.Tensor:
         """Run tokens through the model.
 
@@ -73,7 +73,7 @@ class Decoder:
             cache: Grows by the width of `ids`, if the model has one.
             ids: int64 [B, T], padded on the left.
             mask: bool [B, columns]; True at tokens, the new ones included.
-            seen: int64 [1, columns]; all tokens, without a cache.
+            row_ids: int64 [1, columns]; all tokens, without a cache.
             factors: Minimum rotary factors of the rows; see `Rotary.factors_of`.
 
         Returns:
@@ -81,18 +81,18 @@ class Decoder:
         """
         last = {"logits_to_keep": 1} if "logits_to_keep" in self.takes else {}
         if self.caching == "none":
-            given: dict[str, Any] = {"input_ids": seen, "use_cache": False}
+            arguments: dict[str, Any] = {"input_ids": row_ids, "use_cache": False}
         else:
-            given = {"input_ids": ids, "past_key_values": cache, "use_cache": True}
+            arguments = {"input_ids": ids, "past_key_values": cache, "use_cache": True}
         if self.caching == "batched":  # without padding no mask is needed; recurrent layers want one of the new tokens
-            given["attention_mask"] = mask.long()
+            arguments["attention_mask"] = mask.long()
         if self.caching != "none" and "position_ids" in self.takes:
-            given["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+            arguments["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
         own = (
             [[max(factors, self.rotary.factors_of(n))] for n in mask.sum(1).tolist()] if self.rotary.modules else [[0]]
         )
         with self.rotary.factors_by_row(torch.tensor(own, device=ids.device)):
-            logits: torch.Tensor = self.model(**given, **last).logits
+            logits: torch.Tensor = self.model(**arguments, **last).logits
         return logits[:, -1].float()
 
 
@@ -105,17 +105,17 @@ def _checked(decoder: Decoder) -> Caching:
     ways: tuple[Caching, ...] = ("batched", "single") if decoder.caching == "batched" else ("single",)
     for way in ways:
         try:
-            made = _fed(replace(decoder, caching=way), rows)
+            logits = _fed(replace(decoder, caching=way), rows)
         except _MISFITS:
             continue
-        if float((made - own).norm() / own.norm().clamp_min(1e-30)) <= _bound(model):
+        if float((logits - own).norm() / own.norm().clamp_min(1e-30)) <= _bound(model):
             return way
     return "none"
 
 
 def _fed(decoder: Decoder, rows: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the logits behind rows that are fed in pieces, float32 [2, V]."""
-    made = []
+    of_groups = []
     for group in ((0, 1),) if decoder.caching == "batched" else ((0,), (1,)):
         cache, done = new_cache(decoder.model.config), [0] * len(rows)
         mask = torch.zeros(len(group), 0, dtype=torch.bool, device=rows[0].device)
@@ -130,8 +130,8 @@ def _fed(decoder: Decoder, rows: Sequence[torch.Tensor]) -> torch.Tensor:
                 done[i] += lengths[i]
             mask = torch.cat([mask, real], 1)
             logits = decoder.feed(cache, ids, mask, None)
-        made.append(logits)
-    return torch.cat(made)
+        of_groups.append(logits)
+    return torch.cat(of_groups)
 
 
 def _bound(model: Any) -> float:

@@ -7,15 +7,10 @@ temperature; a greedy one stays exactly greedy. Sampled ids are fed back and rec
 If a model's rotary factors depend on the length of a row (`engine/rotary.py`), an episode that passes a border is read again from its
 start, as in transformers.
 
-Recorded log-probs are those of the model itself, at temperature 1. Policy-gradient methods form the ratio
-r = pi(a|s) / pi_old(a|s) from two such log-probs (PPO, Schulman et al. 2017, arXiv 1707.06347, eq. 6), so it is 1 before
-the first update, whatever temperature T tokens were sampled at. At T = 1 the gradient is that of the expected reward. At
-T != 1 the samples come from pi_T and the gradient with respect to the logits is
-
-    E_{a ~ pi_T}[A (e_a - pi)] = E_{a ~ pi_T}[A (e_a - pi_T)] + E_{a ~ pi_T}[A] (pi_T - pi),
-
-T times the gradient of the expected reward of pi_T, and a term that vanishes only where the mean advantage of a state
-does: in states from which runs go well it pulls the model towards pi_T. So train at temperature 1, or near it.
+Recorded log-probs are those of the model itself, at temperature 1, so that the ratio pi(a|s) / pi_old(a|s) of policy-gradient
+methods (PPO, Schulman et al. 2017, arXiv 1707.06347, eq. 6) is 1 before the first update. At a sampling temperature T != 1 the
+gradient at the logits is T times that of the expected reward of pi_T, plus E[A] (pi_T - pi), which vanishes only where the mean
+advantage of a state does. So train at temperature 1, or near it.
 """
 
 from __future__ import annotations
@@ -56,25 +51,16 @@ def open_policy(agent: Agent, sampling: Sampling, *, seed: int = 0) -> LocalPoli
     return LocalPolicy(loaded, Renderer.of(loaded.tokenizer, agent.template), sampling, seed=seed)
 
 
-def live_policy(loaded: LoadedModel, renderer: Renderer, sampling: Sampling, *, seed: int = 0) -> LocalPolicy:
-    """Create a policy on the model under training: nothing is copied, adapters stay unmerged.
-
-    The model is in eval mode while it acts, and returns to its mode afterwards. A policy is valid for one rollout, because its caches
-    belong to the current weights. If the trainer uses autocast, act under the same autocast, or the log-probs differ.
-
-    Args:
-        loaded: The model under training, with or without adapters.
-        renderer: The trainer's renderer.
-        sampling: Sampling settings; the module explains a temperature other than 1.
-        seed: Part of every episode's random seed.
-    """
-    return LocalPolicy(loaded, renderer, sampling, seed=seed)
-
-
 class LocalPolicy:
-    """`records.seams.Policy` for a model in this process."""
+    """`records.protocols.Policy` for a model in this process, which may be under training.
+
+    Nothing is copied, and adapters stay unmerged. The model is in eval mode while it acts, and returns to its mode afterwards.
+    Caches belong to the current weights: when they change, create another policy. Act under the trainer's autocast, if it uses
+    one, or the log-probs differ.
+    """
 
     def __init__(self, loaded: LoadedModel, renderer: Renderer, sampling: Sampling, *, seed: int = 0) -> None:
+        """Create a policy without episodes; `seed` is part of every episode's random seed."""
         # peft's wrapper only hides the signature of the forward pass; adapters are inside of the layers.
         self._model = loaded.model.get_base_model() if is_adapter(loaded.model) else loaded.model
         self._context = loaded.context_tokens
@@ -109,13 +95,13 @@ class LocalPolicy:
             raise InvalidInput(
                 "expected one turn of an episode in a call, got several; send its turns one after another"
             )
-        episodes = [self._take(turn) for turn in turns]
+        episodes = [self._with_messages(turn) for turn in turns]
         with eval_mode(self._model), torch.no_grad(), default_products(), small_batch_linear(self._model):
-            while going := [
+            while unfinished := [
                 e for e in episodes if e.left
             ]:  # once, or again if cached keys become invalid within a turn
-                for cohort in self._cohorts(going):
-                    self._decode(cohort, [e for e in going if e.cohort is cohort])
+                for cohort in self._cohorts(unfinished):
+                    self._decode(cohort, [e for e in unfinished if e.cohort is cohort])
         return [self._reply(e) if e.turn else Reply(text="", stop=Stop.CONTEXT) for e in episodes]
 
     def close(self, episode_id: str) -> None:
@@ -123,7 +109,7 @@ class LocalPolicy:
         if episode := self._episodes.pop(episode_id, None):
             episode.cohort = None
 
-    def _take(self, turn: Turn) -> Episode:
+    def _with_messages(self, turn: Turn) -> Episode:
         """Return the turn's episode with the ids of the new messages added."""
         episode = self._episodes.get(turn.episode_id)
         new = list(turn.messages)
@@ -152,10 +138,10 @@ class LocalPolicy:
             if episode.cohort is None or episode.cohort.factors != factors:
                 groups.setdefault(factors if self._batches else id(episode), []).append(episode)
         for group in groups.values():
-            self._found(group)
+            self._create_cohort(group)
         return list({id(e.cohort): e.cohort for e in acting if e.cohort}.values())
 
-    def _found(self, episodes: list[Episode]) -> None:
+    def _create_cohort(self, episodes: list[Episode]) -> None:
         """Create a cohort: encode the shared prefix of its episodes, then each distinct opening once."""
         openings = list(dict.fromkeys(tuple(e.ids) for e in episodes))
         nothing = torch.zeros(1, 0, dtype=torch.bool, device=self._device)
@@ -188,7 +174,7 @@ class LocalPolicy:
         draws = self._draws(cohort, dict(zip(rows, acting, strict=True)), int(limits.max()))
         tokens, logprobs = self._write(cohort, self._feed_ids(cohort, chunks), limits.to(self._device), draws)
         for row, episode in zip(rows, acting, strict=True):
-            self._took(episode, tokens[row][: int(limits[row])], logprobs[row])
+            self._add_tokens(episode, tokens[row][: int(limits[row])], logprobs[row])
 
     def _write(
         self, cohort: Cohort, logits: torch.Tensor, limits: torch.Tensor, draws: Draws | None
@@ -214,10 +200,8 @@ class LocalPolicy:
         done = limits == 0
         parts: list[tuple[Cohort, torch.Tensor]] = [(cohort, rows)]
         for step in range(shape[1]):
-            if draws is None:
-                token, logprob = pick(logits, self._sampling, None)
-            else:
-                token, logprob = pick(logits, self._sampling, draws.uniform[rows, step], draws.temperature[rows])
+            own = None if draws is None else Draws(draws.uniform[rows, step], draws.temperature[rows])
+            token, logprob = pick(logits, own, self._sampling.top_p)
             tokens[rows, step], logprobs[rows, step] = token, logprob
             done = done | torch.isin(token, self._end_ids) | (limits[rows] <= step + 1)
             n_writing = len(done) - int(done.sum())
@@ -253,8 +237,8 @@ class LocalPolicy:
         """
         cohort.mask = torch.cat([cohort.mask, real], 1)
         if self._decoder.caching == "none":
-            cohort.seen = ids if cohort.seen is None else torch.cat([cohort.seen, ids], 1)
-        return self._decoder.feed(cohort.cache, ids, cohort.mask, cohort.seen, cohort.factors)
+            cohort.row_ids = ids if cohort.row_ids is None else torch.cat([cohort.row_ids, ids], 1)
+        return self._decoder.feed(cohort.cache, ids, cohort.mask, cohort.row_ids, cohort.factors)
 
     def _draws(self, cohort: Cohort, acting: dict[int, Episode], width: int) -> Draws | None:
         """Return random numbers seeded by episode and turn, with temperatures; None if all rows are greedy."""
@@ -271,7 +255,7 @@ class LocalPolicy:
         dtype = widest_float(self._device)
         return Draws(drawn.to(self._device, dtype), temperature.to(self._device, dtype))
 
-    def _took(self, episode: Episode, tokens: list[int], logprobs: list[float]) -> None:
+    def _add_tokens(self, episode: Episode, tokens: list[int], logprobs: list[float]) -> None:
         """Cut a sampled row at its end token and add it to its episode."""
         length = next((i + 1 for i, token in enumerate(tokens) if token in self._ends), len(tokens))
         written = tokens[:length]

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from quintain.errors import InvalidInput
 from quintain.records.trajectory import Actor, Trajectory
 from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.rendering.renderer import Renderer, Rendering
@@ -40,12 +39,8 @@ def chunk(
         The rows, with `step_index` of the whole trajectory; `too_long` if no step fits.
 
     Raises:
-        InvalidInput: A bound is out of range, or the template omits an agent turn.
+        InvalidInput: The template omits an agent turn.
     """
-    if max_length < 1 or overlap < 0:
-        raise InvalidInput(
-            f"expected a max_length of at least 1 and a chunk_overlap of at least 0, got {max_length} and {overlap}"
-        )
     whole = renderer.render(trajectory, max_length, weight)
     if not whole.truncated_turns:
         return whole

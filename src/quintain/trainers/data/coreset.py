@@ -6,20 +6,19 @@ baseline. Losses must come from the start model; features are real vectors, such
 
 from __future__ import annotations
 
+import math
 import random
 import re
 import zlib
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from quintain.errors import InvalidInput
+from quintain.records.hyperparameters import CoresetConfig
 from quintain.trainers.data.streams import Floats
-
-CoresetMethod = Literal["loss", "diversity", "hybrid", "random"]
 
 _LOSS_PART = Fraction(3, 5)
 """Share of a hybrid coreset that is chosen by loss."""
@@ -28,55 +27,40 @@ _GRAM_SIZES = (1, 2, 3)
 _WORD = re.compile(r"\w+")
 
 
-def coreset(
-    method: CoresetMethod, size: int, *, losses: ArrayLike | None, features: ArrayLike | None, seed: int
-) -> list[int]:
-    """Indices of the examples to keep, in the order in which they were chosen; all, in their own order, if `size` >= n.
+def coreset(config: CoresetConfig, losses: Sequence[float], features: ArrayLike, *, seed: int) -> list[int]:
+    """Return indices of the examples to keep, in the order in which they were chosen.
 
     Args:
-        method: `loss`: highest loss first. `diversity`: farthest first. `hybrid`: floor(0.6 size) by loss, then those
-            farthest from them. `random`: by chance.
-        size: Examples to keep.
-        losses: float [n]; mean loss of each example under the model. For `loss` and `hybrid`.
-        features: float [n, d]; one vector an example, of any length. For `diversity` and `hybrid`.
+        config: Size, at most n, and method. `loss`: highest loss first. `diversity`: farthest first. `hybrid`:
+            floor(0.6 size) by loss, then those farthest from them. `random`: by chance.
+        losses: Mean loss of each of n examples under the model; read by `loss` and `hybrid`.
+        features: float [n, d]; one vector an example, of any length.
         seed: Of `random`.
 
     Raises:
-        InvalidInput: what the method needs is missing, not finite, or not of one length.
+        InvalidInput: A loss is not finite.
     """
-    if size < 1:
-        raise InvalidInput(f"expected a coreset of at least 1 example, got size {size}")
-    loss = None if losses is None else _finite(losses, "losses", 1)
-    vectors = None if features is None else _finite(features, "features", 2)
-    lengths = {len(array) for array in (loss, vectors) if array is not None}
-    if len(lengths) != 1:
-        raise InvalidInput(f"expected losses or features, one an example; got {sorted(lengths)} of them")
-    n = lengths.pop()
-    if size >= n:
-        return list(range(n))
-    if method == "random":
-        return random.Random(f"coreset/{seed}").sample(range(n), size)
-    by_loss = {"loss": size, "hybrid": int(_LOSS_PART * size), "diversity": 0}.get(method)
-    if by_loss is None:
-        raise InvalidInput(f"expected the coreset method loss, diversity, hybrid or random, got {method!r}")
-    hardest: list[int] = []
-    if method != "diversity":
-        hardest = np.argsort(-_needed(loss, method, "losses"), kind="stable")[:by_loss].tolist()
-    if method == "loss":
-        return hardest
-    return farthest_first(_needed(vectors, method, "features"), size, chosen=hardest)
+    if unknown := [i for i, loss in enumerate(losses) if not math.isfinite(loss)]:
+        raise InvalidInput(
+            f"expected finite losses, got others at example {unknown[0]}; leave the example out, or use another model"
+        )
+    if config.method == "random":
+        return random.Random(f"coreset/{seed}").sample(range(len(losses)), config.size)
+    by_loss = {"loss": config.size, "hybrid": int(_LOSS_PART * config.size), "diversity": 0}[config.method]
+    hardest: list[int] = np.argsort(-np.asarray(losses), kind="stable")[:by_loss].tolist()
+    return hardest if config.method == "loss" else farthest_first(features, config.size, chosen=hardest)
 
 
 def farthest_first(features: ArrayLike, size: int, *, chosen: Sequence[int] = ()) -> list[int]:
-    """Greedy k-centre selection (Gonzalez 1985): each next example is the one farthest from all that are chosen.
+    """Select greedily by k-centre (Gonzalez 1985): each next example is the one farthest from all that are chosen.
 
     Distance is Euclidean between the vectors scaled to length 1, so 0 to itself and at most 2; a zero vector stays zero.
     The nearest chosen distance of every example is kept and lowered with each choice: O(n size d).
 
     Args:
         features: float [n, d].
-        size: How many to choose, those given included; at most n.
-        chosen: Choices already made; none: it begins with the vector farthest from the mean.
+        size: How many to choose, those in `chosen` included; at most n.
+        chosen: Earlier choices; without any, the vector farthest from the mean is the first.
 
     Returns:
         `chosen` and the new ones in order; of equally far ones the first.
@@ -89,7 +73,7 @@ def farthest_first(features: ArrayLike, size: int, *, chosen: Sequence[int] = ()
     for pick in picks:
         np.minimum(nearest, distances(vectors, vectors[pick]), out=nearest)
     nearest[picks] = -1  # below any distance: equal vectors are chosen last, but nothing is chosen twice
-    while len(picks) < min(size, len(vectors)):
+    while len(picks) < size:
         pick = int(nearest.argmax())
         picks.append(pick)
         np.minimum(nearest, distances(vectors, vectors[pick]), out=nearest)
@@ -98,20 +82,20 @@ def farthest_first(features: ArrayLike, size: int, *, chosen: Sequence[int] = ()
 
 
 def distances(vectors: Floats, point: Floats) -> Floats:
-    """Euclidean distances of float [n, d] to float [d]: [n]. By differences, so exactly 0 to itself and symmetric."""
+    """Return Euclidean distances [n] of vectors [n, d] to a point [d]; by differences, so 0 to itself and symmetric."""
     difference = vectors - point
     return np.sqrt(np.einsum("nd,nd->n", difference, difference))
 
 
 def unit_rows(features: ArrayLike) -> Floats:
-    """Float [n, d] with each row scaled to Euclidean length 1; zero rows stay."""
+    """Return vectors [n, d], each scaled to Euclidean length 1; a zero vector stays."""
     wide = np.asarray(features, np.float64)
     norms = np.linalg.norm(wide, axis=1, keepdims=True)
     return np.divide(wide, norms, out=np.zeros_like(wide), where=norms > 0).astype(np.float32)
 
 
 def text_features(texts: Sequence[str], dim: int = 512) -> Floats:
-    """Texts as vectors of length 1: hashed n-grams of characters, and words (signed feature hashing, arXiv 0902.2206).
+    """Return texts as vectors of length 1, from hashed n-grams of characters and words (arXiv 0902.2206).
 
     They need no vocabulary and no spaces between words, so they work for any script and for code. Counts are damped by
     log(1 + count), so that a long text does not look like no other.
@@ -119,8 +103,6 @@ def text_features(texts: Sequence[str], dim: int = 512) -> Floats:
     Returns:
         float32 [n, dim]; an empty text is the zero vector.
     """
-    if dim < 2:
-        raise InvalidInput(f"the dimension of text features is {dim}; give at least 2")
     return unit_rows(np.stack([_hashed(text.casefold(), dim) for text in texts]) if texts else np.zeros((0, dim)))
 
 
@@ -145,23 +127,3 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
-
-
-def _finite(values: ArrayLike, name: str, axes: int) -> NDArray[np.float64]:
-    array = np.asarray(values, np.float64)
-    if array.ndim != axes:
-        raise InvalidInput(f"expected {name} with {axes} axes, the first one the examples, got {array.ndim}")
-    if not np.isfinite(array).all():
-        where = int(np.argwhere(~np.isfinite(array))[0][0])
-        raise InvalidInput(
-            f"expected finite {name}, got others at example {where}; leave the example out, or use another model"
-        )
-    return array
-
-
-def _needed(values: NDArray[np.float64] | None, method: str, name: str) -> NDArray[np.float64]:
-    if values is None:
-        raise InvalidInput(
-            f"expected {name}, one an example, for the coreset method {method!r}, got none; pass them or use 'random'"
-        )
-    return values

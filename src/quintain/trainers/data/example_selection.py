@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ class Selection:
     """The settings, and the difficulty of each example."""
     replayed: int = 0
     notes: tuple[str, ...] = ()
-    remember: Callable[[], None] = lambda: None
+    remember: Callable[[], object] = lambda: None
     """Adds the run's own examples to the replay buffer; to be called when the run has succeeded."""
 
 
@@ -42,7 +43,7 @@ def select(dataset: ExampleBatch, spec: TrainSpec, maker: ExampleMaker, engine: 
 
     Args:
         dataset: The dataset's examples.
-        spec: The job; `cache_dir` holds the replay buffers.
+        spec: The job; `cache_dir` contains the replay buffers.
         maker: Renderer and maximum length: rows of another tokenizer or template, and longer rows, are not replayed.
         engine: Computes the losses for a coreset.
         directory: The job's folder; replayed examples are kept there for a resumed run.
@@ -86,7 +87,7 @@ def _coreset(
         " ".join(renderer.decode(row.token_ids[row.supervised].tolist()) for row in example.rows)
         for example in examples
     ]
-    kept = coreset(config.method, config.size, losses=losses, features=text_features(texts), seed=spec.seed)
+    kept = coreset(config, losses, text_features(texts), seed=spec.seed)
     return sorted(kept)  # in the dataset's order, which the seed of the run then shuffles
 
 
@@ -123,12 +124,8 @@ def _with_replay(
         examples=[*new, *fitting],
         replayed=len(fitting),
         notes=(*chosen.notes, *notes),
-        remember=lambda: _remember(buffer, new),
+        remember=partial(buffer.add, new),
     )
-
-
-def _remember(buffer: ReplayBuffer, examples: Sequence[Example]) -> None:
-    buffer.add(examples)
 
 
 def _n_steps(example: Example) -> int:

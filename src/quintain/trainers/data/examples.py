@@ -16,7 +16,7 @@ import numpy as np
 from quintain.datasets.selection import agent_digest
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow, TextRow
 from quintain.records.hyperparameters import BCConfig, DPOConfig, GRPOConfig, RewardConfig, SFTConfig, TrainingConfig
-from quintain.records.trajectory import Actor, OutcomeStatus, Trajectory
+from quintain.records.trajectory import Actor, Trajectory
 from quintain.scoring.preferences.mining import Candidate, mine_pairs
 from quintain.trainers.data.chunking import chunk
 from quintain.trainers.data.streams import Example, TokenRow, token_row
@@ -25,11 +25,6 @@ from quintain.trainers.losses.advantages import cloning_weights, group_advantage
 from quintain.trainers.rendering.control_tokens import encode
 from quintain.trainers.rendering.renderer import Renderer, Rendering
 from quintain.trainers.value_head import heads_of
-
-_REASONS = {"no_contrast": "no_variance"}
-"""Reasons that mining names differently."""
-
-_VERDICTS = {OutcomeStatus.SUCCESS: 1.0, OutcomeStatus.FAILURE: 0.0, OutcomeStatus.TRUNCATED: 0.0}
 
 
 @dataclass
@@ -230,7 +225,8 @@ class ExampleMaker:
             Candidate(row.key, str(i), row.rewards[i], agent_digest(row.trajectories[i])) for i in sorted(runs)
         ]
         mined = mine_pairs(candidates, mode=config.pairs, max_pairs_per_task=config.max_pairs_per_task)
-        reasons = [_REASONS.get(reason, reason) for reason in mined.tasks_left_out]
+        # Mining has another name for the reason of equal rewards.
+        reasons = ["no_variance" if reason == "no_contrast" else reason for reason in mined.tasks_left_out]
         examples = list[Example]()
         for chosen, rejected in ((int(pair.chosen), int(pair.rejected)) for pair in mined.pairs):
             key = f"{row.key}/{chosen}/{rejected}"
@@ -256,7 +252,7 @@ class ExampleMaker:
         if row.weight <= 0:
             return "zero_weight"
         tokenizer = self.renderer.tokenizer
-        ids = encode(tokenizer, self.renderer.spellings.defuse(row.text, own=True))
+        ids = encode(tokenizer, self.renderer.writer.spellings.defuse(row.text, own=True))
         if tokenizer.eos_token_id is not None:
             ids.append(tokenizer.eos_token_id)
         if len(ids) < 2:
@@ -351,8 +347,10 @@ def _cloning_factors(rows: Iterable[Row], config: BCConfig) -> list[float | str]
     )
     following = iter(weights)
     return [
-        reason or float(np.float32(next(following))) for reason in reasons
-    ]  # float32 as in rows, where tiny weights are 0
+        # float32 as in rows, where tiny weights are 0
+        reason or float(np.float32(next(following)))
+        for reason in reasons
+    ]
 
 
 def _from_the_branch_on(chosen: list[TokenRow], rejected: list[TokenRow]) -> list[list[TokenRow]]:
@@ -392,7 +390,7 @@ def _agent_text(rows: Sequence[TokenRow]) -> list[bytes]:
 def _reward(row: DatasetRow) -> float | None:
     """Return the reward of a run: as exported, else of its outcome; None if unknown."""
     outcome = row.trajectory.outcome
-    known = (row.reward, outcome.reward, _VERDICTS.get(outcome.status))
+    known = (row.reward, outcome.reward, outcome.status.verdict)
     return next((reward for reward in known if reward is not None), None)
 
 

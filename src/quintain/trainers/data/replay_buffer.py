@@ -70,16 +70,13 @@ class ReplayBuffer:
 
         Args:
             folder: Folder of the buffer; several jobs may share it.
-            size: Number of examples to keep.
+            size: Number of examples to keep, at least 1.
             fingerprint: Fingerprint of the renderer: token ids of another renderer are invalid here.
 
         Raises:
-            InvalidInput: `size` is below 1.
             Conflict: The buffer has examples of another tokenizer or template.
             Unavailable: The folder cannot be used, or a newer version of this program wrote it.
         """
-        if size < 1:
-            raise InvalidInput(f"expected a replay buffer of at least 1 example, got size {size}")
         buffer = ReplayBuffer(folder, size, fingerprint)
         with buffer._locked():
             buffer._read()
@@ -96,26 +93,19 @@ class ReplayBuffer:
             exclude: Keys of the new data, which are never drawn.
             seed: The same seed and content give the same examples.
         """
-        if n < 0:
-            raise InvalidInput(f"expected 0 or more examples to replay, got {n}")
         free = sorted(self._examples.keys() - set(exclude))
         return [self._examples[key] for key in random.Random(f"replay/{seed}").sample(free, min(n, len(free)))]
 
     def add(self, examples: Sequence[Example]) -> int:
-        """Offer examples to the buffer and write it; an example replaces one with the same key.
+        """Offer examples, each with a key, to the buffer and write it; an example replaces one with the same key.
 
         Returns:
             Number of examples in the buffer.
 
         Raises:
-            InvalidInput: An example has no key.
             Conflict: Another job has written examples of another tokenizer meanwhile.
             Unavailable: The folder cannot be written.
         """
-        if nameless := [i for i, example in enumerate(examples) if not example.key]:
-            raise InvalidInput(
-                f"expected a key in every example, got none in example {nameless[0]}; give each example a key"
-            )
         with self._locked():
             self._read()
             offered = self._examples | {example.key: example for example in examples}

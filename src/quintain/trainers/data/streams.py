@@ -68,16 +68,16 @@ class TokenRow:
 
 
 def token_row(token_ids: Sequence[int], supervised: Sequence[bool], **streams: Sequence[float] | None) -> TokenRow:
-    """Create a row from lists; `weight` is 1 and `step_index` 0 at supervised tokens, unless given."""
+    """Create a row from lists; `weight` is 1 and `step_index` 0 at supervised tokens by default."""
     mask = np.asarray(supervised, np.bool_)
-    given = {name: np.asarray(s, np.float32) for name, s in streams.items() if s is not None and name != "step_index"}
+    known = {name: np.asarray(s, np.float32) for name, s in streams.items() if s is not None and name != "step_index"}
     index = streams.get("step_index")
     return TokenRow(
         token_ids=np.asarray(token_ids, np.int32),
         supervised=mask,
         step_index=np.asarray(index, np.int32) if index is not None else np.where(mask, 0, -1).astype(np.int32),
-        weight=given.pop("weight", mask.astype(np.float32)),
-        **given,
+        weight=known.pop("weight", mask.astype(np.float32)),
+        **known,
     )
 
 

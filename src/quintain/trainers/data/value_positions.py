@@ -71,8 +71,8 @@ def with_labels(row: TokenRow, labels: Mapping[int, Sequence[float]], n_heads: i
     """
     label = np.full((len(row), n_heads), np.nan, np.float32)
     for place in row.places:
-        if (given := labels.get(int(row.step_index[place]))) is not None:
-            label[place] = given
+        if (targets := labels.get(int(row.step_index[place]))) is not None:
+            label[place] = targets
     kept = np.flatnonzero(np.isfinite(label).any(1))
     return replace(_marked(row, kept), label=label)
 

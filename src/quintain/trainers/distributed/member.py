@@ -1,10 +1,8 @@
-"""A rank other than 0: it holds the model, or a shard of it, and executes rank 0's commands (`ranks`)."""
+"""A rank other than 0: it keeps the model, or a shard of it, and executes rank 0's commands (`ranks`)."""
 
 from __future__ import annotations
 
 import logging
-import os
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,7 +25,7 @@ from quintain.trainers.loop.meter import Meter, Sums
 from quintain.trainers.loop.objectives import objective_of
 from quintain.trainers.loop.optimizer import adamw, clip, update
 from quintain.trainers.loop.passes import ValidationSums, backward, held_out
-from quintain.trainers.loop.precision import LossScale, choose
+from quintain.trainers.loop.precision import choose, loss_scale
 from quintain.trainers.losses.loss_output import StepTotals
 from quintain.trainers.models import load_model
 from quintain.trainers.value_head import heads_of
@@ -77,12 +75,6 @@ class Command(NamedTuple):
     arguments: tuple[Any, ...] = ()
 
 
-def serve_local(descriptor: int) -> None:
-    """Serve rank 0, which has started this process, on a descriptor; exit when stdin closes."""
-    threading.Thread(target=_end_with_rank_0, daemon=True).start()
-    serve(Connection(descriptor))
-
-
 def serve(pipe: Connection) -> None:
     """Execute commands from `pipe` until its other end is closed."""
     try:
@@ -102,15 +94,15 @@ def serve(pipe: Connection) -> None:
 class Member:
     """Model, engine and objective of a rank; rank 0 calls its public methods by name."""
 
-    def __init__(self, initialize_ranks: RankSetup) -> None:
-        self._setup, self._config = initialize_ranks, initialize_ranks.spec.config
+    def __init__(self, setup: RankSetup) -> None:
+        self._setup, self._config = setup, setup.spec.config
         tune_allocator(keep=self._config.sharding == "none")
-        torch.set_float32_matmul_precision(initialize_ranks.matmul_precision)
+        torch.set_float32_matmul_precision(setup.matmul_precision)
         if torch.cuda.is_available():
-            torch.cuda.set_device(initialize_ranks.place.rank % initialize_ranks.place.local_size)
+            torch.cuda.set_device(setup.place.rank % setup.place.local_size)
         lora, heads = self._config.lora, heads_of(self._config)
-        self._model = load_model(initialize_ranks.spec.agent.model, lora=lora, train=True, heads=heads).model
-        torch.set_num_threads(initialize_ranks.threads)
+        self._model = load_model(setup.spec.agent.model, lora=lora, train=True, heads=heads).model
+        torch.set_num_threads(setup.threads)
         number_format = choose(self._config.precision, self._model.device)
         self._engine = Engine.of(
             self._model,
@@ -118,8 +110,8 @@ class Member:
             gradient_checkpointing=self._config.gradient_checkpointing,
             autocast=number_format.autocast,
         )
-        self._objective = objective_of(initialize_ranks.objective)
-        self._scale = LossScale(self._model.device, enabled=number_format.scales_loss)
+        self._objective = objective_of(setup.objective)
+        self._scale = loss_scale(self._model.device, enabled=number_format.scales_loss)
 
     def join(self) -> None:
         """Connect to the other ranks, and keep one shard of the model where it is sharded."""
@@ -138,7 +130,7 @@ class Member:
         """Compute the gradients of some micro-batches."""
         self._objective.settings |= work.settings
         torch.manual_seed(work.seed)
-        self._scale.restore(work.scale)
+        self._scale.load_state_dict(work.scale)
         meter = Meter(self._engine, Machine(None, False, ()))
         loss = backward(self._engine, self._objective, self._scale, work.batches, work.totals, meter)
         return Gradients(loss, meter.sums, [parameter.grad is not None for parameter in self._parameters])
@@ -186,12 +178,6 @@ class Member:
     def load_best(self, folder: Path, identity: str) -> None:
         """With sharding: load the weights of the lowest validation loss."""
         load_best(folder, self._model, identity=identity)
-
-
-def _end_with_rank_0() -> None:
-    while os.read(0, 1):
-        pass
-    os._exit(1)
 
 
 def _portable(error: Exception) -> Exception:

@@ -44,11 +44,17 @@ _GRACE_S = 5.0
 """Seconds that a rank has to exit before it is killed."""
 
 _PROGRAM = """
-import signal, sys
+import os, signal, sys, threading
+from multiprocessing.connection import Connection
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, signal.SIG_IGN)
-from quintain.trainers.distributed.member import serve_local
-serve_local(int(sys.argv[1]))
+def end_with_rank_0():
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+threading.Thread(target=end_with_rank_0, daemon=True).start()
+from quintain.trainers.distributed.member import serve
+serve(Connection(int(sys.argv[1])))
 """
 """Code of a rank process. Only rank 0 stops it: a signal to the process group must not end a step half way."""
 
@@ -187,10 +193,10 @@ class Ranks:
         own, *others = self._batches_by_rank(run, run.validation, totals)
         self._share_weights(list(trainable(run.engine.model).values()))
         with self._passes("held_out", others) as answers:
-            seen = held_out(run.engine, run.objective, own.batches, totals)
+            sums = held_out(run.engine, run.objective, own.batches, totals)
         for answer in answers:
-            seen = seen.plus(answer)
-        return seen
+            sums = sums.plus(answer)
+        return sums
 
     def __enter__(self) -> Ranks:
         return self
@@ -222,7 +228,7 @@ class Ranks:
         if self._sharded:
             most = max(map(len, dealt))
             dealt = [[*batches, *[[]] * (most - len(batches))] for batches in dealt]
-        settings, scale = dict(run.objective.settings), run.scale.state()
+        settings, scale = dict(run.objective.settings), run.scale.state_dict()
         return [
             RankBatches(batches, totals, settings, scale, stable_seed(self._spec.seed, "dropout", run.step, rank))
             for rank, batches in enumerate(dealt)
@@ -235,7 +241,7 @@ class Ranks:
 
     @contextmanager
     def _passes(self, name: str, others: Sequence[RankBatches]) -> Iterator[list[Any]]:
-        """Run passes on the other ranks while the body runs here; the yielded list holds their answers afterwards."""
+        """Run passes on the other ranks while the body runs here; the yielded list contains their answers afterwards."""
         answers: list[Any] = []
         self._send([Command(name, (work,)) for work in others])
         with self._together() if self._sharded else nullcontext():
@@ -352,7 +358,7 @@ def _require_devices(processes: int, device: torch.device) -> None:
 def _require_offline(spec: TrainSpec) -> None:
     if spec.environment is not None:
         raise InvalidInput(
-            f"expected sharding 'none' for an agent that is to act in {spec.environment!r}, got 'full': no process holds the "
+            f"expected sharding 'none' for an agent that is to act in {spec.environment!r}, got 'full': no process has the "
             "whole model; set sharding to 'none', or record rollouts first and train on them",
             code="no_whole_model",
         )

@@ -82,15 +82,15 @@ class Listener:
         Raises:
             TrainingFailed: Not all have connected in time (`machines_missing`).
         """
-        came: list[tuple[tuple[str, int], Connection]] = []
+        connections: list[tuple[tuple[str, int], Connection]] = []
         deadline = time.monotonic() + _COMING_S
-        while len(came) < count:
+        while len(connections) < count:
             self._socket.settimeout(max(deadline - time.monotonic(), 1e-3))
             try:
                 accepted, _ = self._socket.accept()
             except TimeoutError:
                 raise TrainingFailed(
-                    f"{len(came)} of {count} processes of other machines connected to {self._at.host}:{self._at.port} within "
+                    f"{len(connections)} of {count} processes of other machines connected to {self._at.host}:{self._at.port} within "
                     f"{_COMING_S:.0f} s; start there `accelerate launch -m quintain.trainers.distributed HOST:PORT KEY_FILE`, "
                     "then resume the job",
                     code="machines_missing",
@@ -103,11 +103,11 @@ class Listener:
                 try:
                     deliver_challenge(connection, self._at.key)
                     answer_challenge(connection, self._at.key)
-                    came.append((connection.recv(), connection))
+                    connections.append((connection.recv(), connection))
                 except (AuthenticationError, EOFError, OSError):
                     connection.close()  # does not know the key
                 accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 0))
-        return [connection for _, connection in sorted(came, key=lambda pair: pair[0])]
+        return [connection for _, connection in sorted(connections, key=lambda pair: pair[0])]
 
     def close(self) -> None:
         """Stop listening."""

@@ -22,6 +22,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.attention.bias import causal_lower_right
 from transformers import AttentionInterface
 
+from quintain.trainers.engine.head import at_least_float32
 from quintain.trainers.engine.machine import default_products
 from quintain.trainers.engine.packing import Segment
 
@@ -174,7 +175,7 @@ class _Flash(torch.autograd.Function):
         groups, heads, n, width = query.shape
         complete = sum(s.end - s.start for s in segments) == n
         out = query.new_empty(n, groups, heads, width) if complete else query.new_zeros(n, groups, heads, width)
-        lse = torch.empty(groups, heads, n, dtype=_at_least_float32(query.dtype))
+        lse = torch.empty(groups, heads, n, dtype=at_least_float32(query.dtype))
         pieces = _pieces(groups, heads)
         spread, folds = (-1, heads, -1, -1), (-1, pieces, -1, -1)
         with default_products():
@@ -204,7 +205,7 @@ class _Flash(torch.autograd.Function):
         query, key, value, out, lse = ctx.saved_tensors
         grad, out = grad.permute(1, 2, 0, 3), out.permute(1, 2, 0, 3)
         d_query = torch.zeros_like(query)
-        d_key, d_value = (torch.zeros_like(x[:, 0], dtype=_at_least_float32(x.dtype)) for x in (key, value))
+        d_key, d_value = (torch.zeros_like(x[:, 0], dtype=at_least_float32(x.dtype)) for x in (key, value))
         pieces = _pieces(*query.shape[:2])
         spread, folds = (-1, query.shape[1], -1, -1), (-1, pieces, -1, -1)
         with default_products():
@@ -237,10 +238,6 @@ def _merged(outs: list[torch.Tensor], sums: list[torch.Tensor]) -> tuple[torch.T
     return merged, total
 
 
-def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
-
-
 def _generic(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -260,9 +257,9 @@ def _generic(
     done = 0
     for segment in segments:
         pieces.append(query.new_zeros(1, query.shape[1], segment.start - done, width))
-        seen = [*segment.ancestors, (segment.start, segment.end)]
+        ranges = [*segment.ancestors, (segment.start, segment.end)]
         k, v = (
-            torch.cat([x[:, :, a:b] for a, b in seen], 2) if len(seen) > 1 else x[:, :, seen[0][0] : seen[0][1]]
+            torch.cat([x[:, :, a:b] for a, b in ranges], 2) if len(ranges) > 1 else x[:, :, ranges[0][0] : ranges[0][1]]
             for x in (key, value)
         )
         q = query[:, :, segment.start : segment.end]

@@ -21,17 +21,17 @@ def reads_ahead(model: Any) -> bool:
     """
     vocabulary = model.get_input_embeddings().weight.shape[0]
     ids = torch.randint(vocabulary, (1, _LENGTH), generator=torch.Generator().manual_seed(0))
-    seen: list[torch.Tensor] = []
+    embedded: list[torch.Tensor] = []
 
-    def marked(module: Any, inputs: Any, made: torch.Tensor) -> torch.Tensor:
-        seen.append(made.detach().requires_grad_())
-        return seen[-1]
+    def track(module: Any, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+        embedded.append(output.detach().requires_grad_())
+        return embedded[-1]
 
-    hook = model.get_input_embeddings().register_forward_hook(marked)
+    hook = model.get_input_embeddings().register_forward_hook(track)
     try:
         with torch.enable_grad():
             logits = model(input_ids=ids.to(next(model.parameters()).device), use_cache=False).logits
-            (gradient,) = torch.autograd.grad(logits[0, _LENGTH // 2 - 1].float().square().sum(), seen[0])
+            (gradient,) = torch.autograd.grad(logits[0, _LENGTH // 2 - 1].float().square().sum(), embedded[0])
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
         return False
     finally:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from quintain.errors import InvalidInput
+from quintain.trainers.adapters import first_line
 from quintain.trainers.data.streams import TokenRow, token_row
 from quintain.trainers.engine import head as output
 from quintain.trainers.engine.attention import Layout, attention_configs, is_packed, kernel_for, packed_attention_in
@@ -25,7 +26,7 @@ from quintain.trainers.engine.head import TokenScores as TokenScores
 from quintain.trainers.engine.packing import computed_tokens, pack
 from quintain.trainers.engine.pruning import last_block, pruned, query_runs
 from quintain.trainers.engine.rotary import PADDING, Rotary
-from quintain.trainers.engine.self_check import distance, line_of, own_states, padded_inputs, probes
+from quintain.trainers.engine.self_check import distance, own_states, padded_inputs, probes
 from quintain.trainers.models import decoder_and_head, eval_mode, is_adapter
 from quintain.trainers.value_head import head_of
 
@@ -104,7 +105,7 @@ class Engine:
         checkpointed = gradient_checkpointing or any(
             getattr(m, "gradient_checkpointing", False) for m in whole.modules()
         )
-        wanted = Engine(model, "packed", pruned=not checkpointed, shares=share_prefixes)
+        fastest = Engine(model, "packed", pruned=not checkpointed, shares=share_prefixes)
         with eval_mode(model), torch.no_grad():
             if reads_ahead(model):
                 raise InvalidInput(
@@ -112,7 +113,7 @@ class Engine:
                     "choose a causal model, or set is_decoder to true in the config.json of a BERT-like one",
                     code="not_causal",
                 )
-            engine = replace(_checked(wanted), autocast=autocast)
+            engine = replace(_checked(fastest), autocast=autocast)
         if checkpointed:
             _enable_checkpointing(whole, attention_configs(whole))
         return engine
@@ -180,7 +181,7 @@ class Engine:
         attention = 6.0 * _attention_width(self.model.config.get_text_config(decoder=True))
         logical, supervised = sum(map(len, rows)), sum(row.n_supervised for row in rows)
         if self.path == "packed":
-            computed = computed_tokens(self._rotary.marked(rows), share=self.shares)
+            computed = computed_tokens(self._rotary.with_factors(rows), share=self.shares)
         else:
             computed = sum(len(group) * max(len(rows[i]) for i in group) for group in self._together(rows))
         flops = body * logical + last * supervised + attention * sum(len(row) ** 2 for row in rows)
@@ -212,7 +213,7 @@ class Engine:
             decoder_and_head(self.model)
         except AttributeError as error:
             raise InvalidInput(
-                f"cannot read the hidden states of a {type(self.model).__name__}, which a value head needs ({line_of(error)}); use "
+                f"cannot read the hidden states of a {type(self.model).__name__}, which a value head needs ({first_line(error)}); use "
                 "a model whose class has get_decoder",
                 code="no_hidden_states",
             ) from None
@@ -221,7 +222,7 @@ class Engine:
 
     def _packed(self, rows: Sequence[TokenRow]) -> _Hidden:
         decoder, head = decoder_and_head(self.model)
-        plan, factors = self._rotary.unmarked(pack(self._rotary.marked(rows), share=self.shares))
+        plan, factors = self._rotary.without_factors(pack(self._rotary.with_factors(rows), share=self.shares))
         if not len(plan.token_ids):  # nothing supervised: no rows of hidden states, and a loss of zero
             nothing = torch.zeros(0, decoder.config.hidden_size, device=self._device, requires_grad=True)
             return _Hidden(head, nothing, plan.source.to(self._device), plan.target.to(self._device))
@@ -304,27 +305,29 @@ def _enable_checkpointing(whole: Any, configs: Sequence[Any]) -> None:
     enable({"use_reentrant": False, "context_fn": contexts})
 
 
-def _checked(wanted: Engine) -> Engine:
+def _checked(engine: Engine) -> Engine:
     """Return the fastest engine that agrees with the model."""
-    rows = probes(wanted.model)
-    padded = replace(wanted, path="padded", pruned=False, shares=False)
+    rows = probes(engine.model)
+    padded = replace(engine, path="padded", pruned=False, shares=False)
     try:
-        own = own_states(wanted.model, rows)
+        own = own_states(engine.model, rows)
     except _MISFITS as error:
-        return replace(padded, whole_logits=True, reason=f"its decoder and head cannot be separated: {line_of(error)}")
+        return replace(
+            padded, whole_logits=True, reason=f"its decoder and head cannot be separated: {first_line(error)}"
+        )
     if own is None:
         return replace(padded, whole_logits=True, reason="its logits are not head(hidden states)")
-    decoder, _ = decoder_and_head(wanted.model)
+    decoder, _ = decoder_and_head(engine.model)
     if not can_batch(decoder.config):
         return replace(padded, reason="it has layers with sliding windows or recurrent states")
     reason = None
-    if wanted.pruned and last_block(decoder) is None:
-        wanted, reason = replace(wanted, pruned=False), "its last block is not of the Llama shape"
-    problem = _disagreement(wanted, rows, own)
-    if problem and wanted.pruned:
-        wanted, reason = replace(wanted, pruned=False), f"its last block cannot be pruned: {problem}"
-        problem = _disagreement(wanted, rows, own)
-    return replace(padded, reason=problem) if problem else replace(wanted, reason=reason)
+    if engine.pruned and last_block(decoder) is None:
+        engine, reason = replace(engine, pruned=False), "its last block is not of the Llama shape"
+    problem = _disagreement(engine, rows, own)
+    if problem and engine.pruned:
+        engine, reason = replace(engine, pruned=False), f"its last block cannot be pruned: {problem}"
+        problem = _disagreement(engine, rows, own)
+    return replace(padded, reason=problem) if problem else replace(engine, reason=reason)
 
 
 def _disagreement(engine: Engine, rows: Sequence[TokenRow], own: torch.Tensor) -> str | None:
@@ -332,7 +335,7 @@ def _disagreement(engine: Engine, rows: Sequence[TokenRow], own: torch.Tensor) -
     try:
         hidden = engine._hidden(rows)
     except _MISFITS as error:
-        return line_of(error)
+        return first_line(error)
     states = hidden.states[hidden.source]
     exact = own.dtype in (torch.float32, torch.float64)
     bound = (1e-4 if own.device.type == "cpu" else 5e-3) if exact else 0.1  # float32 may be TF32 on CUDA

@@ -95,7 +95,7 @@ def predicted(head: Any, hidden: torch.Tensor, source: torch.Tensor, target: tor
     first = torch.zeros(len(target), dtype=torch.bool, device=target.device)
     for tile in _tiles(source, target, hidden.shape[0], getattr(head, "out_features", hidden.shape[-1])):
         logits = head(hidden[tile.start : tile.end])
-        logs = logits.to(_at_least_float32(logits.dtype)).log_softmax(-1)
+        logs = logits.to(at_least_float32(logits.dtype)).log_softmax(-1)
         likely[tile.which] = logs[tile.row, tile.target].float()
         first[tile.which] = logs.argmax(-1)[tile.row] == tile.target
     return TokenPredictions(likely, first)
@@ -142,12 +142,13 @@ def _through_module(
 ) -> TokenScores:
     """Return the scores of a tile by plain autograd."""
     logits = head(hidden)
-    logs = logits.to(_at_least_float32(logits.dtype)).log_softmax(-1)
+    logs = logits.to(at_least_float32(logits.dtype)).log_softmax(-1)
     spread = torch.special.entr(logs.detach().exp()).sum(-1)[row] if entropy else None
     return TokenScores(logs[row, target], spread)
 
 
-def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
+def at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    """Return float32, or the type itself where it is wider."""
     return torch.promote_types(dtype, torch.float32)
 
 
@@ -158,7 +159,7 @@ def _matmul_dtype(hidden: torch.Tensor, weight: torch.Tensor) -> torch.dtype:
 
 def _exponentials(hidden: torch.Tensor, weight: torch.Tensor, tile: _Tile) -> tuple[torch.Tensor, ...]:
     """Of a tile of k hidden states: exp(z - max z) [k, V], its sum and log-sum-exp [k], and the targets' log-probs."""
-    logits = (hidden @ weight.t()).to(_at_least_float32(weight.dtype))
+    logits = (hidden @ weight.t()).to(at_least_float32(weight.dtype))
     chosen = logits[tile.row, tile.target]
     peak = logits.amax(1, keepdim=True)
     exponentials = logits.sub_(peak).exp_()
@@ -179,7 +180,7 @@ class _Gradients:
 
     def __init__(self, hidden: torch.Tensor, weight: torch.Tensor, needed: tuple[bool, ...]) -> None:
         self.hidden = torch.empty_like(hidden) if needed[0] else None
-        self.weight = torch.zeros_like(weight, dtype=_at_least_float32(weight.dtype)) if needed[1] else None
+        self.weight = torch.zeros_like(weight, dtype=at_least_float32(weight.dtype)) if needed[1] else None
 
     def add(self, tile: _Tile, d_logits: torch.Tensor, hidden: torch.Tensor, weight: torch.Tensor) -> None:
         d_logits = d_logits.to(weight.dtype)
@@ -209,7 +210,7 @@ class _NLL(torch.autograd.Function):
         ctx.dtypes = hidden.dtype, weight.dtype
         dtype = _matmul_dtype(hidden, weight)
         hidden, weight = hidden.to(dtype), weight.to(dtype)
-        scores = torch.empty(len(target), dtype=_at_least_float32(dtype), device=hidden.device)
+        scores = torch.empty(len(target), dtype=at_least_float32(dtype), device=hidden.device)
         factor = factor.to(scores.dtype)
         # Weights of a step's share are tiny: brought to 1, the gradients keep their digits in half precision too.
         ctx.gain = factor.abs().max().clamp_min(torch.finfo(factor.dtype).tiny) if len(factor) else factor.sum()
@@ -228,7 +229,7 @@ class _NLL(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Scale what the forward pass has formed."""
         gradients, ctx.gradients = ctx.gradients, None  # scaled in place: a second backward pass would be wrong
-        scale = (grad * ctx.gain).to(_at_least_float32(ctx.dtypes[0]))
+        scale = (grad * ctx.gain).to(at_least_float32(ctx.dtypes[0]))
         parts = (gradients.hidden, gradients.weight)
         scaled = [None if x is None else x.mul_(scale).to(t) for x, t in zip(parts, ctx.dtypes, strict=True)]
         return (*scaled, None, None, None)
@@ -249,7 +250,7 @@ class _Logprobs(torch.autograd.Function):
         """Return the log-probs, and the entropies where asked for."""
         ctx.dtype = _matmul_dtype(hidden, weight)
         h, w = hidden.to(ctx.dtype), weight.to(ctx.dtype)
-        scores = torch.empty(len(target), dtype=_at_least_float32(ctx.dtype), device=hidden.device)
+        scores = torch.empty(len(target), dtype=at_least_float32(ctx.dtype), device=hidden.device)
         spread = torch.empty_like(scores) if entropy else None
         lse = torch.empty(len(hidden), dtype=scores.dtype, device=hidden.device)
         for tile in _tiles(source, target, len(h), len(w)):

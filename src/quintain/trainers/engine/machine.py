@@ -159,9 +159,6 @@ def default_products() -> Iterator[None]:
     For many small products of changing shape, because oneDNN compiles a kernel for each new shape.
     """
     before = torch.get_float32_matmul_precision()
-    if before == "highest":
-        yield
-        return
     torch.set_float32_matmul_precision("highest")
     try:
         yield

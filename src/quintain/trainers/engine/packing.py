@@ -52,8 +52,6 @@ class Plan:
     """int64 [N]; which entry of `select` predicts each supervised token."""
     target: torch.Tensor
     """int64 [N]; the supervised token ids."""
-    n_logical: int
-    """Tokens of the rows, shared ones counted in each."""
 
     def to(self, device: torch.device) -> Plan:
         """Return the plan with its tensors on a device."""
@@ -98,7 +96,6 @@ def pack(rows: Sequence[TokenRow], *, share: bool = True) -> Plan:
         select=torch.from_numpy(select),
         source=torch.from_numpy(inverse.astype(np.int64)),
         target=torch.from_numpy(_joined([row.token_ids[row.places] for row in rows])),
-        n_logical=sum(len(row) for row in rows),
     )
 
 

@@ -61,14 +61,14 @@ class Rotary:
         """Return how many of `tokens` can follow a row before its cached keys become invalid; the last one is not fed."""
         return min([tokens, *(b.tokens - length + 1 for b in self.borders if not b.grows and length <= b.tokens)])
 
-    def marked(self, rows: Sequence[TokenRow]) -> Sequence[TokenRow]:
+    def with_factors(self, rows: Sequence[TokenRow]) -> Sequence[TokenRow]:
         """Return the rows with their factors encoded in the ids, so that only rows with the same factors share prefixes."""
         if not self.borders:
             return rows
         return [replace(r, token_ids=r.token_ids.astype("int64") + (self.factors_of(len(r)) << _MARK)) for r in rows]
 
-    def unmarked(self, plan: Plan) -> tuple[Plan, torch.Tensor]:
-        """Return the plan of marked rows with the original ids, and the mark of each token: int64 [1, n]."""
+    def without_factors(self, plan: Plan) -> tuple[Plan, torch.Tensor]:
+        """Return the plan with the original ids, and the factors of each token: int64 [1, n]."""
         ids = (1 << _MARK) - 1
         bare = replace(plan, token_ids=plan.token_ids & ids, target=plan.target & ids)
         return bare, (plan.token_ids >> _MARK).unsqueeze(0)
@@ -122,10 +122,10 @@ def _forward_by_kind(
         # One more position, removed again, passes the length of the rows to the module.
         at = torch.cat([at, torch.full_like(at[..., :1], max(kind - 1, 0))], -1)
         _reset(module)
-        given = forward(module, x, at, *args, **kwargs)
-        parts = [part[..., :-1, :] for part in (given if isinstance(given, tuple) else (given,))]
+        output = forward(module, x, at, *args, **kwargs)
+        parts = [part[..., :-1, :] for part in (output if isinstance(output, tuple) else (output,))]
         merged = tuple(part.where(own[..., None], old) for part, old in zip(parts, merged or parts, strict=True))
-    return merged if isinstance(given, tuple) else merged[0]
+    return merged if isinstance(output, tuple) else merged[0]
 
 
 def _reset(module: Any) -> None:

@@ -34,8 +34,8 @@ def probes(model: Any) -> list[TokenRow]:
     vocabulary = model.get_input_embeddings().weight.shape[0]
     draw = np.random.default_rng(0).integers(0, vocabulary, (4, 48)).tolist()
     ids = [draw[0], draw[0][:20] + draw[1][:20], draw[2][:17], draw[0][:20] + draw[1][:12] + draw[3][:9]]
-    stated = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 48
-    context = min([stated, *(border.tokens for border in Rotary.of(model).borders)])
+    own_context = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 48
+    context = min([own_context, *(border.tokens for border in Rotary.of(model).borders)])
     runs = {*range(5, 9), *range(28, 36), *range(44, 48), 16}
     return [token_row(row[:context], [t in runs for t in range(len(row[:context]))]) for row in ids]
 
@@ -71,8 +71,3 @@ def distance(a: torch.Tensor, b: torch.Tensor) -> float:
     """Return |a - b| / |b| in the Frobenius norm; infinity instead of NaN."""
     ratio = float((a.float() - b.float()).norm() / b.float().norm().clamp_min(1e-30))
     return ratio if ratio == ratio else float("inf")
-
-
-def line_of(error: Exception) -> str:
-    """Return the first line of an error's message."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -18,7 +18,7 @@ from quintain.records.agent import Agent, Sampling
 from quintain.records.handover import Parity
 from quintain.records.protocols import Message, Turn
 from quintain.records.trajectory import Action
-from quintain.trainers.acting.policy import live_policy
+from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.engine.machine import default_products
 from quintain.trainers.models import LoadedModel, decoder_and_head, eval_mode
 from quintain.trainers.rendering.renderer import Renderer
@@ -182,7 +182,7 @@ def _failed(what: str) -> Conflict:
 
 def _continuation(own: LoadedModel, renderer: Renderer, messages: Sequence[Message]) -> list[int]:
     """Return the agent's greedy continuation; empty if its context is full."""
-    policy = live_policy(own, renderer, Sampling(temperature=0.0, max_new_tokens=_GREEDY_TOKENS))
+    policy = LocalPolicy(own, renderer, Sampling(temperature=0.0, max_new_tokens=_GREEDY_TOKENS))
     (reply,) = policy.act([Turn(episode_id="probe", messages=tuple(messages), tools=PROBE_TOOLS)])
     return list(reply.sampled.token_ids) if reply.sampled else []
 

@@ -19,9 +19,10 @@ from quintain.errors import Unavailable
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.handover import ExportFormat, Parity
 from quintain.records.protocols import Reporter
-from quintain.trainers.adapters import first_line
+from quintain.trainers.adapters import adapter_tensors, first_line
 from quintain.trainers.handover.parity import Probes, compare, count_equal, measure
-from quintain.trainers.models import LoadedModel, load_model, model_folder, open_tokenizer, pick_device, stored_heads
+from quintain.trainers.model_files import model_files
+from quintain.trainers.models import LoadedModel, load_model, open_tokenizer, pick_device, stored_heads
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE
 from quintain.trainers.value_head import FILE_NAME, detached, save_head
@@ -29,7 +30,7 @@ from quintain.trainers.value_head import FILE_NAME, detached, save_head
 _SHARD = "5GB"
 """Maximum size of a weights file; larger weights are split, with an index."""
 
-_ADAPTER_FILES = ("adapter_model.safetensors", "adapter_config.json")
+_ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin", "adapter_config.json")
 
 _ROOM_BYTES = 64 * 2**20
 """Space for tokenizer, configuration and card, besides the weights."""
@@ -111,8 +112,10 @@ def _compute_in(ref: ModelRef) -> torch.dtype | None:
     """Return float32 if it fits, because it separates faults from rounding; else None, the type in which agents act."""
     if pick_device().type != "cuda":
         return torch.float32
-    numbers = 0
-    for path in model_folder(ref).glob("*.safetensors"):
+    numbers, files = 0, model_files(ref)
+    if files.gguf:
+        return None
+    for path in files.folder.glob("*.safetensors"):
         with safe_open(path, "pt") as file:
             numbers += sum(torch.Size(file.get_slice(name).get_shape()).numel() for name in file.keys())  # noqa: SIM118
     free, _ = torch.cuda.mem_get_info()
@@ -137,8 +140,7 @@ def _write_adapter(ref: ModelRef, folder: Path) -> torch.dtype:
     config = json.loads((source / "adapter_config.json").read_bytes())
     config |= {"base_model_name_or_path": _base(ref)["name"], "revision": ref.revision, "inference_mode": True}
     (folder / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    with safe_open(folder / _ADAPTER_FILES[0], "pt") as file:
-        return file.get_tensor(next(iter(file.keys()))).dtype
+    return next(iter(adapter_tensors(folder).values())).dtype
 
 
 def _write_merged(agent: Agent, heads: tuple[str, ...], renderer: Renderer, folder: Path) -> tuple[torch.dtype, str]:
@@ -192,12 +194,14 @@ def _require_room(folder: Path, weights: int) -> None:
 
 def _base(ref: ModelRef, *, hashed: bool = False) -> dict[str, Any]:
     """Return the base model by the name under which it is loaded, with the hashes of its files if requested."""
-    folder = model_folder(ref)
-    base: dict[str, Any] = {"source": ref.source, "name": ref.path if ref.source == "hub" else str(folder)}
+    found = model_files(ref)
+    folder = found.folder
+    base: dict[str, Any] = {"source": ref.source, "name": ref.path if ref.source == "hub" else str(found.path)}
     if ref.source == "hub":
         base["revision"] = ref.revision
     if hashed:
         files = sorted([*folder.glob("*.safetensors"), *folder.glob("*.json"), *folder.glob("*.jinja")])
+        files = [found.path] if found.gguf else files
         base["files"] = {path.name: sha256_of(path) for path in files}
     return base
 
@@ -208,9 +212,9 @@ def _template(renderer: Renderer, agent: Agent) -> dict[str, Any]:
     return {
         "asked": agent.template,
         "style": renderer.style,
-        "system_role": renderer.has_system_role,
+        "system_role": renderer.writer.has_system_role,
         "end_token_ids": ends,
         "end_tokens": [renderer.decode([i]) for i in ends],
         "fingerprint": renderer.fingerprint,
-        "is_fallback": renderer.template == FALLBACK_TEMPLATE,
+        "is_fallback": renderer.writer.source == FALLBACK_TEMPLATE,
     }

@@ -91,7 +91,7 @@ def save_checkpoint(
     return path
 
 
-def save_best(folder: Path, model: Any, step: int, *, identity: str) -> Path:
+def save_best(folder: Path, model: Any, step: int, *, identity: str) -> None:
     """Replace `best` by the current trainable weights.
 
     Raises:
@@ -101,11 +101,10 @@ def save_best(folder: Path, model: Any, step: int, *, identity: str) -> Path:
     with _aside(folder / _BEST) as aside:
         save_file(weights, aside / _WEIGHTS)
         _publish(aside, folder / _BEST, step, identity)
-    return folder / _BEST
 
 
-def load_best(folder: Path, model: Any, *, identity: str) -> int:
-    """Load the weights of `best` into the model; return their step.
+def load_best(folder: Path, model: Any, *, identity: str) -> None:
+    """Load the weights of `best` into the model.
 
     Raises:
         Conflict: They are damaged or belong to another run.
@@ -115,7 +114,6 @@ def load_best(folder: Path, model: Any, *, identity: str) -> int:
         raise Conflict(f"{path} cannot be used: {fault}; train again, or set keep_best to false", code="best_damaged")
     _require_identity(path, identity)
     _read_weights(path, model)
-    return int(json.loads((path / _MANIFEST).read_text(encoding="utf-8"))["step"])
 
 
 def newest_complete(folder: Path) -> Newest:

@@ -45,7 +45,7 @@ def resume(run: Run) -> None:
         run.step = run.saved_at = run.resumed_from = progress.step
         run.tally, run.ended_early = dict(progress.tally), progress.ended_early
         run.source.restore(dict(progress.source))
-        run.scale.restore(dict(progress.scale))
+        run.scale.load_state_dict(dict(progress.scale))
 
 
 def train(run: Run) -> bool:
@@ -57,6 +57,8 @@ def train(run: Run) -> bool:
     Raises:
         TrainingFailed: The loss is not finite (`diverged`).
     """
+    if run.step == 0 and run.validation and not run.reporter.should_stop():
+        _report(run, _validate(run))  # the start model, so that the best step can be the start
     while run.step < run.total and run.ended_early is None:
         if run.reporter.should_stop():
             _checkpoint(run)
@@ -73,8 +75,7 @@ def train(run: Run) -> bool:
         if run.validation and _validates(run):
             metrics |= _validate(run)
         _stop_on_kl(run, metrics)
-        run.reporter.progress(run.step, run.total, metrics)
-        run.sinks.log(run.step, metrics)
+        _report(run, metrics)
         # A run that has ended early must not continue if its process dies while it saves.
         if (run.step % run.config.checkpoint_every_steps == 0 and not last) or run.ended_early:
             _checkpoint(run)
@@ -82,6 +83,11 @@ def train(run: Run) -> bool:
         with run.on_all_ranks("load_best", run.checkpoints, run.identity):
             load_best(run.checkpoints, run.engine.model, identity=run.identity)
     return False
+
+
+def _report(run: Run, metrics: dict[str, float | None]) -> None:
+    run.reporter.progress(run.step, run.total, metrics)
+    run.sinks.log(run.step, metrics)
 
 
 def _take_step(run: Run) -> dict[str, float | None] | None:
@@ -98,7 +104,7 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
     loss = _backward(run, examples, meter)
     with run.on_all_ranks("clip"):
         norm = clip(run.engine.model, run.optimizer, run.scale, run.config.grad_clip)
-    if not math.isfinite(loss) or not (math.isfinite(norm) or run.scale.enabled):
+    if not math.isfinite(loss) or not (math.isfinite(norm) or run.scale.is_enabled()):
         raise _diverged(run, f"step {run.step + 1} of {run.total} gave loss {loss} and gradient norm {norm}")
     with run.on_all_ranks("update", rate):
         update(run.optimizer, run.scale, rate)
@@ -156,7 +162,9 @@ def _validate(run: Run) -> dict[str, float | None]:
         raise _diverged(run, f"the validation after step {run.step} of {run.total} gave loss {loss}")
     tally["validation_loss"] = loss
     agreement = {
-        f"{name}_{part}": x for name, both in sums.figures.items() for part, x in zip(PARTS, both, strict=True)
+        f"{name}_{part}": x
+        for name in run.objective.agreement
+        for part, x in zip(PARTS, sums.figures.get(name, ()), strict=False)
     }
     if not config.keep_best:
         tally |= agreement
@@ -173,10 +181,7 @@ def _validate(run: Run) -> dict[str, float | None]:
                 f"{config.early_stopping_patience} validations"
             )
     means = {f"validation_{name}": total / n for name, (total, n) in sums.figures.items() if n}
-    entropy = (
-        {} if run.objective.on_values else {"validation_entropy": sums.entropy / sums.tokens if sums.tokens else None}
-    )
-    return {"validation_loss": loss, **entropy, **means}
+    return {"validation_loss": loss, **means}
 
 
 def _stop_on_kl(run: Run, metrics: dict[str, float | None]) -> None:
@@ -189,7 +194,7 @@ def _checkpoint(run: Run) -> None:
     """Save a checkpoint of the current step, unless it is saved already."""
     if run.saved_at == run.step:
         return
-    progress = Progress(run.step, run.tally, run.source.state(), run.scale.state(), run.ended_early)
+    progress = Progress(run.step, run.tally, run.source.state(), run.scale.state_dict(), run.ended_early)
     with run.on_all_ranks("gather_state"):
         path = save_checkpoint(
             run.checkpoints,

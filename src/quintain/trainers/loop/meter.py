@@ -6,12 +6,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
-
 from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, peak_memory_mb
-from quintain.trainers.losses.grpo import k3
 
 
 @dataclass
@@ -79,15 +76,3 @@ class Meter:
             "peak_memory_mb": peak_memory_mb(self._engine.model.device),
             "matmul_fraction": sums.flops / self._seconds / rate if rate else None,
         }
-
-
-def kl_to_reference(logprobs: torch.Tensor, reference: torch.Tensor) -> tuple[float, int]:
-    """Return sum and count of the k3 estimate of the KL divergence to the reference; see `losses.grpo.k3`.
-
-    On tokens that the model has not sampled, it measures how far the model has moved there, not the KL divergence.
-
-    Args:
-        logprobs: float32 [N], of the model.
-        reference: float32 [N], of the reference model.
-    """
-    return float(k3(logprobs, reference).sum()), len(logprobs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,26 +66,21 @@ class Objective:
 
     def before_step(self, engine: Engine, mismatched: Sequence[Example]) -> None:
         """KTO: estimate the KL divergence of this step on mismatched runs, without gradients."""
-        scores: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        scores: list[tuple[torch.Tensor, torch.Tensor]] = []
         n = 0
         with torch.no_grad():
             for batch in micro_batches(mismatched, self.batch_tokens, share=engine.shares):
                 streams = streams_of(batch, engine.model.device)
                 assert streams.ref_logprob is not None
                 logprobs = engine.logprobs([row for example in batch for row in example.rows]).logprobs
-                scores.append((logprobs, streams.ref_logprob, streams.sequence + n))
+                scores.append((logprobs, streams.ref_logprob))
                 n += streams.n_sequences
-        policy, reference, sequence = (torch.cat(parts) for parts in zip(*scores, strict=True))
-        finite = bool(torch.isfinite(policy).all())  # otherwise the step's loss is NaN, which the loop reports
-        self.settings["kl"] = kto_kl(policy, reference, sequence, n) if finite else math.nan
+        policy, reference = (torch.cat(parts) for parts in zip(*scores, strict=True))
+        self.settings["kl"] = kto_kl(policy, reference, n)  # with NaN the step's loss is NaN, which the loop reports
 
 
 def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None = None) -> Objective:
-    """Return the objective of a method.
-
-    Args:
-        config: The hyperparameters.
-        unpaired: KTO: see `Objective.unpaired`.
+    """Return the objective of a method; `unpaired` is for KTO, see `Objective.unpaired`.
 
     Raises:
         InvalidInput: The method does not train by gradients.

@@ -9,9 +9,9 @@ import torch
 
 from quintain.trainers.data.streams import Example, streams_of
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.loop.meter import Meter, kl_to_reference
+from quintain.trainers.loop.meter import Meter
 from quintain.trainers.loop.objectives import Objective
-from quintain.trainers.loop.precision import LossScale
+from quintain.trainers.losses.grpo import k3
 from quintain.trainers.losses.loss_output import StepTotals
 from quintain.trainers.models import eval_mode
 
@@ -19,7 +19,7 @@ from quintain.trainers.models import eval_mode
 def backward(
     engine: Engine,
     objective: Objective,
-    scale: LossScale,
+    scale: torch.amp.GradScaler,
     batches: Sequence[Sequence[Example]],
     totals: StepTotals,
     meter: Meter,
@@ -30,7 +30,7 @@ def backward(
         engine: Computes the log-probs; its parameters receive the gradients.
         objective: The loss, prepared for the step.
         scale: The loss scale.
-        batches: Examples of each pass; an empty batch is an idle pass, made because other ranks make one.
+        batches: Examples of each pass; an empty batch is an idle pass, needed because other ranks have one.
         totals: Totals of the whole step.
         meter: Counts tokens, FLOPs and metrics of the passes.
 
@@ -40,7 +40,7 @@ def backward(
     loss = 0.0
     for batch in batches:
         if not batch:
-            scale.backward(engine.idle())
+            scale.scale(engine.idle()).backward()
             continue
         rows = [row for example in batch for row in example.rows]
         streams = streams_of(batch, engine.model.device)
@@ -54,13 +54,14 @@ def backward(
             term = output.loss
             if scored.entropy is not None:
                 meter.sums.add("entropy", float(scored.entropy.sum()), len(logprobs))
-        scale.backward(term)
+        scale.scale(term).backward()
         loss += float(term.detach())
         meter.count(rows)
         for name, (total, count) in output.metrics.items():
             meter.sums.add(name, total, count)
         if streams.ref_logprob is not None and "kl" not in output.metrics:
-            meter.sums.add("kl", *kl_to_reference(logprobs, streams.ref_logprob))
+            # On tokens that the model has not sampled, it measures how far the model has moved there.
+            meter.sums.add("kl", float(k3(logprobs, streams.ref_logprob).sum()), len(logprobs))
     return loss
 
 
@@ -68,22 +69,16 @@ class ValidationSums(NamedTuple):
     """Sums over some forward passes of a validation."""
 
     loss: float
-    entropy: float
-    """Nats, summed over the tokens."""
-    tokens: int
-    """Tokens with a known entropy."""
     figures: dict[str, tuple[float, float]]
-    """Agreement with held-out labels, by metric of `Objective.agreement`: sum and count."""
+    """`entropy` in nats a token, and the metrics of `Objective.agreement` with held-out labels: sum and count."""
 
     def plus(self, other: ValidationSums) -> ValidationSums:
         """Return the sums together with those of other passes."""
-        nothing = (0.0, 0.0)
-        both = {
-            name: (self.figures.get(name, nothing), other.figures.get(name, nothing))
-            for name in (self.figures | other.figures)
-        }
-        figures = {name: (a[0] + b[0], a[1] + b[1]) for name, (a, b) in both.items()}
-        return ValidationSums(self.loss + other.loss, self.entropy + other.entropy, self.tokens + other.tokens, figures)
+        figures = dict(self.figures)
+        for name, (total, count) in other.figures.items():
+            before, n = figures.get(name, (0.0, 0.0))
+            figures[name] = (before + total, n + count)
+        return ValidationSums(self.loss + other.loss, figures)
 
 
 @torch.no_grad()
@@ -91,7 +86,7 @@ def held_out(
     engine: Engine, objective: Objective, batches: Sequence[Sequence[Example]], totals: StepTotals
 ) -> ValidationSums:
     """Return the sums of validation micro-batches, without dropout; `totals` are those of the whole split."""
-    sums = ValidationSums(0.0, 0.0, 0, {})
+    sums = ValidationSums(0.0, {})
     with eval_mode(engine.model):
         for batch in batches:
             if not batch:
@@ -99,9 +94,8 @@ def held_out(
                 continue
             scored = objective.scored(engine, [row for example in batch for row in example.rows])
             output = objective.loss(scored.logprobs, streams_of(batch, engine.model.device), totals)
-            entropy, tokens = 0.0, 0
-            if scored.entropy is not None:
-                entropy, tokens = float(scored.entropy.sum()), len(scored.entropy)
             figures = {name: output.metrics[name] for name in objective.agreement if name in output.metrics}
-            sums = sums.plus(ValidationSums(float(output.loss), entropy, tokens, figures))
+            if scored.entropy is not None:
+                figures["entropy"] = float(scored.entropy.sum()), float(len(scored.entropy))
+            sums = sums.plus(ValidationSums(float(output.loss), figures))
     return sums

@@ -45,31 +45,6 @@ def choose(asked: Precision, device: torch.device) -> Format:
     return Format("fp16", torch.float16, True, None)
 
 
-class LossScale:
-    """Dynamic loss scaling (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2); does nothing where it is off."""
-
-    def __init__(self, device: torch.device, *, enabled: bool) -> None:
-        self._scaler = torch.amp.GradScaler(device.type, enabled=enabled)
-        self.enabled = enabled
-
-    def backward(self, loss: torch.Tensor) -> None:
-        """Run the backward pass of the scaled loss."""
-        self._scaler.scale(loss).backward()
-
-    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Unscale the gradients, before they are clipped."""
-        self._scaler.unscale_(optimizer)
-
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take the step, or skip it and halve the scale where a gradient overflowed."""
-        self._scaler.step(optimizer)
-        self._scaler.update()
-
-    def state(self) -> dict[str, float]:
-        """Return the state for a checkpoint."""
-        return dict(self._scaler.state_dict())
-
-    def restore(self, state: dict[str, float]) -> None:
-        """Restore the state of a checkpoint."""
-        if state:
-            self._scaler.load_state_dict(state)
+def loss_scale(device: torch.device, *, enabled: bool) -> torch.amp.GradScaler:
+    """Dynamic loss scaling (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2); it does nothing where it is off."""
+    return torch.amp.GradScaler(device.type, enabled=enabled)

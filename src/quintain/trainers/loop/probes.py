@@ -71,13 +71,6 @@ class Diversity(NamedTuple):
         return {f"sample_{name}": value for name, value in self._asdict().items()}
 
 
-class ProbeSamples(NamedTuple):
-    """Samples of one step and their diversity."""
-
-    samples: list[Sample]
-    diversity: Diversity
-
-
 @dataclass(frozen=True)
 class Probes:
     """Fixed openings of a run; create them by `Probes.of`."""
@@ -85,30 +78,18 @@ class Probes:
     turns: tuple[Turn, ...]
     """Turns to answer; empty if no opening fits the context."""
     renderer: Renderer
-    sampling: Sampling
-    seed: int
     plain: bool
     """Whether the turns are text to continue instead of a chat to answer."""
 
     @staticmethod
-    def of(
-        rows: Sequence[Row],
-        renderer: Renderer,
-        context_tokens: int,
-        *,
-        sampling: Sampling = _SAMPLING,
-        count: int = _COUNT,
-        seed: int = 0,
-    ) -> Probes:
-        """Choose random openings; the same rows and seed give the same ones.
+    def of(rows: Sequence[Row], renderer: Renderer, context_tokens: int, *, seed: int = 0) -> Probes:
+        """Choose up to 4 different random openings; the same rows and seed give the same ones.
 
         Args:
             rows: The validation split, or the training split without one.
             renderer: Renders prompts and parses turns.
             context_tokens: The model's context; an opening without room for a whole turn is skipped.
-            sampling: Sampling settings; with a temperature, every step uses the same random numbers.
-            count: Maximum number of openings; equal ones count once.
-            seed: Seed of the choice and of sampling.
+            seed: Seed of the choice.
         """
         plain = bool(rows) and isinstance(rows[0], TextRow)
         if plain:
@@ -119,14 +100,14 @@ class Probes:
         chosen: dict[tuple[int, ...], Turn] = {}
         for turn in (_opening(rows[place], len(chosen)) for place in order):
             prompt = tuple(renderer.opening(turn.messages, turn.tools))
-            if prompt and len(prompt) + sampling.max_new_tokens <= context_tokens:
+            if prompt and len(prompt) + _SAMPLING.max_new_tokens <= context_tokens:
                 chosen.setdefault(prompt, turn)
-            if len(chosen) == count:
+            if len(chosen) == _COUNT:
                 break
-        return Probes(tuple(chosen.values()), renderer, sampling, seed, plain)
+        return Probes(tuple(chosen.values()), renderer, plain)
 
-    def write(self, loaded: LoadedModel, step: int) -> ProbeSamples:
-        """Sample from the model on every opening.
+    def write(self, loaded: LoadedModel, step: int) -> tuple[list[Sample], Diversity]:
+        """Sample from the model on every opening; return the samples and their diversity.
 
         The model's mode and all random states stay unchanged: a run with samples ends bit-equal to one without.
 
@@ -135,7 +116,7 @@ class Probes:
             step: Optimizer steps taken.
         """
         with eval_mode(loaded.model):
-            policy = LocalPolicy(loaded, self.renderer, self.sampling, seed=self.seed)
+            policy = LocalPolicy(loaded, self.renderer, _SAMPLING)
             replies = policy.act(self.turns)
         samples, token_rows = [], []
         for turn, reply in zip(self.turns, replies, strict=True):
@@ -153,7 +134,7 @@ class Probes:
                 )
             )
         readable = [] if self.plain else [sample.error is None for sample in samples]
-        return ProbeSamples(samples, diversity(token_rows, readable))
+        return samples, diversity(token_rows, readable)
 
 
 def diversity(token_rows: Sequence[Sequence[int]], readable: Sequence[bool] = ()) -> Diversity:

@@ -18,7 +18,6 @@ from quintain.trainers.engine.machine import Machine
 from quintain.trainers.loop.meter import Meter
 from quintain.trainers.loop.objectives import Objective
 from quintain.trainers.loop.passes import ValidationSums
-from quintain.trainers.loop.precision import LossScale
 from quintain.trainers.loop.schedule import ExampleSource
 from quintain.trainers.loop.sinks import Sinks
 from quintain.trainers.losses.loss_output import StepTotals
@@ -51,7 +50,8 @@ class Run:
     engine: Engine
     machine: Machine
     optimizer: torch.optim.Optimizer
-    scale: LossScale
+    scale: torch.amp.GradScaler
+    """Scales the loss where training runs in float16."""
     source: ExampleSource
     objective: Objective
     validation: list[Example]

@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Any, Protocol
 
 from quintain.records.hyperparameters import CurriculumConfig, TrainingConfig
-from quintain.trainers.data.curriculum import epoch_indices, epoch_share, epoch_steps
+from quintain.trainers.data.curriculum import epoch_indices, epoch_steps
 from quintain.trainers.data.streams import Example
 
 
@@ -62,7 +62,7 @@ class EpochSource:
             config: Batch size, epochs and maximum number of steps.
             seed: Seed of the order.
             curriculum: Growth of the share of examples, and the difficulty of each example.
-            figures_of: Returns figures of the examples with the given keys.
+            figures_of: Returns figures of the examples with these keys.
         """
         self._figures_of, self._keys = figures_of, list[str]()
         self._examples, self._batch_size, self._seed = examples, config.batch_size, seed
@@ -101,14 +101,16 @@ class EpochSource:
         if self._curriculum is None:
             return list(range(len(self._examples)))
         config, difficulties = self._curriculum
-        return epoch_indices(difficulties, epoch_share(epoch, config.start_ratio, config.warmup_epochs))
+        return epoch_indices(difficulties, epoch, config)
 
 
 def learning_rate(step: int, total: int, config: TrainingConfig) -> float:
     """Return the learning rate of a step, counted from 0: linear warm-up, then the schedule, above 0 up to the last step."""
-    warmup = math.ceil(config.warmup_ratio * total)
+    peak, warmup = config.learning_rate, math.ceil(config.warmup_ratio * total)
+    if peak is None:
+        raise ValueError("expected a learning rate, got None; resolve it with records.learning_rates.default_rate")
     if step < warmup:
-        return config.learning_rate * (step + 1) / warmup
+        return peak * (step + 1) / warmup
     done = (step - warmup) / max(total - warmup, 1)
     decay = {"cosine": (1 + math.cos(math.pi * done)) / 2, "linear": 1 - done, "constant": 1.0}
-    return config.learning_rate * decay[config.schedule]
+    return peak * decay[config.schedule]

@@ -57,7 +57,7 @@ def group_advantages(rewards: Sequence[float | None], *, scale: bool) -> NDArray
 
 
 def step_advantages(advantage: float, step_rewards: Sequence[float | None]) -> list[float]:
-    """A run's advantage A, spread over its steps by their rewards.
+    """Return a run's advantage A, spread over its steps by their rewards.
 
     A_j = A + s |A| u_j, with u_j = (r_j - mean r) / max_k |r_k - mean r| in [-1, 1] and s = 1/2. From this follows:
 
@@ -68,17 +68,12 @@ def step_advantages(advantage: float, step_rewards: Sequence[float | None]) -> l
     - Scale and offset of the step rewards do not matter, so they may be negative or sum to zero.
 
     Args:
-        advantage: A of the run.
+        advantage: A of the run, finite.
         step_rewards: One a step; None where unknown. Such a step keeps A.
 
     Returns:
         One a step. All A where fewer than two rewards are known or all are equal.
-
-    Raises:
-        ValueError: The advantage is not finite.
     """
-    if not math.isfinite(advantage):
-        raise ValueError(f"the advantage of a run must be finite, got {advantage}")
     known = _known(step_rewards)
     scored = known[~np.isnan(known)]
     if len(scored) < 2 or np.ptp(scored) <= 1e-9 * np.abs(scored).max():
@@ -88,28 +83,19 @@ def step_advantages(advantage: float, step_rewards: Sequence[float | None]) -> l
 
 
 def cloning_weights(rewards: Sequence[float], temperature: float) -> NDArray[np.float64]:
-    """Weights of runs in behaviour cloning, n softmax(r / T), so their mean is 1.
+    """Return the weights of runs in behaviour cloning, n softmax(r / T), so their mean is 1.
 
     This is the exponentially weighted regression of Peters and Schaal 2007 (and of AWR, Peng et al. 2019, arXiv
     1910.00177) with the rewards as returns and without a baseline, which the softmax would cancel.
 
     Args:
-        rewards: One a run.
+        rewards: One a run; at least one, all finite.
         temperature: T, above 0. Small: the best run alone; large: all alike.
 
     Returns:
         float64 [runs], at least 0.
-
-    Raises:
-        ValueError: A reward is not finite, or the temperature is not above 0.
     """
     values = np.asarray(rewards, np.float64)
-    if not np.isfinite(values).all():
-        raise ValueError(f"{int((~np.isfinite(values)).sum())} of {len(values)} rewards are not finite")
-    if not temperature > 0:
-        raise ValueError(f"the temperature must be above 0, got {temperature}")
-    if not len(values):
-        return values
     powers = np.exp((values - values.max()) / temperature)
     return len(values) * powers / powers.sum()
 

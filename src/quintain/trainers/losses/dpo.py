@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 
@@ -19,8 +17,6 @@ from quintain.trainers.losses.sequences import (
     to_accumulation_dtype,
 )
 
-PairLoss = Literal["sigmoid", "hinge", "ipo"]
-
 
 def dpo_loss(
     logprobs: torch.Tensor,
@@ -28,7 +24,7 @@ def dpo_loss(
     totals: StepTotals,
     *,
     beta: float,
-    loss: PairLoss = "sigmoid",
+    loss: str = "sigmoid",
     label_smoothing: float = 0.0,
     reference_free: bool = False,
     sft_weight: float = 0.0,
@@ -53,7 +49,7 @@ def dpo_loss(
         streams: Of pairs, with `ref_logprob` unless reference-free.
         totals: Of the step.
         beta: Strength of the pull towards the reference; for ipo its tau.
-        loss: Which of the three.
+        loss: `sigmoid`, `hinge` or `ipo`.
         label_smoothing: e, in [0, 0.5).
         reference_free: Take log pi_ref as 0.
         sft_weight: Weight of the chosen run's negative log-likelihood, averaged over its tokens, added to each pair's
@@ -76,19 +72,9 @@ def dpo_loss(
 
 
 def pair_losses(
-    margin: torch.Tensor, *, beta: float, loss: PairLoss = "sigmoid", label_smoothing: float = 0.0
+    margin: torch.Tensor, *, beta: float, loss: str = "sigmoid", label_smoothing: float = 0.0
 ) -> torch.Tensor:
-    """The loss of each pair from the difference h of its log-ratios; see `dpo_loss`.
-
-    Args:
-        margin: float [pairs], nats.
-        beta: As in `dpo_loss`.
-        loss: As in `dpo_loss`.
-        label_smoothing: As in `dpo_loss`.
-
-    Returns:
-        float [pairs].
-    """
+    """Return the loss of each pair, float [pairs], from the difference h of its log-ratios; see `dpo_loss`."""
 
     def of(h: torch.Tensor) -> torch.Tensor:
         if loss == "sigmoid":

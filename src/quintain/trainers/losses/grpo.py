@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 
 from quintain.trainers.data.streams import TokenStreams
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.sequences import counted, required, sequence_means, to_accumulation_dtype
-
-PolicyLoss = Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo"]
 
 _LARGEST_LOG_RATIO = 20.0
 """Log-ratios above this count as this, without gradient: exp of a placeholder such as -9999 would make gradients NaN."""
@@ -21,7 +17,7 @@ def grpo_loss(
     streams: TokenStreams,
     totals: StepTotals,
     *,
-    loss: PolicyLoss = "dapo",
+    loss: str = "dapo",
     clip_low: float,
     clip_high: float,
     kl_coefficient: float = 0.0,
@@ -77,16 +73,9 @@ def grpo_loss(
 
 
 def k3(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tensor:
-    """e^d - d - 1 with d = log pi_ref - log pi: an unbiased, non-negative estimate of KL(pi || pi_ref) for tokens from pi.
+    """Return e^d - d - 1 with d = log pi_ref - log pi, in nats: an unbiased estimate of KL(pi || pi_ref) for tokens from pi.
 
-    arXiv 2402.03300, eq. 4 (Schulman 2020, "Approximating KL divergence").
-
-    Args:
-        logprobs: float [N], nats.
-        ref_logprobs: float [N], nats.
-
-    Returns:
-        float [N], nats.
+    It is never negative (arXiv 2402.03300, eq. 4; Schulman 2020, "Approximating KL divergence").
     """
     difference = ref_logprobs - logprobs
     return torch.expm1(difference) - difference
@@ -109,7 +98,7 @@ def _sequence_mean_log_ratio(log_ratio: torch.Tensor, streams: TokenStreams) -> 
 
 
 def _surrogate(
-    logp: torch.Tensor, ratio: torch.Tensor, advantage: torch.Tensor, bounds: tuple[float, float], loss: PolicyLoss
+    logp: torch.Tensor, ratio: torch.Tensor, advantage: torch.Tensor, bounds: tuple[float, float], loss: str
 ) -> torch.Tensor:
     """Return the surrogate objective of each token, float [N]."""
     clipped = ratio.clamp(*bounds)
@@ -119,7 +108,7 @@ def _surrogate(
 
 
 def _aggregate(
-    losses: torch.Tensor, streams: TokenStreams, totals: StepTotals, loss: PolicyLoss, max_tokens: int | None
+    losses: torch.Tensor, streams: TokenStreams, totals: StepTotals, loss: str, max_tokens: int | None
 ) -> torch.Tensor:
     if loss in ("grpo", "gspo"):
         return sequence_means(losses, streams).sum() / (totals.sequences or 1)

@@ -20,8 +20,6 @@ class StepTotals(NamedTuple):
 
     weight: float
     """Sum of the token weights."""
-    tokens: int
-    """Number of supervised tokens."""
     sequences: int
     """Number of members with a supervised token."""
     examples: float
@@ -42,7 +40,6 @@ def totals_of(examples: Sequence[Example]) -> StepTotals:
     rows = [row for example in examples for row in example.rows]
     return StepTotals(
         weight=math.fsum(math.fsum(row.weight[row.supervised].tolist()) for row in rows),
-        tokens=sum(row.n_supervised for row in rows),
         sequences=sum(len({m for m, row in zip(e.member, e.rows, strict=True) if row.n_supervised}) for e in examples),
         examples=math.fsum(example.weight for example in examples),
     )

@@ -51,15 +51,9 @@ def orpo_loss(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals,
 
 
 def log_odds(logprob: torch.Tensor) -> torch.Tensor:
-    """log(p / (1 - p)) from log p, finite up to p = 1.
+    """Return log(p / (1 - p)) from log p, finite up to p = 1; -inf for -inf.
 
-    1 - p is taken as -expm1(log p), which is exact where p is close to 1. Above log p = -1e-7 it is held constant.
-
-    Args:
-        logprob: Any shape, nats, at most 0.
-
-    Returns:
-        The same shape; -inf for -inf.
+    1 - p is taken as -expm1(log p), which is exact where p is close to 1. Above log p = -1e-7 it is constant.
     """
     logprob = logprob.clamp(max=_SUREST)
     return logprob - torch.log(-torch.expm1(logprob))

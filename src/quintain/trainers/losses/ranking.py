@@ -31,24 +31,11 @@ def ranking_loss(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTota
         ValueError: Reference log-probs missing or not finite.
     """
     ratio = sequence_sums(log_ratios(logprobs, streams), streams)
-    better, worse = ranked_pairs(streams)
+    together = streams.example[:, None] == streams.example[None, :]
+    better, worse = (together & (streams.value[:, None] > streams.value[None, :])).nonzero(as_tuple=True)
     example = streams.example[better]
     pairs = torch.zeros_like(streams.example_weight).index_add(0, example, torch.ones_like(ratio[better]))
     weight = (streams.example_weight / pairs.clamp(min=1.0))[example]
     losses = pair_losses(ratio[better] - ratio[worse], beta=beta)
     loss = (weight * losses).sum() / (totals.examples or 1.0)
     return LossOutput(loss, preference_metrics(beta * ratio[better], beta * ratio[worse]))
-
-
-def ranked_pairs(streams: TokenStreams) -> tuple[torch.Tensor, torch.Tensor]:
-    """All pairs of sequences of one example with different values.
-
-    Args:
-        streams: With the example and the value of each sequence.
-
-    Returns:
-        int64 [pairs] each: the better sequence and the worse one.
-    """
-    together = streams.example[:, None] == streams.example[None, :]
-    better, worse = (together & (streams.value[:, None] > streams.value[None, :])).nonzero(as_tuple=True)
-    return better, worse

@@ -22,8 +22,8 @@ def reward_loss(
 
     r is the value head's number at the end of a run. The first term is the likelihood of the preference in the model of
     Bradley and Terry 1952 (Ouyang et al. 2022, arXiv 2203.02155, eq. 1), with a margin m (Touvron et al. 2023, arXiv
-    2307.09288, eq. 2) that is `margin_weight` times the pair's margin. It fixes differences only; the second holds
-    the rewards around 0 (Eisenstein et al. 2023, arXiv 2312.09244, eq. 2). With a margin_weight of 1 it is the loss of
+    2307.09288, eq. 2) that is `margin_weight` times the pair's margin. It fixes differences only; the second
+    keeps the rewards around 0 (Eisenstein et al. 2023, arXiv 2312.09244, eq. 2). With a margin_weight of 1 it is the loss of
     TRL's RewardTrainer, c being its center_rewards_coefficient.
 
     Args:

@@ -19,12 +19,7 @@ def to_accumulation_dtype(values: torch.Tensor, streams: TokenStreams) -> torch.
 
 
 def required(stream: torch.Tensor | None, name: str, streams: TokenStreams) -> torch.Tensor:
-    """Return a stream that the loss needs, in the type of sums.
-
-    Args:
-        stream: float [N], or None if the rows have none.
-        name: Name of the stream in `TokenStreams`, for the error.
-        streams: The streams to which it belongs.
+    """Return the stream of this name, float [N], in the type of sums.
 
     Raises:
         ValueError: The stream is missing, or some of its values are not finite.
@@ -40,14 +35,7 @@ def required(stream: torch.Tensor | None, name: str, streams: TokenStreams) -> t
 
 
 def log_ratios(logprobs: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
-    """Return the log-ratio of each token to the reference, log pi(token) - log pi_ref(token).
-
-    Args:
-        logprobs: float [N], of the policy.
-        streams: With `ref_logprob`.
-
-    Returns:
-        float [N], nats.
+    """Return the log-ratio of each token to the reference, log pi(token) - log pi_ref(token), float [N], nats.
 
     Raises:
         ValueError: Reference log-probs are missing or not finite.
@@ -56,14 +44,9 @@ def log_ratios(logprobs: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
 
 
 def sequence_sums(values: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
-    """Return sum_t w_t x_t of each sequence; a weight of 0 excludes a token whatever its value, -inf included.
+    """Return sum_t w_t x_t of each sequence, float [S]; 0 for a sequence without tokens.
 
-    Args:
-        values: float [N].
-        streams: With weights w and the sequence of each token.
-
-    Returns:
-        float [S]; 0 for a sequence without tokens.
+    A weight of 0 excludes a token whatever its value, -inf included.
     """
     weight = to_accumulation_dtype(streams.weight, streams)
     terms = torch.where(weight == 0, 0.0, weight * to_accumulation_dtype(values, streams))
@@ -84,14 +67,7 @@ def sequence_means(values: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
 
 
 def paired(values: torch.Tensor, streams: TokenStreams) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the values of chosen and rejected sequences, one pair an example.
-
-    Args:
-        values: float [S].
-        streams: Of examples with two members each: 0 chosen, 1 rejected.
-
-    Returns:
-        Two floats [E].
+    """Return the values [S] of the chosen sequences (member 0) and of the rejected ones (member 1), float [E] each.
 
     Raises:
         ValueError: An example has more or fewer than two members.
@@ -119,16 +95,7 @@ def refuse_empty(streams: TokenStreams) -> None:
 
 
 def over_examples(losses: torch.Tensor, streams: TokenStreams, totals: StepTotals) -> torch.Tensor:
-    """Return sum_e w_e l_e / sum of the step's example weights.
-
-    Args:
-        losses: float [E].
-        streams: With example weights.
-        totals: Of the step.
-
-    Returns:
-        float scalar.
-    """
+    """Return sum_e w_e l_e / sum of the step's example weights, for losses [E]."""
     return (streams.example_weight * losses).sum() / (totals.examples or 1.0)
 
 

@@ -1,1 +1,1 @@
-"""The X-ray of a dataset: what training makes of each row, what falls off, and what is wrong with it."""
+"""Preview of a dataset: its rows as training uses them, what is cut off, and faults."""

@@ -1,6 +1,6 @@
 """Preview of a dataset: counts over all rows as training renders them, and a few rows in full.
 
-Only the tokenizer is loaded, never the weights. Rows are streamed, so memory grows only by a few hashes a row.
+Only the tokenizer is loaded, never the weights. Rows are streamed, so memory grows only by a few hashes and numbers a row.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import hashlib
 import heapq
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,32 +114,16 @@ def _rows(spec: PreviewSpec, inputs: Path, split: SplitName) -> Iterator[Row]:
 
 
 @dataclass
-class _Ranking:
-    """The rows with the highest scores; of equal ones the earlier."""
-
-    best: list[tuple[int, int]] = field(default_factory=list)
-
-    def add(self, place: int, score: int) -> None:
-        entry = (score, -place)
-        if len(self.best) < MAX_SHOWN:
-            heapq.heappush(self.best, entry)
-        else:
-            heapq.heappushpop(self.best, entry)
-
-    def places(self) -> tuple[int, ...]:
-        return tuple(-place for _, place in sorted(self.best, reverse=True))
-
-
-@dataclass
 class _Survey:
     """All counts, updated row by row."""
 
     faults: Faults
     splits: dict[str, SplitCounts] = field(default_factory=dict)
     lengths: Counter[int] = field(default_factory=Counter)
-    rankings: dict[str, _Ranking] = field(
-        default_factory=lambda: {name: _Ranking() for name in ("longest", "shortest", "truncated")}
-    )
+    length_of: dict[int, int] = field(default_factory=dict)
+    """Place of a row -> tokens of its longest run."""
+    lost_tokens: dict[int, int] = field(default_factory=dict)
+    """Place of a row that is cut -> tokens that are cut off."""
     tokens_seen: set[bytes] = field(default_factory=set)
     agent_text_seen: set[bytes] = field(default_factory=set)
     tasks_seen: set[bytes] = field(default_factory=set)
@@ -148,7 +132,6 @@ class _Survey:
     room: Room = field(default_factory=Room)
     shared: list[float] = field(default_factory=list)
     sizes: Counter[int] = field(default_factory=Counter)
-    refusal: str | None = None
 
     def add(self, split: SplitName, line: int, row: Row, examined: ExaminedRow, maker: ExampleMaker) -> None:
         """Count one row."""
@@ -177,12 +160,10 @@ class _Survey:
             self.room.add(member.alone)
         if any(map(is_held_out, trajectories_of(row))):
             self.faults.found["held_out"].add(line)
-        longest = max((member.length for member in examined.members), default=0)
-        if longest:
-            self.rankings["longest"].add(line - 1, longest)
-            self.rankings["shortest"].add(line - 1, -longest)
+        if longest := max((member.length for member in examined.members), default=0):
+            self.length_of[line - 1] = longest
         if examined.is_cut:
-            self.rankings["truncated"].add(line - 1, sum(sum(member.lost.values()) for member in examined.members))
+            self.lost_tokens[line - 1] = sum(sum(member.lost.values()) for member in examined.members)
         self._count_shape(row, examined)
 
     def _count(self, split: str, row: Row, examined: ExaminedRow, maker: ExampleMaker) -> None:
@@ -246,7 +227,6 @@ class _Survey:
             notes=spec.dataset_notes,
         )
         conclusion = conclude(evidence)
-        ranks = {name: ranking.places() for name, ranking in self.rankings.items()}
         return Statistics(
             fingerprint=maker.renderer.fingerprint,
             style=maker.renderer.style,
@@ -259,7 +239,11 @@ class _Survey:
             checks=self._checks(evidence),
             warnings=conclusion.warnings,
             verdict=conclusion.verdict,
-            places=ranks,
+            places={
+                "longest": _first_by(self.length_of, lambda length: -length),
+                "shortest": _first_by(self.length_of, lambda length: length),
+                "truncated": _first_by(self.lost_tokens, lambda lost: -lost),
+            },
         )
 
     def _checks(self, evidence: Evidence) -> dict[str, Any]:
@@ -282,6 +266,11 @@ class _Survey:
             zero = evidence.train.dropped.get("no_variance", 0)
             checks["groups"] = {"sizes": {str(n): self.sizes[n] for n in sorted(self.sizes)}, "zero_variance": zero}
         return checks | ({"labels": dict(self.labels)} if self.labels else {})
+
+
+def _first_by(sizes: Mapping[int, int], order: Callable[[int], int]) -> tuple[int, ...]:
+    """Return the first places in this order of their sizes; of equal ones the earlier."""
+    return tuple(heapq.nsmallest(MAX_SHOWN, sizes, key=lambda place: (order(sizes[place]), place)))
 
 
 def histogram(lengths: Counter[int]) -> Histogram:

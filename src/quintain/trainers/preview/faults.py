@@ -120,7 +120,7 @@ class Faults:
                     self.found["unknown_arguments"].add(line, 1, about)
 
     def _control_tokens(self, run: Trajectory, line: int) -> None:
-        spellings = self.renderer.spellings
+        spellings = self.renderer.writer.spellings
         texts = [
             (text, False)
             for text in (run.task.prompt, *(text_of(o.content) for s in run.steps for o in s.observations))
@@ -140,7 +140,7 @@ class Faults:
                 if not row.supervised[turn.start : turn.end].any() or _was_sampled(step, self.renderer):
                     continue
                 written = self.renderer.decode(row.token_ids[row.step_index == turn.step])  # it can be several turns
-                if any(not self._holds(written, text) for text in (step.thought, text_of(step.message)) if text):
+                if any(not self._contains(written, text) for text in (step.thought, text_of(step.message)) if text):
                     self.found["thoughts_lost"].add(line)
         for before, after in zip(member.uncut, member.uncut[1:], strict=False):
             # The template has rewritten earlier text: only thoughts may be missing.
@@ -148,10 +148,10 @@ class Faults:
             following = next(turns_of(after), None)
             if past and following:
                 opening = self.renderer.decode(after.token_ids[: following.start])
-                if not self._holds(opening, run.steps[past[-1]].thought or ""):
+                if not self._contains(opening, run.steps[past[-1]].thought or ""):
                     self.found["thoughts_stripped"].add(line)
 
-    def _holds(self, written: str, text: str) -> bool:
+    def _contains(self, written: str, text: str) -> bool:
         core, written = _plain(text), _plain(written)
         for part in (core[:_ENDS].strip(), core[-_ENDS:].strip()):
             if part not in written:
@@ -193,10 +193,10 @@ def _arguments(values: Mapping[str, Any], schema: Any, path: str = "") -> Iterat
     schema = schema if isinstance(schema, Mapping) else {}
     properties = schema.get("properties")
     properties = properties if isinstance(properties, Mapping) else None
-    says_all = properties is not None and not schema.get("additionalProperties")
+    is_complete = properties is not None and not schema.get("additionalProperties")
     for key, value in values.items():
         known = (properties or {}).get(key)
-        declared = True if known is not None else (False if says_all else None)
+        declared = True if known is not None else (False if is_complete else None)
         may_be_null = None if declared is None else _may_be_null(known)
         yield _Argument(f"{path}{key}", value is None, declared, may_be_null)
         if isinstance(value, Mapping):

@@ -138,7 +138,11 @@ def stops(rows: Sequence[TokenRow], renderer: Renderer, *, is_text: bool) -> tup
     """Return the number of trained turns, and of those with a stop token in the loss; a text is one turn."""
     if is_text:
         last = rows[-1] if rows else None
-        ends = last is not None and bool(last.supervised[-1]) and last.token_ids[-1] == _eos(renderer)
+        ends = (
+            last is not None
+            and bool(last.supervised[-1])
+            and int(last.token_ids[-1]) == renderer.tokenizer.eos_token_id
+        )
         return len(rows[:1]), int(ends)
     turns = stopped = 0
     for row in rows:
@@ -160,11 +164,6 @@ def digest(rows: Sequence[TokenRow]) -> str:
         for stream in (row.token_ids, row.supervised, row.weight, row.advantage):
             sha256.update(b"-" if stream is None else stream.tobytes() + b"|")
     return sha256.hexdigest()[:16]
-
-
-def _eos(renderer: Renderer) -> int:
-    eos = renderer.tokenizer.eos_token_id
-    return -1 if eos is None else int(eos)
 
 
 def _members(maker: ExampleMaker, row: Row, example: Example | None, *, uncut: bool) -> list[Member]:

@@ -12,6 +12,7 @@ from quintain.datasets.split_leaks import one_side
 from quintain.records.hyperparameters import BCConfig, KTOConfig, SFTConfig, TrainingConfig
 from quintain.records.preview import SplitCounts
 from quintain.records.record import counted, shown
+from quintain.trainers.data.remedies import REMEDIES
 from quintain.trainers.preview.faults import Faults, Finding
 from quintain.trainers.preview.row import SingleTurnSize
 
@@ -20,20 +21,6 @@ _MUCH = 0.05
 
 _BY_DESIGN = frozenset({"below_min_reward", "reward_unknown", "zero_weight"})
 """Drop reasons that follow from the user's own settings or weights."""
-
-_REMEDIES = {
-    "nothing_supervised": "mark the steps to learn from with train=true",
-    "template_refused": "the roles of these runs do not alternate as the chat template wants; use template 'react' or "
-    "another model",
-    "too_short": "give longer texts",
-    "equal_sides": "export pairs whose agent text differs",
-    "no_branch": "set step_level to false",
-    "no_variance": "export groups whose rewards differ",
-    "group_of_one": "collect several runs of each task",
-    "below_min_reward": "lower min_reward",
-    "reward_unknown": "score the runs and export again, or set min_reward and temperature to null",
-    "zero_weight": "export rows with a weight above 0",
-}
 
 
 class Remark(NamedTuple):
@@ -108,7 +95,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     warnings = tuple(f"[{w.code}] {w.text}{'; ' * bool(w.fix)}{w.fix}" for w in found)
     if blocking:
         first, more = blocking[0], len(blocking) - 1
-        others = f" Then mend {more} more: {', '.join(w.code for w in blocking[1:])}." if more else ""
+        others = f" Then fix {more} more: {', '.join(w.code for w in blocking[1:])}." if more else ""
         return Conclusion(warnings, f"Fix first: {first.text}; {first.fix}.{others}")
     train, longest, length = evidence.train, evidence.longest, evidence.max_length
     cut = "nothing is cut"
@@ -139,7 +126,7 @@ def _blanks(evidence: Evidence) -> Iterator[Remark]:
         yield Remark("nothing_trained", text, _remedy(evidence, train.dropped), True)
     elif train.dropped and set(train.dropped) - {"too_long"}:
         n = sum(train.dropped.values())
-        fix = _remedy(evidence, dropped) if dropped else "that is what the settings ask for"
+        fix = _remedy(evidence, dropped) if dropped else "the settings ask for this"
         blocks = evidence.share(sum(dropped.values())) >= _MUCH
         text = f"{n} of {counted(train.rows, 'row')} {_verb(n, 'gives', 'give')} no example ({reasons})"
         yield Remark("dropped", text, fix, blocks)
@@ -171,7 +158,7 @@ def _cuts(evidence: Evidence) -> Iterator[Remark]:
     train, config, length = evidence.train, evidence.config, evidence.max_length
     if (asked := config.max_length or 0) > evidence.context:
         text = f"max_length {asked} is more than the model's context of {evidence.context} tokens"
-        yield Remark("beyond_context", text, f"rows are cut at {evidence.context} all the same; lower it")
+        yield Remark("beyond_context", text, f"rows are cut at {evidence.context} tokens; lower max_length")
     if not train.truncated_rows:
         return
     would_be = train.trained_tokens + train.lost_tokens
@@ -190,7 +177,7 @@ def _more_room(evidence: Evidence) -> str:
     """Return the remedy for cut-off turns; settings only if they help."""
     context, length, room = evidence.context, evidence.max_length, evidence.room
     if evidence.longest <= context:
-        return f"set max_length to {evidence.longest} (the model's context holds {context})"
+        return f"set max_length to {evidence.longest} (the model's context has {context} tokens)"
     opening, turn = room.worst
     part, n = ("prompt", opening) if opening >= turn else ("turn", turn)
     shorten = f"use a model with a longer context, or shorten the runs (the longest {part} alone has {n} tokens)"
@@ -208,7 +195,7 @@ def _remedy(evidence: Evidence, dropped: Mapping[str, int]) -> str:
     worst = worst.removeprefix("chosen_").removeprefix("rejected_")
     if worst in {"too_long", "no_member_rendered"}:
         return _more_room(evidence)
-    return _REMEDIES.get(worst, "look at them, or leave them out")
+    return REMEDIES.get(worst, "look at them, or leave them out")
 
 
 def _content(evidence: Evidence) -> Iterator[Remark]:
@@ -246,14 +233,14 @@ def _content(evidence: Evidence) -> Iterator[Remark]:
     if empty := found.get("empty_observations"):
         seen = counted(evidence.faults.observations, "observation")
         text = f"{empty.times} of {seen} {_verb(empty.times, 'is', 'are')} empty, in {empty.where()}"
-        yield Remark("empty_observations", text, "record what the tool answered, or say so: '(no output)'")
+        yield Remark("empty_observations", text, "record the tool's output, or '(no output)'")
 
 
 def _repeats(evidence: Evidence) -> Iterator[Remark]:
     found = evidence.faults.found
     for name, *what in (
         ("tasks", "is of a task that is trained on", "are of a task that is trained on"),
-        ("tokens", "holds the very tokens of a training row", "hold the very tokens of a training row"),
+        ("tokens", "has the exact tokens of a training row", "have the exact tokens of a training row"),
     ):
         if leaked := found.get(f"leaked_{name}"):
             text = (
@@ -269,7 +256,7 @@ def _repeats(evidence: Evidence) -> Iterator[Remark]:
         yield Remark("leak", text, one_side(evidence.kind), True)
     if held_out := found.get("held_out"):
         are = _verb(held_out.rows, "is a run on a held-out task", "are runs on held-out tasks")
-        text = f"{held_out.where()} to train on {are}: evaluating on them proves nothing any more"
+        text = f"{held_out.where()} to train on {are}: an evaluation on them is no longer valid"
         yield Remark("held_out_tasks", text, "export without include_held_out", True)
     # The same words under two task ids or by two agents are two runs: `duplicate` of the export does not cover them.
     distinct = "give the runs of one task one task.id, and keep one of each"
@@ -279,8 +266,8 @@ def _repeats(evidence: Evidence) -> Iterator[Remark]:
         text = f"{same.where()} {_verb(same.rows, 'repeats', 'repeat')} the exact tokens of an earlier row"
         yield Remark("duplicates", text, distinct, evidence.share(same.rows) >= _MUCH)
     if same := found.get("same_agent_text"):
-        says = _verb(same.rows, "says", "say")
-        text = f"{same.where()} {says} the same as an earlier row on the same task, in another context"
+        repeats = _verb(same.rows, "repeats", "repeat")
+        text = f"{same.where()} {repeats} the agent text of an earlier row on the same task, in another context"
         yield Remark("repeated_text", text, f"{distinct}; or collect more varied runs")
 
 
@@ -289,15 +276,15 @@ def _notes(evidence: Evidence) -> Iterator[Remark]:
     faults, config = evidence.faults, evidence.config
     if any("quintain-fallback" in warning for warning in faults.renderer.warnings):
         text = "the tokenizer has no chat template; turns are written with the template 'quintain-fallback'"
-        yield Remark("fallback_template", text, "use the instruct version of the model if it shall chat elsewhere too")
+        yield Remark("fallback_template", text, "use the instruct version of the model to chat with it elsewhere")
     if stripped := faults.found.get("thoughts_stripped"):
         text = f"the chat template strips the thoughts of past turns in {stripped.where()}: each turn becomes a row of its own"
         fix = "nothing is lost, since acting sees the same, but tokens are computed several times; template 'react' keeps them"
         yield Remark("thoughts_stripped", text, fix)
     if spelt := faults.found.get("control_tokens"):
-        text = f"{spelt.where()} {_verb(spelt.rows, 'holds', 'hold')} text that spells a control token (first {spelt.example})"
+        text = f"{spelt.where()} {_verb(spelt.rows, 'contains', 'contain')} text that spells a control token (first {spelt.example})"
         yield Remark(
-            "control_tokens", text, "it is trained as plain text; look whether raw prompts were logged as messages"
+            "control_tokens", text, "it is trained as plain text; check whether raw prompts were logged as messages"
         )
     if unknown := faults.found.get("unknown_tokens"):
         text = f"{_are(unknown.times, 'token', unknown)} unknown to the tokenizer"
@@ -312,7 +299,7 @@ def _notes(evidence: Evidence) -> Iterator[Remark]:
     if isinstance(config, BCConfig) and "reward_unknown" in evidence.train.dropped:
         n = evidence.train.dropped["reward_unknown"]
         text = f"{counted(n, 'row')} {_verb(n, 'has', 'have')} no known reward, which bc needs"
-        yield Remark("reward_unknown", text, _REMEDIES["reward_unknown"])
+        yield Remark("reward_unknown", text, REMEDIES["reward_unknown"])
     if evidence.kind in {"reward", "prm"}:
         read = "each run" if evidence.kind == "reward" else "each step"
         text = f"the rows are shown as {config.method} would see them; {evidence.kind} reads one number at the end of {read}"  # type: ignore[attr-defined]

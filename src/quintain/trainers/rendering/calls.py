@@ -125,13 +125,12 @@ def _call(text: str, opened: re.Match[str], form: str, tools: Sequence[dict[str,
         return [_read_call(call) for call in calls[: MAX_CALLS + 1]], place
     if FORMS[form].key:
         arguments, place = _tagged(text, place, name, form, tools)
-        return [_action(name, arguments)], place
-    if FORMS[form].quote:
+    elif FORMS[form].quote:
         arguments, place = decode_quoted(text, place, FORMS[form].quote, FORMS[form].close)
-        return [_action(name, arguments)], place
-    if FORMS[form].may_be_bare and text[place : place + 1] in {"", "\n"}:
-        return [_action(name, {})], place
-    arguments, place = decode_at(text, place)
+    elif FORMS[form].may_be_bare and text[place : place + 1] in {"", "\n"}:
+        arguments = {}
+    else:
+        arguments, place = decode_at(text, place)
     return [_action(name, arguments)], place
 
 
@@ -193,8 +192,3 @@ def _action(tool: str, arguments: Any) -> Action:
 def _after(pattern: re.Pattern[str], text: str, place: int) -> int:
     found = pattern.match(text, place)
     return found.end() if found else place
-
-
-def parse(text: str, form: str) -> ParsedTurn:
-    """Parse an agent's text in a form of `FORMS`; never raises."""
-    return TurnReader(form).read(text)

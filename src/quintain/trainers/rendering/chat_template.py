@@ -20,7 +20,7 @@ _FIXED_DATE = "26 Jul 2024"
 """Date for Llama templates, which otherwise write today's into the prompt."""
 
 ThoughtPlace = Literal["content", "tool_plan", "left_out"]
-"""Where a template takes the thought beside a call: the message's content; Cohere's `tool_plan`; or nowhere, so that the
+"""Where a template takes the thought of a turn with a call: the message's content; Cohere's `tool_plan`; or nowhere, so that the
 renderer restores the thought before the call."""
 
 
@@ -121,8 +121,8 @@ class ChatTemplate:
             text = turn_of(prompt, finished, before=before, content=content)
             return Turn(prompt, finished, text, finished == prompt + text)
         text = turn_of(prompt, finished, before=before, content="")
-        marked = self.spellings.opens_with_control_token(text)
-        return Turn(prompt, finished, put_back(content, text, prompt, apart=not marked), finished == prompt + text)
+        is_marked = self.spellings.opens_with_control_token(text)
+        return Turn(prompt, finished, put_back(content, text, prompt, apart=not is_marked), finished == prompt + text)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of rendered text."""
@@ -158,5 +158,8 @@ class ChatTemplate:
 
 
 def _with_text(function: dict[str, Any]) -> dict[str, Any]:
-    given = function["arguments"]
-    return {**function, "arguments": given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)}
+    arguments = function["arguments"]
+    return {
+        **function,
+        "arguments": arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False),
+    }

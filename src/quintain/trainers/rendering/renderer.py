@@ -59,7 +59,7 @@ class Renderer:
     writer: ChatTemplate
     """Renders messages as text."""
     reader: TurnReader
-    """Parses text into thought and actions: the inverse of the writer, as the probe has shown."""
+    """Parses text into thought and actions: the inverse of the writer, as the probe has verified."""
     fingerprint: str
     """Hash of tokenizer, template and style; sampled ids are valid under the same fingerprint only."""
     end_turn: tuple[int, ...]
@@ -101,24 +101,9 @@ class Renderer:
         return self.writer.tokenizer
 
     @property
-    def template(self) -> str:
-        """The chat template's source."""
-        return self.writer.source
-
-    @property
     def style(self) -> StyleName:
         """Native tool calls, or ReAct text."""
         return self.writer.style
-
-    @property
-    def has_system_role(self) -> bool:
-        """Whether the template has a system role."""
-        return self.writer.has_system_role
-
-    @property
-    def spellings(self) -> Spellings:
-        """Spellings of the control tokens."""
-        return self.writer.spellings
 
     def opening(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
         """Return the ids up to and including the generation prompt."""
@@ -229,17 +214,17 @@ class Renderer:
         written, closing = "", list[int]()
         for place, (message, index) in zip(places, turns, strict=True):
             step = trajectory.steps[index]
-            shown = writer.turn(chat[: place + 1], schemas)
-            if chain and written and shown.prompt.startswith(written):
-                chain.append(_Segment(closing + writer.encode(shown.prompt[len(written) :])))
+            turn_text = writer.turn(chat[: place + 1], schemas)
+            if chain and written and turn_text.prompt.startswith(written):
+                chain.append(_Segment(closing + writer.encode(turn_text.prompt[len(written) :])))
             else:
                 if chain:
                     yield chain
-                chain = [_Segment(writer.encode(shown.prompt))]
+                chain = [_Segment(writer.encode(turn_text.prompt))]
             if sampled := self._sampled(step):
                 turn, logprobs = _checked(sampled, index)
             else:
-                turn, logprobs = writer.encode(shown.text), None
+                turn, logprobs = writer.encode(turn_text.text), None
                 if not self.written(turn).strip() and (message.actions or chat[place]["content"].strip()):
                     raise InvalidInput(
                         f"expected the chat template to write the agent's turn of step {index}, got nothing; use template "
@@ -247,7 +232,7 @@ class Renderer:
                         code="empty_turn",
                     )
             chain.append(_Segment(turn, index, self.trains(step), logprobs))
-            written = shown.finished if self.appendable and shown.can_be_appended_to else ""
+            written = turn_text.finished if self.appendable and turn_text.can_be_appended_to else ""
             closing = self.closing(turn)
         yield chain
 
@@ -298,15 +283,15 @@ def _renderer(tokenizer: Any, style: StyleName, has_system_role: bool) -> Render
     )
     if has_template:
         source, warnings = tokenizer.get_chat_template(tools=list(PROBE_TOOLS) if style == "tools" else None), ()
-    shown = probe(ChatTemplate(tokenizer, style, source, has_system_role, Spellings.of(tokenizer, source)))
+    found = probe(ChatTemplate(tokenizer, style, source, has_system_role, Spellings.of(tokenizer, source)))
     return Renderer(
-        writer=shown.template,
-        reader=shown.reader,
+        writer=found.template,
+        reader=found.reader,
         fingerprint=_fingerprint(tokenizer, source, style),
-        end_turn=shown.end_turn,
-        end_ids=shown.end_ids,
-        appendable=shown.appendable,
-        warnings=warnings + shown.warnings,
+        end_turn=found.end_turn,
+        end_ids=found.end_ids,
+        appendable=found.appendable,
+        warnings=warnings + found.warnings,
     )
 
 

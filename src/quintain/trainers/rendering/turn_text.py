@@ -77,8 +77,8 @@ def _after_header(header: str, finished: str) -> int:
     Raises:
         InvalidInput: The finished text has no such header.
     """
-    shown = re.sub(r"<[^<>]*>\s*\Z", "", header)
-    ends = [finished.rindex(h) + len(h) for h in (header, shown) if h and h in finished]
+    untagged = re.sub(r"<[^<>]*>\s*\Z", "", header)
+    ends = [finished.rindex(h) + len(h) for h in (header, untagged) if h and h in finished]
     if not ends:
         raise InvalidInput(
             f"expected the header {header!r} before the last turn of a chat template that rewrites earlier turns, got none: "

@@ -97,11 +97,11 @@ def _types(schema: Any) -> set[str]:
     """Return the JSON types that a schema allows; empty if unknown."""
     if not isinstance(schema, dict):
         return set()
-    given = schema.get("type")
-    if isinstance(given, str):
-        return {given}
-    if isinstance(given, list):
-        return {kind for kind in given if isinstance(kind, str)}
+    types = schema.get("type")
+    if isinstance(types, str):
+        return {types}
+    if isinstance(types, list):
+        return {name for name in types if isinstance(name, str)}
     choices = schema.get("enum")
     if isinstance(choices, list) and choices and all(isinstance(choice, str) for choice in choices):
         return {"string"}

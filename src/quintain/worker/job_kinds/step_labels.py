@@ -18,15 +18,13 @@ from quintain.records.job import JobResult, StepLabelSpec
 from quintain.records.protocols import Policy, Reporter, TaskSource
 from quintain.records.score import Score, StepScore
 from quintain.records.seeds import stable_seed
-from quintain.records.trajectory import AgentInfo, OutcomeStatus, Step, Trajectory
+from quintain.records.trajectory import AgentInfo, Step, Trajectory
+from quintain.worker.acting_reports import TurnReports
 from quintain.worker.request_ledger import spending_report
 from quintain.worker.run_inputs import open_run_inputs, score_each
 
 SCORER = "montecarlo"
 """Scorer name of the stored values."""
-
-_ENDED = {OutcomeStatus.SUCCESS: 1.0, OutcomeStatus.FAILURE: 0.0, OutcomeStatus.TRUNCATED: 0.0}
-"""Values of finished runs, which need no completions."""
 
 
 def run(spec: StepLabelSpec, directory: Path, reporter: Reporter) -> JobResult:
@@ -83,7 +81,7 @@ def _score_run(
         reason = whole.error and f"cannot replay its steps in {source.id}: {whole.error}"
     if reason is not None:
         return Score(trajectory_id=run.id or run.identity, scorer=SCORER, status="unscored", reason=reason, rater=rater)
-    last = _ENDED.get(whole.status) if whole.status else None
+    last = whole.status.verdict if whole.status else None  # a finished run needs no completions
     open_ended = prefixes if whole.status is None else prefixes[:-1]
     counts = _play_on(run, spec, source, policy, settings, open_ended, reporter)
     if counts is None:
@@ -130,7 +128,10 @@ def _play_on(
         for attempt in range(place * spec.completions, (place + 1) * spec.completions)
     ]
     verdicts = [
-        episode.result.success for episode in run_episodes(source, policy, plans, settings, reporter.should_stop)
+        episode.result.success
+        for episode in run_episodes(
+            source, policy, plans, settings, reporter.should_stop, on_turn=TurnReports(reporter)
+        )
     ]
     if len(verdicts) < len(plans):
         return None

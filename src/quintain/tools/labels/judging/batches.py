@@ -243,7 +243,7 @@ def fill(services: Services, request: BatchRequest, chosen: Iterable[Chosen]) ->
     for one in islice(chosen, request.limit * _TRIES):
         if len(items) == request.limit - repeats:
             break
-        shown = _shown(services, request, BatchItem(item_id=f"i{len(items) + 1}", trajectory_ids=one.runs))
+        shown = show_item(services, request, BatchItem(item_id=f"i{len(items) + 1}", trajectory_ids=one.runs))
         if shown is None:
             continue
         room -= len(shown.text)
@@ -254,7 +254,7 @@ def fill(services: Services, request: BatchRequest, chosen: Iterable[Chosen]) ->
         item = BatchItem(
             item_id=f"i{len(items) + 1}", trajectory_ids=first.item.trajectory_ids[::-1], repeats=first.item.item_id
         )
-        if (shown := _shown(services, request, item)) is not None:
+        if (shown := show_item(services, request, item)) is not None:
             items.append(shown)
     return items
 
@@ -264,12 +264,7 @@ def mark_of_batch(batch_id: str) -> str:
     return mark_of(stable_seed(0, "datamark", batch_id))
 
 
-def show_item(services: Services, batch: JudgingBatch, item: BatchItem) -> ShownItem | None:
-    """Return an item of a stored batch as its judge saw it; None where a run was forgotten or has grown since."""
-    return _shown(services, batch, item)
-
-
-def _shown(services: Services, asked: BatchRequest | JudgingBatch, item: BatchItem) -> ShownItem | None:
+def show_item(services: Services, asked: BatchRequest | JudgingBatch, item: BatchItem) -> ShownItem | None:
     """Return an item as its judge sees it; None for runs of different tasks, or that are equal, forgotten, or grown since."""
     if services.store.lineage.forgotten(item.trajectory_ids):
         return None

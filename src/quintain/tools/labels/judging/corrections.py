@@ -88,7 +88,7 @@ def corrected(run: Trajectory, correction: Correction, rater: str) -> Trajectory
     old = run.steps[place]
     if old.copied_context or old.extra.get("acted") is False:
         raise InvalidInput(
-            f"correction.step {correction.step} is no step that the agent took here; correct another one"
+            f"expected a step that the agent took here as correction.step, got {correction.step}; correct another one"
         )
     _require_known_tools(run, correction)
     _require_fitting_args(run, correction)

@@ -46,15 +46,9 @@ class Taken(NamedTuple):
 def estimate(services: Services, asked: Asked) -> Taken:
     """Estimate memory, disk and duration; unknown figures are null, and `unknown` names the call that measures them."""
     unknown, reasons = dict[str, Hint](), list[str]()
-    result = Estimate(
-        device=asked.device.kind,
-        available_memory_mb=_known(asked.device.memory_mb),
-        available_disk_mb=_known(free_disk_mb(services.settings.home)),
-    )
+    result = size_estimate(services, asked)
     if isinstance(asked.model, str):
         unknown |= dict.fromkeys(("memory_mb", "duration_s", "disk_mb"), Hint(asked.model))
-    else:
-        result = _with_sizes(result, asked, asked.model)
     if asked.environment is not None:
         result = _acting(services, result, asked, unknown, reasons)
     elif asked.data is None:
@@ -65,6 +59,16 @@ def estimate(services: Services, asked: Asked) -> Taken:
         which = "of this model" if asked.earlier.same_model else "of other models"
         reasons.append(f"Earlier trainings {which} ({', '.join(asked.earlier.jobs)}) went into the estimate.")
     return Taken(result.model_copy(update={"unknown": unknown}), tuple(reasons))
+
+
+def size_estimate(services: Services, asked: Asked) -> Estimate:
+    """Estimate memory and disk, without a duration; null where the model's sizes are unknown."""
+    result = Estimate(
+        device=asked.device.kind,
+        available_memory_mb=_known(asked.device.memory_mb),
+        available_disk_mb=_known(free_disk_mb(services.settings.home)),
+    )
+    return result if isinstance(asked.model, str) else _with_sizes(result, asked, asked.model)
 
 
 def shortages(result: Estimate) -> list[Blocker]:

@@ -1,4 +1,4 @@
-"""Planning: which method, which settings, will it fit, how long, and what stands in the way."""
+"""Planning: which method, which settings, will it fit, how long, and what prevents it."""
 
 from __future__ import annotations
 
@@ -10,62 +10,104 @@ from pydantic import Field
 from quintain.errors import InvalidInput, QuintainError
 from quintain.next_step import Hint, call, joined
 from quintain.records.agent import Agent
+from quintain.records.dataset import Dataset
+from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import DATASET_KINDS
 from quintain.records.plan import Blocker, Estimate, TrainingPlan
 from quintain.tools.evaluation.environment_references import Environments, usable_reference
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
-from quintain.tools.training.evolve import require_evolvable
-from quintain.tools.training.methods import EVOLVE, canonical_settings, describe_method, require_method
-from quintain.tools.training.planning.choice import Choice, Wish, choose, environment_in, wish_of
+from quintain.tools.training.evolve import evolution_spec
+from quintain.tools.training.methods import EVOLVE, canonical_settings, describe_method, merge_settings, require_method
+from quintain.tools.training.planning.choice import Choice, Wish, choose
 from quintain.tools.training.planning.data import look_at_data
 from quintain.tools.training.planning.device import look_at_device
 from quintain.tools.training.planning.earlier_jobs import measured
 from quintain.tools.training.planning.estimate import Asked, Taken, estimate, shortages
 from quintain.tools.training.planning.model_files import read_model
+from quintain.tools.training.planning.purposes import Goal, Purpose, constraints, later_stages, require_combinable
 from quintain.tools.training.planning.settings import Settled, settle
 from quintain.tools.training.requests import AgentReference, Request, require_effect, start_agent
-from quintain.tools.training.start import training_source
+from quintain.tools.training.sources import training_source
 
 T = TypeVar("T")
 
 
 def plan_training(
     services: Services,
-    goal: Annotated[
-        str | None, Field(max_length=2000, description="In plain words, such as: imitate the good runs.")
-    ] = None,
+    goal: Goal = None,
     dataset_id: Annotated[str | None, Field(description="Null: what the library has.")] = None,
     model: AgentReference = "starter",
     environment: Annotated[Environments | None, Field(description="Where it may act.")] = None,
     method: Annotated[str | None, Field(description="Null: chosen.")] = None,
     hyperparameters: Annotated[dict[str, Any] | None, Field(description="Settings to keep.")] = None,
 ) -> TrainingPlan:
-    """Plan a training from a goal or a dataset: method, settings, memory, duration, blockers with remedies, why.
+    """Plan a training from purposes or a dataset: method, settings, memory, duration, blockers with remedies, why.
 
     start_training takes `method` and `hyperparameters` as they are. Null: not known; `estimate.unknown` names the call that measures it.
     """
-    if not (goal or "").strip() and dataset_id is None and environment is None and method is None:
+    purposes = tuple(goal or ())
+    if not purposes and dataset_id is None and environment is None and method is None:
         raise InvalidInput(
-            "expected something to plan for, got nothing: give `goal` (such as 'imitate the successful runs'), "
-            "`dataset_id`, `environment` or `method`"
+            "expected something to plan for, got nothing: give `goal` (such as 'imitate'), `dataset_id`, `environment` or `method`"
         )
+    require_combinable(purposes)
     dataset = services.store.datasets.get(dataset_id) if dataset_id is not None else None
-    where = usable_reference(services, environment) if environment is not None else environment_in(goal or "")
-    wish = Wish(require_method(method), method) if method else wish_of(goal or "")
+    where = usable_reference(services, environment) if environment is not None else None
+    if "measure_only" in purposes:
+        return _measurement(model, dataset, where)
     blockers = list[Blocker]()
     agent = _tried(lambda: resolve_agent(services, model), blockers)
-    choice = choose(services, wish, dataset, where, agent)
-    if choice.method is None:
+    choice = choose(services, Wish.of(purposes, require_method(method) if method else None), dataset, where, agent)
+    if (chosen := choice.method) is None:
         return _nothing(choice, model, blockers)
     if agent is not None:
-        _tried(lambda: start_agent(services, choice.method or "", model), blockers)
+        _tried(lambda: start_agent(services, chosen, model), blockers)
     if dataset is not None and environment is not None:
         left_out = Hint("The environment is left out: a training learns from a dataset or by acting, not from both.")
         choice = choice._replace(notes=(*choice.notes, left_out))
+    if stages := later_stages(purposes):
+        then = Hint(
+            "Then plan the next stage from its result: ", call("plan_training", goal=list(stages), model=...), "."
+        )
+        choice = choice._replace(notes=(*choice.notes, then))
     blockers += choice.blockers
-    given = canonical_settings(choice.method or "", hyperparameters)
-    return _planned(services, choice, agent, model, given, blockers)
+    asked, reasons = _with_constraints(purposes, chosen, canonical_settings(chosen, hyperparameters))
+    return _planned(services, choice, agent, model, asked, blockers, reasons)
+
+
+def _with_constraints(
+    purposes: tuple[Purpose, ...], method: str, given: dict[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the settings with those of the constraints, and the reasons; given settings win."""
+    settings, reasons = dict[str, Any](), list[str]()
+    for one in constraints(purposes, method):
+        inner = {name: value for name, value in one.settings.items() if name in EvolveConfig.model_fields}
+        outer = {name: value for name, value in one.settings.items() if name not in inner}
+        settings = merge_settings(
+            settings, {**inner, "training": outer} if method == EVOLVE and outer else one.settings
+        )
+        reasons.append(one.reason)
+    return merge_settings(settings, given), reasons
+
+
+def _measurement(model: str, dataset: Dataset | None, environment: str | None) -> TrainingPlan:
+    """Plan to measure an agent without training."""
+    place = {"dataset_id": dataset.id} if dataset is not None else {"environment": environment or ...}
+    measure = call("evaluate_agent", agent=model, **place)
+    return TrainingPlan(
+        method=None,
+        model=model,
+        dataset_id=dataset.id if dataset else None,
+        environment=environment,
+        hyperparameters={},
+        estimate=Estimate(device=look_at_device().kind),
+        blockers=(),
+        why=Hint("The purpose is measure_only: nothing is trained."),
+        fields={},
+        resource_uri="guide://pipeline",
+        next_step=Hint("Measure with ", measure, "."),
+    )
 
 
 def _planned(
@@ -75,6 +117,7 @@ def _planned(
     reference: str,
     given: dict[str, Any],
     blockers: list[Blocker],
+    wished: list[str],
 ) -> TrainingPlan:
     method, dataset = choice.method or "", choice.dataset
     settled, taken = _settled(services, choice, agent, reference, given, blockers)
@@ -82,6 +125,7 @@ def _planned(
         _tried(lambda: _require_startable(services, choice, settled, reference), blockers)
     blockers += shortages(taken.estimate)
     found = tuple({blocker.code: blocker for blocker in reversed(blockers)}.values())[::-1]
+    answers = [branch.answer for branch in choice.branches]
     return TrainingPlan(
         method=method,
         model=agent.id or agent.name if agent else reference,
@@ -91,7 +135,8 @@ def _planned(
         estimate=taken.estimate,
         blockers=found,
         notes=choice.notes,
-        why=joined(" ", [Hint(reason) for reason in (*choice.reasons, *settled.reasons, *taken.reasons)]),
+        why=joined(" ", [Hint(reason) for reason in (*answers, *wished, *settled.reasons, *taken.reasons)]),
+        branches=choice.branches,
         fields=describe_method(method)["hyperparameters"],
         resource_uri=f"guide://methods/{method}",
         next_step=_next(choice, agent.id or agent.name if agent else reference, settled, found, taken),
@@ -138,7 +183,7 @@ def _require_startable(services: Services, choice: Choice, settled: Settled, mod
     """Check the source as start_training does, so that a plan only promises trainings that start."""
     method, dataset = choice.method or "", choice.dataset
     if method == EVOLVE:
-        require_evolvable(services, Request(model=model), choice.environment, settled.hyperparameters)
+        evolution_spec(services, Request(model=model), choice.environment, settled.hyperparameters)
     else:
         training_source(services, method, dataset.id if dataset else None, choice.environment)
         require_effect(settled.config, choice.environment is not None)
@@ -164,7 +209,8 @@ def _nothing(choice: Choice, model: str, blockers: list[Blocker]) -> TrainingPla
         hyperparameters={},
         estimate=Estimate(device=look_at_device().kind),
         blockers=(wrong, *blockers),
-        why=Hint(" ".join(choice.reasons)),
+        why=Hint(" ".join(branch.answer for branch in choice.branches)),
+        branches=choice.branches,
         fields={},
         resource_uri="guide://pipeline",
         next_step=Hint(remedy, "."),

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import ACTING_ONLY, LoraConfig, OnlineConfig, SFTConfig, TrainingConfig
+from quintain.records.learning_rates import default_rate
 from quintain.records.recipe import TrainStage
 from quintain.tools.training.methods import EVOLVE, check_evolution, check_settings, merge_settings
 from quintain.tools.training.planning.cost import Work, memory_parts
@@ -73,7 +74,7 @@ def settle(
         InvalidInput: a wrong setting.
     """
     if method == EVOLVE:
-        return _settle_evolution(given, model, device)
+        return _settle_evolution(given, model)
     changes, reasons = _by_model(model)
     if data is not None:
         more, more_reasons = _by_data(method, data, given)
@@ -82,6 +83,10 @@ def settle(
     if model is not None and device.memory_mb is not None:
         config, more_reasons = _fitted(method, config, given, model, data, device, memory_ratio)
         reasons += more_reasons
+    if model is not None and config.learning_rate is None:
+        rate = default_rate(method, model.hidden, adapters=config.lora is not None)
+        config = config.model_copy(update={"learning_rate": rate.value})
+        reasons.append(f"Learning rate {rate.value:g}: {rate.rule}.")
     return Settled(_shown(config, acts=acts), config, tuple(reasons))
 
 
@@ -189,7 +194,7 @@ def pass_tokens(method: str, config: TrainingConfig, data: DataFacts | None, mod
     return work_of(method, config, data, model, float(tokens)).pass_tokens
 
 
-def _settle_evolution(given: Mapping[str, Any], model: ModelFacts | None, device: Device) -> Settled:
+def _settle_evolution(given: Mapping[str, Any], model: ModelFacts | None) -> Settled:
     changes, reasons = _by_model(model)
     config, training = check_evolution(merge_settings({"training": changes} if changes else {}, given))
     return Settled(_differing(config, _SHOWN_OF_EVOLVE), training, tuple(reasons))

@@ -1,0 +1,82 @@
+"""Write the events of OpenHands as turns: what both generations of them have in common."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.importers.log_file import LogFile
+from quintain.importers.protocol import Report, Run
+from quintain.importers.run_builder import build_session_run
+from quintain.importers.transcripts.field_values import as_dict, as_text
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.records.trajectory import AgentInfo
+
+_CONDENSED = "the context was condensed: the model no longer saw some turns before the summary"
+
+
+class EventStream(ABC):
+    """Writes events as turns in order."""
+
+    def __init__(self, report: Report, model: str | None = None) -> None:
+        self.script, self.report, self.model = Transcript(), report, model
+        self.tools: list[dict[str, Any]] = []
+        self.version: str | None = None
+        self.agent_class: str | None = None
+        self._calls: dict[Any, str] = {}
+        """Event id of an action -> id of its call."""
+
+    @abstractmethod
+    def write(self, event: dict[str, Any]) -> None:
+        """Write one event."""
+
+    @property
+    def agent(self) -> AgentInfo:
+        """Agent of the run."""
+        model = self.script.model or self.model
+        return AgentInfo(name=self.agent_class or "openhands", version=self.version, model=model)
+
+    def run(self, format: str, session: str | None) -> Iterator[Run]:
+        """Yield the conversation as a run."""
+        yield from build_session_run(
+            self.script,
+            self.report,
+            None,
+            format=format,
+            key=f"{format}:{session}" if session else None,
+            session_id=session,
+            tools=self.tools,
+            agent=self.agent,
+        )
+
+    def _condense(self, kind: str, event: dict[str, Any]) -> None:
+        self.report.skip(kind)
+        self.report.note(_CONDENSED)
+        if summary := as_text(event.get("summary")):
+            self.script.add_message("user", summary, extra={"compacted": True})
+
+
+def exit_failed(result: dict[str, Any]) -> bool:
+    """Whether the exit code of a result is positive."""
+    code = as_dict(result.get("metadata")).get("exit_code", result.get("exit_code"))
+    return type(code) is int and code > 0
+
+
+def events_beside(log: LogFile, names: re.Pattern[str], report: Report) -> list[dict[str, Any]]:
+    """Return the events of the matching files in the folder of a file, in the order of names."""
+    found = []
+    for sibling in log.siblings("."):
+        if sibling.path.name != log.path.name and names.fullmatch(sibling.path.name):
+            try:
+                found.append(as_dict(sibling.document()))
+            except InvalidInput as error:
+                report.reject(None, error.message)
+    return found
+
+
+def conversation_of(log: LogFile) -> str | None:
+    """Return the name of the folder of a conversation, given a file of it or of its folder `events`."""
+    return next((part for part in reversed(log.parts[:-1]) if part != "events"), None)

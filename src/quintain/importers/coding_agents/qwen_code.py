@@ -1,0 +1,83 @@
+"""Qwen Code sessions: `~/.qwen/projects/<folder>/chats/<session>.jsonl`.
+
+The lines form a graph as those of Claude Code do, and their messages have the parts of Gemini's API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from quintain.importers.coding_agents.claude_code import read_sessions
+from quintain.importers.log_file import LogFile
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import object_rows
+from quintain.importers.run_builder import COMPACTED
+from quintain.importers.transcripts.field_values import as_dict, as_list, as_text
+
+_ASKED = (None, "mid_turn_user_message")
+"""Subtypes of a line of the user that a person typed."""
+
+
+@dataclass(frozen=True)
+class QwenCode:
+    """Reader of Qwen Code sessions."""
+
+    name: str = "qwen_code"
+    title: str = "Qwen Code session"
+
+    def detect(self, probe: Probe) -> float:
+        """Match linked lines of a session whose messages have parts."""
+        for row in map(as_dict, probe.rows):
+            parts = as_dict(row.get("message")).get("parts")
+            if isinstance(row.get("sessionId"), str) and {"uuid", "parentUuid"} <= row.keys() and _is_list(parts):
+                return 0.96
+        return 0.0
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """Yield one run a session."""
+        rows = ((number, _line(row, report)) for number, row in object_rows(log, report))
+        yield from read_sessions(rows, log, report, format=self.name, agent="qwen-code")
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+def _line(row: dict[str, Any], report: Report) -> dict[str, Any]:
+    """Return a line with its message in content blocks."""
+    kind, subtype = row.get("type"), row.get("subtype")
+    if kind == "system":
+        if subtype == "chat_compression":
+            report.note(COMPACTED)
+        return row
+    message = as_dict(row.get("message"))
+    failed = as_text(as_dict(row.get("toolCallResult")).get("status")) in ("error", "cancelled")
+    held = {
+        "id": row.get("uuid"),  # parts of one reply that are written apart keep their line's id
+        "role": "assistant" if kind == "assistant" else "user",
+        "content": [_block(part, failed=failed) for part in as_list(message.get("parts"))],
+        "model": row.get("model"),
+        "usage": row.get("usageMetadata"),
+    }
+    marks = {"isMeta": True} if kind == "user" and subtype not in _ASKED else {}
+    return {**row, **marks, "type": "user" if kind == "tool_result" else kind, "message": held}
+
+
+def _block(part: Any, *, failed: bool) -> Any:
+    """Return a part of Gemini's API as a content block."""
+    call, answer = as_dict(as_dict(part).get("functionCall")), as_dict(as_dict(part).get("functionResponse"))
+    if call:
+        return {"type": "tool_use", "id": call.get("id"), "name": call.get("name"), "input": call.get("args")}
+    if answer:
+        response = as_dict(answer.get("response"))
+        given = next((response[key] for key in ("output", "error") if key in response), answer.get("response"))
+        is_error = failed or "error" in response
+        return {"type": "tool_result", "tool_use_id": answer.get("id"), "content": given, "is_error": is_error}
+    spoken = as_dict(part).get("text")
+    if not isinstance(spoken, str):
+        return part
+    if as_dict(part).get("thought") is True:
+        return {"type": "thinking", "thinking": spoken}
+    return {"type": "text", "text": spoken}

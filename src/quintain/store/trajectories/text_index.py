@@ -1,0 +1,117 @@
+"""Index for substrings of the searched text: trigrams, by FTS5 in SQLite and by pg_trgm in PostgreSQL.
+
+Both answer the same question, whether the casefolded text contains the casefolded pattern. The index only proposes rows, and
+LIKE decides. A pattern of fewer than three characters has no trigram, so it is compared with every run.
+
+FTS5 takes three times as long as the insertion of a run. New runs are therefore indexed by the reconciler and by searches, a
+bounded number at a time. Until none is left, searches compare the text of every run.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from sqlalchemy import Connection, Engine, column, literal_column, table
+
+from quintain.errors import Unavailable
+from quintain.store.engine import read_transaction, write_transaction
+
+FTS_SINCE = (3, 34)
+"""First version of SQLite with the tokenizer `trigram` (sqlite.org/fts5.html#the_trigram_tokenizer)."""
+
+_TRIGRAMS = 64
+"""Trigrams of a pattern that are looked up; more of them hardly exclude further rows."""
+
+TEXT_INDEX = table("trajectories_text", column("rowid"), column("trajectories_text"))
+"""The FTS5 table. Its content is the column `text` of the trajectories, and its row id their `seq`."""
+
+MATCHED_SEQ = TEXT_INDEX.c.rowid + literal_column("0")
+"""The row id as an expression, which no index serves: SQLite then starts from the matches, not from every run."""
+
+_INDEXED = "old.seq <= (SELECT seq FROM trajectories_text_state)"
+_DELETED = "INSERT INTO trajectories_text(trajectories_text, rowid, text) VALUES ('delete', old.seq, old.text)"
+_INSERTED = "INSERT INTO trajectories_text(rowid, text) VALUES (new.seq, new.text)"
+
+_SQLITE = (
+    # Without positions (`detail`), the index has a third of the text's size instead of twice it, at half the time.
+    "CREATE VIRTUAL TABLE trajectories_text USING fts5(text, content='trajectories', content_rowid='seq', "
+    "tokenize='trigram', detail='none', columnsize=0)",
+    "INSERT INTO trajectories_text(trajectories_text) VALUES ('rebuild')",
+    # The newest indexed run. All older ones are indexed too.
+    "CREATE TABLE trajectories_text_state (seq INTEGER NOT NULL)",
+    "INSERT INTO trajectories_text_state SELECT coalesce(max(seq), 0) FROM trajectories",
+    f"CREATE TRIGGER trajectories_text_delete AFTER DELETE ON trajectories WHEN {_INDEXED} BEGIN {_DELETED}; END",
+    "CREATE TRIGGER trajectories_text_update AFTER UPDATE OF text ON trajectories "
+    f"WHEN old.text <> new.text AND {_INDEXED} BEGIN {_DELETED}; {_INSERTED}; END",
+)
+
+_NEWEST = "SELECT (SELECT seq FROM trajectories_text_state), (SELECT coalesce(max(seq), 0) FROM trajectories)"
+_ADD = "INSERT INTO trajectories_text(rowid, text) SELECT seq, text FROM trajectories WHERE seq > ? AND seq <= ?"
+
+_POSTGRESQL = (
+    "CREATE EXTENSION IF NOT EXISTS pg_trgm",
+    "CREATE INDEX ix_trajectories_text ON trajectories USING gin (text gin_trgm_ops) WHERE forgotten_at IS NULL",
+)
+
+
+def create_text_index(connection: Connection) -> None:
+    """Create the index, fill it from the stored runs, and keep it in step with every later change.
+
+    Raises:
+        Unavailable: SQLite was built without FTS5, or is too old for trigrams.
+    """
+    if connection.dialect.name != "sqlite":
+        statements = _POSTGRESQL
+    elif sqlite3.sqlite_version_info >= FTS_SINCE and _has_fts5(connection):
+        statements = _SQLITE
+    else:
+        raise Unavailable(
+            f"expected SQLite {'.'.join(map(str, FTS_SINCE))} or newer with FTS5, got {sqlite3.sqlite_version}; use a "
+            "Python with a newer SQLite",
+            code="sqlite_too_old",
+        )
+    for statement in statements:
+        connection.exec_driver_sql(statement)
+
+
+def index_new_texts(engine: Engine, most: int = 2000) -> bool:
+    """Add the oldest runs that are not in the index yet. Return whether all are in it now.
+
+    Args:
+        engine: The database. PostgreSQL indexes every run at once by itself.
+        most: Runs to add at most; 1,000 runs of 3,000 characters take about 0.3 s.
+    """
+    if engine.dialect.name != "sqlite":
+        return True
+    with read_transaction(engine) as connection:
+        indexed, newest = connection.exec_driver_sql(_NEWEST).one()
+    if indexed == newest:
+        return True
+    with write_transaction(engine) as connection:
+        indexed, newest = connection.exec_driver_sql(_NEWEST).one()
+        last = min(newest, indexed + most)
+        connection.exec_driver_sql(_ADD, (indexed, last))
+        connection.exec_driver_sql("UPDATE trajectories_text_state SET seq = ?", (last,))
+    return bool(last == newest)
+
+
+def _has_fts5(connection: Connection) -> bool:
+    return bool(connection.exec_driver_sql("SELECT sqlite_compileoption_used('ENABLE_FTS5')").scalar())
+
+
+def purge_deleted_text(connection: Connection) -> None:
+    """Rewrite the index without deleted rows, whose trigrams would otherwise remain until a later merge."""
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("INSERT INTO trajectories_text(trajectories_text) VALUES ('optimize')")
+
+
+def trigram_query(pattern: str) -> str | None:
+    """Return the FTS5 expression that all texts with this substring match, or None for fewer than three characters.
+
+    Args:
+        pattern: A casefolded substring.
+    """
+    trigrams = list(dict.fromkeys(pattern[i : i + 3] for i in range(len(pattern) - 2)))
+    stride = -(-len(trigrams) // _TRIGRAMS)
+    quoted = ('"' + trigram.replace('"', '""') + '"' for trigram in trigrams[:: max(stride, 1)])
+    return " AND ".join(quoted) or None

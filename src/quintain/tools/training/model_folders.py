@@ -1,0 +1,231 @@
+"""Models in folders and files: what is there, and the base model of an adapter. Nothing of the weights is read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from quintain.errors import InvalidInput, NotFound, Refused
+from quintain.next_step import Hint, call
+from quintain.records.agent import ModelRef
+from quintain.records.record import clip, shown
+from quintain.tools.roots import readable
+from quintain.tools.services import Services
+
+HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}$")
+
+_ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+
+_MAX_CONFIG = 2 * 2**20
+"""Bytes of an adapter's configuration."""
+
+_LISTED = 8
+"""Models that a message lists."""
+
+_LOOKED_AT = 500
+"""Entries of a folder that are looked at for a message."""
+
+_INBOX = "the inbox (the folder `inbox` in Quintain's home folder)"
+
+
+def starter_folder() -> Path:
+    """Return the folder of the embedded model."""
+    return Path(str(files("quintain") / "starter"))
+
+
+def model_in(services: Services, path: Path, reference: str) -> ModelRef:
+    """Return the model at a path: a folder with safetensors, an adapter with its base model, or a GGUF file.
+
+    Args:
+        services: Settings with the inbox, in which the base of an adapter may lie.
+        path: Folder or file that may be read.
+        reference: The path as the caller wrote it, for messages.
+
+    Raises:
+        NotFound: there is no model, or the base of an adapter is not here.
+        InvalidInput: an adapter without weights, or one of several GGUF files is meant.
+    """
+    if path.is_file() and path.suffix == ".gguf":
+        return ModelRef(source="gguf", path=str(path))
+    if (path / "adapter_config.json").is_file():
+        base = _base_of(services, path, reference)
+        return base.model_copy(update={"adapter": str(path)})
+    ggufs = sorted(path.glob("*.gguf")) if path.is_dir() else []
+    if (path / "config.json").is_file() and (not ggufs or any(path.glob("*.safetensors"))):
+        return ModelRef(source="folder", path=str(path))
+    if len(ggufs) == 1:
+        return ModelRef(source="gguf", path=str(ggufs[0]))
+    if ggufs:
+        raise InvalidInput(
+            f"{clip(reference)!r} contains {len(ggufs)} GGUF files ({_listed(file.name for file in ggufs)}); name one of them",
+            code="model_ambiguous",
+        )
+    raise _no_model(path, reference)
+
+
+def _no_model(path: Path, reference: str) -> NotFound:
+    what = f"{clip(reference)!r} contains no model (no config.json, adapter_config.json or *.gguf)"
+    if not path.exists():
+        what = f"there is no folder or file {clip(reference)!r}"
+    inner = [str(found.relative_to(path)) for found in _models_below(path)]
+    return NotFound(
+        Hint(
+            f"{what}{f', but models in it: {_listed(inner)}' if inner else ''}; name the folder that `save_pretrained` wrote, a "
+            "GGUF file, an agent of ",
+            call("list_library", kind="agents"),
+            ", or 'starter'",
+        ),
+        code="model_not_found",
+    )
+
+
+def _models_below(folder: Path) -> list[Path]:
+    """Return the models in a folder and in its folders."""
+    found: list[Path] = []
+    for entry in _entries(folder):
+        found += [entry] if is_model(entry) else [inner for inner in _entries(entry) if is_model(inner)]
+    return found
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    try:
+        children = sorted(folder.iterdir())[:_LOOKED_AT] if folder.is_dir() else []
+    except OSError:  # a folder that may not be read
+        return
+    yield from (child for child in children if not child.name.startswith("."))
+
+
+def is_model(path: Path) -> bool:
+    """Whether a path looks like a model: a folder with a configuration, or a GGUF file."""
+    if path.suffix == ".gguf":
+        return path.is_file()
+    return any((path / name).is_file() for name in ("config.json", "adapter_config.json"))
+
+
+def near_models(services: Services, reference: str) -> str:
+    """Return a sentence with the models of the inbox that are most like a name, and where the inbox is."""
+    inbox = services.settings.inbox_dir
+    names = [str(found.relative_to(inbox)) for found in _models_below(inbox)]
+    if not names:
+        return f"Model folders and GGUF files in {_INBOX} can be named as they are called there; it has none yet"
+
+    def likeness(name: str) -> float:
+        return SequenceMatcher(None, reference.lower(), name.lower()).ratio()
+
+    return f"In {_INBOX} are: {_listed(sorted(names, key=likeness, reverse=True))}"
+
+
+def _listed(names: Iterator[str] | list[str]) -> str:
+    every = list(names)
+    more = f" and {len(every) - _LISTED} more" if len(every) > _LISTED else ""
+    return ", ".join(map(clip, every[:_LISTED])) + more
+
+
+def _base_of(services: Services, folder: Path, reference: str) -> ModelRef:
+    """Return the base model of an adapter, by the name in its configuration.
+
+    Raises:
+        InvalidInput: the adapter has no weights, or its configuration is damaged.
+        NotFound: its base is not on this machine.
+    """
+    if not any((folder / name).is_file() for name in _ADAPTER_WEIGHTS):
+        raise InvalidInput(
+            f"expected {' or '.join(_ADAPTER_WEIGHTS)} beside adapter_config.json in {clip(reference)!r}, got neither; copy the "
+            "whole folder of the adapter",
+            code="model_incomplete",
+        )
+    config = _adapter_config(folder, reference)
+    name, revision = config.get("base_model_name_or_path"), config.get("revision")
+    if not isinstance(name, str) or not name.strip() or len(name) > 1000 or "\0" in name:
+        raise InvalidInput(
+            f"expected the base model's folder or Hub name as base_model_name_or_path in {clip(reference)!r}/adapter_config.json, "
+            f"got {shown(name)}; write it there",
+            code="model_incomplete",
+        )
+    if Path(name).parts[-2:] == ("quintain", "starter"):  # of this installation, or of another one
+        return ModelRef(source="starter", path=str(starter_folder()))
+    for path in _places(services, name):
+        if (path.is_file() and path.suffix == ".gguf") or (path / "config.json").is_file() or any(path.glob("*.gguf")):
+            return model_in(services, path, str(path))
+    if cached := cached_snapshot(name, revision if isinstance(revision, str) else None):
+        return ModelRef(source="folder", path=str(cached))
+    if HUB_NAME.match(name) and services.settings.allow_hub:
+        return ModelRef(source="hub", path=name, revision=revision if isinstance(revision, str) else None)
+    remedy = f"copy the model's folder into {_INBOX} as {_own_name(name)!r}"
+    if HUB_NAME.match(name):
+        remedy += f", download {name} into the Hub cache, or let the operator set QUINTAIN_ALLOW_HUB=1"
+    raise NotFound(
+        f"the adapter {clip(reference)!r} needs its base model {clip(name)!r}, which is not on this machine, or not where models "
+        f"may be read; {remedy}",
+        code="base_not_found",
+    )
+
+
+def _adapter_config(folder: Path, reference: str) -> dict[str, Any]:
+    path = folder / "adapter_config.json"
+    try:
+        config = json.loads(path.read_bytes()) if path.stat().st_size <= _MAX_CONFIG else None
+        if isinstance(config, dict):
+            return config
+    except (OSError, ValueError, RecursionError):
+        pass
+    raise InvalidInput(
+        f"cannot read {clip(reference)!r}/adapter_config.json; copy the adapter's folder again from the original",
+        code="model_damaged",
+    )
+
+
+def _places(services: Services, name: str) -> Iterator[Path]:
+    """Yield the readable paths at which a base model of this name may lie."""
+    inbox = services.settings.inbox_dir
+    for place in (name, inbox / name, inbox / _own_name(name)):
+        try:
+            yield readable(services, place, "model")
+        except (NotFound, Refused):
+            continue
+
+
+def _own_name(name: str) -> str:
+    """Return the last part of a path or Hub name, also of another operating system."""
+    return re.split(r"[/\\]", name.rstrip("/\\"))[-1]
+
+
+def cached_snapshot(name: str, revision: str | None) -> Path | None:
+    """Return the folder of a Hub model in the cache of this machine; None if it is not complete there."""
+    if not HUB_NAME.match(name):
+        return None
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        config = try_to_load_from_cache(name, "config.json", revision=revision)
+    except HFValidationError:
+        return None
+    folder = Path(config).parent if isinstance(config, str) else None
+    return folder if folder and any(folder.glob("*.safetensors")) else None
+
+
+def role_in(folder: Path) -> Literal["policy", "reward_model", "step_model"]:
+    """Return the role of a model folder, from the metadata of its value head.
+
+    A safetensors file opens with the length of its header, 8 bytes little-endian, and the header in JSON.
+    """
+    try:
+        with (folder / "value_head.safetensors").open("rb") as file:
+            header = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), 100_000)))
+        role = header["__metadata__"]["role"]
+    except (FileNotFoundError, NotADirectoryError):
+        return "policy"
+    except (OSError, ValueError, LookupError, TypeError):
+        role = None
+    if role not in {"reward_model", "step_model"}:
+        raise InvalidInput(
+            f"{folder.name}/value_head.safetensors is damaged: expected the role in its metadata; copy the folder again",
+            code="model_damaged",
+        )
+    return "reward_model" if role == "reward_model" else "step_model"

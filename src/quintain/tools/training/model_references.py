@@ -1,0 +1,146 @@
+"""Agents of models that people have: a folder, a file, a job or its checkpoint, an export."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from quintain.errors import NotFound
+from quintain.next_step import Hint, call
+from quintain.records.agent import Agent, ModelRef
+from quintain.records.handover import AGENT_FILE, AgentExport
+from quintain.records.record import clip
+from quintain.tools.roots import readable, resolve_path
+from quintain.tools.services import Services
+from quintain.tools.training.model_folders import model_in, near_models, role_in
+
+_MAX_EXPORT_RECORD = 16 * 2**20
+"""Bytes of the record in an exported folder."""
+
+
+def store_base(services: Services, base: Agent) -> Agent:
+    """Return the agent of a base model: the newest version with the same content, else a new one.
+
+    A model with a reserved name gets another one.
+    """
+    agents = services.store.agents
+    if base.name in {"starter", "expert"} and (base.model.source != base.name or base.model.adapter):
+        base = base.model_copy(update={"name": f"{base.name}-2"})
+    newest = agents.find(base.name)
+    for version in range((newest and newest.version) or 0, 0, -1):
+        known = agents.find(f"{base.name}@{version}")
+        if known and known.model_copy(update={"id": None, "version": None, "created_at": None}) == base:
+            return known
+    return agents.add(base, services.clock())
+
+
+def path_of(services: Services, reference: str) -> str | None:
+    """Return the path that a reference names: an existing folder or GGUF file, or what is written as a path.
+
+    A trusted caller's paths begin at its working folder and, where nothing is there, at the inbox; others' at the inbox.
+
+    Raises:
+        NotFound: the name is too long for a file, or `~` of a user without a home.
+    """
+    try:
+        written = Path(reference).expanduser()
+        starts = (Path(), services.settings.inbox_dir) if services.trusted else (services.settings.inbox_dir,)
+        for start in starts:
+            if (path := start / written).is_dir() or (path.suffix == ".gguf" and path.is_file()):
+                return str(path) if services.trusted else reference
+    except (OSError, RuntimeError) as error:
+        raise NotFound(
+            f"cannot read folder {clip(reference)!r} ({type(error).__name__}); give an agent id or name, "
+            "'starter', a folder or a Hub name",
+            code="model_not_found",
+        ) from None
+    return reference if reference.startswith(("/", ".", "~")) or reference.endswith(".gguf") else None
+
+
+def agent_of_path(services: Services, path: str, reference: str) -> Agent:
+    """Return the agent of a model folder or file.
+
+    Args:
+        services: Where the agent is stored.
+        path: From `path_of`.
+        reference: The path as the caller wrote it.
+
+    Raises:
+        NotFound: there is no model, or the base of an adapter is not here.
+        InvalidInput: the files are damaged or incomplete.
+        Refused: outside the allowed roots.
+    """
+    # An agent's own folder names that agent. Nothing in it is read, so it needs no root.
+    if known := _trained_here(services, resolve_path(services, path, services.settings.inbox_dir)):
+        return known
+    resolved = readable(services, path, "model")
+    model = model_in(services, resolved, reference)
+    base = Agent(name=_name(resolved), model=model, role=role_in(resolved), description=_description(model))
+    return store_base(services, _with_export_settings(services, base, resolved))
+
+
+def _name(path: Path) -> str:
+    written = path.stem if path.suffix == ".gguf" else path.name
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", written).strip("-._")[:100] or "model"
+
+
+def _description(model: ModelRef) -> str:
+    return f"Adapter on {Path(model.path).name}." if model.adapter else ""
+
+
+def _trained_here(services: Services, folder: Path) -> Agent | None:
+    """Return the agent whose files lie in a folder of the home folder; None if it is no such folder."""
+    if not folder.is_relative_to(services.settings.agents_dir.resolve()):
+        return None
+    name = folder.name.rpartition("-")[0]  # from `new_output_dir`
+    newest = services.store.agents.find(name) if name else None
+    for version in range((newest and newest.version) or 0, 0, -1):
+        known = services.store.agents.find(f"{name}@{version}")
+        if known and Path(known.model.adapter or known.model.path).resolve() == folder:
+            return known
+    return None
+
+
+def _with_export_settings(services: Services, base: Agent, folder: Path) -> Agent:
+    """Return the agent with the settings that `export_agent` wrote beside its weights, if it did."""
+    record = folder / AGENT_FILE
+    try:
+        if not record.is_file() or record.stat().st_size > _MAX_EXPORT_RECORD:
+            return base
+        exported = AgentExport.model_validate_json(record.read_bytes()).agent
+    except (OSError, ValidationError):  # a file of another program
+        return base
+    kept = {name: getattr(exported, name) for name in ("system_prompt", "sampling", "template", "held_out")}
+    here = services.store.agents.find(exported.id) if exported.id else None
+    parent = here.id if here and here.created_at == exported.created_at and here.model == exported.model else None
+    return base.model_copy(update={**kept, "name": exported.name, "parent": parent})
+
+
+def unknown_agent(services: Services, reference: str, error: NotFound) -> NotFound:
+    """Return the error of a reference that is neither an agent nor a model, with the models that are near."""
+    return NotFound(Hint(error.message, ". ", near_models(services, reference)))
+
+
+def agent_of_job(services: Services, reference: str) -> Agent | None:
+    """Return the agent of a job, of its stage or of its checkpoint; None if the reference names no job.
+
+    Raises:
+        NotFound: the job has neither an agent nor such a checkpoint.
+    """
+    if not reference.startswith("job-"):
+        return None
+    job_id = reference.partition("/")[0]
+    job = services.store.jobs.get(job_id)
+    own = [agent for agent in services.store.agents.of_job(job_id) if agent.job_id == reference]
+    if own:
+        return own[-1]
+    raise NotFound(
+        Hint(
+            f"job {job.id} ({job.status}) has no agent; ",
+            call("get_job", job_id=job.id),
+            " shows its state",
+        ),
+        code="model_not_found",
+    )

@@ -1,0 +1,144 @@
+"""Sources of a training: a dataset, files of plain text, or an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from quintain.datasets.manifest import FILE_NAME, sha256_of
+from quintain.errors import InvalidInput
+from quintain.next_step import Hint, call
+from quintain.records.dataset import Dataset
+from quintain.records.hyperparameters import DATASET_KINDS, ONLINE_METHODS
+from quintain.tools.data.dataset_folders import first_rows, text_dataset
+from quintain.tools.data.lineage import require_remembered
+from quintain.tools.evaluation.environment_references import usable_reference
+from quintain.tools.services import Services
+
+_MAKING_IT = {
+    "text": Hint(
+        call("export_dataset", kind="text", name="texts", path=...),
+        " makes one from files of text, or name them as `text` in a config file",
+    ),
+    **{
+        kind: Hint(call("export_dataset", kind=kind, name=f"my-{kind}", filter=...), " makes one from recorded runs")
+        for kind in ("sft", "dpo", "kto", "grpo", "reward", "prm")
+    },
+}
+"""Kind of dataset -> how to make one."""
+
+
+class Source(NamedTuple):
+    """What a training learns from: a dataset, files of plain text, or an environment."""
+
+    dataset: str | None = None
+    environment: str | Mapping[str, float] | None = None
+    text: tuple[Path, ...] = ()
+    max_samples: int | None = None
+    """Rows of the dataset to train on, from the first; None: all."""
+
+    def resolve(self, services: Services, method: str, *, make: bool) -> dict[str, Any]:
+        """Return the fields of a spec that name the source.
+
+        Args:
+            services: Where datasets are found and frozen.
+            method: How to learn.
+            make: Freeze the dataset of texts or of the first rows; otherwise only check that it can be frozen.
+
+        Raises:
+            InvalidInput: as `training_source`.
+            NotFound: as `training_source`.
+            Conflict: as `training_source`.
+        """
+        dataset = self.dataset
+        if self.text:
+            dataset = text_dataset(services, self.text, make=make)
+            if dataset is None:
+                return {}
+        source = training_source(services, method, dataset, self.environment)
+        if self.max_samples is None:
+            return source
+        sample = first_rows(services, services.store.datasets.get(source["dataset_id"]), self.max_samples, make=make)
+        return training_source(services, method, sample or dataset, None)
+
+
+def training_source(
+    services: Services, method: str, dataset_id: str | None, environment: str | Mapping[str, float] | None
+) -> dict[str, Any]:
+    """Return the fields of a spec that name the source of a training.
+
+    Raises:
+        InvalidInput: neither or both are given, the method does not learn online, or the dataset is of another kind or was
+            changed on disk.
+        NotFound: there is no such dataset or environment.
+        Conflict: the dataset contains forgotten runs.
+    """
+    kind = DATASET_KINDS[method]
+    if (dataset_id is None) == (environment is None):
+        online = ", or `environment`, where the agent acts" if method in ONLINE_METHODS else ""
+        raise InvalidInput(
+            Hint(
+                f"{method} needs {'one of the two' if online else 'a dataset'}: `dataset_id`, a dataset of kind {kind!r}"
+                f"{online}; ",
+                _MAKING_IT[kind],
+            )
+        )
+    if environment is not None:
+        if method not in ONLINE_METHODS:
+            raise InvalidInput(
+                Hint(
+                    f"{method} does not learn in an environment (these do: {', '.join(sorted(ONLINE_METHODS))}); collect runs "
+                    "with ",
+                    call("collect_rollouts", agent="starter", environment=environment),
+                    f", then give a dataset of kind {kind!r}: ",
+                    _MAKING_IT[kind],
+                ),
+                code="not_online",
+            )
+        return {"environment": usable_reference(services, environment)}
+    dataset = services.store.datasets.get(dataset_id or "")
+    if dataset.kind != kind:
+        fitting = [name for name, needed in DATASET_KINDS.items() if needed == dataset.kind]
+        raise InvalidInput(
+            Hint(
+                f"dataset {dataset.id} is of kind {dataset.kind!r} and {method} learns from kind {kind!r}: ",
+                _MAKING_IT[kind],
+                f"; methods for {dataset.kind!r}: {', '.join(fitting)}",
+            ),
+            code="wrong_dataset_kind",
+        )
+    require_remembered(services, dataset.id)
+    if not dataset.splits.get("train"):
+        raise InvalidInput(
+            f"dataset {dataset.id} has no training rows; export it with a smaller validation_share",
+            code="empty_dataset",
+        )
+    require_intact(dataset)
+    return {"dataset_id": dataset.id, "dataset_path": dataset.path, "dataset_files": dataset.files}
+
+
+def require_intact(dataset: Dataset) -> None:
+    """Refuse a dataset whose files are gone or were changed, before a job is paid for that would refuse it too.
+
+    Only files that are newer than the manifest, which is written last, are read: large datasets take seconds to hash.
+
+    Raises:
+        InvalidInput: names the file and the way out.
+    """
+    folder = Path(dataset.path)
+    try:
+        written = (folder / FILE_NAME).stat().st_mtime_ns
+        newer = [name for name in sorted(dataset.files) if (folder / name).stat().st_mtime_ns > written]
+    except OSError as error:
+        raise InvalidInput(
+            f"dataset {dataset.id} has lost its file {Path(error.filename).name!r}; export it again",
+            code="dataset_damaged",
+        ) from None
+    for name in newer:
+        if sha256_of(folder / name) != dataset.files[name]:
+            raise InvalidInput(
+                f"dataset {dataset.id} was changed on disk: {name!r} does not have the SHA-256 of its manifest; datasets are "
+                "immutable, export it again",
+                code="dataset_damaged",
+            )

@@ -1,0 +1,60 @@
+"""Identity of a run: what a checkpoint must share with the run that resumes from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from quintain.records.hyperparameters import ACTING_ONLY, DPOConfig
+from quintain.records.job import TrainSpec
+from quintain.trainers.data.streams import Example
+
+_SAMPLED = 64
+"""Values of each parameter, and up to twice as many, that identify a start model among models of its shape."""
+
+
+def run_identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> str:
+    """Return a hash of everything that a checkpoint must share with its run: settings, start model and token rows."""
+    digest = hashlib.sha256()
+    # Checkpointing and sinks do not change the result; processes and sharding change only rounding and dropout.
+    silent = {
+        "checkpoint_every_steps",
+        "keep_checkpoints",
+        "machines",
+        "processes",
+        "rendezvous",
+        "report_to",
+        "sample_every_steps",
+        "sharding",
+    }
+    if isinstance(spec.config, DPOConfig) and spec.environment is None:
+        silent |= ACTING_ONLY  # and checkpoints from before DPO could act still fit
+    config = spec.config.model_dump(mode="json", exclude=silent)
+    agent = spec.agent.model
+    has_values = spec.config.lora is None or agent.adapter is not None  # else adapters begin at random
+    start = {name: [*p.shape, *_sample(p, has_values)] for name, p in model.named_parameters()}
+    about = [config, spec.seed, agent.model_dump(mode="json"), spec.environment, start, len(examples)]
+    digest.update(json.dumps(about, sort_keys=True).encode())
+    if spec.reward is not None and spec.environment is not None:  # on a dataset, the examples have its values
+        digest.update(spec.reward.model_dump_json().encode())
+    if spec.reward_agent is not None:
+        digest.update(spec.reward_agent.model.model_dump_json().encode())
+    for example in examples:
+        digest.update(json.dumps([example.member, example.value, example.weight]).encode())
+        for row in example.rows:
+            for stream in (row.token_ids, row.weight, row.advantage, row.label):
+                digest.update(b"" if stream is None else stream.tobytes())
+    return digest.hexdigest()
+
+
+def _sample(parameter: torch.nn.Parameter, has_values: bool) -> list[float]:
+    """Return some values of the start model, because another model may be at its path by now; as bf16, as on GPUs."""
+    if parameter.requires_grad and not has_values:
+        return []
+    flat = parameter.detach().reshape(-1)
+    few: list[float] = flat[:: max(len(flat) // _SAMPLED, 1)].bfloat16().tolist()
+    return few

@@ -1,0 +1,58 @@
+"""Jobs without a process of their own: the real start, job directory, worker and ingestion, in the process of the test."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from quintain.jobs import processes
+from quintain.jobs.directory import ExitRecord, JobDirectory, ShimRecord
+from quintain.jobs.launch import Launch
+from quintain.worker import __main__ as worker
+
+
+@contextmanager
+def in_process() -> Iterator[None]:
+    """Run each job to its end where it starts, for tests of what a job brings and not of its process.
+
+    The main thread only, because the worker handles signals.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "start_detached", _run_attempt)
+        yield
+
+
+@pytest.fixture
+def jobs_in_process() -> Iterator[None]:
+    """`in_process`, for one test."""
+    with in_process():
+        yield
+
+
+def _run_attempt(argv: Sequence[str], lock: int) -> None:
+    """Run one attempt as the shim does: its record, the worker, the record of the exit."""
+    directory = JobDirectory(Path(argv[-1]))
+    attempt = Launch.model_validate_json(directory.launch.read_bytes()).attempt
+    record = ShimRecord(attempt=attempt, shim=os.getpid(), worker=os.getpid())
+    (directory.path / "shim.json").write_text(record.model_dump_json(), encoding="utf-8")
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        code = worker.main([str(directory.path), str(attempt)])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    ended = ExitRecord(
+        attempt=attempt,
+        returncode=code,
+        signal=None,
+        cancelled=False,
+        forced=False,
+        peak_rss_mb=0,
+        ended_at=datetime.now(UTC),
+    )
+    (directory.path / "exit.json").write_text(ended.model_dump_json(), encoding="utf-8")

@@ -1,0 +1,62 @@
+"""The agent `expert`: the scripted policy of an environment, wherever an agent acts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jobs_in_process import jobs_in_process
+from tools.dict_calls import Caller
+
+__all__ = ["jobs_in_process"]
+
+GENERATED = (
+    "quintain/inventory",
+    "quintain/math",
+    "quintain/conversation",
+    "quintain/engineering",
+    "quintain/advisory",
+    "quintain/discussion",
+    "quintain/sandbox",
+    "quintain/tools-1k",
+    "quintain/tools-1k?mode=direct",
+)
+
+
+@pytest.fixture
+def questions(home: Path) -> Path:
+    """Three questions with answers, in the inbox."""
+    rows = [{"id": f"q{i}", "prompt": f"What is {i} + 1?", "answer": i + 1, "split": "train"} for i in range(3)]
+    path = home / "inbox" / "questions.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.usefixtures("jobs_in_process")
+def test_the_expert_gives_demonstrations_for_every_built_in_environment(tool: Caller, questions: Path) -> None:
+    listed = {item["id"] for item in tool(action="library", kind="environments")["items"]}
+    environments = (*GENERATED, f"quintain/tasks?file={questions}", f"quintain/math?file={questions}")
+    assert listed <= {reference.partition("?")[0] for reference in environments} | {"quintain/benchmark"}
+    for environment in environments:
+        collected = tool(action="collect", agent="expert", environment=environment, n_tasks=2)
+        job = tool(action="wait", job_id=collected["job_id"])
+        assert (job["status"], job["result"]["success_rate"]) == ("succeeded", 1.0), (environment, job)
+        exported = tool(action="export", kind="sft", name="demonstrations", filter={"job_id": job["job_id"]})
+        assert (exported["status"], exported["rows"]) == ("success", 2), (environment, exported)
+
+
+@pytest.mark.usefixtures("jobs_in_process")
+def test_the_expert_is_measured_like_any_agent_and_solves_the_tasks_of_a_mixture(tool: Caller) -> None:
+    mixed = {"quintain/inventory": 1, "quintain/tools-1k": 1, "quintain/math": 2}
+    answer = tool(action="evaluate", agent="expert", environment=mixed, n_tasks=8)
+    assert (answer["status"], answer["accuracy"], answer["num_samples"]) == ("success", 1.0, 8)
+
+
+def test_the_expert_cannot_be_trained_and_a_program_says_what_can(tool: Caller) -> None:
+    refused = tool(action="train", algorithm="grpo", model_name="expert", environment="quintain/inventory")
+    assert (refused["status"], refused["code"]) == ("error", "no_weights")
+    named = tool(action="register", name="expert", model="starter")
+    assert named["status"] == "error"

@@ -1,0 +1,239 @@
+"""What people have is a model: adapters with their base, exports, bare names of the inbox, GGUF files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quintain.errors import InvalidInput, NotFound, QuintainError
+from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.handover import AgentExport, Parity, Provenance
+from quintain.settings import Settings
+from quintain.tools.services import Services, open_services
+from quintain.tools.training.agents import register_agent, resolve_agent
+from quintain.tools.training.model_folders import starter_folder
+
+
+@pytest.fixture
+def services(settings: Settings) -> Iterator[Services]:
+    """Services of a client, which may read less than the user."""
+    opened = open_services(settings)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def inbox(settings: Settings) -> Path:
+    settings.inbox_dir.mkdir(parents=True, exist_ok=True)
+    return settings.inbox_dir
+
+
+@pytest.fixture(autouse=True)
+def empty_hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    cache = tmp_path / "hub"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(cache), raising=False)
+    return cache
+
+
+def model(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").touch()
+    return folder
+
+
+def adapter(folder: Path, base: object, *, weights: str = "adapter_model.safetensors") -> Path:
+    folder.mkdir(parents=True)
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": base}))
+    (folder / weights).touch()
+    return folder
+
+
+def error_of(services: Services, reference: str) -> QuintainError:
+    with pytest.raises(QuintainError) as raised:
+        resolve_agent(services, reference)
+    return raised.value
+
+
+def test_an_adapter_in_the_inbox_stands_on_its_base(services: Services, inbox: Path) -> None:
+    base = model(inbox / "gemma")
+    bases = {
+        "absolute": str(base),
+        "name": "gemma",
+        "other-machine": "/home/alice/models/gemma",
+        "windows": r"C:\models\gemma",
+        "hub": "google/gemma",
+    }
+    for name, written in bases.items():
+        folder = adapter(inbox / name, written)
+        agent = resolve_agent(services, name)
+        assert agent.model == ModelRef(source="folder", path=str(base), adapter=str(folder))
+        assert agent.id == resolve_agent(services, str(folder)).id == f"agent:{name}@1"
+    pickled = adapter(inbox / "pickled", "gemma", weights="adapter_model.bin")
+    assert resolve_agent(services, "pickled").model.adapter == str(pickled)
+
+
+def test_an_adapter_on_the_embedded_model_finds_it_in_any_installation(services: Services, inbox: Path) -> None:
+    adapter(inbox / "a", "/opt/venv/lib/python3.11/site-packages/quintain/starter")
+    found = resolve_agent(services, "a").model
+    assert found == ModelRef(source="starter", path=str(starter_folder()), adapter=str(inbox / "a"))
+
+
+def test_an_adapter_on_a_gguf_file_stands_on_the_file(services: Services, inbox: Path) -> None:
+    (inbox / "small.gguf").touch()
+    adapter(inbox / "a", str(inbox / "small.gguf"))
+    assert resolve_agent(services, "a").model == ModelRef(
+        source="gguf", path=str(inbox / "small.gguf"), adapter=str(inbox / "a")
+    )
+
+
+def test_a_base_in_the_hub_cache_is_used_without_the_hub(
+    services: Services, inbox: Path, empty_hub_cache: Path
+) -> None:
+    adapter(inbox / "a", "google/gemma")
+    error = error_of(services, "a")
+    assert error.code == "base_not_found"
+    for part in ("'google/gemma'", "inbox", "as 'gemma'", "Hub cache", "QUINTAIN_ALLOW_HUB=1"):
+        assert part in error.message
+    repository = empty_hub_cache / "models--google--gemma"
+    snapshot = model(repository / "snapshots" / "abc")
+    (repository / "refs").mkdir()
+    (repository / "refs/main").write_text("abc")
+    found = resolve_agent(services, "a").model
+    assert (found.source, Path(found.path).resolve()) == ("folder", snapshot.resolve())
+
+
+def test_an_adapter_without_the_name_of_its_base_says_where_to_write_it(services: Services, inbox: Path) -> None:
+    for place, base in enumerate((None, "", 3, "x" * 2000, "a\0b")):
+        adapter(inbox / f"a{place}", base)
+        error = error_of(services, f"a{place}")
+        assert error.code == "model_incomplete"
+        assert "base_model_name_or_path" in error.message
+
+
+def test_an_adapter_without_weights_or_with_a_damaged_configuration_is_explained(
+    services: Services, inbox: Path
+) -> None:
+    (adapter(inbox / "empty", "gemma") / "adapter_model.safetensors").unlink()
+    assert "adapter_model.safetensors or adapter_model.bin" in error_of(services, "empty").message
+    (adapter(inbox / "damaged", "gemma") / "adapter_config.json").write_text("[" * 10_000)
+    assert error_of(services, "damaged").code == "model_damaged"
+
+
+def test_a_client_cannot_reach_a_base_outside_of_its_roots(settings: Settings, inbox: Path, tmp_path: Path) -> None:
+    secret = model(tmp_path / "elsewhere" / "secret")
+    adapter(inbox / "a", str(secret))
+    client = open_services(settings)
+    assert error_of(client, "a").code == "base_not_found"
+    client.close()
+    user = open_services(settings, trusted=True)
+    assert resolve_agent(user, "a").model.path == str(secret)
+    user.close()
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_folder_of_the_inbox_is_named_without_a_path(settings: Settings, inbox: Path, trusted: bool) -> None:
+    services = open_services(settings, trusted=trusted)
+    model(inbox / "gemma270")
+    for reference in ("gemma270", str(inbox / "gemma270")):
+        assert resolve_agent(services, reference).model == ModelRef(source="folder", path=str(inbox / "gemma270"))
+    register_agent(services, "helper", "gemma270")
+    assert resolve_agent(services, "helper").model.path == str(inbox / "gemma270")
+    services.close()
+
+
+def test_an_unknown_name_lists_the_nearest_models_of_the_inbox_without_its_path(
+    services: Services, inbox: Path
+) -> None:
+    message = error_of(services, "gemma720").message
+    assert "the inbox (the folder `inbox` in Quintain's home folder)" in message
+    assert "has none yet" in message
+    for name in ("qwen", "gemma270", "google/gemma-3"):
+        model(inbox / name)
+    (inbox / "small.gguf").touch()
+    (inbox / "notes").mkdir()
+    error = error_of(services, "gemma720")
+    assert (error.code, type(error)) == ("not_found", NotFound)
+    assert "are: gemma270, google/gemma-3, " in error.message
+    assert "small.gguf" in error.message
+    assert "notes" not in error.message
+    assert str(services.settings.home) not in error.message
+    assert "are: google/gemma-3, gemma270, " in error_of(services, "google/gema-3").message
+
+
+def test_a_folder_of_models_lists_those_in_it(services: Services, inbox: Path) -> None:
+    model(inbox / "output" / "checkpoint-20")
+    adapter(inbox / "output" / "checkpoint-40", "gemma")
+    error = error_of(services, "output")
+    assert error.code == "model_not_found"
+    assert "models in it: checkpoint-20, checkpoint-40" in error.message
+
+
+def test_a_gguf_file_is_named_by_itself_or_by_its_folder(services: Services, inbox: Path) -> None:
+    folder = inbox / "gemma-GGUF"
+    folder.mkdir()
+    (folder / "gemma-Q4_K_M.gguf").touch()
+    (folder / "config.json").write_text("{}")
+    for reference in ("gemma-GGUF", "gemma-GGUF/gemma-Q4_K_M.gguf"):
+        found = resolve_agent(services, reference).model
+        assert found == ModelRef(source="gguf", path=str(folder / "gemma-Q4_K_M.gguf"))
+    (folder / "gemma-Q8_0.gguf").touch()
+    error = error_of(services, str(folder))
+    assert (error.code, type(error)) == ("model_ambiguous", InvalidInput)
+    assert "gemma-Q4_K_M.gguf, gemma-Q8_0.gguf" in error.message
+
+
+def test_an_export_keeps_the_settings_of_its_agent_and_its_origin(services: Services, inbox: Path) -> None:
+    trained = services.store.agents.add(
+        Agent(
+            name="picker",
+            model=ModelRef(source="starter", path=str(starter_folder())),
+            system_prompt="Be brief.",
+            sampling=Sampling(temperature=0.5),
+            template="react",
+        ),
+        services.clock(),
+    )
+    folder = model(inbox / "picker-1-merged")
+    numbers = {"max_difference": 0.0, "mean_difference": 0.0, "bound": 1.0, "tokens": 1, "greedy_tokens": 1}
+    record = AgentExport(
+        quintain="1",
+        format="merged",
+        job_id="job-1",
+        agent=trained,
+        base={},
+        template={},
+        provenance=Provenance(ancestors=()),
+        parity=Parity.model_validate(
+            {"compared_in": "float32", "stored_in": "float32", "equal_ids": 1, "equal_renderings": 1} | numbers
+        ),
+        versions={},
+        files={},
+        bytes=0,
+    )
+    (folder / "agent.json").write_text(record.model_dump_json())
+    again = resolve_agent(services, "picker-1-merged")
+    assert again.id == "agent:picker@2"
+    assert again.parent == trained.id
+    assert (again.system_prompt, again.sampling, again.template) == ("Be brief.", trained.sampling, "react")
+    assert again.model == ModelRef(source="folder", path=str(folder))
+    (folder / "agent.json").write_text("{}")  # of another program
+    assert resolve_agent(services, "picker-1-merged").name == "picker-1-merged"
+
+
+def test_the_folder_of_an_agent_trained_here_is_that_agent(services: Services, settings: Settings) -> None:
+    folder = adapter(settings.agents_dir / "picker-0123456789", str(starter_folder()))
+    starter = ModelRef(source="starter", path=str(starter_folder()))
+    agents = services.store.agents
+    trained = agents.add(
+        Agent(name="picker", model=starter.model_copy(update={"adapter": str(folder)})), services.clock()
+    )
+    agents.add(Agent(name="picker", model=starter), services.clock())
+    assert resolve_agent(services, str(folder)).id == trained.id
+    copied = shutil.copytree(folder, settings.inbox_dir / "copied")
+    assert resolve_agent(services, str(copied)).model == starter.model_copy(update={"adapter": str(copied)})
