@@ -75,9 +75,9 @@ def test_a_light_job_runs_while_the_slots_are_taken_and_a_queued_one_is_cancelle
     without_slots = jobs.runner_with(slots=0, light_kinds=frozenset())
     heavy = without_slots.start(SelftestSpec(steps=1), request_key="heavy").job
     assert heavy.status is JobStatus.QUEUED
+    assert without_slots.cancel(heavy.id).status is JobStatus.CANCELLED
     light = jobs.runner_with(slots=0).start(SelftestSpec(steps=1), request_key="light").job
     assert light.status is JobStatus.RUNNING
-    assert without_slots.cancel(heavy.id).status is JobStatus.CANCELLED
     jobs.wait(light.id, JobStatus.SUCCEEDED, reconcile=jobs.runner)
     assert jobs.runner.reconcile() == set()
 
