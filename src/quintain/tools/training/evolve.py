@@ -24,6 +24,7 @@ from quintain.tools.training.requests import (
     reward_agent,
     spec_key,
     start_agent,
+    with_adapter_settings,
 )
 
 
@@ -91,7 +92,7 @@ def evolution_spec(
         agent=agent,
         environment=where,
         config=_with_levels(services, config, where).model_copy(update={"training": {}}),
-        training=training,
+        training=with_adapter_settings(training, agent),
         reward_agent=reward_agent(services, training),
         output_dir="",
         datasets_dir=str(services.settings.datasets_dir),
