@@ -55,6 +55,34 @@ def _otel(key: str, value: Any) -> dict[str, Any]:
 
 # Format -> name of the file, and its content: a list with a row each, or one object.
 SMALL_LOGS: dict[str, tuple[str, Any]] = {
+    "amp": (
+        "T-1.json",
+        {
+            "id": "T-1",
+            "created": 1_760_000_000_000,
+            "messages": [
+                {"role": "user", "messageId": 0, "content": [{"type": "text", "text": ASK}]},
+                {
+                    "role": "assistant",
+                    "messageId": 1,
+                    "content": [{"type": "tool_use", "id": "c1", "name": "Bash", "input": {"cmd": "ls"}}],
+                    "usage": {"model": "m", "inputTokens": 3, "outputTokens": 2},
+                },
+                {
+                    "role": "user",
+                    "messageId": 2,
+                    "content": [
+                        {
+                            "type": "tool_result",
+                            "toolUseID": "c1",
+                            "run": {"status": "done", "result": {"output": "a.txt", "exitCode": 0}},
+                        }
+                    ],
+                },
+                {"role": "assistant", "messageId": 3, "content": [{"type": "text", "text": ANSWER}]},
+            ],
+        },
+    ),
     "cline": (
         "api_conversation_history.json",
         [

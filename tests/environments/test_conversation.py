@@ -1,29 +1,20 @@
-"""`quintain/conversation` and its siblings: tasks, splits, verdicts, what a bad call is answered, and how agents fail."""
+"""`quintain/conversation` and its siblings: scenarios, splits and verdicts. What all families share is in `test_families`."""
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from playing import call, start
 from quintain.environments.conversation import advisory, discussion, engineering
 from quintain.environments.conversation import support_desk as desk
-from quintain.environments.conversation.environment import Dialogue
 from quintain.environments.conversation.scenario import Scenario
-from quintain.environments.conversation.scripted_policy import Expert
 from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
-from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.protocols import Policy, TimeStep
-from quintain.records.trajectory import Action, AgentInfo, Task
-from quintain.scoring.profiles import profile_for
-from quintain.scoring.rules.scorer import RulesScorer
+from quintain.records.protocols import TimeStep
+from quintain.records.trajectory import Action
 
-SETTINGS = EpisodeSettings(seed=0, max_turns=None, concurrency=64, agent=AgentInfo(name="expert"))
 BUILDERS = {"conversation": desk, "engineering": engineering, "advisory": advisory, "discussion": discussion}
 CANCEL = "conversation/train/cancel/medium/00001"
 """C1179 costs 80 and has 18 days left. With 21 or more days 90 percent is paid back, with fewer 10: that is 8 dollars."""
@@ -35,24 +26,13 @@ RIVERS = "discussion/train/rivers/medium/00001"
 """39 bridges over Lohne, which is right; Tisso is 20 metres deep, in truth 10, and 95 metres wide, in truth 224."""
 
 
-def begun(task_id: str) -> Dialogue:
-    environment = task_source(f"quintain/{task_id.partition('/')[0]}").make()
-    environment.reset(Task(id=task_id))
-    assert isinstance(environment, Dialogue)
-    return environment
-
-
-def call(tool: str, **args: Any) -> Action:
-    return Action(tool=tool, args=args)
-
-
 def say(message: str) -> Action:
     return call("respond", message=message)
 
 
 def played(task_id: str, *actions: Action) -> TimeStep:
     """The last step; none before it may end the talk."""
-    talk = begun(task_id)
+    talk = start(task_id)
     steps = [talk.step([action]) for action in actions]
     assert not any(step.terminated for step in steps[:-1])
     return steps[-1]
@@ -64,47 +44,14 @@ def built(task_id: str) -> Scenario:
     return scenario
 
 
-def run(reference: str, split: str, n: int, policy: Policy, seed: int = 3) -> list[Episode]:
-    source = task_source(reference)
-    return list(run_episodes(source, policy, [EpisodePlan(t) for t in source.tasks(split, n, seed)], SETTINGS))
-
-
 @pytest.mark.parametrize("name", BUILDERS)
-@pytest.mark.parametrize("split", ["train", "held_out"])
-def test_the_expert_solves_every_task_and_no_rule_of_the_domain_finds_fault(name: str, split: str) -> None:
-    episodes = run(f"quintain/{name}", split, 96, Expert())
-    assert Counter(episode.result.status for episode in episodes) == {"success": 96}
-    for episode in episodes[:24]:
-        assert profile_for(episode.trajectory).name == name
-        assert RulesScorer().score(episode.trajectory).value == 1.0
-        metrics = episode.result.metrics
-        assert (metrics["asked"], metrics["told"], metrics["state"]) == (1, 1, 1)
-
-
-@pytest.mark.parametrize("name", BUILDERS)
-def test_tasks_are_drawn_by_seed_without_their_answers(name: str) -> None:
-    source = task_source(f"quintain/{name}")
-    tasks = source.tasks("held_out", 36, seed=3)
-    assert tasks == task_source(f"quintain/{name}").tasks("held_out", 36, seed=3)
-    assert tasks[:7] == source.tasks("held_out", 7, seed=3)
-    assert tasks != source.tasks("held_out", 36, seed=4)
-    assert {task.difficulty for task in tasks} == {"easy", "medium", "hard"}
-    for task in tasks:
-        assert task.metadata == {"split": "held_out", "seed": 3}
-        scenario = built(str(task.id))
-        assert task.prompt == scenario.opening
-        assert scenario == built(str(task.id))
-        hidden = [fact.sentence for fact in scenario.facts if fact.name not in scenario.opened]
-        assert not any(says in json.dumps(task.model_dump()) for says in hidden)
-    only = task_source(f"quintain/{name}?types={tasks[0].type}&difficulty=hard").tasks("train", 5, 0)
-    assert {(task.type, task.difficulty) for task in only} == {(tasks[0].type, "hard")}
-
-
-@pytest.mark.parametrize("name", BUILDERS)
-def test_the_splits_share_no_opening_no_sentence_of_a_user_and_no_name(name: str) -> None:
+def test_openings_hide_facts_and_the_splits_share_no_sentence_of_a_user_and_no_name(name: str) -> None:
     said: dict[str, set[str]] = {}
     for split in ("train", "held_out"):
-        scenarios = [built(str(task.id)) for task in task_source(f"quintain/{name}").tasks(split, 200, 0)]
+        scenarios = [built(str(task.id)) for task in task_source(f"quintain/{name}").tasks(split, 96, 0)]
+        for scenario in scenarios:
+            hidden = [fact.sentence for fact in scenario.facts if fact.name not in scenario.opened]
+            assert not any(sentence in scenario.opening for sentence in hidden)
         said[split] = {scenario.opening for scenario in scenarios}
         said[split] |= {fact.sentence for scenario in scenarios for fact in scenario.facts}
         said[split] |= {claim.sentence for scenario in scenarios for claim in scenario.claims}
@@ -131,7 +78,7 @@ def fitting(scenario: Scenario, wanted: dict[str, Any], kind: str) -> list[str]:
 
 
 def test_advice_is_unique_before_and_after_the_client_thinks_again_and_every_wish_counts() -> None:
-    for task in task_source("quintain/advisory").tasks("train", 240, 1):
+    for task in task_source("quintain/advisory").tasks("train", 120, 1):
         scenario = built(str(task.id))
         wanted = wanted_of(scenario, corrected=False)
         assert fitting(scenario, wanted, str(task.type)) == [scenario.expected.submission["option"]]
@@ -217,12 +164,6 @@ def test_a_plan_counts_as_the_client_last_wanted_it() -> None:
     assert (unasked.reward, unasked.info["metrics"]["state"], unasked.info["metrics"]["asked"]) == (0.0, 1.0, 0.0)
 
 
-def test_a_plan_with_other_fields_than_the_template_has_is_given_back() -> None:
-    step = played(DEPLOYMENT, call("submit", fields={"replicas": 25}))
-    assert (step.terminated, step.observations[0].is_error) == (False, True)
-    assert "exactly the fields replicas, region, port" in str(step.observations[0].content)
-
-
 def test_advice_succeeds_after_all_wishes_are_asked_and_the_option_is_recommended() -> None:
     asked = [call("knowledge_base", query="all")]
     asked += [say(f"What about the {name}?") for name in ("price", "colour", "system", "memory")]
@@ -269,46 +210,6 @@ def test_a_discussion_counts_when_wrong_claims_were_corrected_and_right_ones_wer
     assert played(RIVERS, *read, right, depth, width, wrong).info["metrics"]["state"] == 0.0
 
 
-def nested(depth: int) -> Any:
-    value: Any = 1
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
-NESTED = nested(5000)
-
-
-@pytest.mark.parametrize(
-    ("task_id", "action", "told"),
-    [
-        (CANCEL, call("refund", amount=1), "no tool is called 'refund'; call one of: respond, get_policy"),
-        (CANCEL, call("respond"), "respond.message is required"),
-        (CANCEL, say(""), "at least 1 character"),
-        (CANCEL, say("x" * 1_000_000), "at most 2000 characters"),
-        (CANCEL, call("respond", message=["hello"]), "respond.message"),
-        (CANCEL, Action.model_construct(tool="respond", args={"message": NESTED}), "nested too deep"),
-        (RIVERS, Action.model_construct(tool="submit", args={"agreed": NESTED}), "nested too deep"),
-        (CANCEL, Action(tool="respond", raw_args="{"), "not valid JSON"),
-        (CANCEL, call("get_policy", topic="magic"), "get_policy.topic"),
-        (CANCEL, call("get_record", record_id="Z9"), "no record has the id 'Z9'"),
-        (CANCEL, call("update_record", record_id="Z9", field="status", value="x"), "no record has the id 'Z9'"),
-        (CANCEL, call("update_record", record_id="C1179", field="staus", value="x"), "did you mean 'status'?"),
-        (CANCEL, call("update_record", record_id="C1179", field="refund", value="a lot"), "refund is a number"),
-        (CANCEL, call("update_record", record_id="C1179", field="refund", value=True), "update_record.value"),
-        (DEPLOYMENT, call("read_file", path="/etc/passwd"), "there are: services/billing.toml"),
-        (DEPLOYMENT, call("submit", fields={}), "at least 1 item"),
-        (DEPLOYMENT, call("submit", fields={"replicas": None}), "submit.fields"),
-        (LAPTOP, call("submit", option=3), "submit.option"),
-        (RIVERS, call("submit", agreed={str(i): i for i in range(21)}), "at most 20 items"),
-    ],
-)
-def test_a_bad_call_is_an_observation_with_the_remedy(task_id: str, action: Action, told: str) -> None:
-    step = begun(task_id).step([action])
-    assert (step.observations[0].is_error, step.terminated, step.reward, step.message) == (True, False, None, None)
-    assert told in str(step.observations[0].content)
-
-
 def test_a_knowledge_base_finds_documents_by_words_or_reports_nothing() -> None:
     found = played(RIVERS, call("knowledge_base", query="How many BRIDGES has the Lohne?"))
     assert str(found.observations[0].content).splitlines()[0] == "Lohne bridges: 39 bridges (source: River Atlas)"
@@ -317,41 +218,12 @@ def test_a_knowledge_base_finds_documents_by_words_or_reports_nothing() -> None:
     records = played(CANCEL, call("find_records", name="ada fisher"))
     assert records.observations[0].content == "C1179 City Radio\nC5143 Sport Weekly"
     assert played(CANCEL, call("find_records", name="Ada")).observations[0].content == "No customer has this name."
-    assert begun(RIVERS).step([]).message == "You called no tool. Call one of: respond, knowledge_base, submit."
 
 
-_VALUES = (
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.lists(st.integers(), max_size=2)
-)
-
-
-@given(
-    st.sampled_from([CANCEL, DEPLOYMENT, LAPTOP, RIVERS]),
-    st.sampled_from(
-        ["respond", "submit", "update_record", "get_record", "knowledge_base", "read_file", "find_records"]
-    ),
-    st.dictionaries(
-        st.sampled_from(
-            ["message", "fields", "option", "agreed", "record_id", "field", "value", "query", "path", "name"]
-        ),
-        _VALUES | st.dictionaries(st.text(max_size=5), _VALUES, max_size=3),
-        max_size=4,
-    ),
-)
-def test_any_call_is_answered(task_id: str, tool: str, args: dict[str, Any]) -> None:
-    step = begun(task_id).step([Action(tool=tool, args=args)])
-    assert len(step.observations) == 1
-    assert step.reward in {None, 0.0}
-
-
-def test_options_and_tasks_of_others_are_refused() -> None:
+def test_options_of_the_user_are_checked() -> None:
     for wrong, told in (
-        ("?types=cancle", "did you mean 'cancel'"),
-        ("?difficulty=harder", "difficulty"),
         ("?user=model", "'scripted' or 'endpoint:NAME'"),
         ("?user_temperature=3", "less than or equal to 2"),
     ):
         with pytest.raises(InvalidInput, match=told):
             task_source(f"quintain/conversation{wrong}")
-    with pytest.raises(InvalidInput, match="advisory/train/laptop/easy/00123"):
-        task_source("quintain/advisory").make().reset(Task(id=CANCEL))

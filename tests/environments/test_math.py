@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,29 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from playing import act, call, play, start, text_of
 from quintain.environments.math import Math
 from quintain.environments.math.calculator import calculate, written
-from quintain.environments.math.environment import Exercise
 from quintain.environments.math.problems import FAMILY, build_problem, stories
 from quintain.environments.math.scripted_policy import Expert
 from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
-from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.protocols import Reply, Turn
-from quintain.records.trajectory import Action, AgentInfo, Task
+from quintain.records.trajectory import Task
 
-SETTINGS = EpisodeSettings(seed=0, max_turns=None, concurrency=64, agent=AgentInfo(name="expert"))
-TASK = "math/train/garden/medium/00007"
-
-
-def begun(task_id: str = TASK) -> Exercise:
-    exercise = Exercise()
-    exercise.reset(Task(id=task_id))
-    return exercise
-
-
-def call(tool: str, **args: Any) -> Action:
-    return Action(tool=tool, args=args)
+BEANS = "math/train/garden/medium/00000"
+"""8 rows of 6 beans are 48; 25 percent of them are 12, and 48 - 12 = 36."""
 
 
 @pytest.mark.parametrize(
@@ -93,10 +81,10 @@ def test_the_calculator_is_exact(expression: str, value: str) -> None:
 )
 def test_invalid_or_too_large_expressions_are_refused_at_once(expression: str, told: str) -> None:
     began = time.perf_counter()
-    step = begun().step([call("calculate", expression=expression)])
+    step = act(start(BEANS), "calculate", expression=expression)
     assert time.perf_counter() - began < 0.2
     assert (step.observations[0].is_error, step.terminated, step.reward) == (True, False, None)
-    assert told in str(step.observations[0].content)
+    assert told in text_of(step)
 
 
 def test_the_deepest_expressions_that_fit_are_worked_out() -> None:
@@ -120,24 +108,14 @@ def test_the_calculator_agrees_with_fractions(expression: str) -> None:
 
 @given(st.text(max_size=300) | st.text("0123456789+-*/%().e sqrtabound,^", max_size=300))
 def test_no_expression_does_anything_but_calculate(expression: str) -> None:
-    step = begun().step([call("calculate", expression=expression)])
+    step = act(start(BEANS), "calculate", expression=expression)
     assert len(step.observations) == 1
-    assert len(str(step.observations[0].content)) < 400
+    assert len(text_of(step)) < 400
 
 
 @given(st.fractions(min_value=-(10**6), max_value=10**6, max_denominator=10**6))
 def test_what_is_written_is_the_value_to_ten_places(value: Fraction) -> None:
     assert abs(Fraction(written(value)) - value) <= Fraction(1, 2 * 10**10)
-
-
-@pytest.mark.parametrize("split", ["train", "held_out"])
-def test_the_expert_solves_every_problem_within_the_turn_limit(split: str) -> None:
-    source = Math()
-    plans = [EpisodePlan(task) for task in source.tasks(split, 180, seed=11)]
-    episodes = list(run_episodes(source, Expert(), plans, SETTINGS))
-    assert Counter(episode.result.status for episode in episodes) == {"success": 180}
-    assert max(episode.result.turns for episode in episodes) == 5 == Exercise.max_turns // 2
-    assert len({(e.result.task_type, e.result.difficulty) for e in episodes}) == len(FAMILY.types) * 3
 
 
 class Constant:
@@ -152,13 +130,12 @@ class Constant:
 
 def test_a_constant_answer_is_worth_next_to_nothing() -> None:
     source = Math()
-    episodes = run_episodes(source, Constant(), [EpisodePlan(task) for task in source.tasks("train", 300, 0)], SETTINGS)
+    episodes = play(source, Constant(), source.tasks("train", 300, 0))
     assert sum(episode.result.reward == 1 for episode in episodes) < 0.02 * 300
 
 
 def test_a_problem_is_its_id() -> None:
-    """8 rows of 6 beans are 48; 25 percent of them are 12, and 48 - 12 = 36."""
-    problem = build_problem(FAMILY.parse("math/train/garden/medium/00000"))
+    problem = build_problem(FAMILY.parse(BEANS))
     assert (
         problem.prompt == "Karl plants 8 rows of 6 beans. In summer 25 percent of them dry up. How many beans are left?"
     )
@@ -181,20 +158,8 @@ def test_the_splits_share_no_name_no_thing_no_first_number_and_no_sentence() -> 
 def test_harder_problems_take_more_calculations() -> None:
     for difficulty, steps in (("easy", {1}), ("medium", {2}), ("hard", {3, 4})):
         source = Math(difficulty=difficulty)
-        episodes = run_episodes(source, Expert(), [EpisodePlan(t) for t in source.tasks("train", 60, 1)], SETTINGS)
+        episodes = play(source, Expert(), source.tasks("train", 24, 1))
         assert {episode.result.turns - 1 for episode in episodes} == steps
-
-
-def test_tasks_are_drawn_by_seed_without_their_answers() -> None:
-    tasks = Math().tasks("train", 60, seed=3)
-    assert tasks == Math().tasks("train", 60, seed=3)
-    assert tasks[:20] == Math().tasks("train", 20, seed=3)
-    assert len({task.id for task in tasks}) == 60
-    for task in tasks:
-        assert task.metadata == {"split": "train", "seed": 3}
-        assert build_problem(FAMILY.parse(task.id)).prompt == task.prompt
-    with pytest.raises(InvalidInput, match="math/train/collection/easy/00123"):
-        Exercise().reset(Task(id="math/test/collection/easy/00001"))
 
 
 @pytest.mark.parametrize(
@@ -216,32 +181,8 @@ def test_tasks_are_drawn_by_seed_without_their_answers() -> None:
     ],
 )
 def test_answers_are_compared_as_numbers_and_hedging_is_wrong(answer: Any, reward: float) -> None:
-    step = begun("math/train/garden/medium/00000").step([call("submit", answer=answer)])
+    step = act(start(BEANS), "submit", answer=answer)
     assert (step.terminated, step.reward) == (True, reward)
-
-
-@pytest.mark.parametrize(
-    ("action", "told"),
-    [
-        (call("compute", expression="1"), "no tool is called 'compute'; call one of: calculate, submit"),
-        (call("calculate"), "calculate.expression is required"),
-        (call("calculate", expression=3), "calculate.expression"),
-        (call("submit", answer=True), "submit.answer"),
-        (call("submit", answer=None), "submit.answer"),
-        (call("submit", answer="1", sure=True), "submit.sure is not a known field"),
-        (Action(tool="submit", raw_args='{"answer": '), "not valid JSON"),
-    ],
-)
-def test_a_bad_call_is_an_observation_with_the_remedy(action: Action, told: str) -> None:
-    step = begun().step([action])
-    assert (step.observations[0].is_error, step.terminated, step.reward) == (True, False, None)
-    assert told in str(step.observations[0].content)
-
-
-def test_a_turn_with_no_call_or_several_calls_carries_out_nothing() -> None:
-    assert begun().step([]).message == "You called no tool. Call one of: calculate, submit."
-    step = begun().step([call("calculate", expression="1"), call("submit", answer=36)])
-    assert [seen.is_error for seen in step.observations] == [True, True]
 
 
 def test_problems_of_a_gsm8k_file_are_played_from_the_task_alone(tmp_path: Path) -> None:
@@ -256,8 +197,8 @@ def test_problems_of_a_gsm8k_file_are_played_from_the_task_alone(tmp_path: Path)
     exercise = Math().make()
     first = exercise.reset(Task.model_validate_json(task.model_dump_json()))
     n = int(re.findall(r"\d+", str(first.message))[0])
-    seen = exercise.step([call("calculate", expression=f"{n} * 1000")]).observations[0].content
-    step = exercise.step([call("submit", answer=seen)])
+    product = text_of(act(exercise, "calculate", expression=f"{n} * 1000"))
+    step = act(exercise, "submit", answer=product)
     assert (task.environment, step.reward) == ("quintain/math", 1.0)
     assert source.version != Math().version
 

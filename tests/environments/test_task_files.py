@@ -131,7 +131,14 @@ def test_a_row_of_gsm8k_gives_its_final_answer_alone() -> None:
 
 def test_rows_of_an_exported_benchmark_are_tasks() -> None:
     row = {"task": {"id": "a", "prompt": "Go.", "environment": "acme/shop"}, "tools": [], "references": []}
-    assert task_of(row) == Task(id="a", prompt="Go.")
+    assert task_of(row) == Task(id="a", prompt="Go.", environment="acme/shop")
+    best = {"trajectory_id": "traj-1", "success": True, "steps": 3}
+    known = {"target_tools": ["search", "submit"], "plan": ["search", "search", "submit"], "references": [best]}
+    assert task_of({**row, **known}).metadata == {
+        "target_tools": ["search", "submit"],
+        "plan": ["search", "search", "submit"],
+        "reference_steps": 3,
+    }
 
 
 def test_every_bad_line_is_named_with_its_reason(tmp_path: Path) -> None:

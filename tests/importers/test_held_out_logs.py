@@ -344,3 +344,50 @@ def test_a_cline_model_comes_from_the_files_beside_it_where_the_messages_lack_it
     roo = [{**timeless[0], "content": [text_block("<task>Go</task>"), text_block(described)]}, *timeless[1:]]
     run, _ = read_one("cline", write(tmp_path / "rooveterinaryinc.roo-cline" / "t" / path.name, roo), tmp_path)
     assert (run.trajectory.agent.name, run.trajectory.agent.model) == ("roo-code", "vendor/m-2")
+
+
+def amp_result(call_id: str, **run: Any) -> dict[str, Any]:
+    return {"type": "tool_result", "toolUseID": call_id, "run": run}
+
+
+def test_an_amp_thread_keeps_what_its_tools_gave_with_model_and_place(tmp_path: Path) -> None:
+    calls = [
+        {"type": "tool_use", "id": f"c{n}", "name": "Bash", "input": {"cmd": "x"}, "complete": True} for n in range(5)
+    ]
+    results = [
+        amp_result("c0", status="done", result={"output": "one", "exitCode": 0}),
+        amp_result("c1", status="done", result={"output": "two", "exitCode": 2}),
+        amp_result("c2", status="done", result=["a.py", "b.py"]),
+        amp_result("c3", status="error", error={"message": "no such tool"}),
+        amp_result("c4", status="done", result={"diff": "+1"}),
+    ]
+    usage = {
+        "model": "m-1",
+        "inputTokens": 1,
+        "cacheReadInputTokens": 4,
+        "cacheCreationInputTokens": 5,
+        "outputTokens": 2,
+    }
+    tree, platform = {"uri": "file:///home/u/p"}, {"client": "CLI", "clientVersion": "0.9"}
+    thread = {
+        "v": 3,
+        "id": "T-1",
+        "title": "Try",
+        "env": {"initial": {"trees": [tree], "platform": platform}},
+        "messages": [
+            {"role": "user", "messageId": 0, "content": [text_block("Go")], "meta": {"sentAt": 1_760_000_000_000}},
+            {"role": "assistant", "messageId": 1, "content": calls, "usage": usage},
+            {"role": "user", "messageId": 2, "content": results},
+            {"role": "assistant", "messageId": 3, "content": [text_block("Done.")], "usage": {"model": "m-1"}},
+        ],
+    }
+    run, report = read_one("amp", write(tmp_path / "T-1.json", thread), tmp_path)
+    made = run.trajectory
+    answers = '< one(c0) < !two(c1) < a.py\nb.py(c2) < !no such tool(c3) < {"diff": "+1"}(c4)'
+    assert outline(run)[1].endswith(answers)
+    assert outline(run)[2:] == ["agent: Done."]
+    assert (made.agent.model, made.agent.version, made.extra["cwd"]) == ("m-1", "0.9", "/home/u/p")
+    first = made.agent_steps[0].usage
+    assert first is not None
+    assert (first.input_tokens, first.output_tokens, run.key) == (10, 2, "amp:T-1")
+    assert any("may have seen other words" in note for note in report.notes)

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from quintain.errors import Conflict, NotFound
-from quintain.records.job import Job, JobError, JobEvent, JobResult, JobStatus, SelftestSpec
+from quintain.records.job import Job, JobError, JobResult, JobStatus, SelftestSpec
+from quintain.records.job_events import JobEvent
 from quintain.store.store import Store
 
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)

@@ -10,7 +10,8 @@ import pytest
 from quintain.errors import Conflict, NotFound
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters import GRPOConfig, SFTConfig
-from quintain.records.job import JobEvent, RecipeSpec
+from quintain.records.job import RecipeSpec
+from quintain.records.job_events import JobEvent
 from quintain.records.lineage import Lineage
 from quintain.records.score import Score
 from quintain.store.lineage.links import Ref

@@ -13,6 +13,7 @@ from quintain.evaluation.reports.report import comparison_report
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import Evaluation
 from quintain.settings import Settings
+from quintain.tools.data.datasets import export_dataset
 from quintain.tools.evaluation.comparison import (
     compare_agents,
     comparison_of,
@@ -22,6 +23,7 @@ from quintain.tools.evaluation.comparison import (
 )
 from quintain.tools.evaluation.rollouts import evaluate_agent
 from quintain.tools.services import Services, open_services
+from trajectory_runs import answer, run, user
 
 
 @pytest.fixture
@@ -102,14 +104,18 @@ def test_an_environment_stands_in_one_part_of_a_uri() -> None:
     ("arguments", "told"),
     [
         ({}, "one of the two"),
-        ({"environment": "quintain/inventory", "dataset_id": "ds-1"}, "one of the two"),
-        ({"dataset_id": "ds-1", "repeats": 2}, "on a dataset nothing is played"),
-        ({"dataset_id": "ds-1", "sampling": Sampling(temperature=1.0)}, "decoded greedily"),
+        ({"environment": "quintain/inventory", "dataset_id": "said"}, "expected a benchmark to play"),
+        ({"dataset_id": "said", "repeats": 2}, "on a dataset nothing is played"),
+        ({"dataset_id": "said", "sampling": Sampling(temperature=1.0)}, "decoded greedily"),
+        ({"dataset_id": "said", "split": "all"}, "expected a split of dataset"),
+        ({"dataset_id": "said", "split": "validation"}, "its splits: {'train': 1}"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_a_job_begins(
     services: Services, arguments: dict[str, object], told: str
 ) -> None:
+    recorded = services.store.trajectories.add_many([run("t", user(), answer("Done."))], services.clock())
+    export_dataset(services, "sft", "said", trajectory_ids=[result.id for result in recorded])
     with pytest.raises(InvalidInput, match=told):
         evaluate_agent(services, "starter", **arguments)  # type: ignore[arg-type]
     assert services.store.jobs.page().items == ()

@@ -27,8 +27,14 @@ class Stopping(FileReporter):
         super().__init__(JobDirectory(folder), 1, lambda: MOMENT)
         self.kind, self.left, self.stop_at, self.kill_at = kind, after, stop_at, kill_at
 
-    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
-        super().progress(step, total_steps, metrics)
+    def progress(
+        self,
+        step: int,
+        total_steps: int,
+        metrics: dict[str, float | None],
+        totals: dict[str, float | None] | None = None,
+    ) -> None:
+        super().progress(step, total_steps, metrics, totals)
         if step == self.kill_at:
             raise Killed
         if step == self.stop_at:

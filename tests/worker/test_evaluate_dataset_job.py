@@ -16,7 +16,8 @@ from quintain.evaluation.comparison import compare
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, Row, TextRow
 from quintain.records.evaluation import Evaluation
-from quintain.records.job import Envelope, EvaluateDatasetSpec, JobResult
+from quintain.records.job import EvaluateDatasetSpec, JobResult
+from quintain.records.job_events import Envelope
 from quintain.records.trajectory import Action, Task
 from quintain.trainers.models import load_model
 from quintain.trainers.rendering.renderer import Renderer

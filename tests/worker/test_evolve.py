@@ -18,7 +18,8 @@ from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import Evaluation
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import Envelope, EvolveSpec, JobEvent, JobResult
+from quintain.records.job import EvolveSpec, JobResult
+from quintain.records.job_events import Envelope, JobEvent
 from quintain.records.trajectory import Trajectory
 from quintain.worker.evolution import loop as evolve
 from tiny_models import save_tiny_model

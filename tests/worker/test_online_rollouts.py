@@ -16,7 +16,8 @@ from quintain.errors import InvalidInput, TrainingFailed
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters import CONFIGS, SFTConfig
-from quintain.records.job import Envelope, JobEvent, TrainSpec
+from quintain.records.job import TrainSpec
+from quintain.records.job_events import Envelope, JobEvent
 from quintain.records.protocols import Environment, TimeStep
 from quintain.records.trajectory import Action, Actor, AgentInfo, Outcome, OutcomeStatus, Step, Task, Trajectory
 from quintain.store.store import open_store

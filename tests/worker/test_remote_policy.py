@@ -109,10 +109,12 @@ def test_a_model_behind_an_endpoint_solves_tasks_by_native_calls_and_its_cost_is
     assert len(fake.asked) == turns
     assert found.mean_output_tokens == pytest.approx(10 * turns / 6)
     assert found.cost_usd == pytest.approx(0.0002 * turns)
-    assert result.report == {
+    spent = {
         "requests": turns, "retries": 0, "input_tokens": 100 * turns, "output_tokens": 10 * turns, "unmetered": 0,
         "usd": pytest.approx(0.0002 * turns),
     }  # fmt: skip
+    assert {name: result.report[name] for name in spent} == spent
+    assert result.report["by_difficulty"].keys() == found.by_difficulty.keys()
     assert fake.most_at_once() <= 3
     step = agent_steps(runs(tmp_path)[0])[0]
     assert (step.model, step.thought, step.usage and step.usage.input_tokens) == ("expert-1-0101", step.thought, 100)

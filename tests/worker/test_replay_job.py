@@ -9,7 +9,8 @@ from typing import Any
 from quintain.environments.inventory import Inventory
 from quintain.environments.inventory.scripted_policy import Expert
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.job import Envelope, JobResult, ReplaySpec, RunsFile
+from quintain.records.job import JobResult, ReplaySpec, RunsFile
+from quintain.records.job_events import Envelope
 from quintain.records.score import Score
 from quintain.records.trajectory import (
     STATED_BY,

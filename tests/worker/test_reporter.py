@@ -15,7 +15,8 @@ import pytest
 
 from quintain.errors import TrainingFailed
 from quintain.jobs.directory import JobDirectory
-from quintain.records.job import Envelope, JobError, JobEvent, JobResult, SelftestSpec
+from quintain.records.job import JobError, JobResult, SelftestSpec
+from quintain.records.job_events import Envelope, JobEvent
 from quintain.records.protocols import Reporter
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.worker import job_kinds

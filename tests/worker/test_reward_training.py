@@ -12,7 +12,8 @@ import pytest
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent
 from quintain.records.hyperparameters import PRMConfig, RewardConfig
-from quintain.records.job import Envelope, JobEvent, JobResult
+from quintain.records.job import JobResult
+from quintain.records.job_events import Envelope, JobEvent
 from quintain.worker.job_kinds import train as training
 from quintain.worker.job_kinds.train import held_out_agreement
 from quintain.worker.reporter import FileReporter

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.job import Envelope, JobResult, RunsFile, StepLabelSpec
+from quintain.records.job import JobResult, RunsFile, StepLabelSpec
+from quintain.records.job_events import Envelope
 from quintain.records.score import Score
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
 from quintain.worker.job_kinds import step_labels

@@ -97,6 +97,12 @@ def check_answer(task: Task, messages: Iterable[str], prompt: str = "") -> Check
     )
 
 
+def states_number(text: str, prompt: str = "") -> bool:
+    """Return whether a message states something to compare with a number: an explicit answer, or any number at its end."""
+    shown = without_open_box(_SPACES.sub(" ", text)[-_MESSAGE_CHARS:])
+    return last_statement(shown, prompt) is not None or last_numbers(plain(shown), plain(prompt)) is not None
+
+
 def uncheckable_answer(task: Task) -> str | None:
     """Return why no answer can be compared with the expected ones; None if answers can be compared."""
     expected, tolerance = expected_answers(task), _tolerance(task)

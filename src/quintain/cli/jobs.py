@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -34,10 +35,12 @@ def run_list(use: Use) -> int:
     if use.json_out:
         print_json(found)
         return 0
-    table = Table("job", "kind", "status", "step", "created", box=None)
+    table = Table("job", "label", "status", "step", "created", box=None)
     for item in found.items:
         step = f"{item.step}/{item.total_steps or '?'}"
-        table.add_row(item.job_id, item.kind, item.status, step, f"{item.created_at:%Y-%m-%d %H:%M:%S}")
+        waits = f" (waits for {', '.join(item.waiting_for.held_by)})" if item.waiting_for else ""
+        cells = (item.job_id, printable(item.label), f"{item.status}{waits}", step)
+        table.add_row(*map(escape, cells), f"{item.created_at:%Y-%m-%d %H:%M:%S}")
     Console().print(table)
     show_next_step(plain_console(), found)
     return 0
@@ -112,4 +115,6 @@ def show_job(
 
 def _figures(view: JobView) -> list[str]:
     shown = {name: view.metrics.get(name) for name in ("loss", "success_rate", "failed", "usd")}
-    return [f"{name} {value:.4g}" for name, value in shown.items() if value is not None]
+    figures = [f"{name} {value:.4g}" for name, value in shown.items() if value is not None]
+    doing = [f"({view.activity})"] if view.activity is not None else []
+    return [*figures, *doing, *([f"({view.stalled})"] if view.stalled else [])]

@@ -63,10 +63,13 @@ class _Server:
                     "system_prompt": environment.system_prompt,
                     "tools": environment.tools,
                     "max_turns": environment.max_turns,
+                    "takes_answers": hasattr(environment, "take_answer"),
                 }
             case {"op": "step", "actions": actions}:
                 assert self._environment is not None, "reset comes before step"
                 return _plain(self._environment.step(tuple(Action.model_validate(action) for action in actions)))
+            case {"op": "take_answer", "text": text}:
+                return _plain(getattr(self._environment, "take_answer")(text))  # noqa: B009 - an optional method
             case {"op": "close"}:
                 played, self._environment = self._environment, None
                 if played is not None:

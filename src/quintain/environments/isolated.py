@@ -122,12 +122,18 @@ class _IsolatedEnvironment:
         about = self._child.ask({"op": "reset", "task": task.model_dump(mode="json", exclude_defaults=True)})
         self.system_prompt, self.tools = str(about["system_prompt"]), tuple(about["tools"])
         self.max_turns = int(about["max_turns"])
+        if about.get("takes_answers"):
+            self.take_answer = self._take_answer
         return _read(TimeStep, about["first"], "the result of reset")
 
     def step(self, actions: Sequence[Action]) -> TimeStep:
         assert self._child is not None, "reset comes before step"
         sent = [action.model_dump(mode="json", exclude_defaults=True) for action in actions]
         return _read(TimeStep, self._child.ask({"op": "step", "actions": sent}), "the result of step")
+
+    def _take_answer(self, text: str) -> TimeStep:
+        assert self._child is not None, "reset comes before take_answer"
+        return _read(TimeStep, self._child.ask({"op": "take_answer", "text": text}), "the result of take_answer")
 
     def close(self) -> None:
         child, self._child = self._child, None

@@ -67,7 +67,7 @@ class _Mixture:
 
     def make(self) -> Environment:
         """Return an environment that delegates to the part of its task."""
-        return _Part(self._sources)
+        return PartEnvironment(self._sources)
 
     def expert(self, tasks: Sequence[Task]) -> Policy:
         """Return a policy that leaves each task to the expert of its part.
@@ -89,7 +89,7 @@ def _is_taken(task: Task, reference: str, taken: Mapping[str, Task]) -> bool:
     return other is not None
 
 
-class _Part:
+class PartEnvironment:
     """The part of a mixture that a task belongs to; known from `reset` on."""
 
     id = "mix"
@@ -98,10 +98,16 @@ class _Part:
     max_turns = 1
 
     def __init__(self, sources: Mapping[str, TaskSource]) -> None:
+        """Keep the source of each reference."""
         self._sources = sources
         self._environment: Environment | None = None
 
     def reset(self, task: Task) -> TimeStep:
+        """Begin a task in its part.
+
+        Raises:
+            InvalidInput: the task is of no part.
+        """
         source = self._sources.get(task.environment or "")
         if source is None:
             raise InvalidInput(
@@ -113,10 +119,17 @@ class _Part:
         self.tools, self.max_turns = environment.tools, environment.max_turns
         return first
 
+    def __getattr__(self, name: str) -> Any:
+        if name != "take_answer":
+            raise AttributeError(name)
+        return getattr(self._environment, name)
+
     def step(self, actions: Sequence[Action]) -> TimeStep:
+        """Carry out the actions in the part."""
         assert self._environment is not None, "reset comes before step"
         return self._environment.step(actions)
 
     def close(self) -> None:
+        """Close the episode of the part."""
         if self._environment is not None:
             self._environment.close()

@@ -21,7 +21,7 @@ from quintain.records.record import Record
 from quintain.records.trajectory import Action, Observation, Task
 
 ENVIRONMENT_ID = "quintain/tasks"
-VERSION = "1"
+VERSION = "2"
 SYSTEM_PROMPT = "Answer the question. End with submit, which takes your answer alone."
 MAX_ANSWER = 20_000
 """Maximum characters of an answer."""
@@ -44,7 +44,10 @@ TOOLS = tool_schemas(_ARGUMENTS)
 
 def judge(task: Task, answer: str) -> TimeStep:
     """Return the last step of an episode with the answer's reward; an answer that cannot be checked gets none."""
-    checked = _checked(task, answer)
+    return _verdict(_checked(task, answer))
+
+
+def _verdict(checked: CheckResult) -> TimeStep:
     if checked.value is None:
         return TimeStep(
             observations=(Observation(content="The answer cannot be checked."),),
@@ -55,12 +58,17 @@ def judge(task: Task, answer: str) -> TimeStep:
     return TimeStep(observations=(verdict,), reward=checked.value, terminated=True)
 
 
-def _checked(task: Task, answer: str) -> CheckResult:
+def judge_text(task: Task, text: str) -> TimeStep:
+    """Return the last step of an episode whose answer is a turn's text, as in evaluations without tools."""
+    return _verdict(_checked(task, text, task.prompt)).model_copy(update={"observations": ()})
+
+
+def _checked(task: Task, answer: str, prompt: str = "") -> CheckResult:
     """Check an answer by the task's checker; integers, the most frequent case, are compared directly."""
     expected = task.metadata.get("answer")
     if "checker" not in task.metadata and _WHOLE.fullmatch(str(expected)) and _WHOLE.fullmatch(answer):
         return CheckResult(float(int(str(expected)) == int(answer)), "two whole numbers")
-    return check(task, [answer])
+    return check(task, [answer], prompt)
 
 
 def unanswerable(task: Task) -> str | None:
@@ -111,6 +119,11 @@ class Question:
             return TimeStep(observations=(refusal(arguments),))
         assert isinstance(arguments, Submit)
         return judge(self._task, str(arguments.answer))
+
+    def take_answer(self, text: str) -> TimeStep:
+        """Judge the text of a turn without a call."""
+        assert self._task is not None, "reset comes before take_answer"
+        return judge_text(self._task, text)
 
     def close(self) -> None:
         """Do nothing."""

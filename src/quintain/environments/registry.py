@@ -50,6 +50,7 @@ _BUILT_IN = tuple(
         ("sandbox", "sandbox:Sandboxed"),
         ("tasks", "questions:Questions"),
         ("tools-1k", "tools_1k:ThousandTools"),
+        ("benchmark", "benchmarks:Benchmark"),
     )
 )
 

@@ -30,6 +30,8 @@ from quintain.records.trajectory import Task
 
 MAX_TASKS = 200_000
 """Maximum tasks of one file."""
+ALL = "all"
+"""The split of all tasks of a file, for evaluations."""
 HELD_OUT = 5
 """One in so many tasks is held out if rows do not name their split."""
 _MAX_LISTED = 5
@@ -54,18 +56,22 @@ class TaskFile:
         return f"{version}+{self.digest[:16]}"
 
     def draw(self, split: str, n: int, seed: int) -> list[Task]:
-        """Return `n` tasks of a split, shuffled by seed; fewer tasks with the same seed are a prefix of more.
+        """Return `n` tasks of a split or of `all`, shuffled by seed; fewer tasks with the same seed are a prefix of more.
 
         Raises:
             InvalidInput: an unknown split, or more tasks than it has.
         """
-        if split not in SPLITS:
-            raise InvalidInput(f"expected split to be {' or '.join(SPLITS)}, got {split!r}")
-        found = sorted((task for task in self.tasks if task.metadata["split"] == split), key=lambda task: task.id or "")
+        if split not in (*SPLITS, ALL):
+            raise InvalidInput(f"expected split to be {', '.join(SPLITS)} or {ALL}, got {split!r}")
+        wanted = SPLITS if split == ALL else (split,)
+        found = sorted(
+            (task for task in self.tasks if task.metadata["split"] in wanted), key=lambda task: task.id or ""
+        )
         if not 0 <= n <= len(found):
             raise InvalidInput(
                 f"expected n_tasks of at most {len(found)}, got {n}: {clip(self.path.name)!r} has {counted(len(found), 'task')} in "
-                f"{split} and {len(self.tasks) - len(found)} in the other split; take fewer, or name the `split` in its rows",
+                f"{split} and {len(self.tasks) - len(found)} in the other split; take fewer, evaluate with split='{ALL}', or name the "
+                "`split` in its rows",
                 code="too_many_tasks",
             )
         Random(stable_seed(self.digest, split, seed)).shuffle(found)

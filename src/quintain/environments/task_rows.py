@@ -36,6 +36,7 @@ class _Row(BaseModel):
     checker: dict[str, JsonValue] | str | None = None
     answer: JsonValue = None
     split: str | None = None
+    environment: str | None = None
     metadata: dict[str, JsonValue] = {}
 
 
@@ -60,6 +61,7 @@ def task_of(value: Any) -> Task:
         prompt=row.prompt,
         type=row.type,
         difficulty=row.difficulty,
+        environment=row.environment,
         metadata=metadata if split is None else {**metadata, "split": _SPLITS[str(split).strip().lower()]},
     )
 
@@ -67,7 +69,7 @@ def task_of(value: Any) -> Task:
 def _native(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row with Quintain's field names."""
     if isinstance(row.get("task"), dict) and "prompt" not in row:  # an exported benchmark
-        row = row["task"]
+        row = _benchmark(row)
     if "instance_id" in row and "problem_statement" in row:
         return _swe_bench(row)
     if "question" in row and "prompt" not in row:
@@ -77,6 +79,18 @@ def _native(row: Mapping[str, Any]) -> dict[str, Any]:
         if ours not in fields and theirs in fields:
             fields[ours] = fields.pop(theirs)
     return _identified(fields)
+
+
+def _benchmark(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the task of an exported benchmark, with the references of its best run as metadata."""
+    task = dict(row["task"])
+    known = {name: row[name] for name in ("target_tools", "plan") if row.get(name)}
+    best = row["references"][0] if isinstance(row.get("references"), list) and row["references"] else None
+    if isinstance(best, dict) and best.get("success") is True and best.get("steps"):
+        known["reference_steps"] = best["steps"]
+    metadata = task.get("metadata")
+    task["metadata"] = known | metadata if isinstance(metadata, dict) else known
+    return task
 
 
 def _swe_bench(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,5 +151,4 @@ def _identified(fields: dict[str, Any]) -> dict[str, Any]:
                 f"expected an id or a prompt, got the fields {clip(', '.join(map(str, fields)) or 'none')}"
             )
         fields["id"] = f"task-{hashlib.sha256(prompt.encode()).hexdigest()[:16]}"
-    fields.pop("environment", None)  # an exported benchmark; the reference decides the environment
     return {name: value for name, value in fields.items() if value is not None}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from quintain.records.protocols import Environment, TaskSource, TimeStep
@@ -45,7 +46,11 @@ class Wrapped:
     def __getattr__(self, name: str) -> Any:
         if name in {"inside", "changed"}:  # not set yet while being copied or unpickled
             raise AttributeError(name)
-        return self.changed[name] if name in self.changed else getattr(self.inside, name)
+        found = self.changed[name] if name in self.changed else getattr(self.inside, name)
+        return partial(self._around_answer, found) if name == "take_answer" else found
+
+    def _around_answer(self, take_answer: Callable[[str], TimeStep], text: str) -> TimeStep:
+        return self.around((), lambda actions: take_answer(text))
 
     @property
     def unwrapped(self) -> Environment:
@@ -216,7 +221,11 @@ class _Recorded:
     def __getattr__(self, name: str) -> Any:
         if name == "inside":
             raise AttributeError(name)
-        return getattr(self.inside, name)
+        found = getattr(self.inside, name)
+        return partial(self._take_answer, found) if name == "take_answer" else found
+
+    def _take_answer(self, take_answer: Callable[[str], TimeStep], text: str) -> TimeStep:
+        return self._record((), take_answer(text), text)
 
     @property
     def unwrapped(self) -> Environment:
@@ -233,10 +242,13 @@ class _Recorded:
         return first
 
     def step(self, actions: Sequence[Action]) -> TimeStep:
-        step = self.inside.step(actions)
+        return self._record(actions, self.inside.step(actions))
+
+    def _record(self, actions: Sequence[Action], step: TimeStep, text: str = "") -> TimeStep:
         self._steps.append(
             Step(
                 actor=Actor.AGENT,
+                message=text,
                 actions=tuple(actions),
                 observations=step.observations,
                 reward=step.reward,

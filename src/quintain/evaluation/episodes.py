@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 from quintain.evaluation.failures import NO_ANSWER, UNREADABLE, failure_of
 from quintain.evaluation.reference_metrics import forbidden_calls, read_metrics, reference_metrics
 from quintain.evaluation.replay_divergence import DIVERGED, Divergence, ReplayResult, find_divergence, user_text_after
-from quintain.evaluation.replies import agent_step, output_tokens, with_cost
+from quintain.evaluation.replies import agent_step, output_tokens, respond, with_cost
+from quintain.evaluation.turn_counts import EpisodeTurns, TurnCount, TurnCounter
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.protocols import Environment, Message, Policy, Reply, Stop, TaskSource, TimeStep, Turn
 from quintain.records.seeds import stable_seed
@@ -36,6 +37,7 @@ from quintain.records.trajectory import (
     Step,
     Task,
     Trajectory,
+    text_of,
 )
 
 logger = logging.getLogger(__name__)
@@ -115,6 +117,10 @@ class _EpisodeState:
     def end(self, status: OutcomeStatus, exit_status: str, error: str | None = None) -> None:
         self.status, self.exit_status, self.error = status, exit_status, error
 
+    @property
+    def count(self) -> EpisodeTurns:
+        return EpisodeTurns(self.turns, self.max_turns, self.status is not None)
+
     def diverge(self, found: Divergence) -> None:
         self.divergence = found
         self.end(OutcomeStatus.ERROR, DIVERGED, f"{DIVERGED}: {found}"[:500])
@@ -127,6 +133,7 @@ def run_episodes(
     settings: EpisodeSettings,
     should_stop: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
+    on_turn: Callable[[TurnCount], None] = lambda count: None,
 ) -> Iterator[Episode]:
     """Run the planned episodes. Each is yielded when its batch is finished, in the order of the plans.
 
@@ -137,7 +144,9 @@ def run_episodes(
         settings: Settings shared by the episodes.
         should_stop: Checked before every turn. Once true, the current batch is discarded and the iteration ends.
         clock: Returns seconds, for the duration of episodes.
+        on_turn: Receives the counts after each turn of a batch.
     """
+    counter = TurnCounter(len(plans), on_turn)
     with _environment_calls(source) as for_each:
         for start in range(0, len(plans), settings.concurrency):
             batch = [
@@ -156,12 +165,14 @@ def run_episodes(
                         episode.ended = clock()
                         if episode.status is not None:
                             policy.close(episode.id)  # immediately, to free its cache rows for the other episodes
+                    counter.update([episode.count for episode in batch])
                 if should_stop():  # the policy may have given up waiting for an answer
                     return
             finally:
                 for episode in batch:
                     policy.close(episode.id)
                 for_each(_close, batch)
+            counter.finish([episode.count for episode in batch])
             for episode in batch:
                 yield _to_episode(episode, settings)
 
@@ -237,7 +248,7 @@ def _replay_prefix(episode: _EpisodeState, prefix: Sequence[Step]) -> None:
         if recorded_text is not None and recorded_text.startswith(UNREADABLE):  # never reached the environment
             _add_user_message(episode, recorded_text)
         else:
-            now = episode.environment.step(step.actions)
+            now = respond(episode.environment, step.actions, step.thought or text_of(step.message))
             if (found := find_divergence(episode.turns - 1, now, step, recorded_text)) is not None:
                 return episode.diverge(found)
             _record_answer(episode, now, step.actions)
@@ -287,7 +298,8 @@ def _apply_reply(episode: _EpisodeState, settings: EpisodeSettings) -> None:
         if reply.error is not None:
             _add_user_message(episode, f"{UNREADABLE} {reply.error.rstrip('.')}.")
         else:
-            _record_answer(episode, episode.environment.step(reply.actions), reply.actions)
+            answer = respond(episode.environment, reply.actions, reply.thought or reply.text)
+            _record_answer(episode, answer, reply.actions)
         if episode.status is None and episode.turns >= episode.max_turns:
             episode.end(OutcomeStatus.TRUNCATED, "max_turns")
 

@@ -1,11 +1,11 @@
-"""Conversion of policy replies to trajectory steps, and the token count and cost of an episode."""
+"""Policy replies: passed to environments, converted to trajectory steps, and the token count and cost of an episode."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from quintain.records.protocols import Reply, Stop
-from quintain.records.trajectory import Actor, Step, Usage
+from quintain.records.protocols import Environment, Reply, Stop, TimeStep
+from quintain.records.trajectory import Action, Actor, Step, Usage
 
 COST = "cost_usd"
 """Metric with an episode's endpoint charges. Environments report their own share under the same name."""
@@ -36,6 +36,13 @@ def agent_step(reply: Reply, model: str | None) -> Step:
         sampled=reply.sampled,
         extra={name: value for name, value in extra.items() if value is not None},
     )
+
+
+def respond(environment: Environment, actions: Sequence[Action], text: str) -> TimeStep:
+    """Return an environment's response to a turn. Text without actions is an answer where the environment takes answers."""
+    take_answer = None if actions or not text.strip() else getattr(environment, "take_answer", None)
+    step: TimeStep = environment.step(actions) if take_answer is None else take_answer(text)
+    return step
 
 
 def output_tokens(replies: Sequence[Reply]) -> int:

@@ -51,6 +51,7 @@ def summarize(
         repeats=spec.repeats,
         sampling=spec.sampling,
         max_turns=spec.max_turns,
+        dataset_id=spec.dataset_id,
         job_id=job_id,
         results=tuple(results),
         rate=success_rate(results),

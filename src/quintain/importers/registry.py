@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from quintain.errors import NotFound
+from quintain.importers.coding_agents.amp import Amp
 from quintain.importers.coding_agents.claude_code import ClaudeCode
 from quintain.importers.coding_agents.cline import Cline
 from quintain.importers.coding_agents.codex import Codex
@@ -85,6 +86,7 @@ IMPORTERS: tuple[Importer, ...] = (
     AgentGym(),
     AgentInstruct(),
     Alpaca(),
+    Amp(),
     AnthropicMessages(),
     Atif(),
     ClaudeCode(),

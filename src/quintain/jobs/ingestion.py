@@ -20,7 +20,7 @@ from quintain.records.agent import Agent
 from quintain.records.dataset import DatasetOutput
 from quintain.records.evaluation import Evaluation
 from quintain.records.imports import FileStamp, RunLink
-from quintain.records.job import Envelope, JobEvent
+from quintain.records.job_events import Envelope, JobEvent
 from quintain.records.preference import Preference
 from quintain.records.record import explain
 from quintain.records.score import Score

@@ -85,6 +85,15 @@ def start_detached(argv: Sequence[str], descriptor: int) -> None:
         raise ChildProcessError(f"the job's supervisor exited with {code} before the worker started")
 
 
+def is_suspended(pid: int) -> bool:
+    """Whether a process is stopped by a signal, such as SIGSTOP. False where this is unknown: without /proc, or ended."""
+    try:
+        stat = Path("/proc", str(pid), "stat").read_bytes()
+    except OSError:
+        return False
+    return stat.rpartition(b") ")[2][:1] in b"Tt"
+
+
 def kill_orphans(job_id: str) -> None:
     """Kill processes that a worker left behind when it died together with its shim.
 

@@ -16,7 +16,8 @@ from quintain.jobs import processes
 from quintain.jobs.directory import ExitRecord, JobDirectory
 from quintain.jobs.ingestion import agent_of_job, ingest
 from quintain.jobs.launch import JobOptions, start_attempt
-from quintain.records.job import Job, JobError, JobEvent, JobResult, JobStatus
+from quintain.records.job import Job, JobError, JobResult, JobStatus
+from quintain.records.job_events import JobEvent
 from quintain.store.store import Store
 
 logger = logging.getLogger(__name__)

@@ -30,6 +30,16 @@ class Started(NamedTuple):
     deduplicated: bool
 
 
+class Queue(NamedTuple):
+    """Jobs that need a slot."""
+
+    slots: int
+    """Number of them that may run at once."""
+    running: list[Job]
+    queued: list[Job]
+    """In the order of their starts."""
+
+
 class JobRunner:
     """The jobs of one home. Stateless: any number of runners in any number of processes are equivalent."""
 
@@ -107,6 +117,15 @@ class JobRunner:
         """
         steps = (reconciler.dispatch, reconciler.reconcile_running, reconciler.dispatch, reconciler.index_texts)
         return self._run_elected(steps, wait_s=wait_s)
+
+    def queue(self) -> Queue:
+        """Return the jobs that hold a slot, and those that wait for one."""
+        return Queue(self._options.slots, *self._store.jobs.queue(self._options.light_kinds))
+
+    def is_suspended(self, job_id: str) -> bool:
+        """Whether the worker of a running job is stopped by a signal."""
+        shim = self._directory(job_id).shim()
+        return shim is not None and shim.worker is not None and processes.is_suspended(shim.worker)
 
     def log_tail(self, job_id: str, lines: int = 50) -> str:
         """Return the last lines that a job's worker wrote."""

@@ -158,7 +158,9 @@ class Evaluation(Record):
     forbidden: Forbidden | None = None
     metrics: dict[str, Estimate] = Field(default_factory=dict)
     max_turns: int | None = Field(default=None, description="As requested. Null: the environment's limit.")
-    dataset_id: str | None = Field(default=None, description="Set for an evaluation on a dataset.")
+    dataset_id: str | None = Field(
+        default=None, description="Set for an evaluation on a dataset, and for a benchmark whose tasks were played."
+    )
     held_out: HeldOut | None = Field(default=None, description="Set for an evaluation on a dataset.")
     created_at: Instant | None = None
 

@@ -17,10 +17,12 @@ from quintain.records.evolve import EvolveConfig, Temperature
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.hyperparameters import Method, MethodConfig, SFTConfig
 from quintain.records.imports import FileStamp
+from quintain.records.job_events import Activity
 from quintain.records.judging import Endpoint, JudgeControl, JudgingMode, Rubric
 from quintain.records.preview import Sample
 from quintain.records.recipe import Stage
 from quintain.records.record import Instant, Name, Record
+from quintain.records.reward import RewardSpec
 
 
 class JobStatus(StrEnum):
@@ -66,6 +68,9 @@ class TrainSpec(Record):
     )
     config: MethodConfig = SFTConfig()
     reward_agent: Agent | None = Field(default=None, description="grpo: the agent named by `reward_model`.")
+    reward: RewardSpec | None = Field(
+        default=None, description="What runs are worth. Null: the environment's reward, or that of the dataset."
+    )
     seed: int = 0
 
     @model_validator(mode="before")
@@ -109,7 +114,10 @@ class RolloutSpec(Record):
         le=4,
         description="Repeated attempts raise the temperature by a factor of up to 1 + diversity.",
     )
-    scorer: str | dict[str, float] | None = Field(default=None, description="Scores each finished episode.")
+    scorer: str | dict[str, float] | None = Field(
+        default=None, description="Scores each finished episode, in jobs of earlier versions."
+    )
+    reward: RewardSpec | None = Field(default=None, description="Scores the episodes. Null: no scores.")
     max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's limit.")
     concurrency: int = Field(default=32, ge=1, le=1024, description="Episodes per batch.")
     tags: tuple[str, ...] = ()
@@ -122,7 +130,8 @@ class EvaluateSpec(Record):
     agent: Agent
     endpoint: Endpoint | None = Field(default=None, description="Profile of an agent that acts through an endpoint.")
     environment: str
-    split: Literal["train", "held_out"] = "held_out"
+    dataset_id: str | None = Field(default=None, description="The benchmark whose tasks are played. Null: none.")
+    split: Literal["train", "held_out", "all"] = Field(default="held_out", description="all: every task of a file.")
     n_tasks: int = Field(ge=1, le=100_000)
     repeats: int = Field(default=1, ge=1, le=256)
     seed: int = 0
@@ -157,6 +166,7 @@ class ImportSpec(Record):
     redact: bool = True
     tags: tuple[str, ...] = ()
     dry_run: bool = False
+    max_files: int = Field(default=500, ge=1, description="Files listed in the report.")
     unchanged: tuple[FileStamp, ...] = Field(
         default=(), description="Stamps of files from earlier imports, which are skipped if unchanged."
     )
@@ -185,6 +195,9 @@ class EvolveSpec(Record):
     config: EvolveConfig
     training: MethodConfig = Field(description="Hyperparameters of a round's training.")
     reward_agent: Agent | None = Field(default=None, description="As in `TrainSpec`.")
+    reward: RewardSpec | None = Field(
+        default=None, description="What the explored runs are worth. Null: the environment's reward."
+    )
     output_dir: str = Field(description="Folder for the rounds' models, one subfolder each.")
     datasets_dir: str = Field(description="Folder for the rounds' datasets, one subfolder each.")
     seed: int = 0
@@ -336,8 +349,11 @@ class JobResult(Record):
     dataset_id: str | None = None
     trajectories: TrajectorySet | None = None
     success_rate: float | None = None
-    n: int | None = None
-    n_error: int | None = None
+    n: int | None = Field(default=None, description="Episodes with a verdict, or runs with a value.")
+    n_error: int | None = Field(default=None, description="Episodes that ended in errors, or runs without a value.")
+    n_unknown: int | None = Field(
+        default=None, description="Episodes that ended without a verdict and without an error."
+    )
     final_loss: float | None = None
     report: dict[str, Any] = Field(default_factory=dict, description="Counts and notes of the run.")
 
@@ -363,6 +379,11 @@ class Job(Record):
     total_steps: int | None = None
     metrics: dict[str, float | None] = Field(default_factory=dict)
     eta_s: float | None = None
+    last_progress_at: Instant | None = Field(default=None, description="Newest report. Null: not running.")
+    usual_gap_s: float | None = Field(
+        default=None, description="Usual seconds between reports in this phase. Null: unknown."
+    )
+    activity: Activity | None = Field(default=None, description="While episodes are played.")
     error: JobError | None = None
     result: JobResult | None = None
     warnings: tuple[str, ...] = ()
@@ -372,28 +393,3 @@ class Job(Record):
     started_at: Instant | None = None
     ended_at: Instant | None = None
     updated_at: Instant
-
-
-class JobEvent(Record):
-    """One line of `events.jsonl`. (attempt, seq) is unique within a job, so ingestion is idempotent."""
-
-    attempt: int
-    seq: int
-    time: Instant
-    type: Literal["phase", "progress", "checkpoint", "warning", "result", "failed", "cancelled"]
-    name: str | None = None
-    step: int | None = None
-    total_steps: int | None = None
-    metrics: dict[str, float | None] | None = None
-    path: str | None = None
-    code: str | None = None
-    message: str | None = None
-    hint: str | None = None
-    result: dict[str, Any] | None = None
-
-
-class Envelope(Record):
-    """One line of `outputs/<kind>.jsonl`: a record for the store."""
-
-    kind: Literal["trajectory", "dataset", "agent", "evaluation", "link", "stamp", "score", "preference"]
-    record: dict[str, Any]

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 from pydantic import Field
 
 from quintain.records.agent import MAX_TEMPERATURE
+from quintain.records.job_events import Activity
 from quintain.records.record import Record
 from quintain.records.score import Score
 from quintain.records.trajectory import Action, Content, Observation, SampledTokens, Task, Trajectory, Usage
@@ -97,7 +98,10 @@ class TimeStep(Record):
 
 
 class Environment(Protocol):
-    """A steppable task. An instance serves one episode."""
+    """A steppable task. An instance serves one episode.
+
+    Optional method `take_answer(text) -> TimeStep`: receives the text of a turn without actions, instead of `step`.
+    """
 
     id: str
     system_prompt: str
@@ -126,7 +130,10 @@ class TaskSource(Protocol):
     version: str
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """Return `n` distinct tasks of `train` or `held_out`, which are disjoint. Deterministic given the arguments."""
+        """Return `n` distinct tasks of `train` or `held_out`, which are disjoint. Deterministic given the arguments.
+
+        Sources with the tasks of a file also take `all`.
+        """
 
     def make(self) -> Environment:
         """Create a single-use environment."""
@@ -147,8 +154,24 @@ class Reporter(Protocol):
     def phase(self, name: str) -> None:
         """Report the start of a phase: `preparing`, `loading_model`, `training`, ..."""
 
-    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
-        """Report a finished step. Non-finite metrics are stored as null."""
+    def progress(
+        self,
+        step: int,
+        total_steps: int,
+        metrics: dict[str, float | None],
+        totals: dict[str, float | None] | None = None,
+    ) -> None:
+        """Report a finished step. Non-finite metrics are stored as null.
+
+        Args:
+            step: Number of the step.
+            total_steps: Planned steps.
+            metrics: Figures of this step: points of curves.
+            totals: Figures of all steps so far, such as running means, which are not points of a curve.
+        """
+
+    def acting(self, activity: Activity) -> None:
+        """Report the turns of the episodes that are being played."""
 
     def checkpoint(self, step: int, path: Path) -> None:
         """Report a complete checkpoint."""

@@ -62,7 +62,7 @@ def invalid_arguments(tool: str, error: ValidationError, schema: Mapping[str, An
 
 def _bounds(schema: Mapping[str, Any]) -> str:
     """What an argument may be (of an object: its fields), in a few words; empty where it sets no bound, or has several types."""
-    if "anyOf" in schema or isinstance(schema.get("type"), list):
+    if "anyOf" in schema:
         return ""
     for names in ("enum", "properties"):
         if names in schema:

@@ -17,7 +17,7 @@ get_judging_batch, then submit_scores; judge='person' asks the person.
 4. plan_training proposes a method and settings, with their cost and what is missing; start_training trains with them and names \
 the new agent; method='evolve' goes through 1 to 5 by itself, round after round.
 5. evaluate_agent measures an agent on held-out tasks; compare_agents tests whether the difference is real.
-Start tools answer at once with a job_id: follow it with get_job(job_id, wait_s=30) until status is succeeded or failed. Jobs \
+Start tools answer at once with a job_id: follow it with get_job(job_id, until="done", wait_s=50) until its status is final. Jobs \
 outlive this conversation and the server; list_jobs finds them again, cancel_job stops one, resume_job continues one.
 list_library shows datasets, agents, evaluations, environments, scorers and training methods. Everything runs without any key: \
 the model `starter` and the environment `quintain/inventory` are built in.

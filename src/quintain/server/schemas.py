@@ -23,9 +23,6 @@ _COMMON = "next_step"
 
 _OPEN = ("additionalProperties", True)
 
-_OF_ANY_TYPE = frozenset({"enum", "const", "anyOf"})
-"""Keywords that apply to values of every type; each other keyword applies to one type."""
-
 
 def input_schema(arguments: type[BaseModel]) -> Schema:
     """The schema of the arguments: descriptions and bounds stay, generated titles go.
@@ -57,12 +54,9 @@ def output_schema(function: Callable[..., Any], *, brief: bool = False) -> Schem
 
 
 def _outline(field: Schema, records: Schema) -> Schema:
-    """A field's type, null among its types where it can be null; its choices if it has any."""
+    """A field's type and its choices if it has any; nothing where it has several types, because not every host reads those."""
     if "$ref" in field:
         field = records[field["$ref"].rpartition("/")[2]]
-    if "anyOf" in field:
-        types = [_outline(branch, records).get("type") for branch in field["anyOf"]]
-        return {"type": types} if all(isinstance(one, str) for one in types) else {}
     return {key: field[key] for key in ("enum", "type") if key in field}
 
 
@@ -90,15 +84,4 @@ def _shorter_argument(schema: Schema) -> Schema:
         branches = [branch for branch in branches if branch.get("type") != "null"]
     if not branches:
         return rest
-    return {**(branches[0] if len(branches) == 1 else _together(branches)), **rest}
-
-
-def _together(branches: list[Schema]) -> Schema:
-    """Return the branches as one schema with several types where that is equivalent, else under `anyOf`."""
-    keys = [key for branch in branches for key in branch if key != "type"]
-    apart = len(keys) == len(set(keys)) and _OF_ANY_TYPE.isdisjoint(keys)
-    if not apart or not all(isinstance(branch.get("type"), str) for branch in branches):
-        return {"anyOf": branches}
-    return {key: value for branch in branches for key, value in branch.items()} | {
-        "type": [branch["type"] for branch in branches]
-    }
+    return {**(branches[0] if len(branches) == 1 else {"anyOf": branches}), **rest}

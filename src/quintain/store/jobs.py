@@ -11,9 +11,11 @@ from sqlalchemy import Connection, Engine, Row, select, update
 
 from quintain.errors import Conflict
 from quintain.records.filters import Page
-from quintain.records.job import UNFINISHED, Job, JobError, JobEvent, JobResult, JobStatus
+from quintain.records.job import UNFINISHED, Job, JobError, JobResult, JobStatus
+from quintain.records.job_events import JobEvent
 from quintain.store.documents import not_found_error
 from quintain.store.engine import insert_missing, read_transaction, write_transaction
+from quintain.store.job_pace import PACE_EVENTS, Pace, pace_of
 from quintain.store.lineage.links import add_links, job_links
 from quintain.store.paging import fetch_rows
 from quintain.store.tables import job_events, jobs
@@ -21,9 +23,7 @@ from quintain.store.tables import job_events, jobs
 MAX_WARNINGS = 50
 """Warnings kept on a job's row. Its events contain all of them."""
 
-ETA_EVENTS = 20
-"""Number of newest progress events from which the step rate is estimated."""
-
+_UNKNOWN_PACE = Pace()
 _UNFINISHED = jobs.c.status.in_(sorted(UNFINISHED))
 _JSON = ("spec", "metrics", "error", "result", "warnings")
 
@@ -105,6 +105,15 @@ class Jobs:
             if taken < slots:
                 rows += connection.execute(queued.where(heavy).limit(slots - taken)).all()
             return self._read(connection, rows)
+
+    def queue(self, light_kinds: frozenset[str]) -> tuple[list[Job], list[Job]]:
+        """Return the running jobs and the queued jobs that need a slot, the latter in the order of their starts."""
+        order = jobs.c.priority.desc(), jobs.c.seq
+        heavy = select(jobs).where(jobs.c.kind.not_in(sorted(light_kinds)), _UNFINISHED).order_by(*order)
+        with read_transaction(self._engine) as connection:
+            found = self._read(connection, connection.execute(heavy).all())
+        running = [job for job in found if job.status is JobStatus.RUNNING]
+        return running, [job for job in found if job.status is JobStatus.QUEUED]
 
     def events(self, job_id: str, *, type: str | None = None) -> list[JobEvent]:
         """Return all events of a job in order.
@@ -248,20 +257,23 @@ class Jobs:
         return self._read(connection, [row])[0]
 
     def _read(self, connection: Connection, rows: Sequence[Row[Any]]) -> list[Job]:
-        return [job_of_row(row, _eta_s(connection, row) if row.status == JobStatus.RUNNING else None) for row in rows]
+        return [
+            job_of_row(row, _pace(connection, row) if row.status == JobStatus.RUNNING else _UNKNOWN_PACE)
+            for row in rows
+        ]
 
 
 def find_job(connection: Connection, job_id: str) -> Job | None:
-    """Return the job without its remaining time, or None."""
+    """Return the job without its pace, or None."""
     row = connection.execute(select(jobs).where(jobs.c.id == job_id)).first()
     return None if row is None else job_of_row(row)
 
 
-def job_of_row(row: Row[Any], eta_s: float | None = None) -> Job:
+def job_of_row(row: Row[Any], pace: Pace = _UNKNOWN_PACE) -> Job:
     """Build a job from a complete row."""
     values = {name: value for name, value in row._mapping.items() if name in Job.model_fields}
     values |= {name: json.loads(values[name]) for name in _JSON if values[name] is not None}
-    return Job.model_validate(values | {"eta_s": eta_s})
+    return Job.model_validate(values | pace._asdict())
 
 
 def _event_row(job_id: str, event: JobEvent) -> dict[str, Any]:
@@ -286,22 +298,17 @@ def _row_changes(row: Row[Any], events: Sequence[JobEvent], warnings: Sequence[s
             changes["phase"] = event.name
         elif event.type == "progress":
             changes |= {"step": event.step, "total_steps": event.total_steps}
-            metrics |= event.metrics or {}
+            metrics |= (event.metrics or {}) | (event.totals or {})
         elif event.type == "warning":
             new_warnings.append(f"{event.code}: {event.message}")
     kept = list(dict.fromkeys(kept + new_warnings))[:MAX_WARNINGS]
     return changes | {"metrics": json.dumps(metrics), "warnings": json.dumps(kept)}
 
 
-def _eta_s(connection: Connection, row: Row[Any]) -> float | None:
-    """Return the seconds left at the rate of this attempt's newest steps, or None if unknown."""
-    mine = job_events.c.job_id == row.id, job_events.c.attempt == row.attempt, job_events.c.type == "progress"
-    newest = select(job_events.c.body).where(*mine).order_by(job_events.c.seq.desc()).limit(ETA_EVENTS)
+def _pace(connection: Connection, row: Row[Any]) -> Pace:
+    """Return the pace of a running job. Without a report, the attempt's begin is the newest."""
+    mine = job_events.c.job_id == row.id, job_events.c.attempt == row.attempt
+    newest = select(job_events.c.body).where(*mine).order_by(job_events.c.seq.desc()).limit(PACE_EVENTS)
     events = [JobEvent.model_validate_json(body) for body in connection.scalars(newest)]
-    if len(events) < 2:
-        return None
-    last, first = events[0], events[-1]
-    if last.step is None or first.step is None or last.total_steps is None or last.step <= first.step:
-        return None
-    seconds_a_step = (last.time - first.time).total_seconds() / (last.step - first.step)
-    return round(max(0.0, (last.total_steps - last.step) * seconds_a_step), 1)
+    pace = pace_of(events[::-1], row.kind)
+    return pace if events else pace._replace(last_progress_at=row.updated_at)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Any, get_type_hints
+from functools import cache, reduce
+from operator import or_
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from annotated_types import MaxLen
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from quintain.errors import InvalidInput, UnknownField
 from quintain.records.record import explain, nearest, shown
@@ -16,6 +19,12 @@ from quintain.tools.spec import ToolSpec
 
 if TYPE_CHECKING:
     from quintain.tools.services import Services
+
+MAX_ENTRIES = 10_000
+"""Entries of a list argument that sets no bound of its own."""
+
+MAX_FIELDS = 200
+"""Fields of an object argument that sets no bound of its own."""
 
 
 def call(services: Services, spec: ToolSpec, arguments: Mapping[str, Any]) -> Any:
@@ -63,11 +72,34 @@ def refuse_unknown(tool: str, arguments: Mapping[str, Any], valid: Mapping[str, 
 
 @cache
 def arguments_model(spec: ToolSpec) -> type[BaseModel]:
-    """The arguments of a tool as a pydantic model, read from its signature less `services`."""
+    """The arguments of a tool as a pydantic model, read from its signature less `services`.
+
+    Every list and object in them has a greatest length: its own, or `MAX_ENTRIES` and `MAX_FIELDS`.
+    """
     hints = get_type_hints(spec.function, include_extras=True)
     fields: dict[str, Any] = {
-        name: (hints[name], ... if parameter.default is inspect.Parameter.empty else parameter.default)
+        name: (bounded(hints[name]), ... if parameter.default is inspect.Parameter.empty else parameter.default)
         for name, parameter in inspect.signature(spec.function).parameters.items()
         if name != "services"
     }
     return create_model(f"{spec.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def bounded(hint: Any, *, own: bool = False) -> Any:
+    """Return a type whose lists and objects, nested ones too, have a greatest length where they set none.
+
+    Args:
+        hint: An annotation.
+        own: Whether the annotation around it sets a greatest length.
+    """
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        kind, *notes = inner
+        limits = (limit for note in notes for limit in getattr(note, "metadata", ()))
+        return Annotated[(bounded(kind, own=own or any(isinstance(limit, MaxLen) for limit in limits)), *notes)]
+    if origin in (Union, UnionType):
+        return reduce(or_, (bounded(member, own=own) for member in inner))
+    if origin not in (list, tuple, dict):
+        return hint
+    members = origin[tuple(map(bounded, inner))]
+    return members if own else Annotated[members, Field(max_length=MAX_FIELDS if origin is dict else MAX_ENTRIES)]

@@ -12,6 +12,7 @@ from quintain.records.evaluation import Flip, LeaderboardRow, PairedComparison
 from quintain.records.filters import TrajectorySummary
 from quintain.records.imports import ImportedFile, Rejected
 from quintain.records.job import JobError, JobResult
+from quintain.records.job_events import Activity
 from quintain.records.lineage import LineageEdge, LineageNode
 from quintain.records.record import Instant, Record
 from quintain.records.trajectory import OutcomeStatus
@@ -203,10 +204,19 @@ class JobStarted(Record):
 
 
 class Curve(Record):
-    """One metric over the steps of a job."""
+    """One metric over the steps of a job, including those of the jobs that it resumed."""
 
     steps: tuple[int, ...]
     values: tuple[float, ...]
+    best_step: int | None = Field(default=None, description="validation_loss: step of the lowest value.")
+
+
+class WaitingFor(Record):
+    """What a queued job waits for."""
+
+    slots: int = Field(description="Jobs of this weight that may run at once.")
+    held_by: dict[str, str] = Field(description="Running jobs that hold the slots -> their labels.")
+    ahead: int = Field(description="Queued jobs that start earlier.")
 
 
 class JobView(Record):
@@ -214,12 +224,18 @@ class JobView(Record):
 
     job_id: str
     kind: str
+    label: str = Field(default="", description="What it does.")
     status: str
+    waiting_for: WaitingFor | None = Field(default=None, description="Queued jobs.")
     phase: str | None
     step: int
     total_steps: int | None
+    activity: Activity | None = Field(default=None, description="While episodes are played: their turns.")
+    last_progress_at: Instant | None = Field(default=None, description="Newest report of a running job.")
+    quiet_for_s: float | None = Field(default=None, description="Seconds since then.")
+    stalled: str | None = Field(default=None, description="Why it seems to stand still. Null: it does not.")
     metrics: dict[str, float | None]
-    eta_s: float | None
+    eta_s: float | None = Field(description="Seconds left. Null: unknown, or stalled.")
     attempt: int
     error: JobError | None
     result: JobResult | None
@@ -239,7 +255,9 @@ class JobSummary(Record):
 
     job_id: str
     kind: str
+    label: str = Field(default="", description="What it does.")
     status: str
+    waiting_for: WaitingFor | None = Field(default=None, description="Queued jobs.")
     step: int
     total_steps: int | None
     created_at: Instant

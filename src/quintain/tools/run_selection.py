@@ -14,12 +14,13 @@ from quintain.records.record import require_number
 from quintain.records.trajectory import Trajectory
 from quintain.tools.services import Services
 
+FILTER_FIELDS = len(TrajectoryFilter.model_fields)
 _WHICH = "Which runs: a `filter` as of search_trajectories, not empty."
 
 RunFilter = Annotated[
     TrajectoryFilter | None,
     Field(description=_WHICH),
-    WithJsonSchema({"type": "object", "description": _WHICH}),
+    WithJsonSchema({"type": "object", "description": _WHICH, "maxProperties": FILTER_FIELDS}),
 ]
 """A filter in a tool that selects by one; the list of tools spells it out once, at `search_trajectories`."""
 

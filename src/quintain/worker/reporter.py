@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import threading
@@ -13,12 +14,15 @@ from typing import Any
 from pydantic_core import PydanticSerializationError
 
 from quintain.jobs.directory import OUTPUT_KINDS, JobDirectory, open_appending
-from quintain.records.job import JobError, JobEvent, JobResult
+from quintain.records.job import JobError, JobResult
+from quintain.records.job_events import Activity, JobEvent
 from quintain.records.record import Record
+
+logger = logging.getLogger(__name__)
 
 
 class FileReporter:
-    """Appends to `events.jsonl` and `outputs/`. Only changes of the job's state are synced to disk immediately.
+    """Appends to `events.jsonl` and `outputs/`, and logs each event. Only changes of state are synced to disk immediately.
 
     This process holds the job's lock, so there is no other writer.
     """
@@ -36,24 +40,40 @@ class FileReporter:
 
     def phase(self, name: str) -> None:
         """Report the start of a phase."""
+        logger.info("phase: %s", name)
         self._event("phase", name=name)
 
-    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
+    def progress(
+        self,
+        step: int,
+        total_steps: int,
+        metrics: dict[str, float | None],
+        totals: dict[str, float | None] | None = None,
+    ) -> None:
         """Report a finished step. Non-finite metrics are stored as null, with one warning per metric."""
-        known = {name: value if value is not None and math.isfinite(value) else None for name, value in metrics.items()}
-        for name, value in metrics.items():
-            if value is not None and known[name] is None and name not in self._not_finite:
+        figures = metrics | (totals or {})
+        for name, value in figures.items():
+            if value is not None and not math.isfinite(value) and name not in self._not_finite:
                 self._not_finite.add(name)
                 self.warn("not_finite", f"{name} was {value} at step {step}; non-finite values are reported as null")
-        self._event("progress", step=step, total_steps=total_steps, metrics=known)
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in figures.items() if value is not None)
+        logger.info("step %d of %d%s", step, total_steps, shown and f": {shown}")
+        self._event("progress", step=step, total_steps=total_steps, metrics=metrics, totals=totals)
+
+    def acting(self, activity: Activity) -> None:
+        """Report the turns of the episodes that are being played."""
+        logger.info("acting: %s", activity)
+        self._event("activity", activity=activity.model_dump())
 
     def checkpoint(self, step: int, path: Path) -> None:
         """Report a complete checkpoint. Earlier outputs are synced to disk first."""
         self._sync_outputs()
+        logger.info("checkpoint at step %d", step)
         self._event("checkpoint", durable=True, step=step, path=str(path))
 
     def warn(self, code: str, message: str) -> None:
         """Report a problem that does not stop the run."""
+        logger.warning("%s: %s", code, message)
         self._event("warning", code=code, message=message)
 
     def output(self, kind: str, record: Record) -> None:
@@ -86,6 +106,7 @@ class FileReporter:
     def result(self, result: JobResult) -> None:
         """Report success."""
         self._sync_outputs()
+        logger.info("succeeded")
         self._event("result", durable=True, result=result.model_dump(mode="json"))
 
     def failed(self, error: JobError) -> None:
@@ -96,6 +117,7 @@ class FileReporter:
     def cancelled(self) -> None:
         """Report that the job stopped on request."""
         self._sync_outputs()
+        logger.info("stopped on request")
         self._event("cancelled", durable=True)
 
     def _event(self, type: str, *, durable: bool = False, **fields: Any) -> None:

@@ -16,6 +16,7 @@ from quintain.jobs.directory import STAGE_RESULT, open_appending, write_atomical
 from quintain.records.agent import Agent
 from quintain.records.evaluation import Evaluation
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrainSpec
+from quintain.records.job_events import Activity
 from quintain.records.protocols import Reporter
 from quintain.records.record import Record
 from quintain.worker.job_kinds import rollouts
@@ -65,11 +66,22 @@ class StageReporter:
         """Report the start of a phase of the stage."""
         self._reporter.phase(f"{self._folder.name} {name}")
 
-    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
+    def progress(
+        self,
+        step: int,
+        total_steps: int,
+        metrics: dict[str, float | None],
+        totals: dict[str, float | None] | None = None,
+    ) -> None:
         """Report a finished step of the stage. The total includes the planned steps of later stages."""
         self.step = step
-        named = {f"{self._prefix}{name}": value for name, value in metrics.items()}
-        self._reporter.progress(self._span.before + step, self._span.before + total_steps + self._span.after, named)
+        before, after = self._span.before, self._span.after
+        named = totals and self._named(totals)
+        self._reporter.progress(before + step, before + total_steps + after, self._named(metrics), named)
+
+    def acting(self, activity: Activity) -> None:
+        """Report the turns of the stage's episodes."""
+        self._reporter.acting(activity)
 
     def checkpoint(self, step: int, path: Path) -> None:
         """Report a complete checkpoint of the stage."""
@@ -96,6 +108,9 @@ class StageReporter:
     def should_stop(self) -> bool:
         """Whether the job was asked to stop."""
         return self._reporter.should_stop()
+
+    def _named(self, figures: dict[str, float | None]) -> dict[str, float | None]:
+        return {f"{self._prefix}{name}": value for name, value in figures.items()}
 
     def close(self) -> None:
         """Close the stage's files."""

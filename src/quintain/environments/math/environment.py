@@ -8,13 +8,13 @@ from typing import Annotated
 
 from pydantic import Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
-from quintain.checkers.answers import expected_answers
+from quintain.checkers.answers import expected_answers, states_number
 from quintain.checkers.quantities import quantity
 from quintain.environments.calls import arguments_of, only_call, refusal, tool_schemas
 from quintain.environments.math.calculator import calculate, written
 from quintain.environments.math.problems import ENVIRONMENT_ID, FAMILY, STEPS, VERSION, build_problem
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
-from quintain.environments.questions import judge
+from quintain.environments.questions import judge, judge_text
 from quintain.environments.task_files import read_tasks
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep
@@ -22,6 +22,8 @@ from quintain.records.record import Record, clip
 from quintain.records.trajectory import Action, Observation, Task
 
 SYSTEM_PROMPT = "You solve word problems. Call one tool a turn; end with submit."
+FILE_VERSION = "2"
+"""Version of the rules for problems of a file."""
 MAX_ANSWER = 1000
 """Maximum characters of an answer."""
 
@@ -55,6 +57,7 @@ class Exercise:
 
     def __init__(self) -> None:
         self._judged: Task | None = None
+        self._is_generated = False
 
     def reset(self, task: Task) -> TimeStep:
         """Return the problem: a generated one by its id, any other by its prompt and stated answer.
@@ -68,6 +71,7 @@ class Exercise:
             self._judged = task
             return TimeStep(message=task.prompt)
         problem = build_problem(FAMILY.parse(task.id))
+        self._is_generated = True
         self._judged = Task(id=task.id, metadata={"answer": problem.answer})
         return TimeStep(message=problem.prompt)
 
@@ -86,6 +90,13 @@ class Exercise:
         if isinstance(arguments, Submit):
             return judge(self._judged, str(arguments.answer))
         return TimeStep(observations=(refusal(str(arguments)),))
+
+    def take_answer(self, text: str) -> TimeStep:
+        """Judge the text of a turn without a call, if the problem states its answer and the text a number."""
+        assert self._judged is not None, "reset comes before take_answer"
+        if self._is_generated or not states_number(text, self._judged.prompt):
+            return self.step(())
+        return judge_text(self._judged, text)
 
     def close(self) -> None:
         """Do nothing."""
@@ -117,7 +128,7 @@ class Math:
         self._difficulties = chosen_levels(difficulty, tuple(STEPS))
         self._types = chosen_names("types", types, FAMILY.types)
         self._file = None if file is None else read_tasks(file)
-        self.version = VERSION if self._file is None else self._file.version_of(VERSION)
+        self.version = VERSION if self._file is None else self._file.version_of(FILE_VERSION)
         if self._file is not None:
             if difficulty != "all" or self._types != FAMILY.types:
                 raise InvalidInput(

@@ -13,7 +13,7 @@ _FRESH = ("input_tokens", "inputTokens", "input")
 """Input tokens; records that count the cache separately exclude it here."""
 _CACHED = (
     *("cache_read_input_tokens", "cache_creation_input_tokens", "input_tokens_cache_read", "input_tokens_cache_write"),
-    *("cacheReadInputTokens", "cacheWriteInputTokens", "cacheRead", "cacheWrite"),
+    *("cacheReadInputTokens", "cacheWriteInputTokens", "cacheCreationInputTokens", "cacheRead", "cacheWrite"),
 )
 _OUTPUT = (
     *("output_tokens", "completion_tokens", "outputTokens", "completionTokens", "candidatesTokenCount"),

@@ -82,7 +82,7 @@ def job_links(connection: Connection, job: Job) -> Iterator[Link]:
         yield Link(Ref("job", job.resumed_from), me)
     if isinstance(spec, _AGENT_SPECS) and spec.agent.id:
         yield Link(Ref("agent", spec.agent.id), me)
-    if isinstance(spec, PreviewSpec | EvaluateDatasetSpec):
+    if isinstance(spec, PreviewSpec | EvaluateDatasetSpec | EvaluateSpec) and spec.dataset_id is not None:
         yield Link(Ref("dataset", spec.dataset_id), me)
     for part in train_parts(job):
         if part.dataset_id is not None:

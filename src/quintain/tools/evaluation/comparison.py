@@ -14,6 +14,7 @@ from quintain.evaluation.comparison import compare, leaderboard
 from quintain.evaluation.reports.forest_plot import forest_plot
 from quintain.next_step import Hint, ToolCall, call, joined
 from quintain.records.evaluation import Comparison, Correction, Evaluation, Leaderboard, Origin
+from quintain.tools.evaluation.benchmarks import chosen_environment
 from quintain.tools.evaluation.environment_references import Environments, plain_reference
 from quintain.tools.evaluation.learning_curves import ancestors_of, learning_curves
 from quintain.tools.jobs.pictures import draw
@@ -208,10 +209,13 @@ def _call_for(agent: str, like: Evaluation) -> ToolCall:
         "split": like.split,
         "n_tasks": _n_tasks(like),
     }
+    is_played = not like.environment.startswith("dataset:")
     if like.dataset_id is not None:
         about |= {"dataset_id": like.dataset_id, "seed": like.seed}
         del about["environment"]
-    else:
+        if is_played and (chosen := chosen_environment(like.environment)) is not None:
+            about["environment"] = chosen
+    if is_played:
         about |= {"repeats": like.repeats, "seed": like.seed}
         about |= {"max_turns": like.max_turns} if like.max_turns is not None else {}
     return call("evaluate_agent", **about)

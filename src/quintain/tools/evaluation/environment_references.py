@@ -91,7 +91,13 @@ def _usable(services: Services, reference: str) -> str:
     files = {option: str(readable(services, options[option], "tasks")) for option in PATH_OPTIONS if option in options}
     if fixed := files | _sandbox_options(services, name, options):
         reference = write_reference(Reference(name, {**options, **fixed}))
-    task_source(reference)
+    for part in getattr(task_source(reference), "references", ()):
+        if _usable(services, part) != part:
+            raise InvalidInput(
+                f"expected an environment with its own options in a benchmark, got {part}, which needs settings of the operator; "
+                f"evaluate with environment={part!r} beside dataset_id",
+                code="not_playable",
+            )
     return reference
 
 

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from quintain.environments.demonstrations import expert_of
 from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
+from quintain.next_step import Hint
 from quintain.records.agent import Sampling
 from quintain.records.dataset import Dataset, SplitName
 from quintain.records.evolve import Temperature
 from quintain.records.job import EvaluateDatasetSpec, EvaluateSpec, RolloutSpec
+from quintain.records.reward import RewardSpec
 from quintain.records.tags import require_tags
 from quintain.tools.data.lineage import require_remembered
+from quintain.tools.evaluation.benchmarks import benchmark_reference
 from quintain.tools.evaluation.environment_references import Environments, usable_reference
 from quintain.tools.jobs.jobs import start
-from quintain.tools.labels.live_scores import live_scorer
+from quintain.tools.labels.reward_parsing import RewardInput
+from quintain.tools.labels.rewards import reward_spec
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import (
@@ -65,10 +69,8 @@ def collect_rollouts(
         float,
         Field(ge=0, le=4, description="The more earlier attempts repeat each other, the hotter, up to x (1 + this)."),
     ] = 0.0,
-    scorer: Annotated[
-        str | dict[str, Annotated[float, Field(strict=True)]] | None,
-        Field(description="Score each run at once, as score_trajectories would; no judges or models."),
-    ] = None,
+    scorer: Annotated[RewardInput | None, Field(description="Older name of `reward`.")] = None,
+    reward: Annotated[RewardInput | None, Field(description="Score the runs, as in start_training.")] = None,
     max_turns: MaxTurns = None,
     tags: Annotated[list[str] | None, Field(max_length=50, description="Labels for the trajectories.")] = None,
     seed: Seed = 0,
@@ -90,11 +92,24 @@ def collect_rollouts(
         sampling=acting["agent"].sampling.model_copy(update={"temperature": temperatures[0]}),
         temperatures=temperatures if len(set(temperatures)) > 1 else None,
         diversity=diversity,
-        scorer=None if scorer is None else live_scorer(services, scorer),
+        reward=_reward(services, scorer, reward),
         max_turns=max_turns,
         tags=require_tags(tags or ()),
     )
     return start(services, spec, request_key)
+
+
+def _reward(services: Services, scorer: object, reward: object) -> RewardSpec | None:
+    """Return the reward by either of its names.
+
+    Raises:
+        InvalidInput: Both are given, or as `reward_spec`.
+    """
+    if scorer is not None and reward is not None:
+        raise InvalidInput("expected one of `reward` and `scorer`, its earlier name, got both; give reward alone")
+    if scorer is not None:
+        return reward_spec(services, scorer, "scorer")
+    return None if reward is None else reward_spec(services, reward)
 
 
 def _schedule(temperature: float | Sequence[float], diversity: float, attempts: int) -> tuple[float, float]:
@@ -121,12 +136,18 @@ def evaluate_agent(
         Environments | None, Field(description="Environment id, or {id: weight}; or give dataset_id.")
     ] = None,
     dataset_id: Annotated[
-        str | None, Field(description="Dataset id or name: measure loss and next actions on its rows instead.")
+        str | None,
+        Field(
+            description="Dataset id or name: play a benchmark's tasks; of other kinds measure loss and next actions."
+        ),
     ] = None,
     n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Tasks of the suite, or rows.")] = 100,
     repeats: Annotated[int, Field(ge=1, le=256, description="Episodes for each task; above 1 when sampling.")] = 1,
     split: Annotated[
-        Literal["held_out", "train"], Field(description="held_out tasks never occur in training.")
+        Literal["held_out", "train", "all", "test", "validation"],
+        Field(
+            description="held_out: never trained on; all: every task of a file; test, validation: a dataset's, else held_out."
+        ),
     ] = "held_out",
     sampling: Annotated[
         Sampling | None, Field(description="What is left out is as the agent was registered (greedy by default).")
@@ -138,29 +159,28 @@ def evaluate_agent(
     seed: Seed = 0,
     request_key: RequestKey = None,
 ) -> JobStarted:
-    """Measure an agent on a fixed suite of held-out tasks, or on the held-out rows of a dataset, as a background job.
+    """Measure an agent on a fixed suite of held-out tasks, on a benchmark, or on a dataset's held-out rows, as a background job.
 
     The same environment, split, n_tasks, repeats and seed are the same tasks, which compare_agents pairs: measure baseline
     and trained agent with the same arguments.
     """
-    if (environment is None) == (dataset_id is None):
-        raise InvalidInput(
-            "evaluate_agent needs one of the two: `environment`, where the agent acts, or `dataset_id`, a dataset with "
-            "turns to compare it with"
-        )
-    if environment is None:
+    suite = _suite_of(services, environment, dataset_id, split, n_tasks)
+    if suite.environment is None:
+        assert suite.dataset is not None
         if repeats > 1 or max_turns is not None or forbidden or (sampling is not None and sampling.temperature > 0):
             raise InvalidInput(
                 "on a dataset nothing is played and actions are decoded greedily, once: leave repeats, max_turns, forbidden "
                 "and a temperature out, or name an environment"
             )
-        rows = _on_dataset(services, agent, dataset_id or "", split, n_tasks, seed, sampling)
-        return start(services, rows, request_key)
-    acting = _acting(services, agent, environment)
+        rows = _on_dataset(services, agent, suite.dataset, split, n_tasks, seed, sampling)
+        started = start(services, rows, request_key)
+        return started.model_copy(update={"warnings": (*started.warnings, *suite.warnings)})
+    acting = _acting(services, agent, suite.environment)
     played = EvaluateSpec(
         **acting,
-        split=split,
-        n_tasks=n_tasks,
+        dataset_id=None if suite.dataset is None else suite.dataset.id,
+        split=suite.split,
+        n_tasks=suite.n_tasks,
         repeats=repeats,
         seed=seed,
         sampling=sampling_of(acting["agent"], sampling),
@@ -168,6 +188,54 @@ def evaluate_agent(
         forbidden=tuple(forbidden or ()),
     )
     return start(services, played, request_key)
+
+
+class _Suite(NamedTuple):
+    """What an agent is measured on."""
+
+    environment: str | Mapping[str, float] | None
+    """Plays the tasks; None: the rows of the dataset are compared."""
+    dataset: Dataset | None
+    split: Literal["train", "held_out", "all"]
+    n_tasks: int
+    warnings: tuple[Hint, ...] = ()
+
+
+def _suite_of(
+    services: Services,
+    environment: str | Mapping[str, float] | None,
+    dataset_id: str | None,
+    split: str,
+    n_tasks: int,
+) -> _Suite:
+    """Return what to measure on. The tasks of a benchmark are played if their environments are here.
+
+    Raises:
+        InvalidInput: neither an environment nor a dataset, or an environment for a dataset that is not a benchmark.
+    """
+    asked: Literal["train", "held_out", "all"] = (
+        "train" if split == "train" else "all" if split == "all" else "held_out"
+    )
+    if dataset_id is None:
+        if environment is None:
+            raise InvalidInput(
+                "evaluate_agent needs one of the two: `environment`, where the agent acts, or `dataset_id`, a benchmark to "
+                "play or a dataset with turns to compare it with"
+            )
+        return _Suite(environment, None, asked, n_tasks)
+    dataset = _measurable(services, dataset_id)
+    if dataset.kind == "benchmark":
+        reference = benchmark_reference(services, dataset, environment)
+        if isinstance(reference, str):
+            return _Suite(reference, dataset, "all", min(n_tasks, dataset.rows))
+        note = Hint(f"Its tasks cannot be played, so only the first call is compared: {reference.message}")
+        return _Suite(None, dataset, asked, n_tasks, (note,))
+    if environment is not None:
+        raise InvalidInput(
+            f"expected a benchmark to play in {environment}, got {dataset.id} of kind {dataset.kind!r}; leave `environment` "
+            "out to compare the agent with its turns, or export the same runs as kind='benchmark'"
+        )
+    return _Suite(None, dataset, asked, n_tasks)
 
 
 def _acting(services: Services, agent: str, environment: str | Mapping[str, float]) -> dict[str, Any]:
@@ -179,17 +247,14 @@ def _acting(services: Services, agent: str, environment: str | Mapping[str, floa
     return {"agent": actor, "endpoint": endpoint_of(services, actor), "environment": reference}
 
 
-def _on_dataset(
-    services: Services, agent: str, dataset_id: str, split: str, n_rows: int, seed: int, sampling: Sampling | None
-) -> EvaluateDatasetSpec:
-    """Return the spec of a job that measures an agent on a dataset.
+def _measurable(services: Services, dataset_id: str) -> Dataset:
+    """Return a dataset that an agent can be measured on.
 
     Raises:
-        InvalidInput: the dataset's kind has no turns to compare with, nothing is held out, or it was changed on disk.
+        InvalidInput: its kind has no turns to compare with, or it was changed on disk.
         NotFound: there is no such dataset.
         Conflict: it contains forgotten runs.
     """
-    measured = require_weights(require_policy(resolve_agent(services, agent), "act"), "be measured on a dataset")
     dataset = services.store.datasets.get(dataset_id)
     if dataset.kind not in _MEASURABLE:
         raise InvalidInput(
@@ -199,6 +264,18 @@ def _on_dataset(
         )
     require_remembered(services, dataset.id)
     require_intact(dataset)
+    return dataset
+
+
+def _on_dataset(
+    services: Services, agent: str, dataset: Dataset, split: str, n_rows: int, seed: int, sampling: Sampling | None
+) -> EvaluateDatasetSpec:
+    """Return the spec of a job that compares an agent with the turns of a dataset.
+
+    Raises:
+        InvalidInput: the agent has no weights here, or nothing is held out.
+    """
+    measured = require_weights(require_policy(resolve_agent(services, agent), "act"), "be measured on a dataset")
     return EvaluateDatasetSpec(
         agent=measured,
         dataset_id=dataset.id,
@@ -217,15 +294,23 @@ def _split_of(dataset: Dataset, asked: str) -> SplitName:
     held_out: tuple[SplitName, ...] = ("validation", "test")
     if dataset.kind == "benchmark":
         held_out += ("train",)
-    wanted = ("train",) if asked == "train" else held_out
-    for name in wanted:
+    one: tuple[SplitName, ...] = tuple(name for name in _SPLIT_NAMES if name == asked)
+    is_whole = asked == "held_out" or (dataset.kind == "benchmark" and asked != "train")
+    for name in held_out if is_whole else one:
         if dataset.splits.get(name):
             return name
+    if not is_whole:
+        raise InvalidInput(
+            f"expected a split of dataset {dataset.id}, got {asked!r}; its splits: {dataset.splits}",
+            code="no_such_split",
+        )
     raise InvalidInput(
         f"dataset {dataset.id} has nothing held out (its splits: {dataset.splits}); export it with validation_share=0.1, or "
         "measure on what was trained on with split='train'",
         code="nothing_held_out",
     )
 
+
+_SPLIT_NAMES: tuple[SplitName, ...] = ("train", "validation", "test")
 
 _MEASURABLE = ("sft", "dpo", "kto", "reward", "text", "benchmark")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -21,26 +20,37 @@ from quintain.records.job import (
     JobStatus,
 )
 from quintain.tools.data.lineage import forgotten_sources_note, require_no_forgotten_sources, require_remembered
+from quintain.tools.jobs.curves import metric_curves, thinned
+from quintain.tools.jobs.labels import label_of
 from quintain.tools.jobs.next_steps import next_step
-from quintain.tools.results import Curve, JobList, JobStarted, JobSummary, JobView
+from quintain.tools.jobs.stalls import quiet_for, stall_of
+from quintain.tools.results import JobList, JobStarted, JobSummary, JobView, WaitingFor
 from quintain.tools.run_selection import Cursor, PageSize
 from quintain.tools.services import Services
 
+if TYPE_CHECKING:
+    from quintain.jobs.runner import Queue
+
 JobId = Annotated[str, Field(description="From a start tool, or list_jobs.")]
 Detail = Annotated[
-    Literal["metrics", "log"] | None, Field(description="Also return the curves of all metrics, or the end of the log.")
+    Literal["metrics", "log"] | None, Field(description="Also return all curves, or the end of the log.")
 ]
-WaitS = Annotated[float, Field(ge=0, le=50, description="Wait so many seconds at most for the next change.")]
+WaitS = Annotated[float, Field(ge=0, le=50, description="Wait so many seconds at most.")]
+Until = Annotated[
+    Literal["change", "done"],
+    Field(description="Wait for the next change, or the end."),
+]
 
 
-def get_job(services: Services, job_id: JobId, wait_s: WaitS = 0, detail: Detail = None) -> JobView:
-    """Show a job: status, phase, step of total, newest metrics, time left, result or error.
+def get_job(
+    services: Services, job_id: JobId, wait_s: WaitS = 0, detail: Detail = None, until: Until = "change"
+) -> JobView:
+    """Show a job: status, phase, step, metrics, time left, silence, result or error.
 
-    `wait_s` waits for the next change of phase or status; call it again to keep waiting. Jobs outlive this conversation:
-    list_jobs finds them.
+    Jobs outlive this conversation: list_jobs finds them.
     """
     view: JobView | None = None
-    for view in watch_job(services, job_id, wait_s, detail):
+    for view in watch_job(services, job_id, wait_s, detail, until):
         if view.status not in UNFINISHED or not wait_s:
             break
         time.sleep(services.settings.poll_s)
@@ -48,16 +58,18 @@ def get_job(services: Services, job_id: JobId, wait_s: WaitS = 0, detail: Detail
     return view
 
 
-def watch_job(services: Services, job_id: JobId, wait_s: WaitS = 0, detail: Detail = None) -> Iterator[JobView]:
-    """Yield the job until its status or phase changes, it ends, or `wait_s` has passed; the caller sleeps between."""
+def watch_job(
+    services: Services, job_id: JobId, wait_s: WaitS = 0, detail: Detail = None, until: Until = "change"
+) -> Iterator[JobView]:
+    """Yield the job until `until`, its end, or the end of `wait_s`; the caller sleeps between."""
     end = time.monotonic() + wait_s
     services.jobs.reconcile()
     first = services.store.jobs.get(job_id)
     current = first
     while True:
-        yield _detailed(services, view_of(current), detail)
-        done = current.status not in UNFINISHED or (current.status, current.phase) != (first.status, first.phase)
-        if done or time.monotonic() >= end:
+        yield _detailed(services, view_of(services, current), detail)
+        is_changed = (current.status, current.phase) != (first.status, first.phase)
+        if current.status not in UNFINISHED or (is_changed and until == "change") or time.monotonic() >= end:
             return
         services.jobs.reconcile()
         current = services.store.jobs.get(job_id)
@@ -69,32 +81,13 @@ def job_log(services: Services, job_id: str, tail: int = 100) -> str:
     return services.jobs.log_tail(job_id, max(1, min(tail, 1000)))
 
 
-def metric_curves(services: Services, job_id: str) -> dict[str, Curve]:
-    """Every metric of a job over its steps; a value that is not finite is left out."""
-    points: dict[str, dict[int, float]] = defaultdict(dict)
-    for event in services.store.jobs.progress(job_id):
-        for name, value in (event.metrics or {}).items():
-            if value is not None and event.step is not None:
-                points[name][event.step] = value
-    return {name: Curve(steps=tuple(values), values=tuple(values.values())) for name, values in points.items()}
-
-
 def _detailed(services: Services, view: JobView, detail: str | None) -> JobView:
     if detail == "metrics":
         curves = metric_curves(services, view.job_id)
-        return view.model_copy(update={"curves": {name: _thinned(curve) for name, curve in curves.items()}})
+        return view.model_copy(update={"curves": {name: thinned(curve) for name, curve in curves.items()}})
     if detail == "log":
         return view.model_copy(update={"log": job_log(services, view.job_id)})
     return view
-
-
-def _thinned(curve: Curve, most: int = 200) -> Curve:
-    """At most so many points, the first and the last among them."""
-    n = len(curve.steps)
-    if n <= most:
-        return curve
-    kept = [round(i * (n - 1) / (most - 1)) for i in range(most)]
-    return Curve(steps=tuple(curve.steps[i] for i in kept), values=tuple(curve.values[i] for i in kept))
 
 
 def list_jobs(
@@ -126,11 +119,14 @@ def list_jobs(
     """List jobs, newest first, by state or kind; those of earlier conversations too."""
     services.jobs.reconcile()
     page = services.store.jobs.page(status=status, kind=kind, limit=limit, cursor=cursor)
+    queue = services.jobs.queue() if any(job.status is JobStatus.QUEUED for job in page.items) else None
     items = tuple(
         JobSummary(
             job_id=job.id,
             kind=job.kind,
+            label=label_of(job.spec),
             status=job.status,
+            waiting_for=queue and _waiting_for(job, queue),
             step=job.step,
             total_steps=job.total_steps,
             created_at=job.created_at,
@@ -157,7 +153,7 @@ def cancel_job(services: Services, job_id: JobId) -> JobView:
 
     A queued job ends at once; a job that has ended stays as it is.
     """
-    return view_of(services.jobs.cancel(job_id))
+    return view_of(services, services.jobs.cancel(job_id))
 
 
 def resume_job(services: Services, job_id: JobId) -> JobView:
@@ -170,7 +166,7 @@ def resume_job(services: Services, job_id: JobId) -> JobView:
     if isinstance(job.spec, ExportAgentSpec):
         require_no_forgotten_sources(services, job.spec.agent)
     _require_remembered_rounds(services, job)
-    return view_of(services.jobs.resume(job_id))
+    return view_of(services, services.jobs.resume(job_id))
 
 
 def _require_remembered_rounds(services: Services, job: Job) -> None:
@@ -205,13 +201,34 @@ def start(services: Services, spec: JobSpec, request_key: str | None) -> JobStar
         deduplicated=deduplicated,
         next_step=Hint(
             f"{again}Follow it with ",
-            call("get_job", job_id=job.id, wait_s=30),
+            call("get_job", job_id=job.id, until="done", wait_s=50),
             " until its status is succeeded or failed.",
         ),
     )
 
 
-def view_of(job: Job) -> JobView:
-    """A job as the tools show it."""
+def view_of(services: Services, job: Job) -> JobView:
+    """Return a job as the tools show it."""
     shared = {name: getattr(job, name) for name in JobView.model_fields if name in Job.model_fields}
-    return JobView(job_id=job.id, resource_uri=f"job://{job.id}", next_step=next_step(job), **shared)
+    quiet_for_s = quiet_for(job, services.clock())
+    is_suspended = quiet_for_s is not None and services.jobs.is_suspended(job.id)
+    stalled = stall_of(job, quiet_for_s, is_suspended=is_suspended)
+    return JobView(
+        job_id=job.id,
+        label=label_of(job.spec),
+        waiting_for=_waiting_for(job, services.jobs.queue()) if job.status is JobStatus.QUEUED else None,
+        quiet_for_s=quiet_for_s,
+        stalled=stalled,
+        resource_uri=f"job://{job.id}",
+        next_step=next_step(job, stalled),
+        **shared | ({"eta_s": None} if stalled else {}),
+    )
+
+
+def _waiting_for(job: Job, queue: Queue) -> WaitingFor | None:
+    """Return what a queued job waits for, or None if it needs no slot."""
+    place = next((place for place, other in enumerate(queue.queued) if other.id == job.id), None)
+    if place is None:
+        return None
+    held_by = {holder.id: label_of(holder.spec) for holder in queue.running}
+    return WaitingFor(slots=queue.slots, held_by=held_by, ahead=place)

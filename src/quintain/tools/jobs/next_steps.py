@@ -22,12 +22,16 @@ from quintain.records.job import (
 from quintain.records.record import clip
 
 
-def next_step(job: Job) -> Hint:
-    """Return what to call after a look at a job."""
+def next_step(job: Job, stalled: str | None = None) -> Hint:
+    """Return what to call after a look at a job; `stalled` is why it seems to stand still."""
     if job.status in UNFINISHED:
-        stopping = "The job was asked to stop. " if job.cancel_requested else ""
-        follow, stop = call("get_job", job_id=job.id, wait_s=30), call("cancel_job", job_id=job.id)
-        return Hint(f"{stopping}Follow it with ", follow, "; stop it with ", stop, ".")
+        follow, stop = call("get_job", job_id=job.id, until="done", wait_s=50), call("cancel_job", job_id=job.id)
+        if job.cancel_requested:
+            return Hint("The job was asked to stop and ends at its next step. Wait for its end with ", follow, ".")
+        if stalled:
+            log = call("get_job", job_id=job.id, detail="log")
+            return Hint(f"There is {stalled}. Read its log with ", log, "; stop it with ", stop, ".")
+        return Hint("Wait for its end with ", follow, "; stop it with ", stop, ".")
     resume = call("resume_job", job_id=job.id)
     if job.status is JobStatus.INTERRUPTED:
         return Hint("Continue it from its newest checkpoint with ", resume, ".")

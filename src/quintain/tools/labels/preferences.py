@@ -33,7 +33,7 @@ from quintain.scoring.preferences.mining import Candidate, gap, mine_pairs
 from quintain.tools.data.multi_run_rows import with_runs
 from quintain.tools.labels.scorer_resolution import named, valued, verdict
 from quintain.tools.results import PreferencesResult, Skipped
-from quintain.tools.run_selection import select
+from quintain.tools.run_selection import FILTER_FIELDS, select
 from quintain.tools.services import Services
 
 Mode = Literal["outside_in", "adjacent", "all_pairs", "best_worst", "forks"]
@@ -86,6 +86,7 @@ class StatedPair(Record):
 
 _PAIRS = "[{a, b, better: a|b|tie} or {chosen, rejected}], and step, reason, rater."
 _RUNS = "Runs."
+_PAIR = {"type": "object", "maxProperties": len(StatedPair.model_fields)}
 
 
 @dataclass
@@ -112,12 +113,12 @@ def record_preferences(
     pairs: Annotated[
         list[Any] | None,
         Field(max_length=10_000, description=_PAIRS),
-        WithJsonSchema({"type": "array", "items": {"type": "object"}, "description": _PAIRS}),
+        WithJsonSchema({"type": "array", "items": _PAIR, "maxItems": 10_000, "description": _PAIRS}),
     ] = None,
     filter: Annotated[
         TrajectoryFilter | None,
         Field(description=_RUNS),
-        WithJsonSchema({"type": "object", "description": _RUNS}),
+        WithJsonSchema({"type": "object", "maxProperties": FILTER_FIELDS, "description": _RUNS}),
     ] = None,
     trajectory_ids: Annotated[list[str] | None, Field(description="By id.")] = None,
     scorer: Annotated[str | None, Field(description="(outcome)")] = None,

@@ -26,6 +26,7 @@ from quintain.tools.training.requests import (
     start_agent,
     with_adapter_settings,
 )
+from quintain.tools.training.training_rewards import training_reward
 
 
 def start_evolution(
@@ -94,6 +95,7 @@ def evolution_spec(
         config=_with_levels(services, config, where).model_copy(update={"training": {}}),
         training=with_adapter_settings(training, agent),
         reward_agent=reward_agent(services, training),
+        reward=training_reward(services, EVOLVE, request.reward, acts=True),
         output_dir="",
         datasets_dir=str(services.settings.datasets_dir),
         seed=request.seed,

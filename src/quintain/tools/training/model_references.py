@@ -12,7 +12,7 @@ from quintain.next_step import Hint
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.handover import AGENT_FILE, AgentExport
 from quintain.records.record import clip
-from quintain.tools.roots import readable
+from quintain.tools.roots import readable, resolve_path
 from quintain.tools.services import Services
 from quintain.tools.training.model_folders import model_in, near_models, role_in
 
@@ -72,9 +72,10 @@ def agent_of_path(services: Services, path: str, reference: str) -> Agent:
         InvalidInput: the files are damaged or incomplete.
         Refused: outside the allowed roots.
     """
-    resolved = readable(services, path, "model")
-    if known := _trained_here(services, resolved):
+    # An agent's own folder names that agent. Nothing in it is read, so it needs no root.
+    if known := _trained_here(services, resolve_path(services, path, services.settings.inbox_dir)):
         return known
+    resolved = readable(services, path, "model")
     model = model_in(services, resolved, reference)
     base = Agent(name=_name(resolved), model=model, role=role_in(resolved), description=_description(model))
     return store_base(services, _with_export_settings(services, base, resolved))

@@ -151,7 +151,7 @@ class _Evolution:
         explored = self._run_stage(rollout_spec, explore, planned_steps(self.spec)[0], after, "explore_").result
         if not explored.n:
             raise TrainingFailed(
-                f"expected verdicts from the {explored.n_error} episodes of round {number} in {environment}, got none; try the "
+                f"expected verdicts from the {_episodes(explored)} episodes of round {number} in {environment}, got none; try the "
                 "environment with collect_rollouts",
                 code="no_verdict",
             )
@@ -163,7 +163,10 @@ class _Evolution:
                 run_stage_work(again, reflect, self.reporter, span, prefix="reflect_"), reflect
             ).result
         played = chain(read_episodes(explore), (one for one in read_episodes(reflect) if one.result.success))
-        frozen = freeze_round(self.spec, number, played, self.dataset, select, self.directory.name)
+        stop = self.reporter.should_stop
+        frozen = freeze_round(self.spec, number, played, self.dataset, select, self.directory.name, stop)
+        if frozen is None:
+            raise _Stopped
         if frozen.made is not None:
             self.reporter.output("dataset", frozen.made)
         elif not is_chosen:
@@ -174,11 +177,12 @@ class _Evolution:
         return frozen, RoundReport(
             round=number,
             environment=environment,
-            explored=explored.n + (explored.n_error or 0),
+            explored=_episodes(explored),
             explored_success=explored.success_rate,
-            retried=(retried.n or 0) + (retried.n_error or 0),
+            retried=_episodes(retried),
             selected=frozen.selected,
             left_out=frozen.left_out,
+            reward=frozen.reward,
             decision="nothing_selected",
         )
 
@@ -241,7 +245,7 @@ class _Evolution:
             evaluation_id=ids[1],
             dataset_id=result.dataset_id,
             trajectories=TrajectorySet(count=self.episodes, filter={"job_id": self.directory.name}),
-            **after.result.model_dump(include={"success_rate", "n", "n_error"}),
+            **after.result.model_dump(include={"success_rate", "n", "n_error", "n_unknown"}),
             final_loss=best.final_loss,
             report=self._report(stopped) | chosen,
         )
@@ -299,6 +303,10 @@ class _Evolution:
 
     def _folder(self, name: str) -> Path:
         return self.directory / STAGES / name
+
+
+def _episodes(played: JobResult) -> int:
+    return (played.n or 0) + (played.n_error or 0) + (played.n_unknown or 0)
 
 
 def _is_own(folder: Path) -> bool:

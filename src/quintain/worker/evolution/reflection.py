@@ -13,7 +13,8 @@ from quintain.evaluation.reflection import ReflectionNote, failed_runs, retry_pl
 from quintain.jobs.directory import write_atomically
 from quintain.records.job import JobResult, RolloutSpec, TrajectorySet
 from quintain.records.protocols import Policy, Reporter
-from quintain.records.trajectory import Trajectory
+from quintain.records.trajectory import OutcomeStatus, Trajectory
+from quintain.worker.acting_reports import TurnReports
 from quintain.worker.evolution.round_dataset import PlayedEpisode, read_episodes
 from quintain.worker.job_kinds.rollouts import episode_settings, with_result
 from quintain.worker.policies import open_policy
@@ -53,11 +54,13 @@ def retry_with_reflection(
     if reporter.should_stop() and len(results) < len(notes) * tries:
         return JobResult(report={"failed_tasks": len(failed)})
     verdicts = [result.success for result in results if result.success is not None]
+    errors = sum(result.status is OutcomeStatus.ERROR for result in results)
     return JobResult(
         trajectories=TrajectorySet(count=len(results), filter={"job_id": folder.parents[1].name}),
         success_rate=sum(verdicts) / len(verdicts) if verdicts else None,
         n=len(verdicts),
-        n_error=len(results) - len(verdicts),
+        n_error=errors,
+        n_unknown=len(results) - len(verdicts) - errors,
         report={"failed_tasks": len(failed), "without_note": len(failed) - len(notes)},
     )
 
@@ -95,8 +98,9 @@ def _play(
     ]
     settings = episode_settings(spec, source, folder)
     finished, solved = len(plans) - len(left), 0
-    for episode in run_episodes(source, policy, left, settings, reporter.should_stop):
+    turns = TurnReports(reporter, before=finished)
+    for episode in run_episodes(source, policy, left, settings, reporter.should_stop, on_turn=turns):
         run = without_reflection(with_result(episode), by_task[comparison_key(episode.trajectory)])
         reporter.output("trajectory", run)
         finished, solved = finished + 1, solved + bool(episode.result.success)
-        reporter.progress(finished, len(plans), {"solved": float(solved)})
+        reporter.progress(finished, len(plans), {}, {"solved": float(solved)})

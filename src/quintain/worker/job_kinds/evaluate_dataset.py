@@ -70,7 +70,7 @@ def run(spec: EvaluateDatasetSpec, directory: Path, reporter: Reporter) -> JobRe
             each_s = (time.monotonic() - began) / len(part)
             results += [_result(one, measured, each_s) for one, measured in zip(part, found, strict=True)]
             write_atomically(progress, b"".join(result.model_dump_json().encode() + b"\n" for result in results))
-            reporter.progress(len(results), len(chosen), _running_means(results))
+            reporter.progress(len(results), len(chosen), {}, _running_means(results))
     place = {one.key: n for n, one in enumerate(chosen)}
     results.sort(key=lambda result: place[result.task_id])
     evaluation = summarize_rows(spec, results, job_id=run_name(directory))

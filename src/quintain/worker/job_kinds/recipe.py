@@ -63,6 +63,7 @@ def _spec_of(spec: RecipeSpec, stage: Stage, agent: Agent, name: str) -> TrainSp
             cache_dir=spec.cache_dir,
             config=stage.config,
             reward_agent=stage.reward_agent,
+            reward=stage.reward,
             seed=spec.seed,
         )
     return EvaluateSpec(
@@ -113,7 +114,7 @@ def _conclude(spec: RecipeSpec, job_id: str, done: Sequence[StageResult]) -> Job
     for result in trained:
         facts |= {"dataset_id": result.dataset_id, "final_loss": result.final_loss}
     for result in measured:
-        facts |= result.model_dump(include={"evaluation_id", "success_rate", "n", "n_error"})
+        facts |= result.model_dump(include={"evaluation_id", "success_rate", "n", "n_error", "n_unknown"})
     if count := sum(result.trajectories.count for result in results if result.trajectories):
         facts["trajectories"] = TrajectorySet(count=count, filter={"job_id": job_id})
     return JobResult(**facts)

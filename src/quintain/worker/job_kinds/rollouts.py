@@ -16,10 +16,11 @@ from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, 
 from quintain.evaluation.suites import Suite, plan_suite
 from quintain.evaluation.summary import summarize
 from quintain.jobs.directory import read_lines, run_name
-from quintain.records.evaluation import EpisodeResult
+from quintain.records.evaluation import EpisodeResult, Evaluation
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrajectorySet
 from quintain.records.protocols import Policy, Reporter, TaskSource
-from quintain.records.trajectory import AgentInfo, Trajectory
+from quintain.records.trajectory import AgentInfo, OutcomeStatus, Trajectory
+from quintain.worker.acting_reports import TurnReports, report_errors
 from quintain.worker.exploration import Exploration, task_name
 from quintain.worker.request_ledger import spending_report
 
@@ -28,7 +29,11 @@ RESULT = "episode_result"
 
 
 def run(spec: RolloutSpec | EvaluateSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Play the planned episodes and output them. An evaluation ends with a summary of its results."""
+    """Play the planned episodes and output them. An evaluation ends with a summary of its results.
+
+    Raises:
+        Unavailable: Every episode ended in an error (`episodes_failed`).
+    """
     reporter.phase("preparing")
     source = open_source(spec.environment)
     repeats = spec.attempts if isinstance(spec, RolloutSpec) else spec.repeats
@@ -49,6 +54,8 @@ def run(spec: RolloutSpec | EvaluateSpec, directory: Path, reporter: Reporter) -
         results += _play(spec, source, directory, reporter, left, results, len(suite.plans), exploration)
     if reporter.should_stop() and len(results) < len(suite.plans):
         return JobResult(report={"episodes": len(results), "planned": len(suite.plans)})
+    if exploration is not None and not exploration.finish():
+        return JobResult(report={"episodes": len(results), "planned": len(suite.plans), "stopped": "while scoring"})
     return _conclude(spec, directory, reporter, suite, results, exploration)
 
 
@@ -79,13 +86,14 @@ def _play(
     settings = episode_settings(spec, source, directory)
     tally, fresh = _tally_of(before), list[EpisodeResult]()
     for wave in exploration.waves(plans) if exploration else [plans]:
-        for episode in run_episodes(source, policy, wave, settings, reporter.should_stop):
+        turns = TurnReports(reporter, before=tally.episodes, after=total - tally.episodes - len(wave))
+        for episode in run_episodes(source, policy, wave, settings, reporter.should_stop, on_turn=turns):
             reporter.output("trajectory", with_result(episode))
             if exploration:
                 exploration.record(episode.trajectory, episode.result.repeat)
             fresh.append(episode.result)
             tally.add(episode.result)
-            reporter.progress(tally.episodes, total, tally.metrics())
+            reporter.progress(tally.episodes, total, {}, tally.totals())
         if reporter.should_stop():
             break
     return fresh
@@ -119,6 +127,7 @@ class _Tally:
     """Running counts of the episodes, so that the cost of a progress report is constant."""
 
     episodes: int = 0
+    errors: int = 0
     verdicts: int = 0
     successes: int = 0
     turns: int = 0
@@ -126,6 +135,7 @@ class _Tally:
     def add(self, result: EpisodeResult) -> None:
         self.episodes += 1
         self.turns += result.turns
+        self.errors += result.status is OutcomeStatus.ERROR
         if result.success is not None:
             self.verdicts += 1
             self.successes += result.success
@@ -134,11 +144,16 @@ class _Tally:
     def success_rate(self) -> float | None:
         return self.successes / self.verdicts if self.verdicts else None
 
-    def metrics(self) -> dict[str, float | None]:
+    @property
+    def unknown(self) -> int:
+        return self.episodes - self.verdicts - self.errors
+
+    def totals(self) -> dict[str, float | None]:
         return {
             "success_rate": self.success_rate,
             "mean_turns": self.turns / self.episodes,
-            "errors": float(self.episodes - self.verdicts),
+            "errors": float(self.errors),
+            "unknown": float(self.unknown),
         }
 
 
@@ -176,14 +191,19 @@ def _conclude(
     results: list[EpisodeResult],
     exploration: Exploration | None,
 ) -> JobResult:
+    report_errors(results, spec.environment, reporter)
     tally = _tally_of(results)
-    errors = tally.episodes - tally.verdicts
     runs = TrajectorySet(count=len(results), filter={"job_id": directory.name})
     report = spending_report(directory, spec.endpoint) if spec.endpoint is not None else {}
     if isinstance(spec, RolloutSpec):
         report |= exploration.report() if exploration else {}
         return JobResult(
-            trajectories=runs, success_rate=tally.success_rate, n=tally.verdicts, n_error=errors, report=report
+            trajectories=runs,
+            success_rate=tally.success_rate,
+            n=tally.verdicts,
+            n_error=tally.errors,
+            n_unknown=tally.unknown,
+            report=report,
         )
     evaluation = summarize(spec, suite, results, job_id=run_name(directory))
     reporter.output("evaluation", evaluation)
@@ -192,6 +212,15 @@ def _conclude(
         trajectories=runs,
         success_rate=evaluation.rate.value,
         n=evaluation.rate.n,
-        n_error=errors,
-        report=report,
+        n_error=tally.errors,
+        n_unknown=tally.unknown,
+        report=report | _report(evaluation),
     )
+
+
+def _report(evaluation: Evaluation) -> dict[str, object]:
+    """Return success by kind of task, kinds of failures with examples, and success within k attempts, if known."""
+    whole = evaluation.model_dump(
+        mode="json", include={"by_type", "by_difficulty", "failures", "pass_at_k", "pass_hat_k"}
+    )
+    return {name: part for name, part in whole.items() if part}

@@ -19,6 +19,7 @@ from quintain.records.protocols import Policy, Reporter, TaskSource
 from quintain.records.score import Score, StepScore
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import AgentInfo, Step, Trajectory
+from quintain.worker.acting_reports import TurnReports
 from quintain.worker.request_ledger import spending_report
 from quintain.worker.run_inputs import open_run_inputs, score_each
 
@@ -127,7 +128,10 @@ def _play_on(
         for attempt in range(place * spec.completions, (place + 1) * spec.completions)
     ]
     verdicts = [
-        episode.result.success for episode in run_episodes(source, policy, plans, settings, reporter.should_stop)
+        episode.result.success
+        for episode in run_episodes(
+            source, policy, plans, settings, reporter.should_stop, on_turn=TurnReports(reporter)
+        )
     ]
     if len(verdicts) < len(plans):
         return None

@@ -60,7 +60,7 @@ class Agreement(Record):
     order: tuple[OrderReport, ...] = ()
 
 
-_MAYBE = WithJsonSchema({"type": ["object", "null"]})
+_MAYBE = WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "null"}]})
 _LIST = WithJsonSchema({"type": "array", "items": {"type": "object"}})
 
 

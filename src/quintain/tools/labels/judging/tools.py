@@ -31,7 +31,7 @@ from quintain.tools.labels.judging.forms import what_to_answer
 from quintain.tools.labels.judging.results import Agreement, JudgingBatchResult, JudgingItem, SubmitResult
 from quintain.tools.labels.judging.rounds import first_question, next_question, read_state
 from quintain.tools.labels.judging.submissions import SubmissionReport
-from quintain.tools.run_selection import RunIds
+from quintain.tools.run_selection import FILTER_FIELDS, RunIds
 from quintain.tools.services import Services
 from quintain.tools.spec import Answer, Question
 
@@ -43,8 +43,8 @@ _BATCHES = 500
 _WARNINGS = 20
 
 
-def _brief(kind: str | list[str], description: str, **more: Any) -> WithJsonSchema:
-    """Return a short schema for an argument whose bounds take more room than they help."""
+def _brief(kind: str, description: str, **more: Any) -> WithJsonSchema:
+    """Return a short schema for an argument whose fields take more room than they help."""
     return WithJsonSchema({"type": kind, "description": description, **more})
 
 
@@ -58,12 +58,12 @@ def get_judging_batch(
     limit: Annotated[int, Field(ge=1, le=50, description="Items at most; some come twice.")],
     judge: Annotated[Judge, Field(description="You or the person.")] = "assistant",
     mode: Annotated[JudgingMode, Field(description="What to judge.")] = "score",
-    rubric: Annotated[
-        str | dict[str, Any] | None, Field(description=_RUBRIC), _brief(["string", "object"], _RUBRIC)
+    rubric: Annotated[str | dict[str, Any] | None, Field(description=_RUBRIC)] = None,
+    filter: Annotated[
+        TrajectoryFilter | None, Field(description=_WHICH), _brief("object", _WHICH, maxProperties=FILTER_FIELDS)
     ] = None,
-    filter: Annotated[TrajectoryFilter | None, Field(description=_WHICH), _brief("object", _WHICH)] = None,
     trajectory_ids: Annotated[
-        RunIds, Field(description=_BY_ID), _brief("array", _BY_ID, items={"type": "string"})
+        RunIds, Field(description=_BY_ID), _brief("array", _BY_ID, items={"type": "string"}, maxItems=10_000)
     ] = None,
     rater: Annotated[str | None, Field(description="Their name.")] = None,
     seed: Annotated[Seed, Field(description="Of the choice."), _brief("integer", "Of the choice.")] = 0,
@@ -83,7 +83,7 @@ def submit_scores(
     scores: Annotated[
         list[Any],
         Field(min_length=1, max_length=200, description=_SCORES),
-        _brief("array", _SCORES, items={"type": "object"}),
+        _brief("array", _SCORES, items={"type": "object", "maxProperties": 20}, maxItems=200),
     ],
 ) -> SubmitResult:
     """Store answers to a judging batch: {item_id, scores{criterion: 0..1} | steps | better | ranking, rationale}.

@@ -48,13 +48,13 @@ PURPOSES: dict[Purpose, Meaning] = {
 
 Goal = Annotated[
     tuple[Purpose, ...] | None,
-    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
     Field(
         max_length=len(PURPOSES),
         description="What for, one or several: "
         + "; ".join(f"{name}: {meaning.sentence}" for name, meaning in PURPOSES.items())
         + ".",
     ),
+    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
 ]
 
 

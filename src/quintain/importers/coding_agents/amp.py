@@ -1,0 +1,105 @@
+"""Amp threads: `~/.local/share/amp/threads/T-*.json`, and what `amp threads export` writes.
+
+The messages are Anthropic's, except that a result keeps the program's own record of its run. The program's text for the
+model is not in the file: the output of a run stands for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from quintain.importers.log_file import LogFile
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import object_rows
+from quintain.importers.run_builder import build_session_run
+from quintain.importers.transcripts.chat_messages import append_turn, parse_message
+from quintain.importers.transcripts.field_values import as_dict, as_list, dicts_in, first_text, nonblank, text_fields
+from quintain.importers.transcripts.message_parts import visible_content
+from quintain.importers.transcripts.token_usage import parse_usage
+from quintain.importers.transcripts.transcript import Transcript, parse_time
+from quintain.records.trajectory import AgentInfo
+
+_RECORDED = "results are the output of each run as the program recorded it: the model may have seen other words"
+
+
+@dataclass(frozen=True)
+class Amp:
+    """Reader of Amp threads."""
+
+    name: str = "amp"
+    title: str = "Amp thread"
+
+    def detect(self, probe: Probe) -> float:
+        """Match a thread by its id, with numbered messages or results that record their run."""
+        whole = as_dict(probe.document)
+        messages = dicts_in(whole.get("messages"))
+        is_thread = (nonblank(whole.get("id")) or "").startswith("T-")
+        numbered = any("messageId" in message and "role" in message for message in messages)
+        runs = any(_is_run(block) for message in messages for block in as_list(message.get("content")))
+        return 0.96 if runs or (is_thread and (numbered or "created" in whole) and messages) else 0.0
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """Yield the run of a thread."""
+        for line, thread in object_rows(log, report):
+            script = Transcript()
+            for message in dicts_in(thread.get("messages")):
+                _write(message, script, report)
+            initial = as_dict(as_dict(thread.get("env")).get("initial"))
+            tree = next(iter(dicts_in(initial.get("trees"))), {})
+            session = nonblank(thread.get("id"))
+            place = first_text(tree.get("uri"))
+            extra = {"cwd": place and place.removeprefix("file://"), "title": thread.get("title")}
+            yield from build_session_run(
+                script,
+                report,
+                line,
+                format=self.name,
+                key=f"{self.name}:{session}" if session else None,
+                session_id=session,
+                agent=AgentInfo(
+                    name="amp",
+                    version=nonblank(as_dict(initial.get("platform")).get("clientVersion")),
+                    model=script.model,
+                ),
+                extra=text_fields(extra),
+            )
+
+
+def _is_run(block: Any) -> bool:
+    """Whether a content block is a result that records its run."""
+    return isinstance(as_dict(block).get("run"), dict) and "toolUseID" in block
+
+
+def _write(message: dict[str, Any], script: Transcript, report: Report) -> None:
+    content = message.get("content")
+    blocks = [_result(block, report) if _is_run(block) else block for block in as_list(content)]
+    known = {"role": message.get("role"), "content": blocks if isinstance(content, list) else content}
+    turn = parse_message(known, "message", report.refuse)
+    if turn is None:
+        return
+    usage = as_dict(message.get("usage"))
+    turn.fields["timestamp"] = parse_time(
+        first_text(usage.get("timestamp")) or as_dict(message.get("meta")).get("sentAt")
+    )
+    if turn.actor == "agent":
+        turn.fields |= {"model": nonblank(usage.get("model")), "usage": parse_usage(usage)}
+    append_turn(turn, script)
+
+
+def _result(block: dict[str, Any], report: Report) -> dict[str, Any]:
+    """Return a result as Anthropic's API has it."""
+    run = block["run"]
+    given, error = run.get("result"), run.get("error")
+    fields = as_dict(given)
+    report.note(_RECORDED)
+    answer = next((fields[key] for key in ("output", "content") if isinstance(fields.get(key), str)), None)
+    if answer is None and isinstance(given, list) and all(isinstance(item, str) for item in given):
+        answer = "\n".join(given)
+    if answer is None:
+        answer = visible_content(given if given is not None else first_text(as_dict(error).get("message"), error))
+    code = fields.get("exitCode")
+    failed = error is not None or run.get("status") not in ("done", None) or fields.get("success") is False
+    failed = failed or (type(code) is int and code != 0)
+    return {"type": "tool_result", "tool_use_id": block.get("toolUseID"), "content": answer, "is_error": failed}

@@ -1,0 +1,54 @@
+"""What a worker writes while it runs: events of the job, and records for the store."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from quintain.records.record import Instant, Record
+
+
+class Activity(Record):
+    """Progress of the episodes that a job plays, by turn."""
+
+    episodes: int = Field(description="Finished episodes.")
+    planned: int = Field(description="Episodes to play.")
+    turns: int = Field(description="Turns taken.")
+    expected_turns: int = Field(
+        description="Turns of all planned episodes, by the mean of the finished ones; before, by the limit of turns."
+    )
+    left_s: float | None = Field(default=None, description="Seconds left at this rate.")
+
+    def __str__(self) -> str:
+        rest = "" if self.left_s is None else f", about {self.left_s:.0f} s left"
+        return f"{self.episodes} of {self.planned} episodes finished, {self.turns} of about {self.expected_turns} turns{rest}"
+
+
+class JobEvent(Record):
+    """One line of `events.jsonl`. (attempt, seq) is unique within a job, so ingestion is idempotent."""
+
+    attempt: int
+    seq: int
+    time: Instant
+    type: Literal["phase", "progress", "activity", "checkpoint", "warning", "result", "failed", "cancelled"]
+    name: str | None = None
+    step: int | None = None
+    total_steps: int | None = None
+    metrics: dict[str, float | None] | None = None
+    totals: dict[str, float | None] | None = Field(
+        default=None, description="Figures of all steps so far, which are not points of a curve."
+    )
+    activity: Activity | None = None
+    path: str | None = None
+    code: str | None = None
+    message: str | None = None
+    hint: str | None = None
+    result: dict[str, Any] | None = None
+
+
+class Envelope(Record):
+    """One line of `outputs/<kind>.jsonl`: a record for the store."""
+
+    kind: Literal["trajectory", "dataset", "agent", "evaluation", "link", "stamp", "score", "preference"]
+    record: dict[str, Any]

@@ -1,0 +1,55 @@
+"""Benchmarks as task suites: the reference that plays the tasks of a dataset of kind `benchmark`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from quintain.environments.registry import Reference, parse_reference, parts_of, write_reference
+from quintain.errors import InvalidInput, NotFound
+from quintain.records.dataset import Dataset
+from quintain.tools.evaluation.environment_references import usable_reference
+from quintain.tools.services import Services
+
+BENCHMARK = "quintain/benchmark"
+"""The environment that plays each task where it was recorded."""
+
+
+def benchmark_reference(
+    services: Services, dataset: Dataset, environment: str | Mapping[str, float] | None
+) -> str | InvalidInput | NotFound:
+    """Return the reference that plays the tasks of a benchmark, or why they cannot be played where they were recorded.
+
+    Args:
+        services: Whose settings hold the roots.
+        dataset: Of kind `benchmark`.
+        environment: Plays all of them; None: each is played where it was recorded.
+
+    Raises:
+        InvalidInput: the named environment cannot play them, or is several.
+        NotFound: there is no such environment.
+        Refused: an environment that the operator has not allowed.
+        Unavailable: the package of an environment cannot be imported.
+    """
+    split = next(iter(name for name in ("test", "validation", "train") if dataset.splits.get(name)), "test")
+    path = str(Path(dataset.path) / f"{split}.jsonl")
+    if environment is not None:
+        if not isinstance(environment, str) or parts_of(environment) is not None:
+            raise InvalidInput(
+                "expected one environment to play a benchmark in, got several; leave `environment` out to play each task "
+                "where it was recorded"
+            )
+        name, options = parse_reference(environment)
+        return usable_reference(services, write_reference(Reference(name, {**options, "tasks": path})))
+    try:
+        return usable_reference(services, write_reference(Reference(BENCHMARK, {"file": path})))
+    except (InvalidInput, NotFound) as error:
+        return error
+
+
+def chosen_environment(reference: str) -> str | None:
+    """Return the environment that a caller named to play a benchmark; None if each task was played where it was recorded."""
+    name, options = parse_reference(reference)
+    if name == BENCHMARK:
+        return None
+    return write_reference(Reference(name, {option: value for option, value in options.items() if option != "tasks"}))

@@ -1,0 +1,79 @@
+"""Labels of jobs: one line that says what a job does, from its spec."""
+
+from __future__ import annotations
+
+from quintain.records.agent import Agent
+from quintain.records.handover import ExportAgentSpec
+from quintain.records.job import (
+    EvaluateDatasetSpec,
+    EvaluateSpec,
+    EvolveSpec,
+    ImportSpec,
+    JobSpec,
+    JudgeSpec,
+    PreviewSpec,
+    RecipeSpec,
+    ReplaySpec,
+    RolloutSpec,
+    ScoreSpec,
+    StepLabelSpec,
+    TrainSpec,
+)
+from quintain.records.record import clip, counted
+
+_LENGTH = 160
+
+
+def label_of(spec: JobSpec) -> str:
+    """Return what a job does in one line, such as `grpo starter -> picker on quintain/inventory`."""
+    return clip(_label(spec), _LENGTH)
+
+
+def _label(spec: JobSpec) -> str:
+    match spec:
+        case TrainSpec():
+            return f"{spec.method} {_name(spec.agent)} -> {spec.name} on {spec.dataset_id or spec.environment}"
+        case RecipeSpec():
+            stages = ", ".join(stage.label for stage in spec.stages)
+            return f"recipe {_name(spec.agent)} -> {spec.name}: {stages}"
+        case EvolveSpec():
+            return f"evolve {_name(spec.agent)} -> {spec.name} on {spec.environment}"
+        case RolloutSpec():
+            tasks = _tasks(spec.n_tasks, spec.attempts, "attempt")
+            return f"rollouts of {_name(spec.agent)} in {spec.environment}: {tasks}, {spec.split}"
+        case EvaluateSpec():
+            tasks = _tasks(spec.n_tasks, spec.repeats, "repeat")
+            return f"evaluate {_name(spec.agent)} on {spec.environment}: {tasks}, {spec.split}"
+        case EvaluateDatasetSpec():
+            return f"evaluate {_name(spec.agent)} on {spec.dataset_id}: {spec.split}"
+        case _:
+            return _data_label(spec)
+
+
+def _data_label(spec: JobSpec) -> str:
+    match spec:
+        case ImportSpec():
+            return f"import {spec.path}{' (dry run)' if spec.dry_run else ''}"
+        case PreviewSpec():
+            return f"preview {spec.dataset_id} for {spec.config.method} of {_name(spec.agent)}"
+        case JudgeSpec():
+            return f"judge {counted(spec.runs.n, 'run')} by {spec.rubric.name} with {spec.endpoint.name}"
+        case ScoreSpec():
+            by = "" if spec.rubric is None else f" by {spec.rubric.name}"
+            return f"score {counted(spec.runs.n, 'run')}{by} with {_name(spec.agent)}"
+        case StepLabelSpec():
+            return f"step labels of {counted(spec.runs.n, 'run')} by {_name(spec.agent)} in {spec.environment}"
+        case ReplaySpec():
+            return f"replay {counted(spec.runs.n, 'run')}"
+        case ExportAgentSpec():
+            return f"export {_name(spec.agent)} as {spec.format}"
+        case _:
+            return spec.kind
+
+
+def _name(agent: Agent) -> str:
+    return agent.name
+
+
+def _tasks(n: int, each: int, of: str) -> str:
+    return counted(n, "task") + (f" x {counted(each, of)}" if each > 1 else "")

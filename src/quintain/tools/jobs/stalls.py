@@ -1,0 +1,52 @@
+"""Whether a running job seems stalled: its silence compared with the usual gap, and the state of its process."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+
+from quintain.records.job import Job, JobStatus
+
+_QUIET_S = 10.0
+"""Silence that is never remarkable."""
+
+_USUAL_GAPS = 5
+"""Usual gaps of silence that are remarkable."""
+
+_UNKNOWN_QUIET_S = 60.0
+"""Silence that is remarkable if the usual gap is unknown."""
+
+
+def quiet_for(job: Job, now: datetime) -> float | None:
+    """Return the seconds since the newest report of a running job, or None for other jobs."""
+    if job.status is not JobStatus.RUNNING or job.last_progress_at is None:
+        return None
+    return round(max(0.0, (now - job.last_progress_at).total_seconds()), 1)
+
+
+def stall_of(job: Job, quiet_for_s: float | None, *, is_suspended: bool) -> str | None:
+    """Return why a running job seems stalled, or None if it does not.
+
+    Args:
+        job: The job, with the usual gap between its reports.
+        quiet_for_s: Seconds since its newest report.
+        is_suspended: Whether its worker process is stopped by a signal.
+    """
+    if quiet_for_s is None:
+        return None
+    usual = job.usual_gap_s
+    bound = _UNKNOWN_QUIET_S if usual is None else max(_QUIET_S, _USUAL_GAPS * usual)
+    if quiet_for_s <= bound and not is_suspended:
+        return None
+    where = f" in phase {job.phase!r}" if job.phase else ""
+    usually = "the usual time is unknown" if usual is None else f"usually {usual:.2g} s"
+    cause = "its process is suspended (SIGSTOP)" if is_suspended else _load()
+    return f"no step for {quiet_for_s:.0f} s{where}, {usually}; {cause}"
+
+
+def _load() -> str:
+    try:
+        load = os.getloadavg()[0]
+    except OSError:
+        return "the load of the machine is unknown"
+    return f"the machine has load {load:.1f} on {os.cpu_count() or 1} cores"

@@ -1,0 +1,72 @@
+"""Every list and object that a tool takes has a greatest length, shown in its schema and enforced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import pytest
+from pydantic import Field, TypeAdapter, ValidationError
+
+from quintain.errors import InvalidInput
+from quintain.tools.catalog import CATALOG, tool
+from quintain.tools.invocation import MAX_ENTRIES, MAX_FIELDS, arguments_model, bounded, check
+from quintain.tools.spec import ToolSpec
+
+
+def unbounded(schema: Any, records: dict[str, Any], path: str, seen: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Paths of the lists and objects without a greatest length. An object with named fields only is bounded by them."""
+    if isinstance(schema, list):
+        for branch in schema:
+            yield from unbounded(branch, records, path, seen)
+    if not isinstance(schema, dict):
+        return
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        if name not in seen:
+            yield from unbounded(records[name], records, path, seen | {name})
+        return
+    if schema.get("type") == "array" and "maxItems" not in schema:
+        yield f"{path} (array)"
+    closed = schema.get("properties") and schema.get("additionalProperties") is False
+    if schema.get("type") == "object" and not closed and "maxProperties" not in schema:
+        yield f"{path} (object)"
+    for key in ("anyOf", "oneOf", "allOf", "prefixItems", "items", "additionalProperties"):
+        yield from unbounded(schema.get(key), records, path, seen)
+    for name, part in schema.get("properties", {}).items():
+        yield from unbounded(part, records, f"{path}.{name}", seen)
+
+
+@pytest.mark.parametrize("spec", CATALOG, ids=lambda spec: spec.name)
+def test_every_list_and_object_argument_has_a_greatest_length(spec: ToolSpec) -> None:
+    schema = arguments_model(spec).model_json_schema()
+    assert list(unbounded(schema, schema.get("$defs", {}), spec.name)) == []
+
+
+def test_a_type_without_a_bound_gets_one_and_keeps_its_own() -> None:
+    kinds: list[tuple[Any, Any, int]] = [
+        (list[int], [0], MAX_ENTRIES),
+        (dict[str, float] | None, {}, MAX_FIELDS),
+        (Annotated[list[str] | None, Field(description="Names.")], ["a"], MAX_ENTRIES),
+        (Annotated[list[int], Field(max_length=MAX_ENTRIES + 5)], [0], MAX_ENTRIES + 5),
+        (Annotated[list[int] | None, Field(max_length=MAX_ENTRIES + 5)], [0], MAX_ENTRIES + 5),
+    ]
+    for hint, entry, most in kinds:
+        adapter = TypeAdapter(bounded(hint))
+        whole = entry * most if entry else {str(i): 1.0 for i in range(most)}
+        assert adapter.validate_python(whole) == whole
+        more = entry * (most + 1) if entry else whole | {"one more": 1.0}
+        with pytest.raises(ValidationError, match=f"at most {most} items"):
+            adapter.validate_python(more)
+    inner = TypeAdapter(bounded(dict[str, list[int] | str]))
+    with pytest.raises(ValidationError, match=f"at most {MAX_ENTRIES} items"):
+        inner.validate_python({"a": [0] * (MAX_ENTRIES + 1)})
+
+
+def test_too_many_entries_are_refused_with_the_bound_before_anything_runs() -> None:
+    tags = [f"tag-{i}" for i in range(100_000)]
+    with pytest.raises(InvalidInput, match=r"search_trajectories\.filter\.tags: .*at most 50 items.*100000"):
+        check(tool("search_trajectories"), {"filter": {"tags": tags}})
+    pairs = [{"chosen": "traj-a", "rejected": "traj-b"}] * 10_001
+    with pytest.raises(InvalidInput, match="at most 10000 items"):
+        check(tool("record_preferences"), {"source": "person", "pairs": pairs})

@@ -1,0 +1,122 @@
+"""What the job tools say of a job: label, what it waits for, silence, and the next step."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from quintain.records.agent import Agent, ModelRef
+from quintain.records.hyperparameters import CONFIGS
+from quintain.records.job import EvaluateSpec, Job, JobSpec, JobStatus, TrainSpec
+from quintain.records.job_events import Activity, JobEvent
+from quintain.tools.jobs.jobs import cancel_job, get_job, list_jobs, watch_job
+from quintain.tools.services import Services
+
+STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
+GRPO = TrainSpec(
+    method="grpo",
+    agent=STARTER,
+    environment="quintain/inventory",
+    name="picker",
+    output_dir="unused",
+    config=CONFIGS["grpo"](),
+)
+EVALUATE = EvaluateSpec(agent=STARTER, environment="quintain/inventory", n_tasks=20, repeats=2)
+
+
+def stored(services: Services, job_id: str, spec: JobSpec, *, running: bool = False) -> str:
+    """Store a job; a running one without a process, while nobody may reconcile."""
+    now = services.clock()
+    job = Job(
+        id=job_id,
+        kind=spec.kind,
+        status=JobStatus.QUEUED,
+        spec=spec,
+        request_key=job_id,
+        created_at=now,
+        updated_at=now,
+    )
+    services.store.jobs.insert(job)
+    (services.settings.jobs_dir / job_id).mkdir()
+    if running:
+        services.store.jobs.begin_attempt(job_id, 0, 1, now)
+    return job_id
+
+
+def reported(services: Services, job_id: str, gap_s: float, n: int, quiet_s: float) -> None:
+    """Store `n` steps, `gap_s` seconds apart, the last one `quiet_s` seconds ago."""
+    now = services.clock()
+    events = [
+        JobEvent(
+            attempt=1,
+            seq=step,
+            time=now - timedelta(seconds=quiet_s + gap_s * (n - step)),
+            type="progress",
+            step=step,
+            total_steps=100,
+            metrics={"loss": 1.0},
+        )
+        for step in range(1, n + 1)
+    ]
+    services.store.jobs.ingest(job_id, "events.jsonl", (0, 1), now, events=events)
+
+
+def test_jobs_have_labels_and_a_queued_one_names_what_holds_its_slot(waiting: Services) -> None:
+    stored(waiting, "job-1", GRPO, running=True)
+    stored(waiting, "job-2", EVALUATE)
+    stored(waiting, "job-3", GRPO)
+    newest, second, first = list_jobs(waiting).items
+    assert first.label == "grpo starter -> picker on quintain/inventory"
+    assert second.label == "evaluate starter on quintain/inventory: 20 tasks x 2 repeats, held_out"
+    assert first.waiting_for is None
+    assert second.waiting_for is not None
+    assert second.waiting_for.held_by == {"job-1": first.label}
+    assert second.waiting_for.slots == waiting.settings.slots
+    assert (second.waiting_for.ahead, newest.waiting_for and newest.waiting_for.ahead) == (0, 1)
+    view = get_job(waiting, "job-2")
+    assert (view.label, view.waiting_for) == (second.label, second.waiting_for)
+
+
+def test_a_silent_job_is_stalled_without_a_time_left_and_a_steady_one_is_not(waiting: Services) -> None:
+    """Steps every 2 s: 75 s of silence are remarkable, 8 s are not; steps every 60 s make 75 s usual."""
+    for job_id, gap_s, quiet_s in (("job-1", 2.0, 75.0), ("job-2", 2.0, 8.0), ("job-3", 60.0, 75.0)):
+        reported(waiting, stored(waiting, job_id, GRPO, running=True), gap_s, 6, quiet_s)
+    silent, steady, slow = (get_job(waiting, f"job-{n}") for n in (1, 2, 3))
+    assert silent.quiet_for_s == pytest.approx(75, abs=2)
+    assert (silent.stalled or "").startswith("no step for 75 s, usually 2 s; the machine has load ")
+    assert silent.eta_s is None
+    assert "no step for 75 s, usually 2 s" in silent.next_step
+    assert "detail='log'" in silent.next_step
+    assert (steady.stalled, slow.stalled) == (None, None)
+    assert steady.eta_s == pytest.approx(94 * 2)
+    assert steady.last_progress_at is not None
+    unknown = get_job(waiting, stored(waiting, "job-4", GRPO, running=True))
+    assert (unknown.stalled, unknown.quiet_for_s) == (None, pytest.approx(0, abs=2))
+
+
+def test_an_evaluation_shows_its_turns_before_its_first_batch_ends(waiting: Services) -> None:
+    job_id, now = stored(waiting, "job-1", EVALUATE, running=True), waiting.clock()
+    turns = Activity(episodes=0, planned=40, turns=64, expected_turns=320, left_s=128.0)
+    event = JobEvent(attempt=1, seq=0, time=now, type="activity", activity=turns)
+    waiting.store.jobs.ingest(job_id, "events.jsonl", (0, 1), now, events=[event])
+    view = get_job(waiting, job_id)
+    assert (view.activity, view.eta_s) == (turns, 128.0)
+
+
+def test_the_wait_for_the_end_outlasts_a_change_of_phase_and_a_cancelled_job_is_not_to_be_cancelled(
+    waiting: Services,
+) -> None:
+    job_id, now = stored(waiting, "job-1", GRPO, running=True), waiting.clock()
+    assert "cancel_job" in get_job(waiting, job_id).next_step
+    events = [JobEvent(attempt=1, seq=n, time=now, type="phase", name=name) for n, name in enumerate(("a", "b"))]
+    looks: list[tuple[str | None, str]] = []
+    for n, view in enumerate(watch_job(waiting, job_id, wait_s=30, until="done")):
+        looks.append((view.phase, view.status))
+        if n < 2:
+            waiting.store.jobs.ingest(job_id, "events.jsonl", (n, n + 1), now, events=events[n : n + 1])
+        elif n == 2:
+            assert "asked to stop" in (said := cancel_job(waiting, job_id).next_step)
+            assert "cancel_job" not in said
+            waiting.store.jobs.finish(job_id, 1, JobStatus.CANCELLED, now)
+    assert looks == [(None, "running"), ("a", "running"), ("b", "running"), ("b", "cancelled")]

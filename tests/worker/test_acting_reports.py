@@ -1,0 +1,106 @@
+"""Reports of acting: turns once a second, and episodes that ended in errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quintain.errors import InvalidInput, Unavailable
+from quintain.evaluation.turn_counts import TurnCount
+from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.job import EvaluateSpec, RolloutSpec
+from quintain.records.job_events import Activity, JobEvent
+from quintain.records.protocols import Environment, TimeStep
+from quintain.records.trajectory import Task
+from quintain.worker.acting_reports import TurnReports
+from quintain.worker.job_kinds import rollouts
+from worker.stopping import Stopping
+
+STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
+SHORT = Sampling(max_new_tokens=8)
+
+
+class Closed:
+    """An environment whose tasks from number `open_until` on cannot begin; the others are solved at once."""
+
+    id = "test/closed"
+    version = "1"
+    system_prompt = "Wait."
+    tools = ()
+    max_turns = 2
+
+    def __init__(self, open_until: int) -> None:
+        self.open_until = open_until
+
+    def tasks(self, split: str, n: int, seed: int) -> list[Task]:
+        if split != "held_out":
+            raise InvalidInput("expected held_out")
+        kinds = ("door", "gate")
+        return [Task(id=f"t{i}", prompt=f"task {i}", type=kinds[i % 2], metadata={"number": i}) for i in range(n)]
+
+    def make(self) -> Environment:
+        return Closed(self.open_until)
+
+    def reset(self, task: Task) -> TimeStep:
+        if task.metadata["number"] >= self.open_until:
+            raise RuntimeError("no key")
+        return TimeStep(reward=1.0, terminated=True)
+
+    def step(self, actions: object) -> TimeStep:
+        raise AssertionError("every episode ends before its first turn")
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def _sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = {"test/closed": Closed(0), "test/half-open": Closed(3)}
+    monkeypatch.setattr(rollouts, "open_source", sources.__getitem__)
+
+
+def spec(environment: str, kind: type[EvaluateSpec | RolloutSpec] = EvaluateSpec) -> EvaluateSpec | RolloutSpec:
+    return kind(agent=STARTER, environment=environment, split="held_out", n_tasks=4, sampling=SHORT)
+
+
+def events(folder: Path) -> list[JobEvent]:
+    return [JobEvent.model_validate_json(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]
+
+
+@pytest.mark.parametrize("kind", [EvaluateSpec, RolloutSpec])
+def test_a_job_whose_episodes_all_end_in_errors_fails_with_the_cause(
+    tmp_path: Path, kind: type[EvaluateSpec | RolloutSpec]
+) -> None:
+    with pytest.raises(Unavailable, match=r"all 4 \(environment_error 4, first: RuntimeError: no key\)") as error:
+        rollouts.run(spec("test/closed", kind), tmp_path, Stopping(tmp_path))
+    assert error.value.code == "episodes_failed"
+    assert not (tmp_path / "outputs" / "evaluation.jsonl").exists()
+
+
+def test_errors_of_some_episodes_are_a_warning_and_the_report_has_kinds_and_failures(tmp_path: Path) -> None:
+    result = rollouts.run(spec("test/half-open"), tmp_path, Stopping(tmp_path))
+    assert (result.n, result.n_error, result.n_unknown, result.success_rate) == (3, 1, 0, 1.0)
+    (warning,) = (event for event in events(tmp_path) if event.type == "warning")
+    assert warning.code == "episodes_failed"
+    assert (warning.message or "").startswith("1 of 4 episodes in test/half-open ended in errors")
+    assert "(environment_error 1, first: RuntimeError: no key)" in (warning.message or "")
+    types = {name: (rate["successes"], rate["n"]) for name, rate in result.report["by_type"].items()}
+    assert types == {"door": (2, 2), "gate": (1, 1)}
+    assert result.report["failures"]["environment_error"]["n"] == 1
+    steps = [event for event in events(tmp_path) if event.type == "progress"]
+    assert [event.metrics for event in steps] == [{}] * 4, "a running mean is no curve"
+    assert steps[-1].totals == {"success_rate": 1.0, "mean_turns": 0.0, "errors": 1.0, "unknown": 0.0}
+
+
+def test_turns_are_reported_once_a_second_with_the_time_left(tmp_path: Path) -> None:
+    """4 turns of 20 expected after 2 s: 0.5 s a turn, 16 left. With as many episodes after: 36 turns, 18 s."""
+    times = iter([0.0, 0.5, 2.0, 2.5, 0.0, 2.0])
+    plain = TurnReports(Stopping(tmp_path), before=1, clock=lambda: next(times))
+    for turns in (1, 4, 5):
+        plain(TurnCount(0, 5, turns, 20.0))
+    TurnReports(Stopping(tmp_path), after=5, clock=lambda: next(times))(TurnCount(2, 5, 4, 20.0))
+    assert [event.activity for event in events(tmp_path) if event.type == "activity"] == [
+        Activity(episodes=1, planned=6, turns=4, expected_turns=20, left_s=8.0),
+        Activity(episodes=2, planned=10, turns=4, expected_turns=40, left_s=18.0),
+    ]
