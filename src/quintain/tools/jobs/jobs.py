@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -21,11 +20,12 @@ from quintain.records.job import (
     JobStatus,
 )
 from quintain.tools.data.lineage import forgotten_sources_note, require_no_forgotten_sources, require_remembered
+from quintain.tools.jobs.curves import metric_curves, thinned
 from quintain.tools.jobs.labels import label_of
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.jobs.stalls import quiet_for, stall_of
 from quintain.tools.pages import fitting_page
-from quintain.tools.results import Curve, JobList, JobStarted, JobSummary, JobView, WaitingFor
+from quintain.tools.results import JobList, JobStarted, JobSummary, JobView, WaitingFor
 from quintain.tools.run_selection import Cursor, PageSize
 from quintain.tools.services import Services
 
@@ -82,32 +82,13 @@ def job_log(services: Services, job_id: str, tail: int = 100) -> str:
     return services.jobs.log_tail(job_id, max(1, min(tail, 1000)))
 
 
-def metric_curves(services: Services, job_id: str) -> dict[str, Curve]:
-    """Every metric of a job over its steps; a value that is not finite is left out."""
-    points: dict[str, dict[int, float]] = defaultdict(dict)
-    for event in services.store.jobs.progress(job_id):
-        for name, value in (event.metrics or {}).items():
-            if value is not None and event.step is not None:
-                points[name][event.step] = value
-    return {name: Curve(steps=tuple(values), values=tuple(values.values())) for name, values in points.items()}
-
-
 def _detailed(services: Services, view: JobView, detail: str | None) -> JobView:
     if detail == "metrics":
         curves = metric_curves(services, view.job_id)
-        return view.model_copy(update={"curves": {name: _thinned(curve) for name, curve in curves.items()}})
+        return view.model_copy(update={"curves": {name: thinned(curve) for name, curve in curves.items()}})
     if detail == "log":
         return view.model_copy(update={"log": job_log(services, view.job_id)})
     return view
-
-
-def _thinned(curve: Curve, most: int = 200) -> Curve:
-    """At most so many points, the first and the last among them."""
-    n = len(curve.steps)
-    if n <= most:
-        return curve
-    kept = [round(i * (n - 1) / (most - 1)) for i in range(most)]
-    return Curve(steps=tuple(curve.steps[i] for i in kept), values=tuple(curve.values[i] for i in kept))
 
 
 def list_jobs(
