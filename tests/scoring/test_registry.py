@@ -73,26 +73,28 @@ def test_every_built_in_name_has_a_scorer_of_that_name_and_a_line_of_text() -> N
     built_in = [described for described in describe_scorers() if described.source == "built in"]
     names = [
         "answer",
+        "calls",
         "checker",
         "composite",
         "helloagents",
         "json",
         "judge",
         "knowlyr",
+        "length",
         "montecarlo",
         "outcome",
         "people",
         "regex",
         "replay",
     ]
-    assert [described.name for described in built_in] == [*names, "rules", "sage", "unit_tests"]
+    assert [described.name for described in built_in] == [*names, "rules", "sage", "steps", "unit_tests"]
     assert [scorer(described.name).name for described in built_in] == [described.name for described in built_in]
     assert all(described.about and described.broken is None for described in built_in)
 
 
 def test_an_unknown_name_is_told_with_the_near_and_the_known_ones() -> None:
     for unknown in ("outcom", {"outcome": 1, "outcom": 1}):
-        with pytest.raises(NotFound, match=r"did you mean 'outcome'.*known scorers: answer, checker"):
+        with pytest.raises(NotFound, match=r"did you mean 'outcome'.*known scorers: answer, calls, checker"):
             scorer(unknown)
 
 

@@ -144,7 +144,8 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_last_good_checkpoi
 def test_a_validation_loss_that_is_not_finite_ends_the_run_and_names_the_last_good_checkpoint(
     model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "held_out", lambda *_: ValidationSums(math.nan, {}))
+    losses = iter([1.0, math.nan])
+    monkeypatch.setattr(loop, "held_out", lambda *_: ValidationSums(next(losses), {}))
     job = spec(model_folder, tmp_path / "out", early_stopping_patience=1, validate_every_steps=3)
     with pytest.raises(TrainingFailed, match=r"\[diverged\] the validation after step 3 of 4 .*step-00000002"):
         run(job, tmp_path / "job", dataset(4), validation=dataset(1))

@@ -92,7 +92,7 @@ def test_a_job_whose_scorer_is_not_there_ends_before_anything_is_played(tmp_path
     with pytest.raises(NotFound, match="no scorer 'nope'"):
         play(tmp_path / "job", scorer="nope")
     with pytest.raises(InvalidInput, match="weight"):
-        play(tmp_path / "other", scorer={"rules": 0.0})
+        play(tmp_path / "other", scorer={"rules": 0.0, "outcome": 0.0})
 
 
 def test_an_evaluation_of_a_mixture_is_stored_under_its_reference_with_separate_parts(tmp_path: Path) -> None:

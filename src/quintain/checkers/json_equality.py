@@ -38,8 +38,8 @@ def check_json(task: Task, messages: Iterable[str]) -> CheckResult:
     if message is None:
         return CheckResult(None, "expected a message of the agent, got none: the run contains no text of it")
     try:
-        found = list(_stated(message))
-    except _TooDeepError:
+        found = list(stated_json(message))
+    except TooDeepError:
         return CheckResult(
             None, "the JSON of the last message is nested too deeply to parse; compare it by a judge or a test"
         )
@@ -113,7 +113,7 @@ def _expected(task: Task) -> Any:
     if isinstance(value, str):
         try:
             return _read(value)
-        except _TooDeepError:
+        except TooDeepError:
             raise ValueError("the expected JSON is nested too deeply to parse") from None
         except ValueError:
             return value  # a text is JSON too
@@ -131,20 +131,20 @@ def _tolerance(task: Task) -> float | None:
     return float(value)
 
 
-def _stated(message: str) -> Iterator[Any]:
+def stated_json(message: str) -> Iterator[Any]:
     """Yield at most one JSON value: of the last fenced block, the whole message, or its last object or list."""
     for block in reversed(_FENCED.findall(message)):
         try:
             yield _read(block[1])
             return
-        except _TooDeepError:
+        except TooDeepError:
             raise
         except ValueError:
             continue
     try:
         yield _read(message)
         return
-    except _TooDeepError:
+    except TooDeepError:
         raise
     except ValueError:
         pass
@@ -167,12 +167,12 @@ def _embedded(message: str) -> Iterator[Any]:
             place = start.end()
         except RecursionError:
             if all(message.count(opening) == message.count(closing) for opening, closing in ("[]", "{}")):
-                raise _TooDeepError("nested too deep") from None
+                raise TooDeepError("nested too deep") from None
             place = start.end()
     yield from found
 
 
-class _TooDeepError(ValueError):
+class TooDeepError(ValueError):
     """Possible JSON that is nested too deeply for the parser."""
 
 
@@ -181,13 +181,13 @@ def _read(text: str) -> Any:
 
     Raises:
         ValueError: not JSON, a duplicate key, NaN or an infinite number.
-        _TooDeepError: nested too deeply.
+        TooDeepError: nested too deeply.
     """
     try:
         return json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:
         if all(text.count(opening) == text.count(closing) for opening, closing in ("[]", "{}")):
-            raise _TooDeepError("nested too deep") from None
+            raise TooDeepError("nested too deep") from None
         raise ValueError("nested too deep, and not closed") from None
 
 

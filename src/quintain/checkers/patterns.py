@@ -34,13 +34,25 @@ def check_pattern(task: Task, messages: Iterable[str]) -> CheckResult:
     message = next(iter(messages), None)
     if message is None:
         return CheckResult(None, "expected a message of the agent, got none: the run contains no text of it")
+    return search(pattern, message, flags=flags.lower(), full=fields.get("full") is True)
+
+
+def search(pattern: str, text: str, *, flags: str = "", full: bool = False) -> CheckResult:
+    """Score 1 if a pattern is found in a text (`full`: matches all of it), else 0; no score past `TIMEOUT_S`.
+
+    Args:
+        pattern: Of the library `regex`.
+        text: Searched without space around it.
+        flags: Any of i, m, s, x.
+        full: Match the whole text.
+    """
     try:
-        compiled = _compiled(pattern, flags.lower())
+        compiled = compile_pattern(pattern, flags)
     except ValueError as error:
         return CheckResult(None, f"checker.pattern cannot be used: {error}")
-    search = compiled.fullmatch if fields.get("full") is True else compiled.search
+    look = compiled.fullmatch if full else compiled.search
     try:
-        found = search(message.strip(), timeout=TIMEOUT_S)
+        found = look(text.strip(), timeout=TIMEOUT_S)
     except TimeoutError:
         remedy = "simplify checker.pattern (nested repetition is what takes long)"
         return CheckResult(None, f"the search took more than {TIMEOUT_S:g} s; {remedy}")
@@ -52,8 +64,8 @@ def check_pattern(task: Task, messages: Iterable[str]) -> CheckResult:
 
 
 @lru_cache(maxsize=512)
-def _compiled(pattern: str, flags: str) -> Any:
-    """The compiled pattern.
+def compile_pattern(pattern: str, flags: str) -> Any:
+    """Return the compiled pattern.
 
     Raises:
         ValueError: not a valid pattern, or longer than `_MAX_PATTERN`.

@@ -193,6 +193,7 @@ COMMANDS: Mapping[str, Command] = {
         "start_training",
         run="quintain.cli.train:run_train",
         names={"dataset_id": "dataset", "hyperparameters": "set"},
+        mixes=("reward",),
         optional=("method", "model"),
         own=(_CONFIG,),
         waits=True,
@@ -204,6 +205,7 @@ COMMANDS: Mapping[str, Command] = {
         positional=("model",),
         names={"hyperparameters": "set"},
         hidden=("method", "dataset_id"),
+        mixes=("reward",),
         fixed={"method": "evolve"},
         optional=("model",),
         own=(
@@ -222,7 +224,7 @@ COMMANDS: Mapping[str, Command] = {
         defaults={"format": "merged"},
         waits=True,
     ),
-    "collect": Command("collect_rollouts", positional=("agent",), mixes=("scorer",), waits=True),
+    "collect": Command("collect_rollouts", positional=("agent",), mixes=("reward", "scorer"), waits=True),
     "evaluate": Command(
         "evaluate_agent",
         run="quintain.cli.evaluate:run_evaluate",

@@ -84,7 +84,7 @@ class Option:
         if self.shape == "columns":
             return _columns(value, name)
         if self.shape == "mix":
-            return _mix(value)
+            return _structure(value, name) if value.startswith("{") else _mix(value)
         if self.shape == "document" and not value.lower().endswith(_DOCUMENTS) and not value.startswith("{"):
             return value
         if self.shape in ("document", "yaml"):
@@ -112,7 +112,7 @@ class Option:
             return [f"{key}={json.dumps(one)}" for key, one in value.items()]
         if self.shape == "columns":
             return [f"{key}={one}" for key, one in value.items()]
-        if isinstance(value, Mapping) and self.shape in ("mix", "value"):
+        if isinstance(value, Mapping) and self.shape in ("mix", "value") and not _is_nested(value):
             return [",".join(f"{key}={weight:g}" for key, weight in value.items())]
         return [str(value)] if isinstance(value, str | int | float) else [json.dumps(value)]
 
@@ -289,7 +289,7 @@ def _help(field: FieldInfo, shape: Shape, listed: str | None, default: Any, choi
         low, high = bounds[Ge].ge, bounds[Le].le if Le in bounds else None  # type: ignore[union-attr]
         parts.append(f"at least {low}" if high is None else f"{low}..{high}")
     parts += {"settings": ["KEY=VALUE, repeat"], "list": ["repeat"], "columns": ["NAME=COLUMN, repeat"]}.get(shape, [])
-    parts += ["NAME=WEIGHT,NAME=WEIGHT for a mix"] if shape == "mix" else []
+    parts += ["NAME=WEIGHT,NAME=WEIGHT for a mix, or YAML in braces"] if shape == "mix" else []
     parts += ["YAML, or a file of it"] if shape in ("yaml", "document") else []
     if default not in (None, (), "", False, True):
         parts.append(f"default {default}")
@@ -310,6 +310,10 @@ def _mix(written: str) -> str | dict[str, float]:
             f"the mix {written!r:.80} must be NAME=WEIGHT,NAME=WEIGHT, each name once, such as outcome=0.6,rules=0.4"
         )
     return mix
+
+
+def _is_nested(mix: Mapping[str, Any]) -> bool:
+    return not all(isinstance(weight, int | float) for weight in mix.values())
 
 
 def _columns(pairs: Sequence[str], flag: str) -> dict[str, str]:

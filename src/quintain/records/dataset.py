@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -13,6 +14,7 @@ SplitName = Literal["train", "validation", "test"]
 DatasetKind = Literal["sft", "dpo", "kto", "grpo", "text", "reward", "prm", "benchmark"]
 TaskClass = Literal["tool_selection", "multi_step_planning", "timing_decision", "tool_retrieval"]
 StepLabels = Literal["recorded", "outcome", "scores"]
+_R = TypeVar("_R")
 Number = Annotated[float, BeforeValidator(require_number)]
 Count = Annotated[int, BeforeValidator(require_number)]
 
@@ -66,6 +68,10 @@ class Curation(Record):
         return self.max_rows is not None or self.task_weights is not None
 
 
+StepValues = tuple[float | None, ...]
+"""Value of each agent step of a run, in order. Null: unknown."""
+
+
 class DatasetRow(Record):
     """A training run: one line of `<split>.jsonl`, kind `sft`."""
 
@@ -74,6 +80,14 @@ class DatasetRow(Record):
     reward: float | None = Field(
         default=None, description="Value of the run at export: its score, or its outcome's reward."
     )
+    step_values: StepValues = Field(
+        default=(),
+        description="Values of its steps by the scorer of the export. Empty: the recorded step rewards count.",
+    )
+
+    @model_validator(mode="after")
+    def _one_value_each(self) -> Self:
+        return _with_step_values(self, (self.step_values,), (self.trajectory,))
 
 
 class PairRow(Record):
@@ -99,12 +113,29 @@ class GroupRow(Record):
     key: str = Field(description="The task that all runs share.")
     trajectories: tuple[Trajectory, ...] = Field(min_length=1)
     rewards: tuple[float, ...] = Field(min_length=1)
+    step_values: tuple[StepValues, ...] = Field(
+        default=(), description="Per trajectory, as in `DatasetRow`. Empty: the recorded step rewards count."
+    )
 
     @model_validator(mode="after")
     def _one_reward_each(self) -> Self:
         if len(self.rewards) != len(self.trajectories):
             raise ValueError(f"expected {len(self.trajectories)} rewards, one per trajectory, got {len(self.rewards)}")
-        return self
+        if self.step_values and len(self.step_values) != len(self.trajectories):
+            raise ValueError(
+                f"expected {len(self.trajectories)} step_values, one per trajectory, got {len(self.step_values)}"
+            )
+        return _with_step_values(self, self.step_values, self.trajectories)
+
+
+def _with_step_values(row: _R, values: Sequence[StepValues], runs: Sequence[Trajectory]) -> _R:
+    """Return the row if each run has one value per agent step, or none."""
+    for of_run, run in zip(values, runs, strict=False):
+        if of_run and len(of_run) != (steps := len(run.agent_steps)):
+            raise ValueError(
+                f"expected {steps} step_values, one per agent step, got {len(of_run)}; use null for unknown"
+            )
+    return row
 
 
 class TextRow(Record):

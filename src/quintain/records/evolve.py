@@ -161,6 +161,7 @@ class RoundReport(Record):
     retried: int = Field(default=0, description="Number of retries after a reflection.")
     selected: int = Field(description="Number of this round's runs selected for training.")
     left_out: dict[str, int] = Field(default_factory=dict, description="Reason -> number of runs.")
+    reward: dict[str, Any] = Field(default_factory=dict, description="Means of the named reward and of its parts.")
     dataset_id: str | None = None
     rows: int = Field(default=0, description="Rows of its dataset, including those of earlier rounds.")
     agent: str | None = None

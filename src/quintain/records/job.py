@@ -22,6 +22,7 @@ from quintain.records.judging import Endpoint, JudgeControl, JudgingMode, Rubric
 from quintain.records.preview import Sample
 from quintain.records.recipe import Stage
 from quintain.records.record import Instant, Name, Record
+from quintain.records.reward import RewardSpec
 
 
 class JobStatus(StrEnum):
@@ -67,6 +68,9 @@ class TrainSpec(Record):
     )
     config: MethodConfig = SFTConfig()
     reward_agent: Agent | None = Field(default=None, description="grpo: the agent named by `reward_model`.")
+    reward: RewardSpec | None = Field(
+        default=None, description="What runs are worth. Null: the environment's reward, or that of the dataset."
+    )
     seed: int = 0
 
     @model_validator(mode="before")
@@ -110,7 +114,10 @@ class RolloutSpec(Record):
         le=4,
         description="Repeated attempts raise the temperature by a factor of up to 1 + diversity.",
     )
-    scorer: str | dict[str, float] | None = Field(default=None, description="Scores each finished episode.")
+    scorer: str | dict[str, float] | None = Field(
+        default=None, description="Scores each finished episode, in jobs of earlier versions."
+    )
+    reward: RewardSpec | None = Field(default=None, description="Scores the episodes. Null: no scores.")
     max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's limit.")
     concurrency: int = Field(default=32, ge=1, le=1024, description="Episodes per batch.")
     tags: tuple[str, ...] = ()
@@ -187,6 +194,9 @@ class EvolveSpec(Record):
     config: EvolveConfig
     training: MethodConfig = Field(description="Hyperparameters of a round's training.")
     reward_agent: Agent | None = Field(default=None, description="As in `TrainSpec`.")
+    reward: RewardSpec | None = Field(
+        default=None, description="What the explored runs are worth. Null: the environment's reward."
+    )
     output_dir: str = Field(description="Folder for the rounds' models, one subfolder each.")
     datasets_dir: str = Field(description="Folder for the rounds' datasets, one subfolder each.")
     seed: int = 0

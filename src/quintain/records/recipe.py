@@ -10,6 +10,7 @@ from pydantic import Field
 from quintain.records.agent import Agent, Sampling
 from quintain.records.hyperparameters import Method, MethodConfig, OnlineConfig
 from quintain.records.record import Name, Record, Seed
+from quintain.records.reward import RewardSpec
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 """Name of a stage, part of file names."""
@@ -28,6 +29,7 @@ class TrainStage(Record):
     environment: str | None = None
     config: MethodConfig
     reward_agent: Agent | None = Field(default=None, description="grpo: the agent named by `reward_model`.")
+    reward: RewardSpec | None = Field(default=None, description="As in `TrainSpec`.")
     agent: Name | None = Field(
         default=None, description="Name for storing the stage's agent. Null: only the next stage uses it."
     )

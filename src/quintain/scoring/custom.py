@@ -5,13 +5,15 @@ Only the operator installs and only trusted local callers register; no tool take
 
 from __future__ import annotations
 
+import importlib
 import logging
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, cast
 
 from quintain.errors import Unavailable
 from quintain.records.protocols import Scorer
@@ -61,6 +63,40 @@ class FunctionScorer:
             if value is None
             else scored(trajectory, self.name, float(value))
         )
+
+
+def function_reference(function: RewardFunction) -> str | None:
+    """Return MODULE:QUALNAME of a function that another process can import; None for others, such as lambdas."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not module or not name or module == "__main__" or "<" in name:
+        return None
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return f"{module}:{name}" if found is function else None
+
+
+def import_function(reference: str) -> RewardFunction:
+    """Import a function by `function_reference`.
+
+    Raises:
+        Unavailable: Its module cannot be imported, or has no such function.
+    """
+    module, _, name = reference.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # other people's code runs when it is imported
+        raise Unavailable(
+            f"the reward function {reference!r} cannot be imported ({type(error).__name__}: {error}); install its package",
+            code="scorer_broken",
+        ) from error
+    if not callable(found):
+        raise Unavailable(
+            f"expected a reward function at {reference!r}, got {type(found).__name__}; install its package"
+        )
+    return cast(RewardFunction, found)
 
 
 GROUP = "quintain.scorers"

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Scorer
 from quintain.records.record import shown
+from quintain.records.reward import Combine
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
-
-Combine = Literal["mean", "lower_bound"]
-"""How parts are combined; see `MixScorer`."""
 
 SPREADS = 1.0
 """Distance of the lower bound below the mean, in standard deviations of the parts."""
@@ -50,24 +48,33 @@ class MixScorer:
         Raises:
             InvalidInput: A weight is negative or not finite, all are 0, or a lower bound has one part.
         """
-        for part in parts:
-            if not (math.isfinite(part.weight) and part.weight >= 0):
-                raise InvalidInput(
-                    f"weight of {shown(part.scorer.name)} is {part.weight}; weights must be finite and >= 0; leave a scorer out "
-                    "in place of a negative weight"
-                )
+        self.require_weights([(part.scorer.name, part.weight) for part in parts], combine)
         self._total = math.fsum(part.weight for part in parts)
-        if self._total == 0:
-            raise InvalidInput("a mix needs at least one weight above 0, for example {'outcome': 0.5, 'rules': 0.5}")
-        if combine == "lower_bound" and sum(part.weight > 0 for part in parts) < 2:
-            raise InvalidInput(
-                "combine='lower_bound' is the mean less the spread of the parts and needs at least two with weight; give a mix "
-                "such as {'judge': 0.5, 'rules': 0.5}, or combine='mean'"
-            )
         self._combine = combine
         self._parts = tuple(sorted(parts, key=lambda part: part.scorer.name))
         named = [f"{part.scorer.name}={part.weight:g}" for part in self._parts]
         self.name = f"mix({', '.join(named if combine == 'mean' else [*named, combine])})"
+
+    @staticmethod
+    def require_weights(weights: Sequence[tuple[str, float]], combine: Combine) -> None:
+        """Check names and weights of a mix.
+
+        Raises:
+            InvalidInput: As of the constructor.
+        """
+        for name, weight in weights:
+            if not (math.isfinite(weight) and weight >= 0):
+                raise InvalidInput(
+                    f"weight of {shown(name)} is {weight}; weights must be finite and >= 0; leave a scorer out "
+                    "in place of a negative weight"
+                )
+        if not any(weight for _, weight in weights):
+            raise InvalidInput("a mix needs at least one weight above 0, for example {'outcome': 0.5, 'rules': 0.5}")
+        if combine == "lower_bound" and sum(weight > 0 for _, weight in weights) < 2:
+            raise InvalidInput(
+                "combine='lower_bound' is the mean less the spread of the parts and needs at least two with weight; give a mix "
+                "such as {'judge': 0.5, 'rules': 0.5}, or combine='mean'"
+            )
 
     def score(self, trajectory: Trajectory) -> Score:
         """Return the combined value; unscored, with the reason, where a part with weight is unscored."""

@@ -10,10 +10,12 @@ from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from quintain.records.profiles import DomainProfile
 from quintain.records.protocols import Scorer
 from quintain.records.record import nearest, shown
+from quintain.records.reward import Combine
 from quintain.records.score import Score
 from quintain.scoring.calibration.calibrated import RawScorer
 from quintain.scoring.custom import FunctionScorer, RewardFunction, installed, load
-from quintain.scoring.mix import Combine, MixScorer, Weighted
+from quintain.scoring.declared import DEFAULTS, DeclaredScorer
+from quintain.scoring.mix import MixScorer, Weighted
 from quintain.scoring.outcomes.answer_scorers import AnswerScorer, JsonScorer, OutcomeScorer, RegexScorer
 from quintain.scoring.outcomes.checker import CheckerScorer
 from quintain.scoring.outcomes.unit_tests import OpenSandbox, UnitTestScorer
@@ -40,12 +42,24 @@ _ABOUT = {
     "judge": "stored verdicts of judges, of one rubric: judge:RUBRIC; needs get_judging_batch, or judge='endpoint:NAME' or an agent",
     "people": "stored verdicts of people; needs get_judging_batch(judge='person')",
     "montecarlo": "steps by how often playing on from them succeeds; needs judge=AGENT, which plays on, and an environment",
+    "length": "1 up to 20 words of the last message, 0 from 200 on; other bounds, characters or tokens: {type: length, unit, of, "
+    "full_at, zero_at}",
+    "calls": "1 up to 3 tool calls, 0 from 15 on; other bounds, or one tool: {type: calls, tool, full_at, zero_at}",
+    "steps": "1 up to 3 turns of the agent, 0 from 15 on; other bounds: {type: steps, full_at, zero_at}",
     "replay": "1 where carrying the run out again in a fresh environment gives the recorded answers and outcome; starts a job",
 }
+_DECLARED_ONLY = {
+    "words": "share of words that occur, or do not: {type: words, words, absent, of}",
+    "contains": "1 where a text occurs, or does not: {type: contains, text, ignore_case, absent, of}",
+    "json_schema": "1 where the last message states JSON that fits: {type: json_schema, schema}",
+}
+"""Scorers that need settings, and therefore have no name alone."""
 _PLAIN: dict[str, Callable[[], Scorer]] = {
     scorer.name: scorer for scorer in (OutcomeScorer, AnswerScorer, JsonScorer, RegexScorer)
 }
 _REGISTERED: dict[str, Callable[[], Scorer]] = {}
+_FUNCTIONS: dict[str, RewardFunction] = {}
+"""Name -> function, of registered scorers that are plain functions."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MAX_WEIGHT = 1e6
 
@@ -56,7 +70,7 @@ class Described(NamedTuple):
     name: str
     about: str
     source: str
-    """`built in`, `installed by PACKAGE`, `registered`."""
+    """`built in`, `declared` (needs settings), `installed by PACKAGE`, `registered`."""
     broken: str | None = None
     """Why it cannot be used."""
 
@@ -71,6 +85,7 @@ def register(name: str, function: RewardFunction) -> None:
     if not callable(function):
         raise InvalidInput(f"the reward function {name!r} is {type(function).__name__}; it must be callable")
     register_scorer(name, lambda: FunctionScorer(name, function))
+    _FUNCTIONS[name] = function
 
 
 def register_scorer(name: str, make: Callable[[], Scorer]) -> None:
@@ -82,6 +97,12 @@ def register_scorer(name: str, make: Callable[[], Scorer]) -> None:
             f"{name!r} is {'a built-in' if name in _ABOUT else 'an installed'} scorer; give yours another name"
         )
     _REGISTERED[name] = make
+    _FUNCTIONS.pop(name, None)
+
+
+def registered_function(name: str) -> RewardFunction | None:
+    """Return the function that a program registered under a name; None for another kind of scorer."""
+    return _FUNCTIONS.get(name)
 
 
 def is_registered(name: str) -> bool:
@@ -111,7 +132,8 @@ def describe_scorers() -> list[Described]:
             except Unavailable as error:
                 broken = error.message
             found.append(Described(name, f"announced as {entry.value}", f"installed by {package}", broken))
-    return found
+    pattern = Described("regex", "a pattern of yours: {type: regex, pattern, flags, full, absent, of}", "declared")
+    return [*found, *(Described(name, about, "declared") for name, about in _DECLARED_ONLY.items()), pattern]
 
 
 def recorded_names(spec: str | Mapping[str, float]) -> tuple[str, ...]:
@@ -128,6 +150,7 @@ def scorer(
     open_sandbox: OpenSandbox | None = None,
     combine: Combine = "mean",
     around: Callable[[Scorer], Scorer] | None = None,
+    own: Mapping[str, Scorer] | None = None,
 ) -> Scorer:
     """The scorer of a name, or the weighted mix of several, such as `{"outcome": 0.4, "rules": 0.6}`.
 
@@ -138,6 +161,7 @@ def scorer(
         open_sandbox: Where unit tests run; None: nowhere, they stay unscored.
         combine: How the parts of a mix become one value.
         around: Wraps each part, for example in its calibration.
+        own: Scorers of the caller by name, such as declared ones; they go before all others.
 
     Raises:
         NotFound: a name that is not known; lists those that are.
@@ -146,7 +170,8 @@ def scorer(
     """
 
     def part(name: str) -> Scorer:
-        part_scorer = _named(name, profile, recorded or {}, open_sandbox)
+        known = own.get(name) if own else None
+        part_scorer = known or _named(name, profile, recorded or {}, open_sandbox)
         return around(part_scorer) if around else part_scorer
 
     if isinstance(spec, str):
@@ -178,6 +203,8 @@ def _named(name: str, profile: DomainProfile | None, recorded: Recorded, open_sa
         return CheckerScorer(open_sandbox)
     if name in PRESETS:
         return PRESETS[name](profile)
+    if name in DEFAULTS:
+        return DeclaredScorer(DEFAULTS[name])
     if is_recorded(name) and name != AGENT:
         return RecordedScorer(name, recorded.get(name, {}))
     if name.startswith(RAW):
@@ -186,6 +213,8 @@ def _named(name: str, profile: DomainProfile | None, recorded: Recorded, open_sa
         return load(installed()[name])
     if name in _REGISTERED:
         return _REGISTERED[name]()
+    if name in _DECLARED_ONLY:
+        raise InvalidInput(f"{name} needs settings: {_DECLARED_ONLY[name].partition(': ')[2]}; declare it with them")
     raise NotFound(f"no scorer {shown(name)}{nearest(name, scorer_names())}; {_known()}")
 
 

@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 _TOOLS = {spec.name: spec for spec in CATALOG}
 _SHORT = {spec.short: spec.name for spec in CATALOG if spec.short}
-_SHARED = ("environment", "name", "seed", "hyperparameters", "request_key")
+_SHARED = ("environment", "reward", "name", "seed", "hyperparameters", "request_key")
 """Arguments of `start_training` under their own names."""
 _TRAIN = (
     *("algorithm", "model_name", "dataset", "max_samples", "num_epochs", "output_dir", "use_lora", "batch_size"),
@@ -121,6 +121,8 @@ class RLTrainingTool:
 
     def register_reward_function(self, name: str, function: RewardFunction) -> None:
         """Make a function from a trajectory to a score in 0..1 (None: cannot be scored) usable as `scorer` here.
+
+        It can be part of a `reward` of a job if another process can import it: a function of an installed package.
 
         Raises:
             InvalidInput: the name or the function is not valid.

@@ -41,10 +41,12 @@ from quintain.trainers.loop.probes import Probes, append_samples
 from quintain.trainers.loop.report import (
     TrainingReport,
     changing_positions,
+    empty_steps,
     left_out,
     nothing_supervised,
     report_of,
     rising_loss,
+    start_kept,
     without_validation,
 )
 from quintain.trainers.loop.run import Run, Sampler
@@ -63,6 +65,13 @@ if TYPE_CHECKING:
 Collect = Callable[[LoadedModel, Renderer, int], list[GroupRow]]
 """Lets the live model act and returns the groups of an iteration; none if it was stopped."""
 
+Figures = Callable[[Sequence[str]], dict[str, float | None]]
+"""Returns figures of the examples with these keys, such as means of the parts of their reward."""
+
+
+def _no_figures(keys: Sequence[str]) -> dict[str, float | None]:
+    return {}
+
 
 @dataclass(frozen=True)
 class Data:
@@ -70,6 +79,8 @@ class Data:
 
     train: Sequence[Row] = ()
     validation: Sequence[Row] = ()
+    figures: Figures = _no_figures
+    """Of a step's examples, for its metrics."""
 
 
 def train(
@@ -134,8 +145,16 @@ def _conclude(run: Run, dataset: ExampleBatch, start: _Start, selection: Selecti
     reporter = run.reporter
     if not run.tally.get("supervised_tokens"):
         raise nothing_supervised(
-            dataset.dropped, "groups of the rollouts", start.maker.max_length, start.loaded.context_tokens
+            dataset.dropped,
+            "groups of the rollouts",
+            start.maker.max_length,
+            start.loaded.context_tokens,
+            online=isinstance(run.source, RolloutSource),
         )
+    if warning := start_kept(run):
+        reporter.warn("start_kept", warning)
+    if isinstance(run.source, RolloutSource) and (warning := empty_steps(run, run.source.skipped)):
+        reporter.warn("empty_steps", warning)
     if run.ended_early:
         reporter.warn("ended_early", f"the run ended after step {run.step} of {run.total}: {run.ended_early}")
     if warning := rising_loss(run):
@@ -222,6 +241,10 @@ class _Start:
         self.mix.left_out.clear()
         return dataset
 
+    def figures_of(self, keys: Sequence[str]) -> dict[str, float | None]:
+        """Return figures of the examples with these keys: parts of their reward, and terms of a reward model."""
+        return self.data.figures(keys) | (self.mix.means(keys) if self.mix else {})
+
     def warnings(self) -> list[str]:
         """Return warnings for the user before the first step."""
         warnings = [*self.loaded.warnings, *self.renderer.warnings, *self.machine.notes]
@@ -249,8 +272,7 @@ class _Start:
             training, held_out = references.with_logprobs(training), references.with_logprobs(held_out)
         source: ExampleSource
         if acting is None:
-            figures_of = self.mix.means if self.mix else lambda keys: {}
-            source = EpochSource(training, config, spec.seed, selection.curriculum, figures_of)
+            source = EpochSource(training, config, spec.seed, selection.curriculum, self.figures_of)
         else:
             source = _rollout_source(self, objective, references, acting)
         engine = ranks.join(self.engine) if ranks else self.engine
@@ -350,6 +372,7 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
         updates_per_rollout=config.updates_per_rollout,
         max_steps=start.spec.config.max_steps,
         mix=start.mix,
+        figures_of=start.data.figures,
     )
 
 

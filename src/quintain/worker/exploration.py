@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 from quintain.evaluation.episodes import TEMPERATURE, EpisodePlan
 from quintain.evaluation.temperature_schedule import Attempts, scheduled_temperature
+from quintain.jobs.directory import read_lines
 from quintain.records.job import RolloutSpec
 from quintain.records.protocols import Reporter
+from quintain.records.reward import RewardPart, RewardSpec
 from quintain.records.score import Score
 from quintain.records.trajectory import Task, Trajectory
-from quintain.scoring.registry import scorer as find_scorer
+from quintain.worker.rewards import Rewards
 from quintain.worker.run_inputs import read_scores
 
 _REASONS = 20
+_GROUPS = 16
+"""Tasks whose runs models value together."""
 
 
 class Exploration:
@@ -35,21 +40,46 @@ class Exploration:
         self._places = {task_name(plan.task): place for place, plan in enumerate(plans[: len(plans) // spec.attempts])}
         self._attempts = Attempts()
         self._temperatures: set[float] = set()
-        self._scorer = None if spec.scorer is None else find_scorer(spec.scorer)
+        self._directory = directory
+        reward = spec.reward or _earlier(spec.scorer)
+        self._rewards = None if reward is None else Rewards(reward, directory, reporter.should_stop, spec.seed)
         self._verdicts = _Verdicts()
         self._scored: set[str] = set()
         for score in read_scores(directory):
             self._note(score)
 
     def record(self, run: Trajectory, attempt: int) -> None:
-        """Record a finished episode, and score it unless an earlier attempt of the job has."""
+        """Record a finished episode, and score it unless an earlier attempt of the job has; models score at the end."""
         self._attempts.add(task_name(run.task), attempt, run)
         if isinstance(temperature := run.extra.get(TEMPERATURE), float | int):
             self._temperatures.add(float(temperature))
-        if self._scorer is not None and run.id not in self._scored:
-            score = self._scorer.score(run)
-            self._reporter.output("score", score)
-            self._note(score)
+        if self._rewards is not None and not self._rewards.uses_models:
+            self._score([[run]])
+
+    def finish(self) -> bool:
+        """Score what models have to value, whole groups of a task at a time; return False if the job was asked to stop."""
+        if self._rewards is None or not self._rewards.uses_models:
+            return True
+        self._reporter.phase("scoring")
+        try:
+            groups = iter(_by_task(self._directory))
+            while batch := list(islice(groups, _GROUPS)):
+                if not self._score(batch):
+                    return False
+            return True
+        finally:
+            self._rewards.close()
+
+    def _score(self, groups: Sequence[Sequence[Trajectory]]) -> bool:
+        assert self._rewards is not None
+        runs = [[run.identified() for run in group] for group in groups]
+        left = [group for group in runs if any(run.id not in self._scored for run in group)]
+        scores = self._rewards.score(left)
+        for score in (scores or {}).values():
+            if score.trajectory_id not in self._scored:
+                self._reporter.output("score", score)
+                self._note(score)
+        return scores is not None
 
     def waves(self, plans: Iterable[EpisodePlan]) -> Iterator[list[EpisodePlan]]:
         """Yield the plans with temperatures: all at once, or one attempt at a time if temperatures depend on earlier ones."""
@@ -66,8 +96,10 @@ class Exploration:
             report["temperatures"] = [min(self._temperatures), max(self._temperatures)]
         if (share := self._attempts.distinct_share()) is not None:
             report["distinct_action_sequences"] = share
-        if self._scorer is not None:
-            report["scores"] = {"scorer": self._scorer.name, **self._verdicts.summary()}
+        if self._rewards is not None:
+            details = self._rewards.report()
+            kept = {name: details[name] for name in ("parts", "judges") if details.get(name)}
+            report["scores"] = {"scorer": self._rewards.name, **self._verdicts.summary(), **kept}
         return report
 
     def _with_temperature(self, plan: EpisodePlan) -> EpisodePlan:
@@ -97,6 +129,31 @@ class _Verdicts:
     def summary(self) -> dict[str, Any]:
         mean = self._total / self._n if self._n else None
         return {"scored": self._n, "mean": mean, "unscored": dict(self._reasons.most_common())}
+
+
+def _by_task(directory: Path) -> Iterator[list[Trajectory]]:
+    """Yield the episodes that a job has output, all of a task together; one task at a time is in memory."""
+    path, offset = directory / "outputs" / "trajectory.jsonl", 0
+    places: dict[str, list[int]] = {}
+    while lines := read_lines(path, offset).lines:
+        for line in lines:
+            places.setdefault(task_name(_run_of(line).task), []).append(offset)
+            offset += len(line) + 1
+    for of_task in places.values():
+        with path.open("rb") as file:
+            yield [_run_of((file.seek(place), file.readline())[1]) for place in of_task]
+
+
+def _run_of(line: bytes) -> Trajectory:
+    return Trajectory.model_validate(json.loads(line)["record"])
+
+
+def _earlier(scorer: str | dict[str, float] | None) -> RewardSpec | None:
+    """Return the reward of a job of an earlier version."""
+    if scorer is None:
+        return None
+    parts = {scorer: 1.0} if isinstance(scorer, str) else scorer
+    return RewardSpec(parts=tuple(RewardPart(scorer=name, weight=weight) for name, weight in parts.items()))
 
 
 def task_name(task: Task) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,14 +19,17 @@ from quintain.errors import InvalidInput, TrainingFailed, Unavailable
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.jobs.directory import read_lines, run_name
 from quintain.records.agent import Sampling
-from quintain.records.dataset import GroupRow
+from quintain.records.dataset import GroupRow, StepValues
 from quintain.records.hyperparameters import OnlineConfig
 from quintain.records.job import TrainSpec
 from quintain.records.protocols import Reporter, TaskSource
+from quintain.records.score import Score
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import AgentInfo, Task, Trajectory
 from quintain.scoring.outcomes.answer_scorers import OutcomeScorer
 from quintain.worker.acting_reports import TurnReports
+from quintain.worker.rewards import Rewards, step_values
+from quintain.worker.run_inputs import scored_runs
 
 if TYPE_CHECKING:
     from quintain.trainers.models import LoadedModel
@@ -40,7 +43,7 @@ _POOL = 10_000
 
 
 def rollout_collector(
-    spec: TrainSpec, directory: Path, reporter: Reporter
+    spec: TrainSpec, directory: Path, reporter: Reporter, rewards: Rewards | None = None
 ) -> Callable[[LoadedModel, Renderer, int], list[GroupRow]]:
     """Return the function by which an online training job collects its rollouts.
 
@@ -48,6 +51,7 @@ def rollout_collector(
         spec: Spec of an online method. Tasks come from the environment's split `train`, never from `held_out`.
         directory: The job's folder. Episodes in its `outputs/` are not played again.
         reporter: Receives every new episode as a trajectory, and requests a stop.
+        rewards: Values the episodes; None: the environment does.
 
     Returns:
         A function of live model, renderer and iteration that returns the iteration's groups. Tasks repeat only after all had
@@ -64,7 +68,7 @@ def rollout_collector(
         )
     source = open_source(spec.environment)
     tasks = _draw(source, min(config.tasks_per_step * config.rollouts, _POOL), spec.seed)
-    return _Collector(spec, config, directory, reporter, source, tasks)
+    return _Collector(spec, config, directory, reporter, source, tasks, rewards)
 
 
 @dataclass
@@ -75,13 +79,17 @@ class _Collector:
     reporter: Reporter
     source: TaskSource
     tasks: Sequence[Task]
+    rewards: Rewards | None = None
     left_out: int = 0
     """Number of episodes without a verdict, over all iterations."""
     _written: dict[str, int] = field(init=False)
     """Episode key -> offset in the trajectory file, for episodes of earlier attempts."""
+    _scored: set[str] = field(init=False)
+    """Ids of runs whose scores were output."""
 
     def __post_init__(self) -> None:
         self._written = _episode_offsets(self._path)
+        self._scored = {run for run, _ in scored_runs(self.directory)} if self.rewards is not None else set()
 
     def __call__(self, loaded: LoadedModel, renderer: Renderer, iteration: int) -> list[GroupRow]:
         plans = self._plans(iteration)
@@ -142,22 +150,55 @@ class _Collector:
         """
         members: dict[str, list[tuple[Trajectory, float]]] = {}
         without = []
+        scores = self._scores(runs)
+        if scores is None:
+            return []
         for run in runs:
-            if (reward := reward_of(run)) is None:
-                without.append(run)
+            score = scores.get(run.identified().id or "")
+            value = reward_of(run) if self.rewards is None else score.value if score else None
+            if value is None:
+                without.append((run, score))
             else:
-                members.setdefault(run.group_id or "", []).append((run, reward))
+                members.setdefault(run.group_id or "", []).append((run, value))
         self._count_left_out(without, len(runs), iteration)
         return [
-            GroupRow(key=key, trajectories=tuple(t for t, _ in group), rewards=tuple(r for _, r in group))
+            GroupRow(
+                key=key,
+                trajectories=tuple(t for t, _ in group),
+                rewards=tuple(r for _, r in group),
+                step_values=self._step_values([t for t, _ in group], scores),
+            )
             for key, group in members.items()
         ]
 
-    def _count_left_out(self, without: Sequence[Trajectory], n_runs: int, iteration: int) -> None:
+    def _step_values(self, runs: Sequence[Trajectory], scores: Mapping[str, Score]) -> tuple[StepValues, ...]:
+        return step_values(runs, [scores[run.identified().id or ""] for run in runs]) if self.rewards else ()
+
+    def _scores(self, runs: Sequence[Trajectory]) -> dict[str, Score] | None:
+        """Value runs by the named reward and output new scores; None if the job was asked to stop."""
+        if self.rewards is None:
+            return {}
+        groups: dict[str, list[Trajectory]] = {}
+        for run in runs:
+            groups.setdefault(run.group_id or "", []).append(run.identified())
+        self.reporter.phase("scoring")
+        scores = self.rewards.score(list(groups.values()))
+        self.reporter.phase("training")
+        if scores is None:
+            return None
+        for score in scores.values():
+            if score.trajectory_id not in self._scored:
+                self.reporter.output("score", score)
+                self._scored.add(score.trajectory_id)
+        self.rewards.remember({key: [scores[run.id or ""] for run in group] for key, group in groups.items()})
+        return scores
+
+    def _count_left_out(self, without: Sequence[tuple[Trajectory, Score | None]], n_runs: int, iteration: int) -> None:
         if not without:
             return
-        first = without[0]
-        cause = f"first: {first.extra.get('error', first.outcome.status.value)}, {first.id}"
+        first, score = without[0]
+        reason = first.outcome.status.value if score is None else score.reason
+        cause = f"first: {first.extra.get('error', reason)}, {first.id}"
         if len(without) == n_runs:
             raise TrainingFailed(
                 f"expected verdicts from the {n_runs} episodes of rollout {iteration} in {self.source.id}, got none ({cause}); "

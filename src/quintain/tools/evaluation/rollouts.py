@@ -15,12 +15,14 @@ from quintain.records.agent import Sampling
 from quintain.records.dataset import Dataset, SplitName
 from quintain.records.evolve import Temperature
 from quintain.records.job import EvaluateDatasetSpec, EvaluateSpec, RolloutSpec
+from quintain.records.reward import RewardSpec
 from quintain.records.tags import require_tags
 from quintain.tools.data.lineage import require_remembered
 from quintain.tools.evaluation.benchmarks import benchmark_reference
 from quintain.tools.evaluation.environment_references import Environments, usable_reference
 from quintain.tools.jobs.jobs import start
-from quintain.tools.labels.live_scores import live_scorer
+from quintain.tools.labels.reward_parsing import RewardInput
+from quintain.tools.labels.rewards import reward_spec
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import (
@@ -67,10 +69,8 @@ def collect_rollouts(
         float,
         Field(ge=0, le=4, description="The more earlier attempts repeat each other, the hotter, up to x (1 + this)."),
     ] = 0.0,
-    scorer: Annotated[
-        str | dict[str, Annotated[float, Field(strict=True)]] | None,
-        Field(description="Score each run at once, as score_trajectories would; no judges or models."),
-    ] = None,
+    scorer: Annotated[RewardInput | None, Field(description="Older name of `reward`.")] = None,
+    reward: Annotated[RewardInput | None, Field(description="Score the runs, as in start_training.")] = None,
     max_turns: MaxTurns = None,
     tags: Annotated[list[str] | None, Field(max_length=50, description="Labels for the trajectories.")] = None,
     seed: Seed = 0,
@@ -92,11 +92,24 @@ def collect_rollouts(
         sampling=acting["agent"].sampling.model_copy(update={"temperature": temperatures[0]}),
         temperatures=temperatures if len(set(temperatures)) > 1 else None,
         diversity=diversity,
-        scorer=None if scorer is None else live_scorer(services, scorer),
+        reward=_reward(services, scorer, reward),
         max_turns=max_turns,
         tags=require_tags(tags or ()),
     )
     return start(services, spec, request_key)
+
+
+def _reward(services: Services, scorer: object, reward: object) -> RewardSpec | None:
+    """Return the reward by either of its names.
+
+    Raises:
+        InvalidInput: Both are given, or as `reward_spec`.
+    """
+    if scorer is not None and reward is not None:
+        raise InvalidInput("expected one of `reward` and `scorer`, its earlier name, got both; give reward alone")
+    if scorer is not None:
+        return reward_spec(services, scorer, "scorer")
+    return None if reward is None else reward_spec(services, reward)
 
 
 def _schedule(temperature: float | Sequence[float], diversity: float, attempts: int) -> tuple[float, float]:

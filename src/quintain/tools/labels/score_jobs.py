@@ -60,7 +60,7 @@ def start_judging(
         require_key(endpoint)
         spec = JudgeSpec(endpoint=endpoint, runs=write_runs(services, runs), **common)
     else:
-        agent = _judge(services, judge)
+        agent = judge_agent(services, judge)
         spec = ScoreSpec(agent=agent, runs=write_runs(services, runs), **common)
     return start(services, spec, spec_key(spec))
 
@@ -102,7 +102,7 @@ def start_model_scoring(services: Services, runs: Iterable[Trajectory], agent: A
     return started.model_copy(update={"next_step": Hint(agreement_note(scorer), " ", started.next_step)})
 
 
-def _judge(services: Services, name: str) -> Agent:
+def judge_agent(services: Services, name: str) -> Agent:
     """Return the local agent that judges.
 
     Raises:

@@ -19,16 +19,19 @@ from quintain.records.judging import JudgingMode
 from quintain.records.profiles import DomainProfile
 from quintain.records.protocols import Scorer
 from quintain.records.record import clip, require_number, shown
+from quintain.records.reward import Combine
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.sandbox.sandbox import open_sandbox
 from quintain.scoring.calibration.calibrated import CalibratedScorer, uncalibrated
-from quintain.scoring.mix import Combine, capped
+from quintain.scoring.declared import DeclaredScorer
+from quintain.scoring.mix import capped
 from quintain.scoring.profiles import PROFILES
 from quintain.scoring.profiles import profile as find_profile
 from quintain.scoring.recorded import AGENT, MONTECARLO, RAW, REPLAY, is_recorded, source_of
 from quintain.scoring.registry import recorded_names
 from quintain.scoring.registry import scorer as find_scorer
+from quintain.tools.labels.reward_parsing import ParsedReward, RewardInput, parse_reward
 from quintain.tools.labels.score_tally import SHOWN, Summary, Tally
 from quintain.tools.labels.scorer_resolution import Named, calibrated, named, stored
 from quintain.tools.results import ScoreResult
@@ -50,7 +53,7 @@ FORGOTTEN = "forgotten: the run was taken out of the store at somebody's wish (g
 def score_trajectories(
     services: Services,
     scorer: Annotated[
-        str | dict[str, Annotated[float, Field(strict=True)]],
+        RewardInput,
         Field(
             description='Name, see list_library(kind="scorers"), or a mix such as {"outcome": 0.6, "rules": 0.4}. `judge`, '
             "`people`: stored verdicts, `judge:RUBRIC` by one rubric."
@@ -99,8 +102,9 @@ def score_trajectories(
                 call("get_judging_batch", limit=5),
             )
         )
-    full = _resolved(services, scorer, filter, trajectory_ids, calibrate=calibrate)
-    rule = _Rule.of(services, full.spec, domain, combine=combine, cap=cap)
+    parsed = parse_reward(scorer, "scorer", combine=combine, cap=cap)
+    full = _resolved(services, parsed, filter, trajectory_ids, calibrate=calibrate)
+    rule = _Rule.of(services, full, domain, combine=parsed.combine, cap=parsed.cap)
     runs = select(services, filter, trajectory_ids)
     gone = _forgotten(services, trajectory_ids) if cursor is None else ()
     asked = _Asked(filter, tuple(trajectory_ids or ()), gone, full.warnings)
@@ -112,6 +116,7 @@ class _Spec(NamedTuple):
 
     spec: str | dict[str, float]
     warnings: tuple[str, ...]
+    declared: dict[str, Scorer]
 
 
 class _Asked(NamedTuple):
@@ -142,14 +147,10 @@ class _Rule:
 
     @staticmethod
     def of(
-        services: Services,
-        spec: str | dict[str, float],
-        profile: DomainProfile | None,
-        *,
-        combine: Combine,
-        cap: float | None,
+        services: Services, full: _Spec, profile: DomainProfile | None, *, combine: Combine, cap: float | None
     ) -> _Rule:
         """Build the scorer; each part goes through its calibration, and a mix through its own."""
+        spec = full.spec
         used: dict[str, str] = {}
 
         def through(inner: Scorer) -> Scorer:
@@ -166,6 +167,7 @@ class _Rule:
             open_sandbox=partial(open_sandbox, services.settings.sandbox, services.settings.sandbox_image),
             combine=combine,
             around=through,
+            own=full.declared,
         )
         return _Rule(spec, through(built) if isinstance(spec, dict) else built, cap, recorded, used)
 
@@ -259,7 +261,7 @@ def _next(tally: Tally, rule: _Rule, asked: _Asked, stopped_at: str | None, verd
 def _in_a_job(
     services: Services,
     runs: Iterator[Trajectory],
-    scorer: str | dict[str, float],
+    scorer: str | dict[str, Any],
     forgotten: Sequence[str],
     *,
     judge: str | None,
@@ -313,39 +315,45 @@ def _profile(services: Services, name: str | None) -> DomainProfile | None:
     return find_profile(str(readable(services, name, "profile")) if looks_like_a_file else name)
 
 
-def _is_agent(scorer: str | Mapping[str, float]) -> bool:
+def _is_agent(scorer: str | Mapping[str, Any]) -> bool:
     return isinstance(scorer, str) and source_of(scorer).scorer.startswith(AGENT)
 
 
 def _resolved(
     services: Services,
-    scorer: str | dict[str, float],
+    parsed: ParsedReward,
     filter: TrajectoryFilter | None,
     ids: Sequence[str] | None,
     *,
     calibrate: bool,
 ) -> _Spec:
-    """Resolve the spec to full names; a scorer without its calibration gets the prefix `raw:`."""
+    """Resolve the parts to full names; a scorer without its calibration gets the prefix `raw:`.
 
-    def full(name: str) -> Named:
-        found = named(services, name, filter, ids)
+    Raises:
+        InvalidInput: A scorer occurs twice, or a part names who judges, which is for jobs.
+    """
+    resolved, warnings, declared = dict[str, float](), list[str](), dict[str, Scorer]()
+    for part in parsed.parts:
+        if part.judge is not None or part.rubric is not None or part.mode is not None:
+            raise InvalidInput(
+                f"{clip(part.name)!r} has settings of a judge, which count in rewards of jobs; here stored verdicts count: name "
+                "it with a weight alone, or start judging with scorer='judge' and `judge`"
+            )
+        if part.declared is not None:
+            found = Named(part.name)
+            declared[part.name] = DeclaredScorer(part.declared)
+        else:
+            found = named(services, part.name, filter, ids)
         if not calibrate and services.store.calibrations.newest(found.name) is not None:
-            return Named(RAW + found.name, found.warnings)
-        return found
-
-    if isinstance(scorer, str):
-        found = full(scorer)
-        return _Spec(found.name, found.warnings)
-    resolved, warnings = dict[str, float](), list[str]()
-    for name, weight in scorer.items():
-        found = full(name)
+            found = Named(RAW + found.name, found.warnings)
         if found.name in resolved:
             raise InvalidInput(
                 f"expected each scorer once in the mix, got {clip(found.name)!r} twice; add the weights up"
             )
-        resolved[found.name] = weight
+        resolved[found.name] = part.weight
         warnings += found.warnings
-    return _Spec(resolved, tuple(warnings))
+    spec = resolved if parsed.mixed else next(iter(resolved))
+    return _Spec(spec, tuple(warnings), declared)
 
 
 def _forgotten(services: Services, ids: Sequence[str] | None) -> tuple[str, ...]:

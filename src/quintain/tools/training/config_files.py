@@ -48,11 +48,12 @@ from quintain.tools.training.requests import (
 )
 from quintain.tools.training.sources import Source
 from quintain.tools.training.start import require_no_dataset, train
+from quintain.tools.training.training_rewards import training_reward
 
 _SOURCES = ("dataset", "text", "environment")
-_REQUEST = ("method", "model", *_SOURCES, "max_samples", "name", "seed", "request_key", "hyperparameters")
+_REQUEST = ("method", "model", *_SOURCES, "max_samples", "reward", "name", "seed", "request_key", "hyperparameters")
 _RECIPE = ("name", "model", "seed", "request_key", "stages")
-_TRAIN_STAGE = ("method", "label", *_SOURCES, "max_samples", "agent", "hyperparameters")
+_TRAIN_STAGE = ("method", "label", *_SOURCES, "max_samples", "reward", "agent", "hyperparameters")
 _EVALUATE_STAGE = ("method", "label", *(name for name in EvaluateStage.model_fields if name not in {"kind", "label"}))
 
 
@@ -167,9 +168,15 @@ def _stage(services: Services, given: Mapping[str, Any], index: int, folder: Pat
         agent = given.get("agent")
         require_free_name(agent or "")
         label = given.get("label", method)
-        judge = reward_agent(services, config)
         return TrainStage(
-            label=label, method=method, config=config, reward_agent=judge, rows=rows, agent=agent, **source
+            label=label,
+            method=method,
+            config=config,
+            reward_agent=reward_agent(services, config),
+            reward=training_reward(services, method, given.get("reward"), acts="environment" in source),
+            rows=rows,
+            agent=agent,
+            **source,
         )
     except ValidationError as error:
         raise InvalidInput(explain(error, where)) from None

@@ -25,6 +25,7 @@ from quintain.tools.training.requests import (
     spec_key,
     start_agent,
 )
+from quintain.tools.training.training_rewards import training_reward
 
 
 def start_evolution(
@@ -93,6 +94,7 @@ def evolution_spec(
         config=_with_levels(services, config, where).model_copy(update={"training": {}}),
         training=training,
         reward_agent=reward_agent(services, training),
+        reward=training_reward(services, EVOLVE, request.reward, acts=True),
         output_dir="",
         datasets_dir=str(services.settings.datasets_dir),
         seed=request.seed,

@@ -11,9 +11,16 @@ from pydantic import Field, ValidationError
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent
-from quintain.records.hyperparameters import ACTING_ONLY, ROLES, DPOConfig, GRPOConfig, TrainingConfig
+from quintain.records.hyperparameters import (
+    ACTING_ONLY,
+    ROLES,
+    DPOConfig,
+    GRPOConfig,
+    TrainingConfig,
+)
 from quintain.records.job import JobSpec
 from quintain.records.record import Record, Seed, explain
+from quintain.tools.labels.reward_parsing import RewardInput
 from quintain.tools.services import Services
 from quintain.tools.training.agents import require_policy, require_reward_model, require_weights, resolve_agent
 from quintain.tools.training.methods import describe_settings
@@ -25,6 +32,10 @@ NewName = Annotated[
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
         description="Name of the resulting agent; default: NAME-METHOD.",
     ),
+]
+RewardArgument = Annotated[
+    RewardInput | None,
+    Field(description='Scorers by weight instead of the given reward: {"outcome": 0.8, "length": 0.2}.'),
 ]
 TrainingSeed = Annotated[Seed, Field(description="Seed of data order and initialisation.")]
 RequestKey = Annotated[
@@ -38,6 +49,7 @@ class Request(Record):
 
     model: AgentReference = "starter"
     name: NewName = None
+    reward: RewardArgument = None
     seed: TrainingSeed = 0
     request_key: RequestKey = None
 

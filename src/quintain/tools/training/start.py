@@ -25,6 +25,7 @@ from quintain.tools.training.requests import (
     NewName,
     Request,
     RequestKey,
+    RewardArgument,
     TrainingSeed,
     new_output_dir,
     require_effect,
@@ -33,6 +34,7 @@ from quintain.tools.training.requests import (
     start_agent,
 )
 from quintain.tools.training.sources import Source
+from quintain.tools.training.training_rewards import training_reward
 
 
 def start_training(
@@ -50,6 +52,7 @@ def start_training(
         Environments | None,
         Field(description="Instead of a dataset (grpo, dpo, evolve): where the agent acts while it learns."),
     ] = None,
+    reward: RewardArgument = None,
     name: NewName = None,
     hyperparameters: Annotated[
         dict[str, Any] | None,
@@ -63,7 +66,7 @@ def start_training(
     The job outlives conversation and server, and goes on from its newest checkpoint when its process dies. The same request
     while it is unfinished returns it (`deduplicated`).
     """
-    request = Request(model=model, name=name, seed=seed, request_key=request_key)
+    request = Request(model=model, name=name, reward=reward, seed=seed, request_key=request_key)
     if method == EVOLVE:
         require_no_dataset(dataset_id)
         return start_evolution(services, request, environment, canonical_settings(method, hyperparameters))
@@ -101,6 +104,7 @@ def train(
     agent = start_agent(services, method, request.model)
     source.resolve(services, method, make=False)
     require_effect(config, source.environment is not None)
+    reward = training_reward(services, method, request.reward, acts=source.environment is not None)
     create_folder(folder)
     name = request.name or f"{agent.name}-{method}"[:100]
     spec = TrainSpec(
@@ -111,6 +115,7 @@ def train(
         cache_dir=str(services.settings.cache_dir),
         config=config,
         reward_agent=judge,
+        reward=reward,
         seed=request.seed,
         **source.resolve(services, method, make=True),
     )

@@ -39,6 +39,8 @@ def run_identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> st
     start = {name: [*p.shape, *_sample(p, has_values)] for name, p in model.named_parameters()}
     about = [config, spec.seed, agent.model_dump(mode="json"), spec.environment, start, len(examples)]
     digest.update(json.dumps(about, sort_keys=True).encode())
+    if spec.reward is not None and spec.environment is not None:  # on a dataset, the examples have its values
+        digest.update(spec.reward.model_dump_json().encode())
     if spec.reward_agent is not None:
         digest.update(spec.reward_agent.model.model_dump_json().encode())
     for example in examples:

@@ -57,6 +57,8 @@ def train(run: Run) -> bool:
     Raises:
         TrainingFailed: The loss is not finite (`diverged`).
     """
+    if run.step == 0 and run.validation and not run.reporter.should_stop():
+        _report(run, _validate(run))  # the start model, so that the best step can be the start
     while run.step < run.total and run.ended_early is None:
         if run.reporter.should_stop():
             _checkpoint(run)
@@ -73,8 +75,7 @@ def train(run: Run) -> bool:
         if run.validation and _validates(run):
             metrics |= _validate(run)
         _stop_on_kl(run, metrics)
-        run.reporter.progress(run.step, run.total, metrics)
-        run.sinks.log(run.step, metrics)
+        _report(run, metrics)
         # A run that has ended early must not continue if its process dies while it saves.
         if (run.step % run.config.checkpoint_every_steps == 0 and not last) or run.ended_early:
             _checkpoint(run)
@@ -82,6 +83,11 @@ def train(run: Run) -> bool:
         with run.on_all_ranks("load_best", run.checkpoints, run.identity):
             load_best(run.checkpoints, run.engine.model, identity=run.identity)
     return False
+
+
+def _report(run: Run, metrics: dict[str, float | None]) -> None:
+    run.reporter.progress(run.step, run.total, metrics)
+    run.sinks.log(run.step, metrics)
 
 
 def _take_step(run: Run) -> dict[str, float | None] | None:

@@ -163,7 +163,10 @@ class _Evolution:
                 run_stage_work(again, reflect, self.reporter, span, prefix="reflect_"), reflect
             ).result
         played = chain(read_episodes(explore), (one for one in read_episodes(reflect) if one.result.success))
-        frozen = freeze_round(self.spec, number, played, self.dataset, select, self.directory.name)
+        stop = self.reporter.should_stop
+        frozen = freeze_round(self.spec, number, played, self.dataset, select, self.directory.name, stop)
+        if frozen is None:
+            raise _Stopped
         if frozen.made is not None:
             self.reporter.output("dataset", frozen.made)
         elif not is_chosen:
@@ -179,6 +182,7 @@ class _Evolution:
             retried=_episodes(retried),
             selected=frozen.selected,
             left_out=frozen.left_out,
+            reward=frozen.reward,
             decision="nothing_selected",
         )
 

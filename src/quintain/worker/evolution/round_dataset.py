@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from pydantic import Field
 
 from quintain.datasets.dataset_writer import ExportOptions, write_dataset
 from quintain.datasets.rows import read_rows, trajectories_of
@@ -36,7 +38,10 @@ from quintain.scoring.preferences.mining import Candidate, form_groups, mine_pai
 from quintain.scoring.self_training_selection import ScoredRun, select_runs
 from quintain.worker.job_kinds.rollouts import RESULT
 from quintain.worker.online_rollouts import reward_of
+from quintain.worker.rewards import Rewards
 
+_TASKS = 16
+"""Tasks whose runs a reward values together."""
 _KINDS: dict[str, DatasetKind] = {"sft": "sft", "bc": "sft", "dpo": "dpo", "grpo": "grpo"}
 
 
@@ -48,6 +53,8 @@ class RoundDataset(Record):
     """Reason -> number of this round's runs that are in no row."""
     made: DatasetOutput | None
     """The dataset, or None if no run was selected."""
+    reward: dict[str, Any] = Field(default_factory=dict)
+    """Report of the named reward."""
 
 
 class PlayedEpisode(NamedTuple):
@@ -79,8 +86,14 @@ def _parse_episode(line: bytes, place: tuple[Path, int]) -> PlayedEpisode:
 
 
 def freeze_round(
-    spec: EvolveSpec, number: int, played: Iterable[PlayedEpisode], before: Dataset | None, folder: Path, job_id: str
-) -> RoundDataset:
+    spec: EvolveSpec,
+    number: int,
+    played: Iterable[PlayedEpisode],
+    before: Dataset | None,
+    folder: Path,
+    job_id: str,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> RoundDataset | None:
     """Select runs and freeze them as a dataset, unless that is done.
 
     Args:
@@ -90,18 +103,36 @@ def freeze_round(
         before: Dataset of the newest earlier round with one, or None.
         folder: Folder for the result.
         job_id: Id of the job, part of the dataset names.
+        should_stop: Whether the job was asked to stop.
+
+    Returns:
+        The selection, or None if the job was asked to stop before all runs were valued.
     """
     path = folder / STAGE_RESULT
     if path.exists():
         return RoundDataset.model_validate_json(path.read_bytes())
     folder.mkdir(parents=True, exist_ok=True)
     config, tally = spec.config, ExportCounts()
-    rows = _CHOICES[config.train](config, list(_outlines(played)), stable_seed(spec.seed, "select", number), tally)
+    report: dict[str, Any] = {}
+    if spec.reward is None:
+        outlines = list(_outlines(played, reward_of))
+    else:
+        places = [(task_key(episode.run), episode.place) for episode in played]
+        rewards = Rewards(spec.reward, folder, should_stop, stable_seed(spec.seed, "reward", number))
+        try:
+            scores = _scores(rewards, places)
+        finally:
+            rewards.close()
+        if scores is None:
+            return None
+        report = rewards.report()
+        outlines = list(_outlines((_episode_at(place) for _, place in places), lambda run: scores.get(run.id or "")))
+    rows = _CHOICES[config.train](config, outlines, stable_seed(spec.seed, "select", number), tally)
     dataset = None
     if rows.selected:
         earlier = _rows_before(before) if before is not None and config.accumulates else iter(())
         dataset = _freeze(spec, number, chain(earlier, rows.lines), tally, job_id)
-    frozen = RoundDataset(selected=rows.selected, left_out=dict(+tally.dropped), made=dataset)
+    frozen = RoundDataset(selected=rows.selected, left_out=dict(+tally.dropped), made=dataset, reward=report)
     write_atomically(path, frozen.model_dump_json().encode())
     return frozen
 
@@ -125,12 +156,34 @@ class _Rows(NamedTuple):
     lines: Iterator[KeyedRow]
 
 
-def _outlines(played: Iterable[PlayedEpisode]) -> Iterator[_Outline]:
+def _scores(rewards: Rewards, places: Iterable[tuple[str, tuple[Path, int]]]) -> dict[str, float | None] | None:
+    """Value the episodes at these places, all of a task together; None if the job was asked to stop."""
+    tasks: dict[str, list[tuple[Path, int]]] = {}
+    for task, place in places:
+        tasks.setdefault(task, []).append(place)
+    values: dict[str, float | None] = {}
+    groups = iter(tasks.values())
+    while batch := list(islice(groups, _TASKS)):
+        scores = rewards.score([[_episode_at(place).run for place in of_task] for of_task in batch])
+        if scores is None:
+            return None
+        values |= {run: score.value for run, score in scores.items()}
+    return values
+
+
+def _episode_at(place: tuple[Path, int]) -> PlayedEpisode:
+    path, offset = place
+    with path.open("rb") as file:
+        file.seek(offset)
+        return _parse_episode(file.readline(), place)
+
+
+def _outlines(played: Iterable[PlayedEpisode], value_of: Callable[[Trajectory], float | None]) -> Iterator[_Outline]:
     """Yield outlines of the episodes, with the reason if no export could learn from them."""
     seen = Counter[tuple[str, str]]()
     for episode in played:
         run, tally = episode.run, ExportCounts()
-        reward = reward_of(run)
+        reward = value_of(run)
         usable = list(filter_runs([ValuedRun(run, reward)], Criteria(needs_value=True), tally))
         reason = None if usable else next(iter(tally.dropped))
         content = agent_digest(run)
@@ -210,10 +263,7 @@ def _choose(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: Ex
 
 
 def _read(run: _Outline) -> Trajectory:
-    path, offset = run.place
-    with path.open("rb") as file:
-        file.seek(offset)
-        return _parse_episode(file.readline(), run.place).run
+    return _episode_at(run.place).run
 
 
 def _rows_before(dataset: Dataset) -> Iterator[KeyedRow]:

@@ -63,6 +63,7 @@ def _spec_of(spec: RecipeSpec, stage: Stage, agent: Agent, name: str) -> TrainSp
             cache_dir=spec.cache_dir,
             config=stage.config,
             reward_agent=stage.reward_agent,
+            reward=stage.reward,
             seed=spec.seed,
         )
     return EvaluateSpec(

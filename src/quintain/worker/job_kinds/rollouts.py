@@ -54,6 +54,8 @@ def run(spec: RolloutSpec | EvaluateSpec, directory: Path, reporter: Reporter) -
         results += _play(spec, source, directory, reporter, left, results, len(suite.plans), exploration)
     if reporter.should_stop() and len(results) < len(suite.plans):
         return JobResult(report={"episodes": len(results), "planned": len(suite.plans)})
+    if exploration is not None and not exploration.finish():
+        return JobResult(report={"episodes": len(results), "planned": len(suite.plans), "stopped": "while scoring"})
     return _conclude(spec, directory, reporter, suite, results, exploration)
 
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quintain.datasets.rows import read_rows
 from quintain.evaluation.statistics.success_rates import clopper_pearson
 from quintain.records.agent import Agent, Agreement, ModelRef
+from quintain.records.dataset import Row
 from quintain.records.hyperparameters import DATASET_KINDS, ROLES
 from quintain.records.job import JobResult, TrainSpec
 from quintain.records.protocols import Reporter
+from quintain.records.record import clip
 from quintain.worker.dataset_inputs import link_dataset
+from quintain.worker.rewards import Rewards
+
+if TYPE_CHECKING:
+    from quintain.trainers.loop.report import TrainingReport
 
 
 def run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
@@ -23,21 +31,17 @@ def run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
     """
     reporter.phase("preparing")
     inputs = link_dataset(spec, directory / "inputs")
-    reporter.phase("importing")
-    from quintain.trainers.train import Data, train
-
-    if spec.environment is None:
-        kind = DATASET_KINDS[spec.method]
-        splits = {
-            split: list(read_rows(inputs, split, kind=kind)) if f"{split}.jsonl" in spec.dataset_files else []
-            for split in ("train", "validation")
-        }
-        report = train(spec, Data(**splits), directory, reporter)
-    else:
-        from quintain.worker.online_rollouts import rollout_collector
-
-        report = train(spec, Data(), directory, reporter, rollout_collector(spec, directory, reporter))
+    rewards = Rewards(spec.reward, directory, reporter.should_stop, spec.seed) if spec.reward is not None else None
+    try:
+        report = _train(spec, inputs, directory, reporter, rewards)
+    finally:
+        if rewards is not None:
+            rewards.close()
+    if report is None:
+        return JobResult(report={"reward": rewards and rewards.report()})
     details = report.model_dump(mode="json", exclude={"held_out"})
+    if rewards is not None:
+        details["reward"] = rewards.report()
     if report.stopped:
         return JobResult(report=details)
     agreement = None
@@ -50,6 +54,43 @@ def run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
             )
     reporter.output("agent", _agent(spec, directory.name, agreement))
     return JobResult(dataset_id=spec.dataset_id, final_loss=report.final_loss, report=details)
+
+
+def _train(
+    spec: TrainSpec, inputs: Path, directory: Path, reporter: Reporter, rewards: Rewards | None
+) -> TrainingReport | None:
+    """Train on rows or rollouts, valued by the reward if one is named; None if stopped before the first step."""
+    reporter.phase("importing")
+    from quintain.trainers.train import Data, train
+
+    data = Data() if rewards is None else Data(figures=rewards.figures)
+    if spec.environment is not None:
+        from quintain.worker.online_rollouts import rollout_collector
+
+        collect = rollout_collector(spec, directory, reporter, rewards)
+        return train(spec, data, directory, reporter, collect)
+    kind = DATASET_KINDS[spec.method]
+    splits: dict[str, list[Row]] = {}
+    for split in ("train", "validation"):
+        rows = list(read_rows(inputs, split, kind=kind)) if f"{split}.jsonl" in spec.dataset_files else []
+        valued = rows if rewards is None else _valued(rewards, rows, split, reporter)
+        if valued is None:
+            return None
+        splits[split] = valued
+    return train(spec, replace(data, train=splits["train"], validation=splits["validation"]), directory, reporter)
+
+
+def _valued(rewards: Rewards, rows: list[Row], split: str, reporter: Reporter) -> list[Row] | None:
+    """Return the rows with the named reward, with a warning about rows that are left out."""
+    reporter.phase("scoring")
+    valued = rewards.rows(rows)
+    if valued is not None and len(valued) < len(rows):
+        reasons = ", ".join(f"{clip(why, 200)}: {n}" for why, n in rewards.report()["unscored"].items())
+        reporter.warn(
+            "rows_without_reward",
+            f"{len(rows) - len(valued)} of {len(rows)} rows of split {split} are left out by the reward ({reasons})",
+        )
+    return valued
 
 
 _UNMEASURED = "its accuracy is unknown, because there are no held-out labels"

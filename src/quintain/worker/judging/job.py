@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from quintain.endpoints.client import Clock, EndpointClient, identity, read_key
 from quintain.endpoints.parallel import in_parallel
 from quintain.errors import InvalidInput
 from quintain.records.job import JobResult, JudgeSpec
+from quintain.records.judging import Endpoint, JudgeControl, JudgingMode, Rubric
 from quintain.records.protocols import Message, Reporter, Stop
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.plans import Rater
@@ -21,6 +23,75 @@ from quintain.worker.judging.judgements import run_judging
 from quintain.worker.request_ledger import Ledger
 
 
+@dataclass
+class EndpointJudge:
+    """A judge behind an endpoint, with its connections and its ledger."""
+
+    endpoint: Endpoint
+    judging: Judging
+    client: EndpointClient
+    ledger: Ledger
+
+    @staticmethod
+    def open(
+        endpoint: Endpoint,
+        directory: Path,
+        *,
+        rubric: Rubric,
+        mode: JudgingMode,
+        control: JudgeControl,
+        cache_dir: str,
+        seed: int,
+    ) -> EndpointJudge:
+        """Connect to the endpoint; requests are noted in `directory`.
+
+        Raises:
+            InvalidInput: The key's variable is not set.
+        """
+        key = read_key(endpoint, secret)
+        directory.mkdir(parents=True, exist_ok=True)
+        ledger = Ledger(directory)
+        client = EndpointClient(endpoint, Clock(now=lambda: datetime.now(UTC)), key, seed=seed, note=ledger.note)
+
+        def complete(question: Question) -> str:
+            messages = (Message(role="system", content=question.system), Message(role="user", content=question.user))
+            answer = client.complete(messages, temperature=0.0)
+            if answer.stop is Stop.LENGTH and not answer.text.strip():
+                raise InvalidInput(
+                    f"endpoint {endpoint.name!r} wrote {endpoint.max_tokens} tokens and no answer; raise max_tokens in its profile",
+                    code="endpoint_answer",
+                )
+            return answer.text
+
+        judging = Judging(
+            mode=mode,
+            rubric=rubric,
+            rater=Rater(f"endpoint:{endpoint.name}", "endpoint"),
+            model=identity(endpoint),
+            ask=ask_through(complete),
+            cache=AnswerCache(Path(cache_dir)),
+            control=control,
+        )
+        return EndpointJudge(endpoint, judging, client, ledger)
+
+    def judge(
+        self, items: Iterable[tuple[Trajectory, ...]], should_stop: Callable[[], bool]
+    ) -> Iterator[tuple[tuple[Trajectory, ...], Verdicts]]:
+        """Judge items, several at a time, and yield each with its verdicts as they come; a stop ends open requests."""
+
+        def stop() -> bool:
+            if stopping := should_stop():
+                self.client.stop()
+            return stopping
+
+        return in_parallel(items, lambda runs: self.judging.judge([runs])[0], self.endpoint.concurrency, stop)
+
+    def close(self) -> None:
+        """Close connections and ledger."""
+        self.client.close()
+        self.ledger.close()
+
+
 def run(spec: JudgeSpec, directory: Path, reporter: Reporter) -> JobResult:
     """Ask about the items that are left, and write scores or preferences.
 
@@ -30,42 +101,27 @@ def run(spec: JudgeSpec, directory: Path, reporter: Reporter) -> JobResult:
         Unavailable: it answers nothing any more.
     """
     reporter.phase("preparing")
-    endpoint = spec.endpoint
-    key = read_key(endpoint, secret)
-    ledger = Ledger(directory)
-    client = EndpointClient(endpoint, Clock(now=lambda: datetime.now(UTC)), key, seed=spec.seed, note=ledger.note)
-
-    def complete(question: Question) -> str:
-        messages = (Message(role="system", content=question.system), Message(role="user", content=question.user))
-        answer = client.complete(messages, temperature=0.0)
-        if answer.stop is Stop.LENGTH and not answer.text.strip():
-            raise InvalidInput(
-                f"endpoint {endpoint.name!r} wrote {endpoint.max_tokens} tokens and no answer; raise max_tokens in its profile",
-                code="endpoint_answer",
-            )
-        return answer.text
-
-    judging = Judging(
-        mode=spec.mode,
+    judge = EndpointJudge.open(
+        spec.endpoint,
+        directory,
         rubric=spec.rubric,
-        rater=Rater(f"endpoint:{endpoint.name}", "endpoint"),
-        model=identity(endpoint),
-        ask=ask_through(complete),
-        cache=AnswerCache(Path(spec.cache_dir)),
+        mode=spec.mode,
         control=spec.control,
+        cache_dir=spec.cache_dir,
+        seed=spec.seed,
     )
 
-    def should_stop() -> bool:
-        if stopping := reporter.should_stop():
-            client.stop()
-        return stopping
-
     def verdicts(items: Iterator[tuple[Trajectory, ...]]) -> Iterator[Verdicts]:
-        found = in_parallel(items, lambda runs: judging.judge([runs])[0], endpoint.concurrency, should_stop)
-        return (verdict for _, verdict in found)
+        return (verdict for _, verdict in judge.judge(items, reporter.should_stop))
 
     try:
-        return run_judging(spec, directory, reporter, verdicts, lambda: ledger.spent, lambda spent: spent.usd(endpoint))
+        return run_judging(
+            spec,
+            directory,
+            reporter,
+            verdicts,
+            lambda: judge.ledger.spent,
+            lambda spent: spent.usd(spec.endpoint),
+        )
     finally:
-        client.close()
-        ledger.close()
+        judge.close()

@@ -10,6 +10,7 @@ from quintain.endpoints.client import Spent
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.agent import Agent, Sampling
 from quintain.records.job import JobResult, ScoreSpec
+from quintain.records.judging import JudgeControl, JudgingMode, Rubric
 from quintain.records.protocols import Message, Policy, Reporter, Stop, Turn
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.plans import Rater
@@ -49,21 +50,34 @@ def _by_head(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
     )
 
 
-def _by_rubric(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
-    assert spec.rubric is not None
-    agent = spec.agent
-    reporter.phase("loading_model")
+def local_judging(
+    agent: Agent, *, rubric: Rubric, mode: JudgingMode, control: JudgeControl, cache_dir: str, seed: int
+) -> Judging:
+    """Load a local model as a judge."""
     from quintain.worker.policies import open_policy
 
-    policy = open_policy(agent, Sampling(temperature=0.0, max_new_tokens=ANSWER_TOKENS), seed=spec.seed)
-    judging = Judging(
-        mode=spec.mode,
-        rubric=spec.rubric,
+    policy = open_policy(agent, Sampling(temperature=0.0, max_new_tokens=ANSWER_TOKENS), seed=seed)
+    return Judging(
+        mode=mode,
+        rubric=rubric,
         rater=Rater(agent.id or f"agent:{agent.name}", "agent"),
         model=_identity(agent),
         ask=lambda questions: _ask(policy, agent, questions),
-        cache=AnswerCache(Path(spec.cache_dir)),
+        cache=AnswerCache(Path(cache_dir)),
+        control=control,
+    )
+
+
+def _by_rubric(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
+    assert spec.rubric is not None
+    reporter.phase("loading_model")
+    judging = local_judging(
+        spec.agent,
+        rubric=spec.rubric,
+        mode=spec.mode,
         control=spec.control,
+        cache_dir=spec.cache_dir,
+        seed=spec.seed,
     )
 
     def verdicts(items: Iterator[tuple[Trajectory, ...]]) -> Iterator[Verdicts]:

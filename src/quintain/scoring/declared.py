@@ -1,0 +1,149 @@
+"""Scorers that a caller declares as data: lengths and counts with bounds, words, patterns and JSON schemas."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from quintain.checkers.check_result import CheckResult
+from quintain.checkers.json_schemas import check_schema, require_schema
+from quintain.checkers.patterns import compile_pattern, search
+from quintain.errors import InvalidInput
+from quintain.records.record import explain, nearest, shown
+from quintain.records.reward import (
+    DECLARED,
+    CallsReward,
+    ContainsReward,
+    Declared,
+    JsonSchemaReward,
+    LengthReward,
+    RegexReward,
+    StepsReward,
+    WordsReward,
+)
+from quintain.records.score import Score
+from quintain.records.trajectory import Trajectory
+from quintain.scoring.outcomes.final_message import MAX_CHARS, final_messages
+from quintain.scoring.outcomes.whole_run_scores import of_check
+
+DEFAULTS: Mapping[str, Declared] = {"length": LengthReward(), "calls": CallsReward(), "steps": StepsReward()}
+"""Names that need no settings."""
+
+_DECLARED: TypeAdapter[Declared] = TypeAdapter(Declared)
+_WORD = re.compile(r"\w+(?:['’]\w+)*")
+
+
+def read_declared(given: Mapping[str, Any], where: str) -> Declared:
+    """Return the scorer that a caller declares.
+
+    Args:
+        given: `type` and the settings of the type.
+        where: Name of the value in messages.
+
+    Raises:
+        InvalidInput: An unknown type or field, a value out of bounds, or a pattern or schema that cannot be used.
+    """
+    kind = given.get("type")
+    if kind not in DECLARED:
+        raise InvalidInput(
+            f"expected {where}.type of {', '.join(DECLARED)}, got {shown(kind)}{nearest(kind, DECLARED)}; correct it"
+        )
+    try:
+        declared = _DECLARED.validate_python(dict(given))
+        if isinstance(declared, RegexReward):
+            compile_pattern(declared.pattern, declared.flags)
+        elif isinstance(declared, JsonSchemaReward):
+            require_schema(declared.json_schema)
+    except ValidationError as error:
+        fields = [name for name in DECLARED[str(kind)].model_fields if name != "type"]
+        known = ["schema" if name == "json_schema" else name for name in fields]
+        raise InvalidInput(f"{explain(error, where, known)}; fields of {kind}: {', '.join(known)}") from None
+    except ValueError as error:
+        raise InvalidInput(f"{where}: {error}") from None
+    return declared
+
+
+class DeclaredScorer:
+    """Score a run by a declared scorer; a run without the text or count that it needs is unscored."""
+
+    def __init__(self, declared: Declared) -> None:
+        """Configure the declared scorer; its label is the name."""
+        self.name = declared.label
+        self._declared = declared
+
+    def score(self, trajectory: Trajectory) -> Score:
+        """Return the value in 0..1, higher is better."""
+        return of_check(trajectory, self.name, _checked(self._declared, trajectory))
+
+
+def _checked(declared: Declared, run: Trajectory) -> CheckResult:
+    match declared:
+        case StepsReward():
+            n = sum(not step.copied_context for step in run.agent_steps)
+            return CheckResult(declared.value_of(n), f"{n} turns.")
+        case CallsReward():
+            tools = [action.tool for step in run.agent_steps if not step.copied_context for action in step.actions]
+            n = len(tools) if declared.tool is None else tools.count(declared.tool)
+            return CheckResult(declared.value_of(n), f"{n} calls.")
+        case LengthReward(unit="tokens"):
+            return _tokens(declared, run)
+        case JsonSchemaReward():
+            text = _text(run, "last")
+            return _NO_TEXT if text is None else check_schema(declared.json_schema, text)
+    text = _text(run, declared.of)
+    if text is None:
+        return _NO_TEXT
+    if isinstance(declared, LengthReward):
+        n = len(text.split()) if declared.unit == "words" else len(text)
+        return CheckResult(declared.value_of(n), f"{n:,} {declared.unit}.")
+    if isinstance(declared, RegexReward):
+        return _turned(search(declared.pattern, text, flags=declared.flags, full=declared.full), declared.absent)
+    if isinstance(declared, ContainsReward):
+        found = _folded(declared.text, declared.ignore_case) in _folded(text, declared.ignore_case)
+        return _turned(CheckResult(float(found), f"The text is {'' if found else 'not '}contained."), declared.absent)
+    return _words(declared, text)
+
+
+_NO_TEXT = CheckResult(None, "expected a message of the agent, got none: the run contains no text of it")
+
+
+def _text(run: Trajectory, of: str) -> str | None:
+    """Return the agent's last message or all messages, without thinking and at most `MAX_CHARS` characters."""
+    messages = final_messages(run)
+    text = next(messages, "") if of == "last" else "\n".join([*messages][::-1])
+    return text[-MAX_CHARS:] or None
+
+
+def _tokens(declared: LengthReward, run: Trajectory) -> CheckResult:
+    """Value the tokens that were sampled, or that an endpoint reported."""
+    steps = [step for step in run.agent_steps if not step.copied_context]
+    counts = [
+        len(step.sampled.token_ids) if step.sampled else step.usage.output_tokens if step.usage else None
+        for step in (steps[-1:] if declared.of == "last" else steps)
+    ]
+    known = [n for n in counts if n is not None]
+    if not known or len(known) < len(counts):
+        return CheckResult(None, "the run's tokens were not recorded; take unit 'words' or 'characters'")
+    return CheckResult(declared.value_of(sum(known)), f"{sum(known):,} tokens.")
+
+
+def _words(declared: WordsReward, text: str) -> CheckResult:
+    """Value the share of words or phrases that occur as whole words, without regard to case."""
+    written = f" {' '.join(_WORD.findall(text.casefold()))} "
+    found = [word for word in declared.words if f" {' '.join(_WORD.findall(word.casefold()))} " in written]
+    share = len(found) / len(declared.words)
+    feedback = f"{len(found)} of {len(declared.words)} words occur."
+    return CheckResult(1.0 - share if declared.absent else share, feedback)
+
+
+def _turned(checked: CheckResult, absent: bool) -> CheckResult:
+    if not absent or checked.value is None:
+        return checked
+    return CheckResult(1.0 - checked.value, checked.reason)
+
+
+def _folded(text: str, ignore_case: bool) -> str:
+    return text.casefold() if ignore_case else text

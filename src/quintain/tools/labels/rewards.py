@@ -1,0 +1,152 @@
+"""Rewards of jobs: what a caller names, resolved to a spec with a snapshot of every model in it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from quintain.endpoints.profiles import find_profile, read_profiles
+from quintain.errors import InvalidInput
+from quintain.next_step import Hint, call
+from quintain.records.record import clip
+from quintain.records.reward import JudgePart, RewardPart, RewardSpec
+from quintain.scoring.custom import GROUP, function_reference
+from quintain.scoring.declared import DEFAULTS, DeclaredScorer
+from quintain.scoring.recorded import AGENT, RAW, is_recorded, source_of
+from quintain.scoring.registry import is_registered, registered_function
+from quintain.scoring.registry import scorer as find_scorer
+from quintain.tools.data.run_files import JUDGEMENTS
+from quintain.tools.labels.reward_parsing import ParsedPart, parse_reward
+from quintain.tools.labels.score_jobs import judge_agent, rubric_of
+from quintain.tools.services import Services
+from quintain.tools.training.agents import ENDPOINT, require_key, require_reward_model
+
+_IMPORT_S = 60.0
+
+
+def reward_spec(services: Services, value: object, where: str = "reward") -> RewardSpec:
+    """Resolve a reward for a job: full names, declared scorers, and snapshots of models, endpoints and rubrics.
+
+    A part that has a calibration goes into a mix as `raw:NAME`: a job knows no calibrations.
+
+    Raises:
+        NotFound: There is no such scorer, agent, rubric or endpoint.
+        InvalidInput: The form is wrong, or a scorer cannot score inside a job.
+        Unavailable: An installed scorer is broken.
+    """
+    parsed = parse_reward(value, where)
+    parts = tuple(_part(services, part, mixed=parsed.mixed) for part in parsed.parts)
+    names = [part.scorer for part in parts]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidInput(f"{where}: expected each scorer once, got {clip(name)!r} twice; add the weights up")
+    if parsed.combine != "mean" and len(parts) < 2:
+        find_scorer(names[0], combine=parsed.combine)
+    return RewardSpec(parts=parts, combine=parsed.combine, cap=parsed.cap)
+
+
+def _part(services: Services, part: ParsedPart, *, mixed: bool) -> RewardPart:
+    name, weight = part.name, part.weight
+    if part.declared is not None:
+        return RewardPart(scorer=name, weight=weight, declared=part.declared)
+    source = source_of(name)
+    if source.scorer == "judge":
+        return _judged(services, part)
+    if source.scorer.startswith(AGENT):
+        agent = require_reward_model(services.store.agents.get(source.scorer), "score runs")
+        return RewardPart(scorer=agent.id or name, weight=weight, agent=agent)
+    if (function := registered_function(name)) is not None:
+        return RewardPart(scorer=name, weight=weight, function=_importable(name, function_reference(function)))
+    if (why := _not_live(name)) is not None:
+        raise InvalidInput(
+            Hint(
+                f"{clip(name)!r} cannot score while episodes are played: {why}. Leave it out, and when the job is "
+                "done call ",
+                call("score_trajectories", scorer=name, filter=...),
+            ),
+            code="not_a_live_scorer",
+        )
+    find_scorer(name)
+    if mixed and services.store.calibrations.newest(name) is not None:
+        name = RAW + name
+    declared = DEFAULTS.get(name)
+    return RewardPart(
+        scorer=name if declared is None else DeclaredScorer(declared).name, weight=weight, declared=declared
+    )
+
+
+def _judged(services: Services, part: ParsedPart) -> RewardPart:
+    """Return a part that a model judges, with its rubric."""
+    source = source_of(part.name)
+    rubric = rubric_of(services, part.rubric if part.rubric is not None else source.rubric, "score")
+    common = {
+        "rubric": rubric,
+        "mode": part.mode or "score",
+        "control": services.settings.judge_control,
+        "cache_dir": str(services.settings.cache_dir / JUDGEMENTS),
+    }
+    judge = part.judge or _only_endpoint(services, part.name)
+    if judge.startswith(ENDPOINT):
+        endpoint = find_profile(services.settings.endpoints_file, judge.removeprefix(ENDPOINT))
+        require_key(endpoint)
+        found = JudgePart(endpoint=endpoint, **common)
+    else:
+        found = JudgePart(agent=judge_agent(services, judge), **common)
+    return RewardPart(scorer=f"judge:{rubric.name}", weight=part.weight, judge=found)
+
+
+def _only_endpoint(services: Services, name: str) -> str:
+    """Return the judge where none is named: the operator's only endpoint.
+
+    Raises:
+        InvalidInput: There is none, or there are several.
+    """
+    profiles = sorted(read_profiles(services.settings.endpoints_file))
+    if len(profiles) == 1:
+        return f"{ENDPOINT}{profiles[0]}"
+    there = f"endpoints: {', '.join(profiles)}" if profiles else "there is no endpoint"
+    raise InvalidInput(
+        f"expected who judges by {clip(name)!r}, got no name; give {{{name!r}: {{'weight': 1, 'judge': 'endpoint:NAME'}}}}, "
+        f"or an agent as judge ({there})",
+        code="no_judge",
+    )
+
+
+def _not_live(name: str) -> str | None:
+    """Return why a scorer cannot run inside a job; None if it can."""
+    bare = source_of(name).scorer
+    if is_recorded(bare):
+        return "its verdicts come from people or from a job of their own"
+    if bare == "unit_tests":
+        return "it runs tests in a sandbox"
+    return "it has settings of this program, which the job's process does not have" if is_registered(bare) else None
+
+
+def _importable(name: str, reference: str | None) -> str:
+    """Return the reference of a function that a fresh interpreter can import.
+
+    Raises:
+        InvalidInput: It cannot, such as a function of a notebook or of the program's own script.
+    """
+    why = "it is defined in the running program"
+    if reference is not None:
+        module, _, qualname = reference.partition(":")
+        code = "import importlib,operator,sys;operator.attrgetter(sys.argv[2])(importlib.import_module(sys.argv[1]))"
+        try:
+            tried = subprocess.run(
+                [sys.executable, "-P", "-c", code, module, qualname],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_IMPORT_S,
+                check=False,
+            )
+            if tried.returncode == 0:
+                return reference
+            why = tried.stderr.decode(errors="replace").strip().splitlines()[-1][:200]
+        except (OSError, subprocess.TimeoutExpired) as error:
+            why = str(error)[:200]
+    raise InvalidInput(
+        f"the reward function {name!r} cannot reach a job, whose process has to import it ({why}); put it into an installed "
+        f"package, and best announce it there under the entry-point group {GROUP!r}",
+        code="not_a_live_scorer",
+    )
