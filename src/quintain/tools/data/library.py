@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from quintain.environments.registry import environment_ids, list_servers, option_names, task_source
 from quintain.environments.servers import PREFIX, outline
-from quintain.errors import InvalidInput, QuintainError
+from quintain.errors import QuintainError
 from quintain.next_step import Hint, call
 from quintain.records.calibration import Calibration
-from quintain.records.record import counted, shown
+from quintain.records.record import counted
 from quintain.scoring.registry import describe_scorers
+from quintain.store.paging import decode_cursor, encode_cursor
 from quintain.tools.data.lineage import forgotten_sources_note
 from quintain.tools.evaluation.comparison import leaderboard_uri
+from quintain.tools.pages import count_fitting, fitting_page
 from quintain.tools.results import LibraryResult
 from quintain.tools.run_selection import Cursor, PageSize
 from quintain.tools.services import Services
@@ -44,24 +47,25 @@ def list_library(
     cursor: Cursor = None,
 ) -> LibraryResult:
     """List datasets, agents (with their newest results), evaluations, calibrations, environments, scorers or methods."""
-    items: list[dict[str, Any]]
-    following = None
-    if cursor is not None and kind in {"environments", "scorers", "methods"}:
-        raise InvalidInput(f"cursor is {shown(cursor)}, but {kind} come on one page; leave it out")
-    if kind == "environments":
-        items = _environments()
-    elif kind == "scorers":
-        items = _scorers(services)
-    elif kind == "methods":
-        items = outline_methods()
+    if kind in {"environments", "scorers", "methods"}:
+        first = 0 if cursor is None else decode_cursor(cursor, kind)
+        rest = _available(services, kind)[first:]
+        fit = count_fitting(rest)
+        items, following = tuple(rest[:fit]), encode_cursor(first + fit, kind) if fit < len(rest) else None
     else:
-        items, following = _stored(services, kind, limit, cursor)
+        items, following = fitting_page(lambda most: _stored(services, kind, most, cursor), limit)
     step = _NEXT[kind]
     if blocked := [item["id"] for item in items if item.get("forgotten")]:
         others = step if len(blocked) < len(items) else Hint("Export them again.")
         more = " and others" if len(blocked) > 3 else ""
         step = Hint(f"No training starts on {', '.join(blocked[:3])}{more}, which contain forgotten runs. ", others)
-    return LibraryResult(kind=kind, items=tuple(items), next_cursor=following, next_step=step)
+    return LibraryResult(kind=kind, items=items, next_cursor=following, next_step=step)
+
+
+def _available(services: Services, kind: Kind) -> Sequence[dict[str, Any]]:
+    if kind == "environments":
+        return _environments()
+    return _scorers(services) if kind == "scorers" else outline_methods()
 
 
 def _stored(services: Services, kind: Kind, limit: int, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
@@ -73,7 +77,9 @@ def _stored(services: Services, kind: Kind, limit: int, cursor: str | None) -> t
         return [row | _blocked(blocked.get(row["id"], 0)) for row in rows], datasets.next_cursor
     if kind == "agents":
         agents = store.agents.page(limit=limit, cursor=cursor)
-        return [_agent(services, item.model_dump(mode="json")) for item in agents.items], agents.next_cursor
+        return [
+            _agent(services, item.without_install_path().model_dump(mode="json")) for item in agents.items
+        ], agents.next_cursor
     if kind == "calibrations":
         calibrations = store.calibrations.page(limit=limit, cursor=cursor)
         return [_calibration(item) for item in calibrations.items], calibrations.next_cursor
