@@ -47,3 +47,14 @@ def test_updated_runs_are_counted_and_are_no_failure(tmp_path: Path) -> None:
         printed.append(done.stdout)
     assert "1 run came in, 0 were updated" in printed[0]
     assert "0 runs came in, 1 were updated" in printed[1]
+
+
+def test_json_lists_every_file_and_the_table_says_how_many_it_leaves_out(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    for n in range(60):
+        row = {"messages": [{"role": "user", "content": f"Hi {n}."}, {"role": "assistant", "content": "Hello."}]}
+        (tmp_path / "logs" / f"{n}.jsonl").write_text(json.dumps(row))
+    whole = quintain("import", str(tmp_path / "logs"), "--json", home=tmp_path / "home")
+    assert len(json.loads(whole.stdout)["files"]) == 60
+    table = quintain("import", str(tmp_path / "logs"), "--again", home=tmp_path / "home")
+    assert "and 10 more of 60 files; --json lists all" in table.stdout

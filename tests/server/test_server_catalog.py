@@ -139,12 +139,68 @@ def test_bad_input_names_the_value_the_bound_and_what_to_call_next(settings: Set
         assert [word for word in words if word not in text] == [], (tool, text)
 
 
-def test_a_toolset_that_starts_jobs_brings_the_tools_that_follow_them(settings: Settings) -> None:
+READERS = {
+    "search_trajectories",
+    "get_trajectory",
+    "list_library",
+    "preview_dataset",
+    "get_job",
+    "list_jobs",
+    "plot_job",
+}
+
+
+def offered(settings: Settings, **switches: Any) -> set[str]:
     async def main() -> set[str]:
-        async with Client(create_server(settings, toolsets=["evaluate"])) as client:
+        async with Client(create_server(settings, **switches)) as client:
             return {tool.name for tool in (await client.list_tools()).tools}
 
-    assert anyio.run(main) == {
-        *("collect_rollouts", "compare_agents", "evaluate_agent"),
-        *("get_job", "list_jobs", "cancel_job", "resume_job", "plot_job"),
+    return anyio.run(main)
+
+
+def test_every_toolset_comes_with_what_reads_and_what_follows_jobs(settings: Settings) -> None:
+    own = {
+        "data": {"record_trajectory", "import_trajectories", "export_dataset"},
+        "label": {"score_trajectories", "record_preferences", "fit_calibration", "get_judging_batch", "submit_scores"},
+        "train": {"plan_training", "start_training", "register_agent", "export_agent"},
+        "evaluate": {"collect_rollouts", "evaluate_agent", "compare_agents"},
     }
+    for toolset, tools in own.items():
+        found = offered(settings, toolsets=[toolset])
+        assert found >= tools | READERS | {"cancel_job", "resume_job"}, toolset
+        assert found.isdisjoint(set().union(*own.values()) - tools), toolset
+
+
+def test_a_read_only_server_offers_what_reads_plans_previews_and_compares(settings: Settings) -> None:
+    found = offered(settings, read_only=True)
+    assert found >= READERS | {"plan_training", "compare_agents"}
+    assert found == {spec.name for spec in CATALOG if spec.read_only}
+
+
+def test_a_next_step_marks_the_calls_that_this_server_leaves_out(settings: Settings) -> None:
+    async def main(toolset: str) -> str:
+        async with Client(create_server(settings, toolsets=[toolset])) as client:
+            result = await client.call_tool("list_library", {"kind": "environments"})
+            assert json.loads(result.content[0].text) == result.structured_content
+            return str(result.structured_content["next_step"])
+
+    marked = "collect_rollouts(agent='starter', environment=...) (left out by this server)"
+    assert marked in anyio.run(main, "data")
+    assert "collect_rollouts(" in anyio.run(main, "evaluate")
+    assert "left out" not in anyio.run(main, "evaluate")
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_no_change_of_a_list_is_advertised_because_none_is_sent(settings: Settings, mode: str) -> None:
+    async def main() -> None:
+        async with Client(create_server(settings), mode=mode) as client:
+            capabilities = client.server_capabilities
+            for offer in (capabilities.tools, capabilities.prompts, capabilities.resources):
+                assert not offer.list_changed
+            assert capabilities.resources.subscribe is True
+            if mode == "auto":
+                async with client.listen(tools_list_changed=True, resource_subscriptions=["job://job-1"]) as events:
+                    assert events.honored.tools_list_changed is None
+                    assert events.honored.resource_subscriptions == ["job://job-1"]
+
+    anyio.run(main)

@@ -264,6 +264,31 @@ def test_imported_pairs_are_taken_as_their_log_said(services: Services, settings
     }
 
 
+def test_answers_that_an_imported_log_rejects_are_no_examples_to_imitate(
+    services: Services, settings: Settings
+) -> None:
+    rows = [
+        {"prompt": "2 + 2?", "chosen": "4", "rejected": "5"},
+        {"prompt": "3 + 3?", "completion": "7", "label": False},
+        {"prompt": "3 + 3?", "completion": "6", "label": True},
+        {"prompt": "4 + 4?", "chosen": "8", "rejected": "eight"},
+    ]
+    settings.inbox_dir.mkdir(exist_ok=True)
+    (settings.inbox_dir / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    imported = asked(settings, "import_trajectories", path="pairs.jsonl", tags=["k"])
+    assert "record_preferences(source='imported'" in imported["next_step"]
+    good = next(item["id"] for item in asked(settings, "search_trajectories", filter={"text": "eight"})["items"])
+    asked(settings, "record_trajectory", trajectory_id=good, outcome="success")
+    kept = _exported(settings, "sft", outcomes=["unknown", "success"])
+    assert {row.trajectory.steps[-1].message for row in _rows(kept)} == {"4", "6", "8", "eight"}
+    assert kept["dropped"] == {"rejected_answer": 2}
+    _recorded(settings, source="imported", filter={"tags": ["k"]})
+    assert len(_rows(_exported(settings, name="pairs", pairs="imported"))) == 2
+    plain = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]}
+    (settings.inbox_dir / "chat.jsonl").write_text(json.dumps(plain))
+    assert "imported" not in asked(settings, "import_trajectories", path="chat.jsonl")["next_step"]
+
+
 def test_recorded_pairs_are_frozen_by_majority_with_ties_left_out_and_every_run_counted(
     services: Services, settings: Settings
 ) -> None:

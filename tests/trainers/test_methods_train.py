@@ -282,8 +282,9 @@ def test_an_online_run_that_learns_nothing_fails_with_the_reasons(
     def collect(*_: Any) -> list[GroupRow]:
         return [GroupRow(key="a", trajectories=(good, bad), rewards=(1.0, 1.0))]
 
-    with pytest.raises(TrainingFailed, match=r"\[nothing_supervised\].*no_variance 3"):
+    with pytest.raises(TrainingFailed, match=r"\[nothing_supervised\].*no_variance 3.*raise the temp") as error:
         train(online, Data(), tmp_path / "job", recorder, collect)
+    assert "train=true" not in str(error.value)
     ((_, message),) = recorder.warnings
     assert "validate_every_steps have no effect; measure with evaluate_agent" in message
     assert not (tmp_path / "out").exists()

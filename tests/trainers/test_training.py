@@ -155,13 +155,13 @@ def test_a_kill_inside_a_checkpoint_or_a_damaged_one_leaves_the_one_before(
     assert second.steps[0][0] == 3
     assert second.warnings == []
 
-    newest = tmp_path / "job/checkpoints/step-00000004/weights.safetensors"
+    newest = tmp_path / "job/checkpoints/step-00000004/model.safetensors"
     newest.write_bytes(newest.read_bytes()[:-1] + b"x")
     _, third = run(job, tmp_path / "job", dataset(3))
     assert third.steps[0][0] == 3
     code, message = third.warnings[0]
     assert code == "checkpoint_skipped"
-    assert "step-00000004: weights.safetensors differs from its manifest" in message
+    assert "step-00000004: model.safetensors differs from its manifest" in message
     assert same(whole_of_six / "out", tmp_path / "out")
 
 
@@ -204,7 +204,7 @@ def test_early_stopping_ends_the_run_and_keeps_the_best_weights(model_folder: Pa
     assert "2 validations" in report.ended_early
     assert report.best_step is not None
     measured = metric(recorder, "validation_loss")
-    assert len(measured) == report.steps, "one step an epoch, and a validation after each"
+    assert len(measured) == 1 + report.steps, "one step an epoch, and a validation after each and of the start"
     assert report.best_validation_loss == min(measured)
     assert report.validation_loss == measured[-1]
     assert any(code == "ended_early" for code, _ in recorder.warnings)
@@ -238,8 +238,26 @@ def test_a_kl_bound_ends_the_run_and_a_resumed_one_does_not_continue(model_folde
 def test_validation_is_measured_at_the_end_of_each_epoch(model_folder: Path, tmp_path: Path) -> None:
     report, recorder = run(spec(model_folder, tmp_path / "out"), tmp_path / "job", dataset(3), validation=dataset(1))
     measured = {step: m["validation_loss"] for step, _, m in recorder.steps if "validation_loss" in m}
-    assert list(measured) == [2, 4]
+    assert list(measured) == [0, 2, 4], "the start, and the end of each epoch"
     assert report.validation_loss == measured[4]
+
+
+def test_the_start_is_kept_where_no_step_has_a_lower_validation_loss(model_folder: Path, tmp_path: Path) -> None:
+    """A rate of 0.9 ruins the model with its first step, and a resumed run remembers the start."""
+    rows = [DatasetRow(trajectory=run_of(i, "It costs 40.")) for i in range(4)]
+    held_out = [DatasetRow(trajectory=run_of(0, "No idea at all, sorry."))]
+    job = spec(
+        model_folder, tmp_path / "out", learning_rate=0.9, grad_clip=0, **{**STEADY, "checkpoint_every_steps": 2}
+    )
+    recorder = Recorder(kill_at=3)
+    with pytest.raises(Killed):
+        run(job, tmp_path / "job", rows, recorder, validation=held_out)
+    report, resumed = run(job, tmp_path / "job", rows, validation=held_out)
+    assert [steps[0][0] for steps in (recorder.steps, resumed.steps)] == [0, 3]
+    assert (report.best_step, report.best_validation_loss) == (0, metric(recorder, "validation_loss")[0])
+    assert (report.validation_loss or 0) > (report.best_validation_loss or 0) + 1
+    assert same(model_folder, tmp_path / "out")
+    assert "start_kept" in [code for code, _ in resumed.warnings]
 
 
 def test_an_adapter_is_saved_alone_and_acts_with_its_base(model_folder: Path, adapter: tuple[Path, Recorder]) -> None:

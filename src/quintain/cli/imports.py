@@ -13,11 +13,13 @@ from quintain.cli.session import INTERRUPTED, Use, print_json, show_next_step
 from quintain.records.imports import ImportReport
 from quintain.records.job import UNFINISHED
 from quintain.records.record import counted
-from quintain.tools.data.imports import result_of
+from quintain.tools.data.imports import MOST_FILES, result_of
 from quintain.tools.results import ImportResult
 
 _WIDTH = 200
 """Columns of the table where it goes to a file or a pipe."""
+_LISTED = 50
+"""Files in the table where nothing else is asked for; `--json` lists all."""
 _PATH_WIDTH = 24
 """Columns that a path has at least; a longer one goes on below."""
 
@@ -32,7 +34,9 @@ def run_import(use: Use) -> int:
     if not console.is_terminal:
         console = Console(soft_wrap=True, width=_WIDTH)
     services = use.services(redact=False) if use.own["no_redact"] else use.services()
-    result = use.call(services, path=str(Path(use.arguments["path"]).absolute()))
+    listed = {"max_files": MOST_FILES, **use.arguments} if use.json_out else use.arguments
+    max_files = int(listed.get("max_files", _LISTED))
+    result = use.call(services, path=str(Path(use.arguments["path"]).absolute()), max_files=max_files)
     if result.job_id:
         view = watch(services, result.job_id, console)
         if view.status in UNFINISHED:
@@ -41,7 +45,7 @@ def run_import(use: Use) -> int:
             console.print_json(view.model_dump_json())
             return 1
         report = ImportReport.model_validate(view.result.report)
-        result = result_of(report, dry_run=bool(use.arguments.get("dry_run")))
+        result = result_of(report, dry_run=bool(use.arguments.get("dry_run")), max_files=max_files)
     if use.json_out:
         print_json(result)
     else:
@@ -62,6 +66,8 @@ def show_import(console: Console, result: ImportResult) -> None:
         row = (file.file, file.format or "-", f"{file.confidence:.2f}", *map(str, counts), skipped)
         table.add_row(*map(escape, row))
     console.print(table)
+    if (left := (result.file_count or 0) - (result.unchanged_files or 0) - len(result.files)) > 0:
+        console.print(f"  and {left:,} more of {result.file_count:,} files; --json lists all", markup=False)
     for rejected in result.rejected:
         console.print(f"  {rejected.place}: {rejected.reason}", markup=False, style="yellow")
     for note in result.notes:

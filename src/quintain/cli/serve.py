@@ -16,7 +16,9 @@ def serve(
     toolsets: Annotated[
         str | None, typer.Option(help="Comma-separated: data, label, train, evaluate. Default: all.")
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Offer only tools that change nothing.")] = False,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Offer only tools that read, plan, preview and compare.")
+    ] = False,
     home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
 ) -> None:
     """Serve the tools over MCP, until the client closes stdin or the process is stopped."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -54,6 +54,12 @@ _REMEDIES: dict[str, str | Hint] = {
     "other_side_not_chosen": "they were compared with runs that are not among the chosen ones, or were left out; loosen the "
     "filter, or name both sides in trajectory_ids",
     "forgotten": Hint("these runs were forgotten and are never exported again; see ", call("get_lineage", id=...)),
+    "rejected_answer": Hint(
+        "their log calls these answers the worse ones, so they are no examples to imitate; ",
+        call("record_preferences", source="imported", filter=...),
+        " makes pairs of them for kinds dpo and reward. A run that you know to be good: ",
+        call("record_trajectory", trajectory_id=..., outcome="success"),
+    ),
     "undesirable": "rows call these answers bad; kinds dpo, reward and kto learn from them too",
     "unreadable_row": "see `rejected` for each row and its reason; name the fields with `columns`",
     "duplicate": "the same rows are there once already; record more varied runs",
@@ -108,6 +114,8 @@ class Criteria:
     """Smallest value to keep; None for no bound."""
     include_held_out: bool = False
     """Keep evaluation tasks. This leaks them into training."""
+    imitated: bool = False
+    """Drop runs of unknown outcome and value that their log calls the worse answer: the rows are examples to imitate."""
     keep_repeats: bool = False
     """Keep runs equal to an earlier one: members of a group count as often as they were sampled."""
     curation: Curation = field(default_factory=Curation)
@@ -168,6 +176,13 @@ def filter_runs(runs: Iterable[ValuedRun], criteria: Criteria, tally: ExportCoun
 def is_held_out(trajectory: Trajectory) -> bool:
     """Whether a run is on an evaluation task."""
     return trajectory.task.metadata.get("split") == "held_out"
+
+
+def is_rejected(trajectory: Trajectory) -> bool:
+    """Whether a run of unknown outcome is the worse side of an imported pair, or labelled bad by its log."""
+    mark, desirable = trajectory.extra.get("preference"), trajectory.extra.get("desirable")
+    side = mark.get("side") if isinstance(mark, Mapping) else None
+    return trajectory.outcome.status is OutcomeStatus.UNKNOWN and (side == "rejected" or desirable is False)
 
 
 def comparison_key(trajectory: Trajectory) -> str:
@@ -258,6 +273,8 @@ def _reason_to_drop(run: ValuedRun, criteria: Criteria, contents: set[int]) -> s
         return "unscored" if criteria.scorer else "reward_unknown" if status == "success" else f"outcome_{status}"
     if criteria.min_value is not None and (value is None or value < criteria.min_value):
         return "below_min_score"
+    if criteria.imitated and criteria.min_value is None and is_rejected(trajectory):
+        return "rejected_answer"
     if unmet := _unmet(trajectory, criteria.curation):
         return unmet
     if not any(map(is_trainable, trajectory.steps)):

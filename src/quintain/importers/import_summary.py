@@ -10,7 +10,6 @@ from quintain.importers.protocol import Run
 from quintain.records.imports import ImportedFile, ImportReport, IngestStatus, Rejected, RunLink
 from quintain.records.trajectory import Trajectory
 
-MAX_FILES = 500
 MAX_REJECTED = 200
 MAX_NOTES = 100
 MAX_UNKNOWN = 1000
@@ -72,8 +71,8 @@ class ImportSummary:
     notes: list[str] = field(default_factory=list)
     stopped: bool = False
 
-    def report(self) -> ImportReport:
-        """Build the report; companions without runs of their own are left out."""
+    def report(self, max_files: int) -> ImportReport:
+        """Build the report with at most so many files; companions without runs of their own are left out."""
         files = [file for file in self.files if file.counts["trajectories"] or file.path not in self.companions]
         logs, others = [file for file in files if file.is_log], [file for file in files if not file.is_log]
         took = [file for file in logs if file.counts["trajectories"]]
@@ -90,7 +89,7 @@ class ImportSummary:
             updated=self.arrivals["grown"] + self.arrivals["completed"],
             duplicates=self.arrivals["known"],
             forgotten=self.arrivals["forgotten"],
-            files=tuple(file.record() for file in (logs + others)[:MAX_FILES]),
+            files=tuple(file.record() for file in (logs + others)[:max_files]),
             n_files=len(self.files) + self.unchanged,
             unchanged=self.unchanged,
             rejected=tuple([*(line for file in logs for line in file.rejected), *refused][:MAX_REJECTED]),

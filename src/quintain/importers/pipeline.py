@@ -51,6 +51,8 @@ class ImportOptions:
     """Tags added to every run."""
     limit: int | None = None
     """Number of runs after which the import ends."""
+    max_files: int = 500
+    """Files that the report lists."""
 
 
 class Size(NamedTuple):
@@ -98,7 +100,7 @@ def import_logs(path: Path, options: ImportOptions, sink: RunSink) -> ImportRepo
                 break
             loop.take(file)
         loop.finish()
-    return loop.tally.report()
+    return loop.tally.report(options.max_files)
 
 
 @dataclass

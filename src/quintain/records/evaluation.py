@@ -120,6 +120,9 @@ class HeldOut(Record):
     n_tokens: int
     tool_match: Rate | None = Field(description="Steps in which greedy decoding calls the same tools.")
     action_match: Rate | None = Field(description="The same with equal arguments.")
+    answer_match: Rate | None = Field(
+        default=None, description="Runs in words alone: questions whose greedy answer is the stated one."
+    )
     n_steps: int
     dropped: dict[str, int] = Field(default_factory=dict, description="Reason -> number of unreadable rows.")
     truncated_turns: int = Field(default=0, description="Turns that exceed the model's context.")

@@ -166,6 +166,7 @@ class ImportSpec(Record):
     redact: bool = True
     tags: tuple[str, ...] = ()
     dry_run: bool = False
+    max_files: int = Field(default=500, ge=1, description="Files listed in the report.")
     unchanged: tuple[FileStamp, ...] = Field(
         default=(), description="Stamps of files from earlier imports, which are skipped if unchanged."
     )

@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 from mcp import MCPError
@@ -32,6 +32,10 @@ from mcp.types import (
     PromptMessage,
     ReadResourceRequestParams,
     ReadResourceResult,
+    ServerCapabilities,
+    SubscriptionFilter,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
     TextContent,
     TextResourceContents,
 )
@@ -39,7 +43,7 @@ from mcp.types import (
 import quintain
 from quintain.errors import QuintainError
 from quintain.server import failures, resources
-from quintain.server.bindings import Binding, bind, call, select
+from quintain.server.bindings import Binding, bind_all, call
 from quintain.server.elicitation import ask, can_ask, key_of_home, seal
 from quintain.server.guide import INSTRUCTIONS
 from quintain.server.lifespan import Running, lifespan_of, subscribe_resource, unsubscribe_resource
@@ -52,8 +56,33 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-QuintainServer = Server[Running]
 _Context = ServerRequestContext[Running]
+
+
+class QuintainServer(Server[Running]):
+    """A server that advertises only the notifications that it sends: updates of subscribed resources.
+
+    The SDK advertises changes of all lists to clients of 2026-07-28 as soon as they can subscribe to anything. Tools and
+    prompts are fixed while a server runs, and the list of resources names the newest jobs without notifications.
+    """
+
+    def get_capabilities(self, *args: Any, **options: Any) -> ServerCapabilities:
+        """Return the capabilities of the SDK without changes of lists."""
+        found = super().get_capabilities(*args, **options)
+        fixed = {
+            name: offer.model_copy(update={"list_changed": False})
+            for name in ("tools", "prompts", "resources")
+            if (offer := getattr(found, name)) is not None
+        }
+        return found.model_copy(update=fixed)
+
+
+async def _listen(
+    listen: ListenHandler, ctx: _Context, params: SubscriptionsListenRequestParams
+) -> SubscriptionsListenResult:
+    """Serve a subscription of the modern era; its acknowledgement names no change of a list."""
+    wanted = SubscriptionFilter(resource_subscriptions=params.notifications.resource_subscriptions)
+    return await listen(ctx, params.model_copy(update={"notifications": wanted}))
 
 
 def create_server(
@@ -64,7 +93,7 @@ def create_server(
     Args:
         settings: What the operator decided.
         toolsets: Offer the tools of these sets only; None: all.
-        read_only: Offer no tool that changes anything.
+        read_only: Offer no tool that changes runs, labels, datasets, agents or trainings.
 
     Raises:
         InvalidInput: an unknown toolset.
@@ -106,10 +135,10 @@ def build_server(
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    bindings = {spec.name: bind(spec) for spec in select(catalog, toolsets=toolsets, read_only=read_only)}
+    bindings = bind_all(catalog, toolsets=toolsets, read_only=read_only)
     specs = resources.resource_specs(catalog)
     bus = InMemorySubscriptionBus()
-    server = Server(
+    server = QuintainServer(
         "quintain",
         title="Quintain",
         version=quintain.__version__,
@@ -124,7 +153,7 @@ def build_server(
         on_read_resource=partial(_read_resource, specs),
         on_subscribe_resource=subscribe_resource,
         on_unsubscribe_resource=unsubscribe_resource,
-        on_subscriptions_listen=ListenHandler(bus),
+        on_subscriptions_listen=partial(_listen, ListenHandler(bus)),
         on_list_prompts=_list_prompts,
         on_get_prompt=_get_prompt,
         on_completion=_complete,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from mcp.types import CallToolResult, ImageContent, TextContent, Tool, ToolAnnot
 from pydantic import BaseModel, ValidationError
 
 from quintain.errors import InvalidInput
+from quintain.next_step import Hint, ToolCall
 from quintain.records.record import Record
 from quintain.records.text import require_clean
 from quintain.server import failures
@@ -36,11 +37,22 @@ class Binding:
 
     spec: ToolSpec
     listing: Tool
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """Tools of the catalog that this server leaves out, with their toolsets."""
 
     @cached_property
     def arguments(self) -> type[BaseModel]:
         """The model of the arguments; this imports the tool."""
         return arguments_model(self.spec)
+
+
+def bind_all(
+    catalog: Sequence[ToolSpec], *, toolsets: Sequence[str] | None = None, read_only: bool = False
+) -> dict[str, Binding]:
+    """Return the chosen tools of a catalog by name, each with its listing; arguments as `select`."""
+    chosen = select(catalog, toolsets=toolsets, read_only=read_only)
+    elsewhere = {spec.name: spec.toolset for spec in catalog if spec not in chosen}
+    return {spec.name: replace(bind(spec), elsewhere=elsewhere) for spec in chosen}
 
 
 def bind(spec: ToolSpec) -> Binding:
@@ -61,6 +73,8 @@ def select(
 ) -> tuple[ToolSpec, ...]:
     """Return the tools of some toolsets (None: all), sorted by name; only those that change nothing where `read_only`.
 
+    Every set works on stored things and may start jobs, so the reading tools of `data` and those of `jobs` come with it.
+
     Raises:
         InvalidInput: a toolset without tools.
     """
@@ -68,9 +82,9 @@ def select(
     unknown = sorted(set(toolsets or ()) - set(known))
     if unknown:
         raise InvalidInput(f"there is no toolset {unknown[0]!r}; valid: {', '.join(known)}")
-    wanted = {*(toolsets or known), *(["jobs"] if {"label", "train", "evaluate"} & set(toolsets or ()) else [])}
-    chosen = (s for s in catalog if s.toolset in wanted and (s.read_only or not read_only))
-    return tuple(sorted(chosen, key=lambda spec: spec.name))
+    wanted = {*(toolsets or known), "jobs"}
+    chosen = (s for s in catalog if s.toolset in wanted or (s.toolset == "data" and s.read_only))
+    return tuple(sorted((s for s in chosen if s.read_only or not read_only), key=lambda spec: spec.name))
 
 
 async def call(
@@ -87,11 +101,11 @@ async def call(
         return await anyio.to_thread.run_sync(_run, binding, given, services)
     arguments = await anyio.to_thread.run_sync(read_arguments, binding, given)
     record = await _watch(partial(binding.spec.watch, services, **arguments), services.settings.poll_s, report)
-    return await anyio.to_thread.run_sync(to_result, record)
+    return await anyio.to_thread.run_sync(to_result, binding, record)
 
 
 def _run(binding: Binding, given: Mapping[str, Any], services: Services) -> CallToolResult:
-    return to_result(binding.spec.function(services, **read_arguments(binding, given)))
+    return to_result(binding, binding.spec.function(services, **read_arguments(binding, given)))
 
 
 async def _watch(begin: Callable[[], Iterator[Record]], poll_s: float, report: ReportProgress) -> Record:
@@ -154,10 +168,22 @@ def _with_json_strings_parsed(given: Mapping[str, Any], names: set[str]) -> dict
     return parsed
 
 
-def to_result(value: Record | Picture) -> CallToolResult:
+def to_result(binding: Binding, value: Record | Picture) -> CallToolResult:
     """Both channels of a result: `structuredContent`, and text with the same facts for clients that show only one."""
     if isinstance(value, Picture):
         image = ImageContent(type="image", data=base64.b64encode(value.png).decode("ascii"), mime_type="image/png")
         return CallToolResult(content=[TextContent(type="text", text=scrub(value.text)), image])
-    text, values = facts(value)
+    text, values = facts(_with_offered_calls(value, binding.elsewhere))
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=values)
+
+
+def _with_offered_calls(value: Record, elsewhere: Mapping[str, str]) -> Record:
+    """Mark the calls in `next_step` that this server leaves out, so that no client looks for them."""
+    hint = getattr(value, "next_step", None)
+    if not isinstance(hint, Hint) or not any(call.tool in elsewhere for call in hint.calls):
+        return value
+
+    def written(call: ToolCall) -> str:
+        return f"{call} (left out by this server)" if call.tool in elsewhere else str(call)
+
+    return value.model_copy(update={"next_step": Hint(hint.render(written))})

@@ -29,7 +29,7 @@ CATALOG: tuple[ToolSpec, ...] = (
     _read("data.trajectories:search_trajectories", "Search runs", "data", short="search"),
     _read("data.trajectories:get_trajectory", "Read a run", "data", short="get"),
     _write("data.datasets:export_dataset", "Freeze a dataset", "data", short="export", idempotent=False),
-    _write(
+    _read(
         "data.preview:preview_dataset",
         "X-ray a dataset",
         "data",
@@ -50,7 +50,7 @@ CATALOG: tuple[ToolSpec, ...] = (
         asks_source="quintain.tools.labels.judging.tools:ask_person",
     ),
     _write("labels.judging.tools:submit_scores", "Store verdicts", "label", short="submit"),
-    _write("training.planning.plan:plan_training", "Plan a training", "train", short="plan"),
+    _read("training.planning.plan:plan_training", "Plan a training", "train", short="plan"),
     _write("training.start:start_training", "Start training", "train"),
     _write("training.agents:register_agent", "Name an agent", "train", short="register"),
     _write("training.export_agent:export_agent", "Hand over an agent", "train", answers_as="start_training"),
@@ -67,9 +67,12 @@ CATALOG: tuple[ToolSpec, ...] = (
     _read("jobs.pictures:plot_job", "Draw a job's curves", "jobs", short="plot", picture=True),
     _write("evaluation.rollouts:collect_rollouts", "Collect rollouts", "evaluate", short="collect"),
     _write("evaluation.rollouts:evaluate_agent", "Evaluate an agent", "evaluate"),
-    _write("evaluation.comparison:compare_agents", "Compare agents", "evaluate", short="compare"),
+    _read("evaluation.comparison:compare_agents", "Compare agents", "evaluate", short="compare"),
 )
-"""All tools, by toolset: data, label, train, evaluate, and jobs, which comes with label, train and evaluate."""
+"""All tools, by toolset: data, label, train, evaluate, and jobs. With every set come jobs and the reading tools of data.
+
+A read-only tool changes no run, label, dataset, agent or training. It may store what it computed: a preview, a comparison.
+"""
 
 
 def tool(name: str) -> ToolSpec:

@@ -63,7 +63,7 @@ class ToolSpec:
     destructive: bool
     idempotent: bool
     toolset: str
-    """The toolset that it belongs to; the tools of `jobs` come with every set that starts jobs."""
+    """The toolset that it belongs to. With every set come `jobs` and the read-only tools of `data`."""
     short: str = ""
     """Its name as an action of dict calls, beside the full one."""
     watch_source: Source | None = None

@@ -56,6 +56,8 @@ class RolloutSource:
         self.total_steps = min(rollouts * updates_per_rollout, max_steps or sys.maxsize)
         self.skipped: Counter[str] = Counter()
         """Skipped groups of the whole run, by reason."""
+        self.made = Counter[str]()
+        """Examples and token rows of the whole run."""
         self._iteration = -1
         self._examples: list[Example] = []
         self._metrics: dict[str, float | None] = {}
@@ -95,6 +97,7 @@ class RolloutSource:
             "examples": [] if used_up else [_packed(example) for example in self._examples],
             "metrics": dict(self._metrics),
             "skipped": dict(self.skipped),
+            "made": dict(self.made),
             "mix": self._mix.state() if self._mix else {},
         }
 
@@ -104,6 +107,7 @@ class RolloutSource:
         self._examples = [_unpacked(example) for example in state["examples"]]
         self._metrics = dict(state["metrics"])
         self.skipped = Counter(state["skipped"])
+        self.made = Counter(state.get("made", {}))
         if self._mix:
             self._mix.restore(state["mix"])
 
@@ -122,6 +126,7 @@ class RolloutSource:
         self._iteration = iteration
         used = [examples for examples in results if not isinstance(examples, str)]
         self._examples = [example for examples in used for example in examples]
+        self.made += Counter(examples=len(self._examples), rows=sum(len(example.rows) for example in self._examples))
         skipped = Counter(reason for reason in results if isinstance(reason, str))
         self.skipped += skipped
         self._metrics = (

@@ -41,10 +41,12 @@ from quintain.trainers.loop.probes import Probes, append_samples
 from quintain.trainers.loop.report import (
     TrainingReport,
     changing_positions,
+    empty_steps,
     left_out,
     nothing_supervised,
     report_of,
     rising_loss,
+    start_kept,
     without_validation,
 )
 from quintain.trainers.loop.run import Run, Sampler
@@ -143,8 +145,16 @@ def _conclude(run: Run, dataset: ExampleBatch, start: _Start, selection: Selecti
     reporter = run.reporter
     if not run.tally.get("supervised_tokens"):
         raise nothing_supervised(
-            dataset.dropped, "groups of the rollouts", start.maker.max_length, start.loaded.context_tokens
+            dataset.dropped,
+            "groups of the rollouts",
+            start.maker.max_length,
+            start.loaded.context_tokens,
+            online=isinstance(run.source, RolloutSource),
         )
+    if warning := start_kept(run):
+        reporter.warn("start_kept", warning)
+    if isinstance(run.source, RolloutSource) and (warning := empty_steps(run, run.source.skipped)):
+        reporter.warn("empty_steps", warning)
     if run.ended_early:
         reporter.warn("ended_early", f"the run ended after step {run.step} of {run.total}: {run.ended_early}")
     if warning := rising_loss(run):
@@ -279,6 +289,7 @@ class _Start:
             identity=identity,
             reporter=self.reporter,
             sinks=open_sinks(config.report_to, run_name=spec.name, folder=self.directory, warn=self.reporter.warn),
+            tokenizer=self.loaded.tokenizer,
             sample=_sampler(self),
             ranks=ranks,
         )

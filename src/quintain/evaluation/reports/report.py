@@ -155,6 +155,7 @@ def _dataset_section(found: HeldOut) -> Section:
         "tokens": str(found.n_tokens),
         "same tools next": "unknown" if found.tool_match is None else _rate(found.tool_match),
         "same action next": "unknown" if found.action_match is None else _rate(found.action_match),
+        **({} if found.answer_match is None else {"right answers": _rate(found.answer_match)}),
         "steps": str(found.n_steps),
         "turns beyond the context": str(found.truncated_turns),
         **{f"rows left out: {reason}": str(n) for reason, n in found.dropped.items()},

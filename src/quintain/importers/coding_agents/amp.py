@@ -38,7 +38,7 @@ class Amp:
         is_thread = (nonblank(whole.get("id")) or "").startswith("T-")
         numbered = any("messageId" in message and "role" in message for message in messages)
         runs = any(_is_run(block) for message in messages for block in as_list(message.get("content")))
-        return 0.96 if runs or (is_thread and numbered) else 0.0
+        return 0.96 if runs or (is_thread and (numbered or "created" in whole) and messages) else 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield the run of a thread."""
@@ -100,5 +100,6 @@ def _result(block: dict[str, Any], report: Report) -> dict[str, Any]:
     if answer is None:
         answer = visible_content(given if given is not None else first_text(as_dict(error).get("message"), error))
     code = fields.get("exitCode")
-    failed = error is not None or run.get("status") == "error" or (type(code) is int and code != 0)
+    failed = error is not None or run.get("status") not in ("done", None) or fields.get("success") is False
+    failed = failed or (type(code) is int and code != 0)
     return {"type": "tool_result", "tool_use_id": block.get("toolUseID"), "content": answer, "is_error": failed}

@@ -37,6 +37,9 @@ _PAIRED = frozenset({"dpo", "reward"})
 _CONTRASTED = frozenset({"dpo", "reward", "kto", "grpo"})
 """Kinds that need good and bad runs."""
 
+_IMITATED = frozenset({"sft", "benchmark"})
+"""Kinds whose runs are examples or references: answers that their log rejects are left out."""
+
 _ONLY_FOR: dict[str, frozenset[str]] = {
     "min_reward": frozenset({"sft", "prm", "benchmark"}),
     "max_reward": frozenset({"sft", "prm", "benchmark"}),
@@ -240,6 +243,7 @@ def _criteria(
         min_value=min_score if kind == "sft" else None,
         # A benchmark is measured on, never trained on.
         include_held_out=given["include_held_out"] or kind == "benchmark",
+        imitated=kind in _IMITATED,
         # Of recorded preferences the pairs are looked at once each, not the runs: one may stand in several.
         keep_repeats=kind in {"grpo", "benchmark"} or given["recorded"],
         curation=curation,

@@ -32,8 +32,14 @@ if TYPE_CHECKING:
 IN_CALL_BYTES = 48 * 2**20
 """Larger imports become a job: a call should end within 20 s, also on a disk or core of half the speed."""
 
+MOST_FILES = 10_000
+"""Files that an answer lists at most."""
+
 _SHOWN = 50
-"""Files and rejections in an answer; the rest is counted."""
+"""Files and rejections in an answer by default; the rest is counted."""
+
+_PAIRS = "preference"
+"""Reader of logs that compare answers."""
 
 
 def import_trajectories(
@@ -47,6 +53,7 @@ def import_trajectories(
     dry_run: Annotated[bool, Field(description="Report what would be imported; store nothing.")] = False,
     tags: Annotated[list[str] | None, Field(max_length=50, description="Labels to find these runs by.")] = None,
     again: Annotated[bool, Field(description="Also read files unchanged since their last import.")] = False,
+    max_files: Annotated[int, Field(ge=1, le=MOST_FILES, description="Files listed in the answer.")] = _SHOWN,
 ) -> ImportResult:
     """Read agent logs (Claude Code, Codex, OpenHands, SWE-agent, ATIF, chat messages, many more) into runs.
 
@@ -67,7 +74,7 @@ def import_trajectories(
         raise NotFound(
             f"{path!r} does not exist; give a file or folder of logs under {str(services.settings.inbox_dir)!r}"
         )
-    options = ImportOptions(format=format, redact=services.settings.redact, tags=labels)
+    options = ImportOptions(format=format, redact=services.settings.redact, tags=labels, max_files=max_files)
     # Runs of unchanged files get new tags too, so those files must be read.
     unchanged = {} if again or labels else services.store.imports.stamps_below(place)
     if measure(place).bytes > IN_CALL_BYTES:
@@ -77,12 +84,14 @@ def import_trajectories(
             redact=options.redact,
             tags=options.tags,
             dry_run=dry_run,
+            max_files=max(max_files, ImportSpec.model_fields["max_files"].default),
             unchanged=tuple(unchanged.values()),
         )
         return _as_job(start(services, spec, None))
     if dry_run:
-        return result_of(import_logs(place, options, DryRun(unchanged)), dry_run=True)
-    return result_of(_stored(place, options, _StoreSink(services, unchanged)), dry_run=False)
+        return result_of(import_logs(place, options, DryRun(unchanged)), dry_run=True, max_files=max_files)
+    report = _stored(place, options, _StoreSink(services, unchanged))
+    return result_of(report, dry_run=False, max_files=max_files)
 
 
 def _stored(place: Path, options: ImportOptions, sink: _StoreSink) -> ImportReport:
@@ -138,11 +147,11 @@ def _as_job(started: JobStarted) -> ImportResult:
     )
 
 
-def result_of(report: ImportReport, *, dry_run: bool) -> ImportResult:
-    """Return the tool's answer for a finished import."""
+def result_of(report: ImportReport, *, dry_run: bool, max_files: int = _SHOWN) -> ImportResult:
+    """Return the tool's answer for a finished import, with at most `max_files` files and at least 50 rejections."""
     shared = {name: getattr(report, name) for name in ImportResult.model_fields if name in ImportReport.model_fields}
     return ImportResult(
-        **{**shared, "rejected": report.rejected[:_SHOWN], "files": report.files[:_SHOWN]},
+        **{**shared, "rejected": report.rejected[: max(_SHOWN, max_files)], "files": report.files[:max_files]},
         rejected_count=report.n_rejected,
         refused_count=report.n_refused,
         file_count=report.n_files,
@@ -156,8 +165,15 @@ def _next_step(report: ImportReport, *, dry_run: bool) -> Hint:
         return Hint("Nothing was stored. Import without a dry run, or name the reader as `format` where it was wrong.")
     gone = f"{counted(report.forgotten, 'run')} left out, forgotten earlier. " if report.forgotten else ""
     if report.imported or report.updated:
+        pairs = any(file.format == _PAIRS and file.trajectories for file in report.files)
         return Hint(
-            f"{gone}Look at them with ",
+            *(
+                (f"{gone}These logs compare answers: ", call("record_preferences", source="imported", filter=...))
+                if pairs
+                else (gone,)
+            ),
+            " makes pairs of them for training; kind sft leaves the rejected answers out. " if pairs else "",
+            "Look at them with ",
             call("search_trajectories"),
             ". Where an outcome is unknown and you know it, state it with ",
             call("record_trajectory", trajectory_id=..., outcome=...),

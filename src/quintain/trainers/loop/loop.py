@@ -57,6 +57,8 @@ def train(run: Run) -> bool:
     Raises:
         TrainingFailed: The loss is not finite (`diverged`).
     """
+    if run.step == 0 and run.validation and not run.reporter.should_stop():
+        _report(run, _validate(run))  # the start model, so that the best step can be the start
     while run.step < run.total and run.ended_early is None:
         if run.reporter.should_stop():
             _checkpoint(run)
@@ -73,8 +75,7 @@ def train(run: Run) -> bool:
         if run.validation and _validates(run):
             metrics |= _validate(run)
         _stop_on_kl(run, metrics)
-        run.reporter.progress(run.step, run.total, metrics)
-        run.sinks.log(run.step, metrics)
+        _report(run, metrics)
         # A run that has ended early must not continue if its process dies while it saves.
         if (run.step % run.config.checkpoint_every_steps == 0 and not last) or run.ended_early:
             _checkpoint(run)
@@ -82,6 +83,11 @@ def train(run: Run) -> bool:
         with run.on_all_ranks("load_best", run.checkpoints, run.identity):
             load_best(run.checkpoints, run.engine.model, identity=run.identity)
     return False
+
+
+def _report(run: Run, metrics: dict[str, float | None]) -> None:
+    run.reporter.progress(run.step, run.total, metrics)
+    run.sinks.log(run.step, metrics)
 
 
 def _take_step(run: Run) -> dict[str, float | None] | None:
@@ -166,7 +172,7 @@ def _validate(run: Run) -> dict[str, float | None]:
         tally |= {"best_loss": loss, "best_step": run.step, "validations_without_gain": 0, **agreement}
         if config.keep_best and run.step < run.total:
             with run.on_all_ranks("gather_weights"):
-                save_best(run.checkpoints, engine.model, run.step, identity=run.identity)
+                save_best(run.checkpoints, engine.model, run.step, identity=run.identity, tokenizer=run.tokenizer)
     else:
         tally["validations_without_gain"] = tally.get("validations_without_gain", 0) + 1
         if config.early_stopping_patience and tally["validations_without_gain"] >= config.early_stopping_patience:
@@ -197,6 +203,7 @@ def _checkpoint(run: Run) -> None:
             progress,
             identity=run.identity,
             keep=run.config.keep_checkpoints,
+            tokenizer=run.tokenizer,
         )
     run.saved_at = run.step
     run.reporter.checkpoint(run.step, path)

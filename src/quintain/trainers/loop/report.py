@@ -13,9 +13,11 @@ from quintain.records.hyperparameters import GRPOConfig, TrainingConfig
 from quintain.records.record import Record
 from quintain.trainers.data.example_selection import Selection
 from quintain.trainers.data.examples import ExampleBatch
+from quintain.trainers.data.remedies import remedies_for
 from quintain.trainers.engine.rotary import Rotary
 from quintain.trainers.loop.precision import Format
 from quintain.trainers.loop.run import PARTS, Run
+from quintain.trainers.rollout_source import RolloutSource
 
 
 class TrainingReport(Record):
@@ -40,8 +42,8 @@ class TrainingReport(Record):
     )
     supervised_tokens: int = Field(description="Tokens in the loss, summed over the steps.")
     tokens: int = Field(description="Tokens of the rows, shared prefixes counted in each, padding in none.")
-    rows: int = Field(description="Token rows of the training examples.")
-    examples: int = Field(description="Training examples: runs, pairs or groups; 0 where rollouts make them.")
+    rows: int = Field(description="Token rows of the training examples; online, of all rollouts.")
+    examples: int = Field(description="Training examples: runs, pairs or groups; online, of all rollouts.")
     dropped: dict[str, int] = Field(default_factory=dict, description="Reason -> dataset rows that gave no example.")
     left_out_members: dict[str, int] = Field(default_factory=dict, description="Reason -> runs left out of groups.")
     unweighted_runs: dict[str, int] = Field(
@@ -111,17 +113,41 @@ def changing_positions(model: Any, config: TrainingConfig, max_length: int) -> l
     return sentences
 
 
-def nothing_supervised(dropped: Mapping[str, int], what: str, max_length: int, context: int) -> TrainingFailed:
+def nothing_supervised(
+    dropped: Mapping[str, int], what: str, max_length: int, context: int, *, online: bool = False
+) -> TrainingFailed:
     """Return the error of a run without anything to learn from; `what` are its rows or groups."""
-    length = (
-        f"raise max_length above {max_length}"
-        if max_length < context
-        else f"choose runs that fit into the model's context of {context} tokens"
-    )
+    remedies = remedies_for(dropped, online=online)
+    if "too_long" in dropped:
+        length = f"raise max_length above {max_length}"
+        remedies.append(
+            length if max_length < context else f"choose runs that fit into the model's context of {context} tokens"
+        )
     return TrainingFailed(
-        f"none of the {what} gives an example ({_reasons(dropped) or 'there are none'}); mark steps with train=true, {length}, "
-        "or choose runs with different rewards",
+        f"none of the {what} gives an example ({_reasons(dropped) or 'there are none'}); "
+        f"{'; '.join(remedies) or 'choose other data'}",
         code="nothing_supervised",
+    )
+
+
+def empty_steps(run: Run, skipped: Mapping[str, int]) -> str | None:
+    """Return a warning about steps of an online run whose rollouts gave no example."""
+    n = int(run.tally.get("empty_steps", 0))
+    if not n:
+        return None
+    return (
+        f"{n} of {run.step} steps had no example ({_reasons(skipped)}); "
+        f"{'; '.join(remedies_for(skipped, online=True)) or 'choose other tasks'}"
+    )
+
+
+def start_kept(run: Run) -> str | None:
+    """Return a warning if no step had a lower validation loss than the start model, whose weights were kept."""
+    if not run.validation or not run.config.keep_best or run.tally.get("best_step") != 0:
+        return None
+    return (
+        f"no step had a lower validation loss than the start model ({run.tally['best_loss']:.4g}), so the agent has its "
+        f"weights; train again with a learning_rate below {run.config.learning_rate:g}, or on other data"
     )
 
 
@@ -136,8 +162,10 @@ def rising_loss(run: Run) -> str | None:
         bound = min(bound, max(first + 1, guessing))
     if final <= bound:
         return None
+    is_kept = bool(run.validation) and run.config.keep_best
+    harm = "" if is_kept else ", and the agent is likely worse than before"
     return (
-        f"the loss rose from {first:.4g} to {final:.4g}: the run has diverged, and the agent is likely worse than before; "
+        f"the loss rose from {first:.4g} to {final:.4g}: the run has diverged{harm}; "
         f"train again with a learning_rate below {run.config.learning_rate:g}, or with grad_clip on"
     )
 
@@ -159,6 +187,10 @@ def report_of(
     tally = run.tally
     rate = run.machine.matmul_flops
     best = tally.get("best_step")
+    n_rows = sum(len(example.rows) for example in selection.examples)
+    made = {"rows": n_rows, "examples": len(selection.examples)}
+    if isinstance(run.source, RolloutSource):
+        made = run.source.made
     return TrainingReport(
         method=str(run.config.method),  # type: ignore[attr-defined]
         steps=run.step,
@@ -176,8 +208,8 @@ def report_of(
         ended_early=run.ended_early,
         supervised_tokens=int(tally.get("supervised_tokens", 0)),
         tokens=int(tally.get("tokens", 0)),
-        rows=sum(len(example.rows) for example in selection.examples),
-        examples=len(selection.examples),
+        rows=made["rows"],
+        examples=made["examples"],
         dropped=dict(batch.dropped),
         left_out_members=dict(batch.left_out_members),
         unweighted_runs=dict(batch.unweighted),

@@ -12,6 +12,7 @@ from quintain.datasets.split_leaks import one_side
 from quintain.records.hyperparameters import BCConfig, KTOConfig, SFTConfig, TrainingConfig
 from quintain.records.preview import SplitCounts
 from quintain.records.record import counted, shown
+from quintain.trainers.data.remedies import REMEDIES
 from quintain.trainers.preview.faults import Faults, Finding
 from quintain.trainers.preview.row import SingleTurnSize
 
@@ -20,20 +21,6 @@ _MUCH = 0.05
 
 _BY_DESIGN = frozenset({"below_min_reward", "reward_unknown", "zero_weight"})
 """Drop reasons that follow from the user's own settings or weights."""
-
-_REMEDIES = {
-    "nothing_supervised": "mark the steps to learn from with train=true",
-    "template_refused": "the roles of these runs do not alternate as the chat template requires; use template 'react' or "
-    "another model",
-    "too_short": "give longer texts",
-    "equal_sides": "export pairs whose agent text differs",
-    "no_branch": "set step_level to false",
-    "no_variance": "export groups whose rewards differ",
-    "group_of_one": "collect several runs of each task",
-    "below_min_reward": "lower min_reward",
-    "reward_unknown": "score the runs and export again, or set min_reward and temperature to null",
-    "zero_weight": "export rows with a weight above 0",
-}
 
 
 class Remark(NamedTuple):
@@ -224,7 +211,7 @@ def _remedy(evidence: Evidence, dropped: Mapping[str, int]) -> str:
     worst = worst.removeprefix("chosen_").removeprefix("rejected_")
     if worst in {"too_long", "no_member_rendered"}:
         return _more_room(evidence)
-    return _REMEDIES.get(worst, "look at them, or leave them out")
+    return REMEDIES.get(worst, "look at them, or leave them out")
 
 
 def _content(evidence: Evidence) -> Iterator[Remark]:
@@ -328,7 +315,7 @@ def _notes(evidence: Evidence) -> Iterator[Remark]:
     if isinstance(config, BCConfig) and "reward_unknown" in evidence.train.dropped:
         n = evidence.train.dropped["reward_unknown"]
         text = f"{counted(n, 'row')} {_verb(n, 'has', 'have')} no known reward, which bc needs"
-        yield Remark("reward_unknown", text, _REMEDIES["reward_unknown"])
+        yield Remark("reward_unknown", text, REMEDIES["reward_unknown"])
     if evidence.kind in {"reward", "prm"}:
         read = "each run" if evidence.kind == "reward" else "each step"
         text = f"the rows are shown as {config.method} would see them; {evidence.kind} reads one number at the end of {read}"  # type: ignore[attr-defined]

@@ -167,7 +167,7 @@ def _settled(
     method, dataset, device = choice.method or "", choice.dataset, look_at_device()
     model = read_model(agent.model) if agent else "there is no such model"
     facts = None if isinstance(model, str) else model
-    if agent is not None and agent.model.source in ("folder", "starter") and isinstance(model, str):
+    if agent is not None and agent.model.source in ("folder", "starter", "gguf") and isinstance(model, str):
         blockers.append(
             Blocker(
                 code="model_damaged",

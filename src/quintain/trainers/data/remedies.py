@@ -1,0 +1,32 @@
+"""Remedies for rows and groups that give no example, by the reason of `ExampleBatch.dropped`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+REMEDIES = {
+    "nothing_supervised": "mark the steps to learn from with train=true",
+    "template_refused": "the roles of these runs do not alternate as the chat template requires; use template 'react' or "
+    "another model",
+    "too_short": "give longer texts",
+    "equal_sides": "export pairs whose agent text differs",
+    "no_branch": "set step_level to false",
+    "no_variance": "export groups whose rewards differ",
+    "group_of_one": "collect several runs of each task",
+    "below_min_reward": "lower min_reward",
+    "reward_unknown": "score the runs and export again, or set min_reward and temperature to null",
+    "zero_weight": "export rows with a weight above 0",
+}
+
+ONLINE = {
+    "no_variance": "all runs of a task earned the same reward: raise the temperature or group_size, choose tasks that the "
+    "agent solves sometimes, or begin with sft on good runs",
+    "group_of_one": "raise group_size, or choose an environment that gives a verdict to every episode",
+}
+
+
+def remedies_for(dropped: Mapping[str, int], *, online: bool) -> list[str]:
+    """Return the remedies of the reasons, the most frequent first; a reason without one is left out."""
+    known = REMEDIES | (ONLINE if online else {})
+    return [known[reason] for reason, _ in Counter(dropped).most_common() if reason in known]
