@@ -48,7 +48,8 @@ class TurnReports:
         each = count.expected_turns / count.planned
         expected = count.expected_turns + each * self._after
         done = count.turns + count.share * count.running
-        left_s = max(expected - done, 0.0) * (now - self._began) / done if done else None
+        # Within the first turns, most of the time went into reading the prompts: it is no measure of what is left.
+        left_s = max(expected - done, 0.0) * (now - self._began) / done if count.turns else None
         self._reporter.acting(
             Activity(
                 episodes=self._before + count.finished,
