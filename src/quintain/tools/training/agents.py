@@ -78,7 +78,7 @@ def register_agent(
         raise InvalidInput(explain(error, "agent")) from None
     stored = services.store.agents.add(agent, services.clock())
     return AgentResult(
-        agent=stored,
+        agent=stored.without_install_path(),
         resource_uri=f"agent://{stored.id}",
         next_step=Hint(
             forgotten_sources_note(services, stored.id),
