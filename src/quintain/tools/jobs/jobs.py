@@ -24,6 +24,7 @@ from quintain.tools.jobs.curves import metric_curves, thinned
 from quintain.tools.jobs.labels import label_of
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.jobs.stalls import quiet_for, stall_of
+from quintain.tools.pages import fitting_page
 from quintain.tools.results import JobList, JobStarted, JobSummary, JobView, WaitingFor
 from quintain.tools.run_selection import Cursor, PageSize
 from quintain.tools.services import Services
@@ -118,22 +119,13 @@ def list_jobs(
 ) -> JobList:
     """List jobs, newest first, by state or kind; those of earlier conversations too."""
     services.jobs.reconcile()
-    page = services.store.jobs.page(status=status, kind=kind, limit=limit, cursor=cursor)
-    queue = services.jobs.queue() if any(job.status is JobStatus.QUEUED for job in page.items) else None
-    items = tuple(
-        JobSummary(
-            job_id=job.id,
-            kind=job.kind,
-            label=label_of(job.spec),
-            status=job.status,
-            waiting_for=queue and _waiting_for(job, queue),
-            step=job.step,
-            total_steps=job.total_steps,
-            created_at=job.created_at,
-            resource_uri=f"job://{job.id}",
-        )
-        for job in page.items
-    )
+
+    def fetch(most: int) -> tuple[list[JobSummary], str | None]:
+        page = services.store.jobs.page(status=status, kind=kind, limit=most, cursor=cursor)
+        queue = services.jobs.queue() if any(job.status is JobStatus.QUEUED for job in page.items) else None
+        return [_summary(job, queue and _waiting_for(job, queue)) for job in page.items], page.next_cursor
+
+    items, following = fitting_page(fetch, limit)
     step = (
         Hint("Look at the newest with ", call("get_job", job_id=items[0].job_id), ".")
         if items
@@ -145,7 +137,21 @@ def list_jobs(
             ".",
         )
     )
-    return JobList(items=items, next_cursor=page.next_cursor, next_step=step)
+    return JobList(items=items, next_cursor=following, next_step=step)
+
+
+def _summary(job: Job, waiting_for: WaitingFor | None) -> JobSummary:
+    return JobSummary(
+        job_id=job.id,
+        kind=job.kind,
+        label=label_of(job.spec),
+        status=job.status,
+        waiting_for=waiting_for,
+        step=job.step,
+        total_steps=job.total_steps,
+        created_at=job.created_at,
+        resource_uri=f"job://{job.id}",
+    )
 
 
 def cancel_job(services: Services, job_id: JobId) -> JobView:
