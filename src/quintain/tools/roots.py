@@ -1,4 +1,7 @@
-"""Allowed paths of tools: the home folder and the roots of the operator; any path for a trusted caller."""
+"""Allowed paths of tools: three folders of the home folder and the roots of the operator; any path for a trusted caller.
+
+The rest of the home folder is not data: profiles of endpoints, the database and its backups, and folders of jobs.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from quintain.tools.services import Services
 def readable(services: Services, path: str | Path, what: str) -> Path:
     """Resolve a path that may be read; it need not exist.
 
+    Within the home folder the inbox, the datasets and the exports may be read. Links count by their target.
+
     Args:
         services: Settings with the allowed roots.
         path: Path of the caller; relative to the inbox, or to the working folder for a trusted caller.
@@ -22,8 +27,9 @@ def readable(services: Services, path: str | Path, what: str) -> Path:
         NotFound: not a valid path: too long, or the home of an unknown user.
     """
     settings = services.settings
-    resolved = _resolved(services, path, settings.inbox_dir)
-    roots = [root.resolve() for root in (settings.home, *settings.roots)]
+    resolved = resolve_path(services, path, settings.inbox_dir)
+    shared = (settings.inbox_dir, settings.datasets_dir, settings.exports_dir)
+    roots = [root.resolve() for root in (*shared, *settings.roots)]
     if not services.trusted and not any(resolved.is_relative_to(root) for root in roots):
         raise Refused(
             f"{clip(str(path))!r} is outside the allowed roots; put the {what} under {str(settings.inbox_dir)!r}, or let the "
@@ -48,7 +54,7 @@ def writable(services: Services, path: str | Path) -> Path:
         InvalidInput: a name that leaves no room for the suffix of the temporary folder.
     """
     settings = services.settings
-    resolved = _resolved(services, path, settings.exports_dir)
+    resolved = resolve_path(services, path, settings.exports_dir)
     roots = [root.resolve() for root in (settings.exports_dir, settings.inbox_dir, *settings.roots)]
     if not services.trusted and not any(root in resolved.parents for root in roots):
         raise Refused(
@@ -67,7 +73,7 @@ _MAX_NAME_BYTES = 240
 """Bytes of a folder name; file systems accept 255."""
 
 
-def _resolved(services: Services, path: str | Path, start: Path) -> Path:
+def resolve_path(services: Services, path: str | Path, start: Path) -> Path:
     """Resolve a path; relative to `start`, or to the working folder for a trusted caller.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Agents of models that people have: a folder, a file, a job or its checkpoint, an export."""
+"""Agents of models in folders and files: base models, adapters, exports."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from quintain.errors import NotFound
-from quintain.next_step import Hint, call
+from quintain.next_step import Hint
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.handover import AGENT_FILE, AgentExport
 from quintain.records.record import clip
-from quintain.tools.roots import readable
+from quintain.tools.roots import readable, resolve_path
 from quintain.tools.services import Services
 from quintain.tools.training.model_folders import model_in, near_models, role_in
 
@@ -72,9 +72,10 @@ def agent_of_path(services: Services, path: str, reference: str) -> Agent:
         InvalidInput: the files are damaged or incomplete.
         Refused: outside the allowed roots.
     """
-    resolved = readable(services, path, "model")
-    if known := _trained_here(services, resolved):
+    # An agent's own folder names that agent. Nothing in it is read, so it needs no root.
+    if known := _trained_here(services, resolve_path(services, path, services.settings.inbox_dir)):
         return known
+    resolved = readable(services, path, "model")
     model = model_in(services, resolved, reference)
     base = Agent(name=_name(resolved), model=model, role=role_in(resolved), description=_description(model))
     return store_base(services, _with_export_settings(services, base, resolved))
@@ -120,26 +121,3 @@ def _with_export_settings(services: Services, base: Agent, folder: Path) -> Agen
 def unknown_agent(services: Services, reference: str, error: NotFound) -> NotFound:
     """Return the error of a reference that is neither an agent nor a model, with the models that are near."""
     return NotFound(Hint(error.message, ". ", near_models(services, reference)))
-
-
-def agent_of_job(services: Services, reference: str) -> Agent | None:
-    """Return the agent of a job, of its stage or of its checkpoint; None if the reference names no job.
-
-    Raises:
-        NotFound: the job has neither an agent nor such a checkpoint.
-    """
-    if not reference.startswith("job-"):
-        return None
-    job_id = reference.partition("/")[0]
-    job = services.store.jobs.get(job_id)
-    own = [agent for agent in services.store.agents.of_job(job_id) if agent.job_id == reference]
-    if own:
-        return own[-1]
-    raise NotFound(
-        Hint(
-            f"job {job.id} ({job.status}) has no agent; ",
-            call("get_job", job_id=job.id),
-            " shows its state",
-        ),
-        code="model_not_found",
-    )
