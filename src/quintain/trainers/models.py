@@ -265,6 +265,8 @@ def _load_weights(files: ModelFiles, config: Any, dtype: torch.dtype | Literal["
             f"first {gaps[0]}; copy {files.config_name} and the weights from the same model",
             code="model_mismatch",
         )
+    if files.gguf and (quantizer := getattr(model, "hf_quantizer", None)) is not None:
+        quantizer.remove_quantization_config(model)  # the weights are floats by now, and can be saved
     return model
 
 
