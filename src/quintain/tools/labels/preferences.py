@@ -180,7 +180,9 @@ def _stated_pairs(services: Services, source: Source, pairs: Sequence[Any]) -> _
         else:
             preference = pair.preference(source)
             if services.settings.redact and preference.reason:
-                preference = preference.model_copy(update={"reason": redact_text(preference.reason)[0]})
+                preference = preference.model_copy(
+                    update={"reason": redact_text(preference.reason, services.settings.redact)[0]}
+                )
             batch.preferences.append(preference)
     return batch
 
