@@ -234,10 +234,10 @@ def search_conditions(folder: Path, *, quick: bool) -> None:
 
 def _cursors(store: Store, n: int) -> list[str | None]:
     """Cursors from the first page on, and others far down, made of the first by its own form."""
-    from quintain.store.paging import _cursor
+    from quintain.store.paging import encode_cursor
 
     draw = Random(3)
-    return [None, *(_cursor(draw.randint(1_000, n), "trajectories") for _ in range(200))]
+    return [None, *(encode_cursor(draw.randint(1_000, n), "trajectories") for _ in range(200))]
 
 
 def _latencies(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from quintain.environments import registry
 from quintain.environments.conversation import advisory, discussion, engineering
 from quintain.environments.conversation import support_desk as desk
 from quintain.environments.conversation.message_parsing import word_lists
@@ -41,6 +42,12 @@ def test_each_split_has_its_own_words(split: str) -> None:
     assert all(topic.names[split] and topic.sources[split] for topic in discussion.topics().values())
     assert all(business.items[split] and business.values[split] for business in NOUNS.values())
     assert word_lists().ending.search("goodbye")
+
+
+def test_each_built_in_environment_has_a_sentence() -> None:
+    built_in = {name for name in registry.environment_ids() if name.startswith("quintain/")}
+    assert set(read_data("data/descriptions.yaml", dict[str, str])) == built_in
+    assert all(registry.describe(name).endswith(".") for name in built_in)
 
 
 def test_a_file_of_another_shape_is_refused() -> None:

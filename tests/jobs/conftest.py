@@ -15,9 +15,10 @@ import psutil
 import pytest
 from pydantic import TypeAdapter
 
-from quintain.jobs.directory import SPEC, JobDirectory
+from quintain.jobs.directory import SPEC, JobDirectory, read_lines
 from quintain.jobs.runner import JobOptions, JobRunner
 from quintain.records.job import UNFINISHED, Job, JobSpec, JobStatus
+from quintain.records.job_events import JobEvent
 from quintain.store.store import open_store
 
 STARTER = Path(__file__).with_name("starter.py")
@@ -80,14 +81,26 @@ class JobHome:
         self.until(there, f"{job_id} is {status}")
         return self.store.jobs.get(job_id)
 
-    def wait_for_step(self, job_id: str, step: int) -> int:
-        """Wait until the worker itself has written this step; returns the worker's process id."""
+    def wait_for_step(self, job_id: str, step: int, attempt: int = 1) -> int:
+        """Wait until the worker of this attempt has written this step or a later one; return the worker's process id."""
         events = self.directory(job_id).events
-        self.until(lambda: events.exists() and f'"step":{step},' in events.read_text(), f"step {step}")
+
+        def reached() -> bool:
+            lines, _ = read_lines(events, 0)
+            written = (JobEvent.model_validate_json(line) for line in lines)
+            return any(event.attempt == attempt and (event.step or 0) >= step for event in written)
+
+        self.until(reached, f"step {step} of attempt {attempt}")
         shim = self.directory(job_id).shim()
         assert shim is not None
         assert shim.worker is not None
         return shim.worker
+
+    def shim(self, job_id: str) -> int:
+        """The process id of the job's shim."""
+        shim = self.directory(job_id).shim()
+        assert shim is not None
+        return shim.shim
 
     def processes(self) -> list[psutil.Process]:
         """Every process that works on this home: shims, workers, reconciles."""

@@ -1,7 +1,7 @@
 """Another process that starts a job, as a second server would: `starter.py OPTIONS SPEC KEY [GATE]`, all but GATE in JSON.
 
-With a gate it waits until that file exists, so that many start at one moment. It prints the job's id, then reconciles
-until the job has ended or someone kills it.
+With a gate it prints "ready" and waits until that file exists, so that many start at one moment. It prints the job's id,
+then reconciles until the job has ended or someone kills it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from quintain.store.store import open_store
 options = TypeAdapter(JobOptions).validate_json(sys.argv[1])
 store = open_store(options.url)
 runner = JobRunner(store, options, lambda: datetime.now(UTC))
+if len(sys.argv) > 4:
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
 while len(sys.argv) > 4 and not Path(sys.argv[4]).exists():
     time.sleep(0.002)
 started = runner.start(SPEC.validate_json(sys.argv[2]), request_key=json.loads(sys.argv[3]))

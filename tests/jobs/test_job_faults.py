@@ -21,39 +21,44 @@ if TYPE_CHECKING:
 SHORT = SelftestSpec(steps=20, step_s=0.02, checkpoint_every_steps=3)
 
 
-@pytest.mark.parametrize("victim", ["worker", "shim"])
-def test_a_killed_job_resumes_from_its_newest_checkpoint(jobs: JobHome, victim: str) -> None:
-    """Killed after step 8 at the earliest; step 6 has a checkpoint, so the next attempt begins at 7 or later."""
-    job = jobs.runner.start(SHORT).job
-    worker = jobs.wait_for_step(job.id, 8)
+def test_a_job_continues_whichever_of_its_processes_is_stopped_or_killed(jobs: JobHome) -> None:
+    """Four attempts end early. The last is killed after step 12 at the earliest: step 12 has a checkpoint.
+
+    A SIGTERM from outside is not a cancel: a machine that shuts down sends it to every process.
+    """
+    job = jobs.runner.start(SHORT.model_copy(update={"step_s": 0.1})).job
+    os.kill(jobs.wait_for_step(job.id, 2), signal.SIGTERM)
+    jobs.until(lambda: jobs.store.jobs.get(job.id).attempt == 2, "restarted with no server up")
+    os.kill(jobs.wait_for_step(job.id, 5, attempt=2), signal.SIGKILL)
+    jobs.until(lambda: jobs.store.jobs.get(job.id).attempt == 3, "restarted with no server up")
+
+    jobs.wait_for_step(job.id, 8, attempt=3)
+    os.kill(jobs.shim(job.id), signal.SIGTERM)
+    jobs.until(lambda: not jobs.processes(), "the shim stopped its worker and started nothing")
+    assert jobs.store.jobs.get(job.id).status is JobStatus.RUNNING
+    jobs.runner.reconcile()
+
+    jobs.wait_for_step(job.id, 13, attempt=4)
     half_written = jobs.directory(job.id).path / ".shim.json.123"
     half_written.write_text("{")
-    shim = jobs.directory(job.id).shim()
-    assert shim is not None
-    os.kill(worker if victim == "worker" else shim.shim, signal.SIGKILL)
+    os.kill(jobs.shim(job.id), signal.SIGKILL)
     done = jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=jobs.runner)
-    assert done.attempt == 2
+    assert done.attempt == 5
     assert not half_written.exists()
     events = jobs.store.jobs.events(job.id, type="progress")
-    assert min(event.step for event in events if event.attempt == 2 and event.step) >= 7
+    assert min(event.step for event in events if event.attempt == 5 and event.step) >= 13
     assert [event.step for event in jobs.store.jobs.progress(job.id)] == list(range(1, 21))
 
 
-def test_a_killed_worker_is_restarted_with_no_server_up(jobs: JobHome) -> None:
-    job = jobs.runner.start(SHORT).job
-    os.kill(jobs.wait_for_step(job.id, 2), signal.SIGKILL)
-    assert jobs.wait(job.id, JobStatus.SUCCEEDED).attempt == 2
-
-
-@pytest.mark.parametrize("each", [1, pytest.param(4, marks=pytest.mark.soak)])
-def test_random_kills_of_workers_and_shims_lose_nothing(jobs: JobHome, each: int) -> None:
-    """Five jobs at once, so many kills each (a job may end before its last), of either process, at any moment of their lives."""
+@pytest.mark.parametrize(("n", "each"), [(3, 1), pytest.param(5, 4, marks=pytest.mark.soak)])
+def test_random_kills_of_workers_and_shims_lose_nothing(jobs: JobHome, n: int, each: int) -> None:
+    """So many jobs at once and kills each, of either process, at any moment. A job may end before its last kill."""
     dice = random.Random(20)
     runner = jobs.runner_with(max_attempts=30)
     spec = SHORT.model_copy(update={"step_s": 0.15})
-    ids = [runner.start(spec, request_key=str(number)).job.id for number in range(5)]
+    ids = [runner.start(spec, request_key=str(number)).job.id for number in range(n)]
     kills = dict.fromkeys(ids, 0)
-    deadline = time.monotonic() + 15 + 10 * each
+    deadline = time.monotonic() + 30 + 10 * each
     while any(jobs.store.jobs.get(job_id).status in UNFINISHED for job_id in ids):
         assert time.monotonic() < deadline, [jobs.store.jobs.get(job_id) for job_id in ids]
         time.sleep(dice.uniform(0.0, 0.1))
@@ -73,31 +78,27 @@ def test_random_kills_of_workers_and_shims_lose_nothing(jobs: JobHome, each: int
         assert job.status is JobStatus.SUCCEEDED, job
         assert job.attempt <= kills[job_id] + 1
         assert [event.step for event in jobs.store.jobs.progress(job_id)] == list(range(1, 21))
-    assert sum(kills.values()) >= 0.75 * 5 * each
-
-
-def test_the_job_of_a_killed_starter_ends_without_any_server(jobs: JobHome) -> None:
-    starter = jobs.starter(SHORT, "mine")
-    assert starter.stdout is not None
-    job_id, _ = starter.stdout.readline().split()
-    starter.kill()
-    starter.communicate()
-    assert jobs.wait(job_id, JobStatus.SUCCEEDED).attempt == 1
+    assert sum(kills.values()) >= 0.6 * n * each
 
 
 def test_a_starter_killed_at_any_moment_leaves_one_job_for_the_same_call(jobs: JobHome) -> None:
-    gate = jobs.home / "gate"
-    gate.touch()
+    """Killed before its job is stored, while it starts it, and after: the last ends with no server up."""
+    spec = SelftestSpec(steps=10, step_s=0.1)
     for number in range(3):
-        starter = jobs.starter(SelftestSpec(steps=2), f"round {number}", gate)
-        time.sleep(
-            0.45 + 0.15 * number
-        )  # imports take about half a second: the kill falls before, in and after start()
+        gate = jobs.home / f"gate {number}"
+        starter = jobs.starter(spec, f"round {number}", gate)
+        assert starter.stdout is not None
+        if number > 0:
+            assert starter.stdout.readline() == "ready\n"
+            gate.touch()
+        if number > 1:
+            assert starter.stdout.readline().startswith("job-")
         starter.kill()
         starter.communicate()
-        retried = jobs.runner.start(SelftestSpec(steps=2), request_key=f"round {number}").job
-        done = jobs.wait(retried.id, JobStatus.SUCCEEDED, reconcile=jobs.runner)
-        assert done.attempt == 1
+        retried = jobs.runner.start(spec, request_key=f"round {number}").job
+        ended = jobs.wait(retried.id, JobStatus.SUCCEEDED, reconcile=jobs.runner if number < 2 else None)
+        assert ended.attempt == 1
+    assert len(jobs.store.jobs.page().items) == 3
 
 
 def test_attempts_used_up_interrupt_the_job_and_resume_gives_one_more(jobs: JobHome) -> None:
@@ -113,43 +114,16 @@ def test_attempts_used_up_interrupt_the_job_and_resume_gives_one_more(jobs: JobH
     assert (done.attempt, done.max_attempts, done.error) == (2, 2, None)
 
 
-def test_without_auto_resume_a_killed_job_waits_for_its_user(jobs: JobHome) -> None:
-    runner = jobs.runner_with(auto_resume=False)
-    job = runner.start(SHORT).job
-    os.kill(jobs.wait_for_step(job.id, 1), signal.SIGKILL)
-    jobs.wait(job.id, JobStatus.INTERRUPTED)
-    assert runner.cancel(job.id).status is JobStatus.CANCELLED
-
-
-def test_a_worker_stopped_from_outside_is_no_cancel(jobs: JobHome) -> None:
-    """A machine that shuts down sends SIGTERM to everyone; the user asked for nothing, so the job goes on."""
-    job = jobs.runner.start(SHORT).job
-    os.kill(jobs.wait_for_step(job.id, 2), signal.SIGTERM)
-    assert jobs.wait(job.id, JobStatus.SUCCEEDED).attempt == 2
-
-
-def test_a_terminated_shim_stops_its_worker_and_starts_nothing(jobs: JobHome) -> None:
-    job = jobs.runner.start(SHORT).job
-    jobs.wait_for_step(job.id, 2)
-    shim = jobs.directory(job.id).shim()
-    assert shim is not None
-    os.kill(shim.shim, signal.SIGTERM)
-    jobs.until(lambda: not jobs.processes(), "shim and worker have ended")
-    assert jobs.store.jobs.get(job.id).status is JobStatus.RUNNING
-    assert jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=jobs.runner).attempt == 2
-
-
 def test_a_sleeping_job_is_not_taken_for_dead(jobs: JobHome) -> None:
     job = jobs.runner.start(SHORT).job
     worker = jobs.wait_for_step(job.id, 1)
-    shim = jobs.directory(job.id).shim()
-    assert shim is not None
-    for pid in (shim.shim, worker):
+    pids = (jobs.shim(job.id), worker)
+    for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     for _ in range(20):
         jobs.runner.reconcile()
     sleeping = jobs.store.jobs.get(job.id)
-    for pid in (worker, shim.shim):
+    for pid in reversed(pids):
         os.kill(pid, signal.SIGCONT)
     assert (sleeping.status, sleeping.attempt) == (JobStatus.RUNNING, 1)
     assert jobs.wait(job.id, JobStatus.SUCCEEDED).attempt == 1

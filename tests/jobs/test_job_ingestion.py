@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.conftest import now
@@ -150,24 +149,25 @@ def test_a_result_written_before_a_late_cancel_counts(jobs: JobHome) -> None:
     assert jobs.store.jobs.get(job_id).status is JobStatus.SUCCEEDED
 
 
-def test_a_cancelled_job_gets_no_other_attempt_though_it_was_killed(jobs: JobHome) -> None:
-    job_id, _ = dead_job(jobs)
-    jobs.runner.cancel(job_id)
+def test_a_killed_job_gets_no_other_attempt_if_it_was_cancelled_or_its_user_resumes_jobs(jobs: JobHome) -> None:
+    cancelled, _ = dead_job(jobs)
+    jobs.runner.cancel(cancelled)
     jobs.runner.reconcile()
-    assert jobs.store.jobs.get(job_id).status is JobStatus.CANCELLED
+    assert jobs.store.jobs.get(cancelled).status is JobStatus.CANCELLED
+    killed, _ = dead_job(jobs)
+    without_auto_resume = jobs.runner_with(auto_resume=False)
+    without_auto_resume.reconcile()
+    assert jobs.store.jobs.get(killed).status is JobStatus.INTERRUPTED
+    assert without_auto_resume.cancel(killed).status is JobStatus.CANCELLED
 
 
-def test_an_attempt_that_never_began_costs_nothing(jobs: JobHome) -> None:
-    """Its starter died between moving the row and starting the shim: attempt 1 is still to come."""
+def test_a_row_without_a_directory_is_enough_and_an_attempt_that_never_began_costs_nothing(jobs: JobHome) -> None:
+    """Its starter died right after the insert, or between moving the row and starting the shim: attempt 1 is still to come."""
+    inserted = jobs.runner_with(slots=0, light_kinds=frozenset()).start(SelftestSpec(steps=2)).job
+    assert not jobs.directory(inserted.id).path.exists()
+    jobs.runner.reconcile()
+    assert jobs.wait(inserted.id, JobStatus.SUCCEEDED).step == 2
     job_id, _ = dead_job(jobs)
     (jobs.directory(job_id).path / "shim.json").unlink()
     jobs.runner.reconcile()
     assert jobs.wait(job_id, JobStatus.SUCCEEDED).attempt == 1
-
-
-def test_a_row_without_a_directory_is_enough(jobs: JobHome, tmp_path: Path) -> None:
-    """The process died right after the insert: the directory is made from the row."""
-    job = jobs.runner_with(slots=0, light_kinds=frozenset()).start(SelftestSpec(steps=2)).job
-    assert not jobs.directory(job.id).path.exists()
-    jobs.runner.reconcile()
-    assert jobs.wait(job.id, JobStatus.SUCCEEDED).step == 2

@@ -173,6 +173,17 @@ def test_a_registered_dataset_can_be_loaded_by_name_and_a_run_of_ten_megabytes_i
 
 def test_the_library_lists_what_there_is_to_work_with(tool: Caller) -> None:
     assert {"quintain/inventory"} <= {item["id"] for item in tool(action="library", kind="environments")["items"]}
+    found = {
+        words: [item["id"] for item in tool(action="library", kind="environments", text=words)["items"]]
+        for words in ("Warehouse", "customer service", "coding", "unicorns")
+    }
+    assert found == {
+        "Warehouse": ["quintain/inventory"],
+        "customer service": ["quintain/conversation"],
+        "coding": ["quintain/sandbox"],
+        "unicorns": [],
+    }
+    assert tool(action="library", kind="agents", text="starter")["code"] == "invalid_input"
     assert {"outcome", "rules"} <= {item["name"] for item in tool(action="library", kind="scorers")["items"]}
     shared, sft, *others = tool(action="library", kind="methods")["items"]
     assert shared["hyperparameters"]["epochs"].startswith("default 3.0, 0.001 to 1000: ")

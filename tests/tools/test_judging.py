@@ -296,6 +296,47 @@ def test_a_ranking_becomes_preferences_with_its_ties(services: Services) -> None
     assert get_judging_batch(services, 1, mode="group").items == ()
 
 
+def test_a_group_takes_one_run_of_those_that_say_the_same(services: Services) -> None:
+    """Episodes of one task often end alike: six runs with four contents are a group of four."""
+    texts = ("red", "blue", "red", "green", "blue", "white")
+    runs = [run("t1", user(), answer(text), episode_key=f"job-1/{n}") for n, text in enumerate(texts)]
+    same = [run("t2", user(), answer("same"), episode_key=f"job-1/{n}") for n in range(2)]
+    assert len(set(stored(services, *runs, *same))) == 8
+    (item,) = of(services, get_judging_batch(services, 5, mode="group")).items
+    said = sorted(str(services.store.trajectories.get(one).steps[-1].message) for one in item.trajectory_ids)
+    assert said == ["blue", "green", "red", "white"]
+    pairs = of(services, get_judging_batch(services, 50, mode="pairwise")).items
+    assert len({frozenset(item.trajectory_ids) for item in pairs}) == 6
+
+
+def test_a_rubric_of_ones_own_can_be_named_later_and_its_criteria_can_be_texts(services: Services) -> None:
+    stored(services, *attempts("t1", 3))
+    own = {"name": "tidy", "criteria": ["polite", "The answer names its sources, with pages."]}
+    first = get_judging_batch(services, 1, rubric=own)
+    assert [(one.name, one.description) for one in first.rubric.criteria] == [
+        ("polite", "polite"),
+        ("criterion_2", "The answer names its sources, with pages."),
+    ]
+    again = get_judging_batch(services, 1, rubric="tidy")
+    assert again.rubric == first.rubric
+    newer = get_judging_batch(services, 1, rubric={"name": "tidy", "criteria": ["brief"]})
+    assert get_judging_batch(services, 1, rubric="tidy").rubric == newer.rubric
+    with pytest.raises(NotFound, match=r"no rubric 'tidi' \(did you mean 'tidy'\?\); there are .*default.*tidy"):
+        get_judging_batch(services, 1, rubric="tidi")
+
+
+def test_a_batch_with_fewer_items_than_requested_gives_the_reason(services: Services) -> None:
+    stored(services, *attempts("t1", 3))
+    assert get_judging_batch(services, 3).notice == ""
+    assert get_judging_batch(services, 8).notice == "3 of 8 items: nothing else is left to judge."
+    stored(services, *(run(f"t{n}", user(), *[answer("word " * 1200) for _ in range(3)]) for n in range(8)))
+    cut = get_judging_batch(services, 11)
+    assert len(cut.items) < 11
+    assert cut.notice == (
+        f"{len(cut.items)} of 11 items: a batch has at most 60,000 characters; the rest comes with the next batch."
+    )
+
+
 def test_an_outcome_is_stated_once_and_never_overwritten(services: Services) -> None:
     (open_id, done_id) = stored(
         services, run("t1", status=OutcomeStatus.UNKNOWN), run("t2", status=OutcomeStatus.SUCCESS)

@@ -9,13 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from quintain.datasets.selection import ExportCounts
+from quintain.datasets.splits import KeyedRow
 from quintain.errors import InvalidInput, NotFound, QuintainError
 from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.dataset import DatasetRow
 from quintain.records.handover import AgentExport, Parity, Provenance
+from quintain.records.hyperparameters import LoraConfig
+from quintain.records.job import TrainSpec
 from quintain.settings import Settings
+from quintain.tools.data.dataset_folders import freeze, new_options
+from quintain.tools.evaluation.rollouts import evaluate_agent
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.agents import register_agent, resolve_agent
 from quintain.tools.training.model_folders import starter_folder
+from quintain.tools.training.planning.plan import plan_training
+from quintain.tools.training.start import start_training
+from trajectory_runs import answer, run, user
 
 
 @pytest.fixture
@@ -237,3 +247,99 @@ def test_the_folder_of_an_agent_trained_here_is_that_agent(services: Services, s
     assert resolve_agent(services, str(folder)).id == trained.id
     copied = shutil.copytree(folder, settings.inbox_dir / "copied")
     assert resolve_agent(services, str(copied)).model == starter.model_copy(update={"adapter": str(copied)})
+
+
+def checkpoint(folder: Path, step: int, *, name: str = "", lora: bool = True, format: int = 3) -> Path:
+    """The files of a checkpoint, without their content."""
+    path = folder / (name or f"step-{step:08d}")
+    path.mkdir(parents=True)
+    weights = ["adapter_model.safetensors", "adapter_config.json"] if lora else ["model.safetensors", "config.json"]
+    weights = weights if format == 3 else ["weights.safetensors"]
+    for file in (*weights, "state.pt"):
+        (path / file).write_text("{}")
+    manifest = {"format": format, "step": step, "files": {file: {} for file in (*weights, "state.pt")}}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    return path
+
+
+def started(services: Services, **settings: object) -> str:
+    """A stored training on a dataset that never begins: whoever starts jobs waits for the lock."""
+    one = run("t1", user(), answer("Done."))
+    services.store.trajectories.add_many([one], services.clock())
+    freeze(
+        services, [KeyedRow("", DatasetRow(trajectory=one))], new_options(services, "good-runs", "sft"), ExportCounts()
+    )
+    return start_training(
+        services, "sft", "starter", dataset_id="good-runs", name="picker", hyperparameters=settings
+    ).job_id
+
+
+def test_a_checkpoint_is_an_agent_that_outlives_its_folder(waiting: Services) -> None:
+    job_id = started(waiting, lora={"rank": 4})
+    kept = waiting.settings.jobs_dir / job_id / "checkpoints"
+    error = error_of(waiting, job_id)
+    assert error.code == "model_not_found"
+    assert "is queued and has neither" in error.message
+    folder = checkpoint(kept, 20)
+    agent = resolve_agent(waiting, f"{job_id}/checkpoints/step-20")
+    assert agent.id == "agent:picker-step-20@1"
+    assert (agent.parent, agent.dataset_id) == ("agent:starter@1", waiting.store.datasets.get("good-runs").id)
+    assert agent.job_id == f"{job_id}/checkpoints/step-00000020"
+    for reference in (job_id, f"{job_id}/checkpoints/step-00000020", str(folder)):
+        assert resolve_agent(waiting, reference).id == agent.id
+    assert agent.model.source == "starter"
+    assert agent.model.adapter is not None
+    shutil.rmtree(folder)
+    assert sorted(path.name for path in Path(agent.model.adapter).iterdir()) == [
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    ]
+    assert resolve_agent(waiting, f"{job_id}/checkpoints/step-20").id == agent.id
+    checkpoint(kept, 40)
+    checkpoint(kept, 30, name="best")
+    assert resolve_agent(waiting, job_id).id == "agent:picker-step-40@1", "the newest"
+    assert resolve_agent(waiting, f"{job_id}/checkpoints/best").id == "agent:picker-step-30@1"
+    missing = error_of(waiting, f"{job_id}/checkpoints/step-7")
+    assert missing.code == "model_not_found"
+    assert "but step-00000040;" in missing.message
+    assert error_of(waiting, f"{job_id}/../../x").code == "not_found"
+
+
+def test_a_checkpoint_of_all_weights_is_a_model_folder_and_an_earlier_version_is_refused(waiting: Services) -> None:
+    job_id = started(waiting)
+    kept = waiting.settings.jobs_dir / job_id / "checkpoints"
+    checkpoint(kept, 1, format=2)
+    assert error_of(waiting, job_id).code == "checkpoint_outdated"
+    checkpoint(kept, 2, lora=False)
+    model_ = resolve_agent(waiting, job_id).model
+    assert (model_.source, model_.adapter) == ("folder", None)
+    assert Path(model_.path).parent == waiting.settings.agents_dir
+
+
+def test_the_agent_of_a_job_goes_before_its_checkpoints(waiting: Services) -> None:
+    job_id = started(waiting, lora={})
+    checkpoint(waiting.settings.jobs_dir / job_id / "checkpoints", 20)
+    starter = ModelRef(source="starter", path=str(starter_folder()))
+    done = waiting.store.agents.add(Agent(name="picker", model=starter, job_id=job_id), waiting.clock())
+    assert resolve_agent(waiting, job_id).id == done.id
+    evaluation = evaluate_agent(waiting, agent=job_id, environment="quintain/inventory")
+    assert error_of(waiting, evaluation.job_id).code == "no_agent"
+    assert error_of(waiting, "job-unknown").code == "not_found"
+
+
+def test_adapters_asked_for_without_settings_go_on_with_those_of_the_agents_adapter(
+    waiting: Services, inbox: Path
+) -> None:
+    started(waiting)
+    folder = adapter(inbox / "mine", "quintain/starter")
+    config = {"peft_type": "LORA", "base_model_name_or_path": "quintain/starter", "r": 4, "lora_alpha": 8}
+    (folder / "adapter_config.json").write_text(json.dumps(config | {"target_modules": ["v_proj", "q_proj"]}))
+    own = LoraConfig(rank=4, alpha=8, targets=("q_proj", "v_proj"))
+    for settings, expected in (({"lora": {}}, own), ({"lora": {"rank": 2}}, LoraConfig(rank=2)), ({}, None)):
+        job = start_training(waiting, "sft", "mine", dataset_id="good-runs", hyperparameters=settings).job_id
+        spec = waiting.store.jobs.get(job).spec
+        assert isinstance(spec, TrainSpec)
+        assert spec.config.lora == expected
+    plan = plan_training(waiting, method="sft", model="mine", dataset_id="good-runs", hyperparameters={"lora": {}})
+    assert plan.hyperparameters["lora"]["targets"] == ["q_proj", "v_proj"]
+    assert plan.hyperparameters["lora"]["rank"] == 4

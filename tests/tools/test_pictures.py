@@ -5,21 +5,34 @@ from __future__ import annotations
 import pytest
 
 from quintain.errors import InvalidInput
-from quintain.records.job import Job, JobStatus, SelftestSpec
+from quintain.records.agent import Agent, ModelRef
+from quintain.records.job import Job, JobResult, JobSpec, JobStatus, RolloutSpec, SelftestSpec
 from quintain.records.job_events import JobEvent
 from quintain.settings import Settings
+from quintain.tools.jobs.curves import metric_curves
 from quintain.tools.jobs.pictures import plot_job
+from quintain.tools.results import Curve
 from quintain.tools.services import Services, open_services
+from quintain.worker.pictures.draw import draw_panels
 
 
-def measured(services: Services, job_id: str, *rows: dict[str, float]) -> str:
+def measured(
+    services: Services,
+    job_id: str,
+    *rows: dict[str, float],
+    first: int = 1,
+    resumed_from: str | None = None,
+    spec: JobSpec | None = None,
+) -> str:
     """A job that reported these metrics, one step each."""
+    spec = spec or SelftestSpec()
     now = services.clock()
     job = Job(
         id=job_id,
-        kind="selftest",
+        kind=spec.kind,
         status=JobStatus.QUEUED,
-        spec=SelftestSpec(),
+        spec=spec,
+        resumed_from=resumed_from,
         request_key=job_id,
         created_at=now,
         updated_at=now,
@@ -28,7 +41,7 @@ def measured(services: Services, job_id: str, *rows: dict[str, float]) -> str:
     services.store.jobs.begin_attempt(job_id, 0, 1, now)
     events = [
         JobEvent(attempt=1, seq=n, time=now, type="progress", step=n, total_steps=len(rows), metrics=row)  # type: ignore[arg-type]
-        for n, row in enumerate(rows, 1)
+        for n, row in enumerate(rows, first)
     ]
     services.store.jobs.ingest(job_id, "events.jsonl", (0, 1), now, events=events)
     return job_id
@@ -48,3 +61,48 @@ def test_a_rate_is_drawn_with_its_interval_where_the_job_tells_both_bounds(setti
     with pytest.raises(InvalidInput, match="job-2 has no metric loss; it has: success_rate"):
         plot_job(services, "job-2", ["loss"])
     services.close()
+
+
+def test_the_lowest_validation_loss_is_marked_from_the_start_on(settings: Settings) -> None:
+    services = open_services(settings)
+    losses = ({"validation_loss": 2.0}, {"validation_loss": 0.5, "loss": 1.0}, {"validation_loss": 0.75, "loss": 0.5})
+    job_id = measured(services, "job-1", *losses)
+    curves = metric_curves(services, job_id)
+    assert curves["validation_loss"].best_step == 2
+    assert curves["loss"].best_step is None
+    assert plot_job(services, job_id).text.splitlines()[2].endswith("best 0.5 at step 2")
+    services.close()
+
+
+def test_a_resumed_job_has_the_steps_of_the_one_before_up_to_its_checkpoint(settings: Settings) -> None:
+    """Steps 1 to 4, then from the checkpoint of step 2 on steps 3 and 4 again."""
+    services = open_services(settings)
+    measured(services, "job-1", *({"loss": float(n)} for n in range(1, 5)))
+    measured(services, "job-2", {"loss": 30.0}, {"loss": 40.0}, first=3, resumed_from="job-1")
+    assert metric_curves(services, "job-2")["loss"] == Curve(steps=(1, 2, 3, 4), values=(1.0, 2.0, 30.0, 40.0))
+    assert metric_curves(services, "job-1")["loss"].values == (1.0, 2.0, 3.0, 4.0)
+    services.close()
+
+
+def test_a_rollout_job_is_drawn_as_its_success_rate_and_has_no_running_mean(settings: Settings) -> None:
+    """3 of 4 by Clopper and Pearson: 19.4 % to 99.4 %."""
+    services = open_services(settings)
+    agent = Agent(id="agent:a@1", name="a", model=ModelRef(source="starter", path="starter"))
+    spec = RolloutSpec(agent=agent, environment="quintain/inventory", n_tasks=4)
+    job_id = measured(services, "job-1", {}, spec=spec)
+    with pytest.raises(InvalidInput, match="none yet"):
+        plot_job(services, job_id)
+    result = JobResult(n=4, success_rate=0.75)
+    services.store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, services.clock(), result=result)
+    picture = plot_job(services, job_id)
+    assert picture.text.splitlines()[1] == "all (n = 4): 75.0% [19.4%, 99.4%]"
+    assert picture.text.startswith("job-1: rollouts of a in quintain/inventory: 4 tasks, train (succeeded)")
+    services.close()
+
+
+def test_ticks_of_steps_are_whole_and_markup_in_names_is_plain() -> None:
+    panels = [{"title": "Loss", "lines": [{"x": [0, 1, 2], "y": [3.0, 1.0, 2.0], "best": {"x": 1, "y": 1.0}}]}]
+    canvas = draw_panels(panels, "sft a -> $x on b$")
+    assert [tick for tick in canvas.axes[0].get_xticks() if tick != int(tick)] == []
+    assert [text.get_text() for text in canvas.axes[0].get_legend().get_texts()] == ["best: step 1, 1"]
+    canvas.canvas.draw()

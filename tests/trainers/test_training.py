@@ -155,13 +155,13 @@ def test_a_kill_inside_a_checkpoint_or_a_damaged_one_leaves_the_one_before(
     assert second.steps[0][0] == 3
     assert second.warnings == []
 
-    newest = tmp_path / "job/checkpoints/step-00000004/weights.safetensors"
+    newest = tmp_path / "job/checkpoints/step-00000004/model.safetensors"
     newest.write_bytes(newest.read_bytes()[:-1] + b"x")
     _, third = run(job, tmp_path / "job", dataset(3))
     assert third.steps[0][0] == 3
     code, message = third.warnings[0]
     assert code == "checkpoint_skipped"
-    assert "step-00000004: weights.safetensors differs from its manifest" in message
+    assert "step-00000004: model.safetensors differs from its manifest" in message
     assert same(whole_of_six / "out", tmp_path / "out")
 
 

@@ -52,7 +52,7 @@ def test_a_full_disk_is_reported_with_the_remedy_and_costs_no_step_before(model_
         run(job, tmp_path / "job", rows, Recorder(kill_at=3))
     kept = tmp_path / "job/checkpoints"
     before = files(kept)
-    for part in ("weights.safetensors", "state.pt"):
+    for part in ("model.safetensors", "state.pt"):
         with full_disk((kept / "step-00000002" / part).stat().st_size // 2), pytest.raises(Unavailable) as refused:
             run(job, tmp_path / "job", rows)
         assert refused.value.code == "disk_refused"
@@ -101,7 +101,7 @@ def test_a_checkpoint_that_differs_from_its_manifest_is_not_read(
 
 
 def test_a_damaged_newer_checkpoint_does_not_displace_the_good_one_that_is_written(tmp_path: Path) -> None:
-    (save(tmp_path, 9, keep=1) / "weights.safetensors").write_bytes(b"damaged")
+    (save(tmp_path, 9, keep=1) / "model.safetensors").write_bytes(b"damaged")
     assert save(tmp_path, 5, keep=1).is_dir()
     assert checkpoints.newest_complete(tmp_path).path == tmp_path / "step-00000005"
     assert files(save(tmp_path, 9, keep=1).parent) == {"step-00000009"}

@@ -23,6 +23,8 @@ from quintain.trainers.models import load_model
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker.job_kinds import evaluate_dataset
 from tiny_models import save_tiny_model
+from trajectory_runs import answer as say
+from trajectory_runs import run, user
 from worker.stopping import Stopping, expert_runs
 
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
@@ -172,6 +174,23 @@ def test_text_has_a_loss_and_no_verdict_and_what_is_not_to_be_repeated_is_counte
     assert thumbs.held_out is not None
     assert thumbs.held_out.dropped == {"not_to_repeat": 1}
     assert (thumbs.rate.n, thumbs.n_error) == (1, 1)
+
+
+def test_a_question_is_judged_by_its_stated_answer_and_without_one_there_is_no_verdict(tmp_path: Path) -> None:
+    """The random model never says 72, any text meets the pattern, and no call on either side is no match of tools."""
+    metadata: list[dict[str, Any]] = [{"answer": "72"}, {"checker": {"type": "regex", "pattern": "(?s).*"}}, {}]
+    rows = [
+        DatasetRow(trajectory=run(f"q{n}", user(), say("24 + 48 = 72.")).model_copy(update={"task": task}).identified())
+        for n, known in enumerate(metadata)
+        for task in [Task(id=f"q{n}", prompt="How many clips?", metadata=known)]
+    ]
+    _, evaluation = measured(tmp_path / "job-1", rows, tiny(tmp_path / "model"), max_new_tokens=4)
+    assert evaluation is not None
+    assert evaluation.held_out is not None
+    assert [result.success for result in evaluation.results] == [False, True, None]
+    assert evaluation.held_out.answer_match is not None
+    assert (evaluation.held_out.answer_match.value, evaluation.held_out.tool_match) == (0.5, None)
+    assert (evaluation.rate.value, evaluation.rate.n, evaluation.n_unknown) == (0.5, 2, 1)
 
 
 def test_a_benchmark_task_judges_the_first_tool_only(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from quintain.endpoints.profiles import find_profile
+from quintain.environments.data_files import read_data
 from quintain.environments.mixture import mixture
 from quintain.environments.servers import PREFIX, ServerProfile, find_server, read_servers
 from quintain.environments.task_files import FileTasks
@@ -232,6 +233,23 @@ def parse_reference(reference: str) -> Reference:
     if (question and not pairs) or len(options) < len(pairs):
         raise InvalidInput(f"expected each option once after `?`, got {clip(reference)!r}; write ID?option=value")
     return Reference(unquote(name), options)
+
+
+def describe(environment_id: str) -> str:
+    """Return a sentence on an environment: of the built-in ones from their data, else the first line of the factory's docstring.
+
+    Raises:
+        NotFound: as `task_source`.
+        Unavailable: as `task_source`.
+    """
+    if (sentence := _descriptions().get(environment_id)) is not None:
+        return sentence
+    return next(iter((inspect.getdoc(_factory(environment_id)) or "").splitlines()), "")
+
+
+@cache
+def _descriptions() -> dict[str, str]:
+    return read_data("data/descriptions.yaml", dict[str, str])
 
 
 def option_names(environment_id: str) -> list[str]:

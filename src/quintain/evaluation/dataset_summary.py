@@ -17,9 +17,10 @@ from quintain.records.job import EvaluateDatasetSpec
 
 LOSS, ACCURACY, TOKENS = "loss", "token_accuracy", "tokens"
 TOOLS, ACTIONS, STEPS, TRUNCATED = "tool_match", "action_match", "steps", "truncated_turns"
+ANSWERS = "answer_match"
 """Metrics of a row."""
 
-_AVERAGED = (LOSS, ACCURACY, TOOLS, ACTIONS)
+_AVERAGED = (LOSS, ACCURACY, TOOLS, ACTIONS, ANSWERS)
 
 
 def summarize_rows(
@@ -27,7 +28,8 @@ def summarize_rows(
 ) -> Evaluation:
     """Summarize an evaluation on a dataset. Each row counts as a task.
 
-    A row is a success if every next action matched; its reward is the share that matched. Plain text has no verdict.
+    A row is a success if every next action matched; its reward is the share that matched. A run in words alone is a success if
+    the answer is right. Plain text has no verdict.
     The suite hash covers the split's content and the evaluated rows.
     """
     rows = sorted(result.task_id for result in results)
@@ -68,6 +70,7 @@ def held_out(results: Sequence[EpisodeResult]) -> HeldOut:
         n_tokens=round(n_tokens),
         tool_match=_match_rate(results, TOOLS),
         action_match=_match_rate(results, ACTIONS),
+        answer_match=_answer_rate(results),
         n_steps=round(_total(results, STEPS)),
         dropped=dict(Counter(result.error for result in results if result.error is not None)),
         truncated_turns=round(_total(results, TRUNCATED)),
@@ -80,6 +83,11 @@ def _total(results: Sequence[EpisodeResult], name: str) -> float:
 
 def _count(result: EpisodeResult, share: str, of: str) -> float:
     return result.metrics.get(share, 0.0) * result.metrics.get(of, 0.0)
+
+
+def _answer_rate(results: Sequence[EpisodeResult]) -> Rate | None:
+    known = [result for result in results if ANSWERS in result.metrics]
+    return success_rate(known) if known else None
 
 
 def _match_rate(results: Sequence[EpisodeResult], share: str) -> Rate | None:

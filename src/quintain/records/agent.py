@@ -83,3 +83,9 @@ class Agent(Record):
     dataset_id: str | None = Field(default=None, description="The dataset on which it was trained.")
     job_id: str | None = Field(default=None, description="The job that produced it. JOB/STAGE for a stage of a recipe.")
     created_at: Instant | None = None
+
+    def without_install_path(self) -> Agent:
+        """Return the agent as clients see it: the embedded model is `starter`, not a folder of this installation."""
+        if self.model.source != "starter":
+            return self
+        return self.model_copy(update={"model": self.model.model_copy(update={"path": "starter"})})

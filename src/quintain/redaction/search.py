@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _BLOCK = 65_536
 """Number of characters searched at once; bounds the list of hits in a hostile text."""
+_GROUP = 2**20
+"""Characters of texts that are joined for one search."""
 _LONGEST = 64
 """Upper bound of the length of a literal."""
 _SEPARATOR_CHARACTER = "\0"
@@ -109,17 +111,27 @@ def spans_of(text: str, levels: Levels = _BOTH) -> list[Span]:
     return [*_search(levels).spans(text), *shape_spans(text, _shapes(levels))]
 
 
-def join_texts(texts: Sequence[str]) -> str:
-    """Join texts for a common search by `texts_with_spans`."""
-    return _SEPARATOR_CHARACTER.join(texts)
+def texts_with_spans(texts: Sequence[str], levels: Levels = _BOTH) -> frozenset[str]:
+    """Return the texts in which `spans_of` finds a span, by common searches over about a million characters each."""
+    found: set[str] = set()
+    for group in _groups(texts):
+        joined = _SEPARATOR_CHARACTER.join(group)
+        found.update(group[n] for n in _search(levels).matching_texts(group, joined))
+        if fit := rules_that_fit(joined, _shapes(levels)):
+            found.update(text for text in group if text not in found and any(shape_spans(text, fit)))
+    return frozenset(found)
 
 
-def texts_with_spans(texts: Sequence[str], joined: str, levels: Levels = _BOTH) -> frozenset[str]:
-    """Return the texts in which `spans_of` finds a span, by one search over the joined texts."""
-    found = _search(levels).matching_texts(texts, joined)
-    if fit := rules_that_fit(joined, _shapes(levels)):
-        found.update(n for n, text in enumerate(texts) if n not in found and any(shape_spans(text, fit)))
-    return frozenset(texts[n] for n in found)
+def _groups(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield consecutive texts, so that their join and its hits stay small beside them."""
+    begin, size = 0, 0
+    for end, text in enumerate(texts, 1):
+        size += len(text)
+        if size >= _GROUP:
+            yield texts[begin:end]
+            begin, size = end, 0
+    if begin < len(texts):
+        yield texts[begin:]
 
 
 def _lowered(text: str) -> str:

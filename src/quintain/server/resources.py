@@ -224,7 +224,7 @@ def dataset_of(services: Services, dataset_id: str) -> Record:
 
 def agent_of(services: Services, agent_id: str) -> Record:
     """Return a stored agent."""
-    return services.store.agents.get(agent_id)
+    return services.store.agents.get(agent_id).without_install_path()
 
 
 def log_of(services: Services, job_id: str, tail: str = "100") -> str:

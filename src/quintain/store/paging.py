@@ -60,19 +60,25 @@ def page_parameters(noun: str, limit: int, cursor: str | None) -> dict[str, int]
     if not 1 <= limit <= MAX_LIMIT:
         raise InvalidInput(f"expected limit in 1..{MAX_LIMIT}, got {limit}; use `cursor` to see more")
     # One extra row shows whether another page follows.
-    return {"most": limit + 1} if cursor is None else {"most": limit + 1, "before": _position(cursor, noun)}
+    return {"most": limit + 1} if cursor is None else {"most": limit + 1, "before": decode_cursor(cursor, noun)}
 
 
 def next_cursor(rows: Sequence[Any], noun: str, limit: int) -> str | None:
     """Return the cursor of the next page, or None after the last. The first column of `rows` is `seq`."""
-    return _cursor(rows[limit - 1][0], noun) if len(rows) > limit else None
+    return encode_cursor(rows[limit - 1][0], noun) if len(rows) > limit else None
 
 
-def _cursor(seq: int, noun: str) -> str:
+def encode_cursor(seq: int, noun: str) -> str:
+    """Return an opaque cursor behind the entry with this number in a list."""
     return base64.urlsafe_b64encode(json.dumps([noun, seq]).encode()).decode().rstrip("=")
 
 
-def _position(cursor: str, noun: str) -> int:
+def decode_cursor(cursor: str, noun: str) -> int:
+    """Return the number in a cursor of this list.
+
+    Raises:
+        InvalidInput: The cursor belongs to another list, or is no cursor.
+    """
     try:
         value = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (ValueError, binascii.Error):

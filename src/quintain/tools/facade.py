@@ -29,6 +29,7 @@ from quintain.scoring.registry import register
 from quintain.settings import read_settings
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data.dataset_folders import freeze_ready_made, new_options
+from quintain.tools.evaluation.default_suites import default_suite
 from quintain.tools.invocation import arguments_model, call, check, refuse_unknown
 from quintain.tools.labels.reward_types import create_reward
 from quintain.tools.results import JobStarted, JobView
@@ -53,7 +54,6 @@ _TRAIN = (
 _EVOLVE = ("model_name", "output_dir", "wait")
 _EVALUATE = ("model_path", "max_samples", "wait")
 """Arguments of the actions beside those of the tool."""
-_DEFAULT_ENVIRONMENT = "quintain/inventory"
 
 
 class RLTrainingTool:
@@ -255,7 +255,7 @@ class RLTrainingTool:
         parameters.pop("model_path", None)
         samples = parameters.pop("max_samples", None)
         arguments = {
-            **({} if "dataset_id" in parameters else {"environment": _DEFAULT_ENVIRONMENT}),
+            **({} if parameters.keys() & {"dataset_id", "environment"} else default_suite(self._open(), agent)),
             **({"n_tasks": samples} if samples is not None else {}),
             **parameters,
             "agent": agent,
@@ -269,6 +269,7 @@ class RLTrainingTool:
             evaluation = self._open().store.evaluations.get(view.result.evaluation_id)
             answer |= {
                 "evaluation_id": evaluation.id,
+                "environment": evaluation.environment,
                 "num_samples": evaluation.rate.n,
                 "accuracy": evaluation.rate.value,
                 "ci_low": evaluation.rate.ci_low,

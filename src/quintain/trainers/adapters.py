@@ -79,13 +79,16 @@ def with_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="Found missing adapter keys")
-            return PeftModel.from_pretrained(model, str(folder), is_trainable=trainable)
+            adapted = PeftModel.from_pretrained(model, str(folder), is_trainable=trainable)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, UserWarning, SafetensorError) as error:
         raise InvalidInput(
             f"the adapter in {folder} does not fit its model ({first_line(error)}); name the base model that it was "
             "trained on",
             code="model_mismatch",
         ) from None
+    config: Any = adapted.peft_config["default"]
+    config.base_model_name_or_path = model.name_or_path  # where the base is now, when it is saved again
+    return adapted
 
 
 def require_same_lora(model: Any, lora: LoraConfig) -> None:

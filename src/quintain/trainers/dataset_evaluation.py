@@ -2,7 +2,8 @@
 
 Loss and token accuracy use teacher forcing, over exactly the tokens that training would supervise. The next action is decoded greedily
 from each recorded prefix and parsed as in an episode. So another thought, or another order of arguments, still counts as the same
-action.
+action. A run without any action is a question and its answer in words: the model's own answer is checked by the task's, and
+without a stated answer there is no verdict.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from typing import NamedTuple
 
 import torch
 
+from quintain.checkers.check import check, uncheckable
 from quintain.datasets.messages import messages_of
 from quintain.records.agent import Agent, Sampling
 from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, PairRow, Row, TextRow
 from quintain.records.hyperparameters import SFTConfig
 from quintain.records.protocols import Message, Reply, Stop, Turn
-from quintain.records.trajectory import Action, Step, Trajectory
+from quintain.records.trajectory import Step, Task, Trajectory
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example
@@ -50,6 +52,15 @@ class RowMeasurement(NamedTuple):
     same_tools: int = 0
     same_actions: int = 0
     truncated_turns: int = 0
+    answer: float | None = None
+    """Value of the answer in words, 0..1; None: not a question with a stated answer, or undecided."""
+
+
+class _Prefix(NamedTuple):
+    turn: Turn
+    step: Step
+    question: Task | None
+    """Task whose stated answer decides, where the run has no actions."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +90,15 @@ class HeldOutModel:
         """Measure rows in batches; the result of a row does not depend on the others."""
         found = [self._first_call(row) if isinstance(row, BenchmarkRow) else self._likelihood(row) for row in rows]
         asked = [
-            (place, turn, step.actions)
+            (place, prefix)
             for place, row in enumerate(rows)
             if found[place].dropped is None and (run := _run_of(row)) is not None
-            for turn, step in self._prefixes(run, f"row-{place}")
+            for prefix in self._prefixes(run, f"row-{place}")
         ]
         for start in range(0, len(asked), AT_ONCE):
             part = asked[start : start + AT_ONCE]
-            for (place, _, actions), reply in zip(part, self._written([turn for _, turn, _ in part]), strict=True):
-                found[place] = _with_step(found[place], reply, actions)
+            for (place, prefix), reply in zip(part, self._written([prefix.turn for _, prefix in part]), strict=True):
+                found[place] = _with_step(found[place], reply, prefix)
         return found
 
     @torch.no_grad()
@@ -107,15 +118,23 @@ class HeldOutModel:
                 n, n_first = n + len(predicted.first), n_first + int(predicted.first.sum())
         return RowMeasurement(nll=nll, n_tokens=n, n_first=n_first, truncated_turns=target.truncated_turns)
 
-    def _prefixes(self, run: Trajectory, name: str) -> list[tuple[Turn, Step]]:
-        """Return the prefix of each turn that training would supervise, and the turn."""
+    def _prefixes(self, run: Trajectory, name: str) -> list[_Prefix]:
+        """Return the prefix of each turn that training would supervise, and the turn; without actions, of the answer alone."""
         messages = messages_of(run)
         turns = [(place, run.steps[index]) for place, (m, index) in enumerate(messages) if m.role == "assistant"]
-        return [
-            (Turn(episode_id=f"{name}/{n}", messages=tuple(m for m, _ in messages[:place]), tools=run.tools), step)
+        acts = any(step.actions for _, step in turns)
+        prefixes = [
+            _Prefix(
+                Turn(episode_id=f"{name}/{n}", messages=tuple(m for m, _ in messages[:place]), tools=run.tools),
+                step,
+                None if acts else run.task,
+            )
             for n, (place, step) in enumerate(turns)
             if self.maker.renderer.trains(step)
         ]
+        if acts:
+            return prefixes
+        return prefixes[-1:] if uncheckable(run.task) is None else []
 
     def _first_call(self, row: BenchmarkRow) -> RowMeasurement:
         """Measure whether the model starts a task with the first tool of its plan."""
@@ -148,9 +167,13 @@ def _run_of(row: Row) -> Trajectory | None:
     return None
 
 
-def _with_step(found: RowMeasurement, reply: Reply, actions: Sequence[Action]) -> RowMeasurement:
+def _with_step(found: RowMeasurement, reply: Reply, prefix: _Prefix) -> RowMeasurement:
     if reply.stop is Stop.CONTEXT:
         return found
+    if (task := prefix.question) is not None:
+        checked = check(task, [reply.thought or reply.text], task.prompt)
+        return found._replace(answer=checked.value)
+    actions = prefix.step.actions
     same_tools = not reply.error and [a.tool for a in reply.actions] == [a.tool for a in actions]
     return found._replace(
         n_steps=found.n_steps + 1,

@@ -83,6 +83,7 @@ def load_model(
         dtype = torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32
     config, tokenizer = _load_config(files), _load_tokenizer(files)
     model = _load_weights(files, config, dtype)
+    model.name_or_path = ref.path if ref.source == "hub" else str(files.path)  # adapters name their base so
     if len(tokenizer) > (rows := model.get_input_embeddings().weight.shape[0]):
         raise InvalidInput(
             f"expected at most {rows} tokens, the model's embeddings, got {len(tokenizer)} in the tokenizer of {files.path}; copy the "
@@ -145,7 +146,7 @@ def save_model(model: Any, tokenizer: Any, destination: Path) -> None:
             else:
                 model.save_pretrained(aside)
         if head is not None:
-            save_head(head, aside)
+            save_head(head.names, dict(head.named_parameters()), aside)
         tokenizer.save_pretrained(aside)
         publish(aside, destination)
     except BaseException:  # a partial model must not fill the disk
@@ -264,7 +265,8 @@ def _load_weights(files: ModelFiles, config: Any, dtype: torch.dtype | Literal["
             f"first {gaps[0]}; copy {files.config_name} and the weights from the same model",
             code="model_mismatch",
         )
-    model.name_or_path = str(files.path)  # peft writes it into adapters as the name of their base
+    if files.gguf and (quantizer := getattr(model, "hf_quantizer", None)) is not None:
+        quantizer.remove_quantization_config(model)  # the weights are floats by now, and can be saved
     return model
 
 

@@ -27,7 +27,7 @@ from quintain.records.protocols import Reporter
 from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import micro_batches
-from quintain.trainers.loop.checkpoints import trainable
+from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.objectives import objective_of
 from quintain.trainers.models import LoadedModel, eval_mode, is_adapter
 

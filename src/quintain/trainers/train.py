@@ -289,6 +289,7 @@ class _Start:
             identity=identity,
             reporter=self.reporter,
             sinks=open_sinks(config.report_to, run_name=spec.name, folder=self.directory, warn=self.reporter.warn),
+            tokenizer=self.loaded.tokenizer,
             sample=_sampler(self),
             ranks=ranks,
         )

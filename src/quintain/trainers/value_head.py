@@ -7,7 +7,7 @@ it has its own file, so that the folder remains an ordinary model or adapter.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,11 +99,17 @@ def detached(model: Any) -> Iterator[ValueHead | None]:
             setattr(model, _NAME, head)
 
 
-def save_head(head: ValueHead, folder: Path) -> None:
-    """Write a head, with its names, beside its model or adapter."""
-    tensors = {name: p.detach().float().cpu().contiguous() for name, p in head.named_parameters()}
-    role = "reward_model" if head.names == ("reward",) else "step_model"
-    save_file(tensors, folder / FILE_NAME, {"heads": json.dumps(head.names), "role": role})
+def save_head(names: Sequence[str], tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
+    """Write the weights of a head, with the names of its values, beside its model or adapter.
+
+    Args:
+        names: Names of the values.
+        tensors: `weight` [K, h] and `bias` [K].
+        folder: Folder of the model or adapter.
+    """
+    whole = {name: tensor.detach().float().cpu().contiguous() for name, tensor in tensors.items()}
+    role = "reward_model" if tuple(names) == ("reward",) else "step_model"
+    save_file(whole, folder / FILE_NAME, {"heads": json.dumps(tuple(names)), "role": role})
 
 
 def read_head(folder: Path) -> StoredHead | None:

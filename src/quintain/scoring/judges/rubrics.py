@@ -12,15 +12,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.documents import read_document
 from quintain.records.judging import Criterion, Rubric
 from quintain.records.profiles import DomainProfile
-from quintain.records.record import explain, nearest, shown
+from quintain.records.record import Name, explain, nearest, shown
 from quintain.records.text import require_clean
 
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
 _DEFAULT, _UNNAMED = "default", "custom"
 """The rubric where none is named; the name of a rubric without one, before the start of its content's hash."""
 
@@ -30,7 +31,7 @@ def rubric(spec: str | Mapping[str, Any] | Rubric | None = None, profile: Domain
 
     Args:
         spec: A name of `RUBRICS`; a mapping with `name` and `criteria` (each `name`, `description`, and if wanted `weight`
-            and `anchors`; or shorter, criterion -> description); or None.
+            and `anchors`; or shorter, a text, or criterion -> description); or None.
         profile: Its rubric is the one of None; without a profile that is `default`.
 
     Raises:
@@ -74,6 +75,8 @@ def _read(value: object, where: str) -> Rubric:
             {"name": name, **(given if isinstance(given, Mapping) else {"description": given})}
             for name, given in criteria.items()
         ]
+    elif isinstance(criteria, list):
+        document["criteria"] = [_criterion(given, place) for place, given in enumerate(criteria, 1)]
     try:
         if "name" in document:
             return Rubric.model_validate(document)
@@ -83,8 +86,19 @@ def _read(value: object, where: str) -> Rubric:
     except ValidationError as error:
         raise InvalidInput(
             f"{explain(error, where, (*Rubric.model_fields, *(f'criteria.{f}' for f in Criterion.model_fields)))}; a rubric is "
-            '{"name": ..., "criteria": [{"name": ..., "description": ..., "weight": 1, "anchors": {"0": ..., "1": ...}}]}'
+            '{"name": ..., "criteria": [{"name": ..., "description": ..., "weight": 1, "anchors": {"0": ..., "1": ...}}]}; '
+            "a criterion can be a text alone"
         ) from None
+
+
+def _criterion(given: object, place: int) -> object:
+    """Return a criterion that is given as a text alone as its fields: named by the text if it can be a name, else by its place."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return {"name": _NAME.validate_python(given.strip().replace(" ", "_")), "description": given}
+    except ValidationError:
+        return {"name": f"criterion_{place}", "description": given}
 
 
 def _built_in() -> Iterator[Rubric]:

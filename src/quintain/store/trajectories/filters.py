@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Engine, String, bindparam, func, literal_column, select
+from sqlalchemy import BindParameter, ColumnElement, Engine, String, bindparam, func, literal_column, select
 
 from quintain.errors import Unavailable
 from quintain.records.filters import TrajectoryFilter
@@ -102,7 +102,8 @@ def filter_clause(names: tuple[str, ...]) -> FilterClause:
 def _tag_conditions(names: Sequence[str]) -> list[ColumnElement[bool]]:
     """Return the conditions that a run has all of these tags: a join for the first one, one count for the others."""
     conditions: list[ColumnElement[bool]] = [_t.tag == bindparam(names[0]), _t.seq == _c.seq]
-    if others := [bindparam(name) for name in names[1:]]:
+    others: list[BindParameter[str]] = [bindparam(name) for name in names[1:]]
+    if others:
         more = trajectory_tags.alias("other_tags").c
         counted = select(func.count()).where(more.seq == _c.seq, more.tag.in_(others)).scalar_subquery()
         conditions.append(counted == literal_column(str(len(others))))

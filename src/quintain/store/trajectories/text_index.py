@@ -32,7 +32,7 @@ _INDEXED = "old.seq <= (SELECT seq FROM trajectories_text_state)"
 _DELETED = "INSERT INTO trajectories_text(trajectories_text, rowid, text) VALUES ('delete', old.seq, old.text)"
 _INSERTED = "INSERT INTO trajectories_text(rowid, text) VALUES (new.seq, new.text)"
 
-_SQLITE = (
+_SQLITE: tuple[str, ...] = (
     # Without positions (`detail`), the index has a third of the text's size instead of twice it, at half the time.
     "CREATE VIRTUAL TABLE trajectories_text USING fts5(text, content='trajectories', content_rowid='seq', "
     "tokenize='trigram', detail='none', columnsize=0)",
@@ -48,7 +48,7 @@ _SQLITE = (
 _NEWEST = "SELECT (SELECT seq FROM trajectories_text_state), (SELECT coalesce(max(seq), 0) FROM trajectories)"
 _ADD = "INSERT INTO trajectories_text(rowid, text) SELECT seq, text FROM trajectories WHERE seq > ? AND seq <= ?"
 
-_POSTGRESQL = (
+_POSTGRESQL: tuple[str, ...] = (
     "CREATE EXTENSION IF NOT EXISTS pg_trgm",
     "CREATE INDEX ix_trajectories_text ON trajectories USING gin (text gin_trgm_ops) WHERE forgotten_at IS NULL",
 )

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from quintain.environments.registry import environment_ids, list_servers, option_names, task_source
+from quintain.environments.registry import describe, environment_ids, list_servers, option_names, task_source
 from quintain.environments.servers import PREFIX, outline
 from quintain.errors import InvalidInput, QuintainError
 from quintain.next_step import Hint, call
 from quintain.records.calibration import Calibration
 from quintain.records.record import counted, shown
 from quintain.scoring.registry import describe_scorers
+from quintain.store.paging import decode_cursor, encode_cursor
 from quintain.tools.data.lineage import forgotten_sources_note
 from quintain.tools.evaluation.comparison import leaderboard_uri
+from quintain.tools.pages import count_fitting, fitting_page
 from quintain.tools.results import LibraryResult
 from quintain.tools.run_selection import Cursor, PageSize
 from quintain.tools.services import Services
@@ -42,26 +45,44 @@ def list_library(
     kind: Annotated[Kind, Field(description="What to list.")],
     limit: PageSize = 20,
     cursor: Cursor = None,
+    text: Annotated[
+        str | None,
+        Field(
+            max_length=200,
+            description="Only environments, scorers or methods whose name or description has these words.",
+        ),
+    ] = None,
 ) -> LibraryResult:
     """List datasets, agents (with their newest results), evaluations, calibrations, environments, scorers or methods."""
-    items: list[dict[str, Any]]
-    following = None
-    if cursor is not None and kind in {"environments", "scorers", "methods"}:
-        raise InvalidInput(f"cursor is {shown(cursor)}, but {kind} come on one page; leave it out")
-    if kind == "environments":
-        items = _environments()
-    elif kind == "scorers":
-        items = _scorers(services)
-    elif kind == "methods":
-        items = outline_methods()
+    if text is not None and kind not in {"environments", "scorers", "methods"}:
+        raise InvalidInput(
+            f"text is {shown(text)}, but {kind} are listed newest first; leave it out and page by cursor"
+        )
+    if kind in {"environments", "scorers", "methods"}:
+        first = 0 if cursor is None else decode_cursor(cursor, kind)
+        rest = [item for item in _available(services, kind) if _mentions(item, text or "")][first:]
+        fit = count_fitting(rest)
+        items, following = tuple(rest[:fit]), encode_cursor(first + fit, kind) if fit < len(rest) else None
     else:
-        items, following = _stored(services, kind, limit, cursor)
+        items, following = fitting_page(lambda most: _stored(services, kind, most, cursor), limit)
     step = _NEXT[kind]
     if blocked := [item["id"] for item in items if item.get("forgotten")]:
         others = step if len(blocked) < len(items) else Hint("Export them again.")
         more = " and others" if len(blocked) > 3 else ""
         step = Hint(f"No training starts on {', '.join(blocked[:3])}{more}, which contain forgotten runs. ", others)
-    return LibraryResult(kind=kind, items=tuple(items), next_cursor=following, next_step=step)
+    return LibraryResult(kind=kind, items=items, next_cursor=following, next_step=step)
+
+
+def _mentions(item: Mapping[str, Any], words: str) -> bool:
+    """Return whether the texts of an entry contain each of the words, in any case."""
+    texts = " ".join(value for value in item.values() if isinstance(value, str)).casefold()
+    return all(word in texts for word in words.casefold().split())
+
+
+def _available(services: Services, kind: Kind) -> Sequence[dict[str, Any]]:
+    if kind == "environments":
+        return _environments()
+    return _scorers(services) if kind == "scorers" else outline_methods()
 
 
 def _stored(services: Services, kind: Kind, limit: int, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
@@ -73,7 +94,9 @@ def _stored(services: Services, kind: Kind, limit: int, cursor: str | None) -> t
         return [row | _blocked(blocked.get(row["id"], 0)) for row in rows], datasets.next_cursor
     if kind == "agents":
         agents = store.agents.page(limit=limit, cursor=cursor)
-        return [_agent(services, item.model_dump(mode="json")) for item in agents.items], agents.next_cursor
+        return [
+            _agent(services, item.without_install_path().model_dump(mode="json")) for item in agents.items
+        ], agents.next_cursor
     if kind == "calibrations":
         calibrations = store.calibrations.page(limit=limit, cursor=cursor)
         return [_calibration(item) for item in calibrations.items], calibrations.next_cursor
@@ -137,6 +160,7 @@ def _environment(name: str) -> dict[str, Any]:
     try:
         return {
             "id": source.id,
+            "about": describe(name),
             "version": source.version,
             "tools": [tool["function"]["name"] for tool in environment.tools],
             "max_turns": environment.max_turns,

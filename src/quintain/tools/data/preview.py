@@ -203,6 +203,8 @@ def _key(dataset: Dataset, agent: Agent, config: Mapping[str, Any], notes: Seque
     about += [_stamp(Path(dataset.path) / name) for name in sorted(dataset.files)]
     if model.source == "hub":
         about.append(model.path)
+    elif model.source == "gguf":
+        about += [model.path, _stamp(folder)]
     else:
         found = {path for pattern in _TOKENIZER_FILES for path in folder.glob(pattern) if path.is_file()}
         about += [[path.name, sha256_of(path)] for path in sorted(found)]

@@ -15,7 +15,7 @@ from quintain.importers.run_splitting import require_one_part
 from quintain.importers.transcripts.atif_documents import is_atif, read_atif
 from quintain.importers.transcripts.chat_messages import extend_run, from_messages
 from quintain.next_step import Hint, call
-from quintain.records.filters import EVERY_RUN, TrajectoryFilter
+from quintain.records.filters import EVERY_RUN, TrajectoryFilter, TrajectorySummary
 from quintain.records.imports import IngestStatus
 from quintain.records.record import Record, explain
 from quintain.records.tags import LIVE, is_open, require_tags
@@ -31,6 +31,7 @@ from quintain.records.trajectory import (
     read_trajectory,
 )
 from quintain.redaction.redact import redact
+from quintain.tools.pages import fitting_page
 from quintain.tools.results import Recorded, SearchResult, TrajectoryView
 from quintain.tools.run_selection import Cursor, PageSize
 from quintain.tools.services import Services
@@ -117,21 +118,27 @@ def search_trajectories(
 
     Read one with get_trajectory; score_trajectories and export_dataset take the same filter.
     """
-    page = services.store.trajectories.search(filter or TrajectoryFilter(), limit=limit, cursor=cursor)
-    if not page.items:
+    wanted = filter or TrajectoryFilter()
+
+    def fetch(most: int) -> tuple[tuple[TrajectorySummary, ...], str | None]:
+        page = services.store.trajectories.search(wanted, limit=most, cursor=cursor)
+        return page.items, page.next_cursor
+
+    items, following = fitting_page(fetch, limit)
+    if not items:
         collect = call("collect_rollouts", agent="starter", environment="quintain/inventory")
         step = Hint("Nothing matches. Loosen the filter, record or import runs, or make some with ", collect, ".")
     else:
         same = filter.model_dump(mode="json", exclude_defaults=True) if filter and not filter.is_empty else None
-        older = call("search_trajectories", filter=same, limit=limit, cursor=page.next_cursor)
+        older = call("search_trajectories", filter=same, limit=limit, cursor=following)
         score = call("score_trajectories", scorer="rules", filter=same or EVERY_RUN)
-        read = Hint("Read one with ", call("get_trajectory", trajectory_id=page.items[0].id))
+        read = Hint("Read one with ", call("get_trajectory", trajectory_id=items[0].id))
         step = (
             Hint(read, "; older runs: ", older, ".")
-            if page.next_cursor
+            if following
             else Hint(read, ", or score them all with ", score, ".")
         )
-    return SearchResult(items=page.items, next_cursor=page.next_cursor, next_step=step)
+    return SearchResult(items=items, next_cursor=following, next_step=step)
 
 
 def get_trajectory(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -21,10 +20,12 @@ from quintain.records.job import (
     JobStatus,
 )
 from quintain.tools.data.lineage import forgotten_sources_note, require_no_forgotten_sources, require_remembered
+from quintain.tools.jobs.curves import metric_curves, thinned
 from quintain.tools.jobs.labels import label_of
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.jobs.stalls import quiet_for, stall_of
-from quintain.tools.results import Curve, JobList, JobStarted, JobSummary, JobView, WaitingFor
+from quintain.tools.pages import fitting_page
+from quintain.tools.results import JobList, JobStarted, JobSummary, JobView, WaitingFor
 from quintain.tools.run_selection import Cursor, PageSize
 from quintain.tools.services import Services
 
@@ -81,32 +82,13 @@ def job_log(services: Services, job_id: str, tail: int = 100) -> str:
     return services.jobs.log_tail(job_id, max(1, min(tail, 1000)))
 
 
-def metric_curves(services: Services, job_id: str) -> dict[str, Curve]:
-    """Every metric of a job over its steps; a value that is not finite is left out."""
-    points: dict[str, dict[int, float]] = defaultdict(dict)
-    for event in services.store.jobs.progress(job_id):
-        for name, value in (event.metrics or {}).items():
-            if value is not None and event.step is not None:
-                points[name][event.step] = value
-    return {name: Curve(steps=tuple(values), values=tuple(values.values())) for name, values in points.items()}
-
-
 def _detailed(services: Services, view: JobView, detail: str | None) -> JobView:
     if detail == "metrics":
         curves = metric_curves(services, view.job_id)
-        return view.model_copy(update={"curves": {name: _thinned(curve) for name, curve in curves.items()}})
+        return view.model_copy(update={"curves": {name: thinned(curve) for name, curve in curves.items()}})
     if detail == "log":
         return view.model_copy(update={"log": job_log(services, view.job_id)})
     return view
-
-
-def _thinned(curve: Curve, most: int = 200) -> Curve:
-    """At most so many points, the first and the last among them."""
-    n = len(curve.steps)
-    if n <= most:
-        return curve
-    kept = [round(i * (n - 1) / (most - 1)) for i in range(most)]
-    return Curve(steps=tuple(curve.steps[i] for i in kept), values=tuple(curve.values[i] for i in kept))
 
 
 def list_jobs(
@@ -137,22 +119,13 @@ def list_jobs(
 ) -> JobList:
     """List jobs, newest first, by state or kind; those of earlier conversations too."""
     services.jobs.reconcile()
-    page = services.store.jobs.page(status=status, kind=kind, limit=limit, cursor=cursor)
-    queue = services.jobs.queue() if any(job.status is JobStatus.QUEUED for job in page.items) else None
-    items = tuple(
-        JobSummary(
-            job_id=job.id,
-            kind=job.kind,
-            label=label_of(job.spec),
-            status=job.status,
-            waiting_for=queue and _waiting_for(job, queue),
-            step=job.step,
-            total_steps=job.total_steps,
-            created_at=job.created_at,
-            resource_uri=f"job://{job.id}",
-        )
-        for job in page.items
-    )
+
+    def fetch(most: int) -> tuple[list[JobSummary], str | None]:
+        page = services.store.jobs.page(status=status, kind=kind, limit=most, cursor=cursor)
+        queue = services.jobs.queue() if any(job.status is JobStatus.QUEUED for job in page.items) else None
+        return [_summary(job, queue and _waiting_for(job, queue)) for job in page.items], page.next_cursor
+
+    items, following = fitting_page(fetch, limit)
     step = (
         Hint("Look at the newest with ", call("get_job", job_id=items[0].job_id), ".")
         if items
@@ -164,7 +137,21 @@ def list_jobs(
             ".",
         )
     )
-    return JobList(items=items, next_cursor=page.next_cursor, next_step=step)
+    return JobList(items=items, next_cursor=following, next_step=step)
+
+
+def _summary(job: Job, waiting_for: WaitingFor | None) -> JobSummary:
+    return JobSummary(
+        job_id=job.id,
+        kind=job.kind,
+        label=label_of(job.spec),
+        status=job.status,
+        waiting_for=waiting_for,
+        step=job.step,
+        total_steps=job.total_steps,
+        created_at=job.created_at,
+        resource_uri=f"job://{job.id}",
+    )
 
 
 def cancel_job(services: Services, job_id: JobId) -> JobView:

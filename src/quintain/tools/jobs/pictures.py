@@ -11,10 +11,13 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from quintain.errors import InvalidInput, Unavailable
+from quintain.evaluation.reports.forest_plot import forest_plot
 from quintain.records.job import Job
 from quintain.records.lineage import LineageEdge
 from quintain.tools.data.lineage import get_lineage
-from quintain.tools.jobs.jobs import metric_curves
+from quintain.tools.jobs.curves import metric_curves
+from quintain.tools.jobs.labels import label_of
+from quintain.tools.jobs.success_bars import result_bars
 from quintain.tools.results import Curve
 from quintain.tools.services import Services
 from quintain.tools.spec import Picture
@@ -28,32 +31,56 @@ _PICTURED = 60
 
 def plot_job(
     services: Services,
-    job_id: Annotated[str, Field(description="Job whose curves to draw.")],
+    job_id: Annotated[str, Field(description="Job whose curves to draw, or a comparison (`cmp-`).")],
     metrics: Annotated[
         list[str] | None,
-        Field(max_length=6, description="Which metrics; null: loss, or the success rate of an evaluation."),
+        Field(max_length=6, description="Which metrics; null: loss, or the success rates of an evaluation."),
     ] = None,
 ) -> Picture:
-    """Draw the curves of a job (loss, success rate, ...) as a picture and as text."""
+    """Draw the curves of a job, the success rates of an evaluation or the differences of a comparison, as a picture and as text."""
+    if job_id.startswith("cmp-"):
+        return _comparison(services, job_id)
     job = services.store.jobs.get(job_id)
+    title = f"{label_of(job.spec)} ({job.status})"
+    if metrics is None and (bars := result_bars(services, job)):
+        lines = [f"{bar['label']}: {bar['value']:.1%} [{bar['low']:.1%}, {bar['high']:.1%}]" for bar in bars]
+        figure = {"title": title, "panels": [{"title": "Success rate, 95 % interval", "bars": bars}]}
+        return Picture("\n".join([f"{job.id}: {title}", *lines]), draw(figure))
     curves = metric_curves(services, job_id)
     bounds = {f"{name}_{side}" for name in curves for side in ("low", "high")}
     available = [name for name in (*_CURVES, *sorted(curves.keys() - bounds)) if name in curves]
     chosen = list(dict.fromkeys(metrics or [name for name in available if name in _CURVES[:3]] or available[:1]))
     missing = [name for name in chosen if name not in curves]
     if missing or not chosen:
-        known = ", ".join(dict.fromkeys(available)) or "none yet; wait with get_job(wait_s=30)"
+        known = ", ".join(dict.fromkeys(available)) or "none yet; wait with get_job(until='done', wait_s=50)"
         asked = ", ".join(missing) or "at all"
         raise InvalidInput(f"{job_id} has no metric {asked}; it has: {known}", code="no_such_metric")
-    panels = [{"title": name, "xlabel": "step", "lines": [_line(curves, name)]} for name in chosen]
-    png = draw({"title": f"{job.id} ({job.kind}, {job.status})", "panels": panels})
-    return Picture(_text(job, {name: curves[name] for name in chosen}), png)
+    panels = [{"title": _in_words(name), "xlabel": "step", "lines": [_line(curves, name)]} for name in chosen]
+    return Picture(_text(job, {name: curves[name] for name in chosen}), draw({"title": title, "panels": panels}))
+
+
+def _comparison(services: Services, comparison_id: str) -> Picture:
+    comparison = services.store.evaluations.get_comparison(comparison_id)
+    figure = forest_plot(comparison)
+    lines = [
+        f"{row['label']}: {row['note']}".replace("\n", " ")
+        for panel in figure["panels"]
+        for row in panel.get("forest", ())
+    ]
+    return Picture("\n".join([figure["title"], *lines]), draw(figure))
+
+
+def _in_words(metric: str) -> str:
+    """Return a metric's name as a title."""
+    return metric.replace("_", " ").capitalize()
 
 
 def _line(curves: Mapping[str, Curve], name: str) -> dict[str, Any]:
     """A curve, with its interval where the job reports both bounds at every step (metrics NAME_low and NAME_high)."""
     curve, low, high = curves[name], curves.get(f"{name}_low"), curves.get(f"{name}_high")
-    line = {"x": curve.steps, "y": curve.values}
+    line: dict[str, Any] = {"x": curve.steps, "y": curve.values}
+    if curve.best_step is not None:
+        line["best"] = {"x": curve.best_step, "y": curve.values[curve.steps.index(curve.best_step)]}
     if low is None or high is None or not low.steps == curve.steps == high.steps:
         return line
     return {**line, "low": low.values, "high": high.values}
@@ -137,9 +164,10 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
 
 
 def _text(job: Job, curves: dict[str, Curve]) -> str:
-    lines = [f"{job.id} ({job.kind}): {job.status}, step {job.step} of {job.total_steps or '?'}"]
-    lines += [
-        f"{name}: {curve.values[0]:.4g} -> {curve.values[-1]:.4g}  {sparkline(curve.values)}"
-        for name, curve in curves.items()
-    ]
+    lines = [f"{job.id}: {label_of(job.spec)}, {job.status}, step {job.step} of {job.total_steps or '?'}"]
+    for name, curve in curves.items():
+        line = f"{name}: {curve.values[0]:.4g} -> {curve.values[-1]:.4g}  {sparkline(curve.values)}"
+        if curve.best_step is not None:
+            line += f"  best {curve.values[curve.steps.index(curve.best_step)]:.4g} at step {curve.best_step}"
+        lines.append(line)
     return "\n".join(lines)

@@ -14,9 +14,9 @@ from quintain.records.judging import JudgingMode, Rubric
 from quintain.records.profiles import DomainProfile
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.rubrics import read_rubric_file
-from quintain.scoring.judges.rubrics import rubric as find_rubric
 from quintain.tools.data.run_files import JUDGEMENTS, write_runs
 from quintain.tools.jobs.jobs import start
+from quintain.tools.labels.rubric_names import find_rubric
 from quintain.tools.results import JobStarted
 from quintain.tools.roots import readable
 from quintain.tools.services import Services
@@ -80,7 +80,7 @@ def rubric_of(
     """
     if isinstance(rubric, str) and rubric.lower().endswith((".json", ".yaml", ".yml")):
         return read_rubric_file(readable(services, rubric, "rubric"))
-    return find_rubric("steps" if rubric is None and mode == "steps" else rubric, profile)
+    return find_rubric(services, "steps" if rubric is None and mode == "steps" else rubric, profile)
 
 
 def start_model_scoring(services: Services, runs: Iterable[Trajectory], agent: Agent | str) -> JobStarted:

@@ -18,8 +18,9 @@ from quintain.settings import has_secret
 from quintain.tools.data.lineage import forgotten_sources_note
 from quintain.tools.results import AgentResult
 from quintain.tools.services import Services
+from quintain.tools.training.job_models import agent_of_job
 from quintain.tools.training.model_folders import HUB_NAME, near_models, starter_folder
-from quintain.tools.training.model_references import agent_of_job, agent_of_path, path_of, store_base, unknown_agent
+from quintain.tools.training.model_references import agent_of_path, path_of, store_base, unknown_agent
 
 EXPERT = "expert"
 """The agent of the environments' scripted experts."""
@@ -77,7 +78,7 @@ def register_agent(
         raise InvalidInput(explain(error, "agent")) from None
     stored = services.store.agents.add(agent, services.clock())
     return AgentResult(
-        agent=stored,
+        agent=stored.without_install_path(),
         resource_uri=f"agent://{stored.id}",
         next_step=Hint(
             forgotten_sources_note(services, stored.id),

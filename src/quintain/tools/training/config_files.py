@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, NotFound
+from quintain.records.agent import Agent
 from quintain.records.hyperparameters import DATASET_KINDS, ROLES
 from quintain.records.job import RecipeSpec
 from quintain.records.recipe import EvaluateStage, Stage, TrainStage
@@ -45,6 +46,7 @@ from quintain.tools.training.requests import (
     require_effect,
     reward_agent,
     spec_key,
+    with_adapter_settings,
 )
 from quintain.tools.training.sources import Source
 from quintain.tools.training.start import require_no_dataset, train
@@ -134,7 +136,7 @@ def _recipe(
     agent = require_policy(resolve_agent(services, request.model), "begin a recipe")
     name = request.name or f"{agent.name}-recipe"[:100]
     try:
-        read = [_stage(services, stage, i, folder, make=make) for i, stage in enumerate(stages)]
+        read = [_with_adapter(_stage(services, stage, i, folder, make=make), agent) for i, stage in enumerate(stages)]
         _require_actors(read)
         if any(isinstance(stage, TrainStage) for stage in read):
             require_weights(agent, "be trained by a recipe")
@@ -149,6 +151,12 @@ def _recipe(
         )
     except ValidationError as error:
         raise InvalidInput(explain(error, "recipe")) from None
+
+
+def _with_adapter(stage: Stage, agent: Agent) -> Stage:
+    if not isinstance(stage, TrainStage):
+        return stage
+    return stage.model_copy(update={"config": with_adapter_settings(stage.config, agent)})
 
 
 def _stage(services: Services, given: Mapping[str, Any], index: int, folder: Path, *, make: bool) -> Stage:

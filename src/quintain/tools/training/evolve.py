@@ -24,6 +24,7 @@ from quintain.tools.training.requests import (
     reward_agent,
     spec_key,
     start_agent,
+    with_adapter_settings,
 )
 from quintain.tools.training.training_rewards import training_reward
 
@@ -92,7 +93,7 @@ def evolution_spec(
         agent=agent,
         environment=where,
         config=_with_levels(services, config, where).model_copy(update={"training": {}}),
-        training=training,
+        training=with_adapter_settings(training, agent),
         reward_agent=reward_agent(services, training),
         reward=training_reward(services, EVOLVE, request.reward, acts=True),
         output_dir="",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -164,7 +165,8 @@ def describe_method(method: str) -> dict[str, Any]:
     }
 
 
-def outline_methods() -> list[dict[str, Any]]:
+@cache
+def outline_methods() -> tuple[dict[str, Any], ...]:
     """List every method with its own settings; the first entry has the shared ones."""
     shared = describe_settings(TrainingConfig)
     rows: list[dict[str, Any]] = [
@@ -173,7 +175,7 @@ def outline_methods() -> list[dict[str, Any]]:
     for about in map(describe_method, METHODS):
         settings = about["hyperparameters"].items()
         rows.append({**about, "hyperparameters": {name: line for name, line in settings if shared.get(name) != line}})
-    return rows
+    return tuple(rows)
 
 
 def describe_settings(model: type[BaseModel]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Agents of models that people have: a folder, a file, a job or its checkpoint, an export."""
+"""Agents of models in folders and files: base models, adapters, exports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from quintain.errors import NotFound
-from quintain.next_step import Hint, call
+from quintain.next_step import Hint
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.handover import AGENT_FILE, AgentExport
 from quintain.records.record import clip
@@ -121,26 +121,3 @@ def _with_export_settings(services: Services, base: Agent, folder: Path) -> Agen
 def unknown_agent(services: Services, reference: str, error: NotFound) -> NotFound:
     """Return the error of a reference that is neither an agent nor a model, with the models that are near."""
     return NotFound(Hint(error.message, ". ", near_models(services, reference)))
-
-
-def agent_of_job(services: Services, reference: str) -> Agent | None:
-    """Return the agent of a job, of its stage or of its checkpoint; None if the reference names no job.
-
-    Raises:
-        NotFound: the job has neither an agent nor such a checkpoint.
-    """
-    if not reference.startswith("job-"):
-        return None
-    job_id = reference.partition("/")[0]
-    job = services.store.jobs.get(job_id)
-    own = [agent for agent in services.store.agents.of_job(job_id) if agent.job_id == reference]
-    if own:
-        return own[-1]
-    raise NotFound(
-        Hint(
-            f"job {job.id} ({job.status}) has no agent; ",
-            call("get_job", job_id=job.id),
-            " shows its state",
-        ),
-        code="model_not_found",
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
@@ -24,8 +25,14 @@ from quintain.tools.labels.reward_parsing import RewardInput
 from quintain.tools.services import Services
 from quintain.tools.training.agents import require_policy, require_reward_model, require_weights, resolve_agent
 from quintain.tools.training.methods import describe_settings
+from quintain.tools.training.planning.model_files import adapter_settings
 
-AgentReference = Annotated[str, Field(description="Where to start: agent id or name, `starter` or a model folder.")]
+AgentReference = Annotated[
+    str,
+    Field(
+        description="Where to start: agent id or name, `starter`, a folder of a model or adapter, a GGUF file, or a job."
+    ),
+]
 NewName = Annotated[
     str | None,
     Field(
@@ -96,6 +103,19 @@ def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:
             "an agent of start_training(method='prm') as reward_model"
         )
     return agent
+
+
+def with_adapter_settings(config: TrainingConfig, agent: Agent) -> TrainingConfig:
+    """Return the settings with those of the agent's adapter, where adapters are asked for without settings of their own.
+
+    Training goes on with the agent's adapter, whatever made it. A damaged adapter is left to the job, which explains it.
+    """
+    if config.lora is None or config.lora.model_fields_set or agent.model.adapter is None:
+        return config
+    try:
+        return config.model_copy(update={"lora": adapter_settings(Path(agent.model.adapter))})
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return config
 
 
 def require_effect(config: TrainingConfig, acts: bool) -> None:

@@ -32,6 +32,7 @@ from quintain.tools.training.requests import (
     reward_agent,
     spec_key,
     start_agent,
+    with_adapter_settings,
 )
 from quintain.tools.training.sources import Source
 from quintain.tools.training.training_rewards import training_reward
@@ -102,6 +103,7 @@ def train(
     require_free_name(request.name or "")
     judge = reward_agent(services, config)
     agent = start_agent(services, method, request.model)
+    config = with_adapter_settings(config, agent)
     source.resolve(services, method, make=False)
     require_effect(config, source.environment is not None)
     reward = training_reward(services, method, request.reward, acts=source.environment is not None)

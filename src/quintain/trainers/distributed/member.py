@@ -20,7 +20,8 @@ from quintain.trainers.distributed.collectives import RankPlace, join, leave, op
 from quintain.trainers.distributed.sharding import gather_full_params, shard
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, tune_allocator
-from quintain.trainers.loop.checkpoints import load_best, load_checkpoint, optimizer_state, trainable, weights_of
+from quintain.trainers.loop.checkpoint_weights import trainable
+from quintain.trainers.loop.checkpoints import load_best, load_checkpoint, optimizer_state, weights_of
 from quintain.trainers.loop.meter import Meter, Sums
 from quintain.trainers.loop.objectives import objective_of
 from quintain.trainers.loop.optimizer import adamw, clip, update

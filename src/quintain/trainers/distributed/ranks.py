@@ -33,7 +33,7 @@ from quintain.trainers.distributed.sharding import shard
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine
 from quintain.trainers.engine.packing import computed_tokens, micro_batches
-from quintain.trainers.loop.checkpoints import trainable
+from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.meter import Meter
 from quintain.trainers.loop.passes import ValidationSums, backward, held_out
 from quintain.trainers.loop.run import Run

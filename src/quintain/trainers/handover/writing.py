@@ -154,7 +154,7 @@ def _write_merged(agent: Agent, heads: tuple[str, ...], renderer: Renderer, fold
     with detached(model) as head:
         model.save_pretrained(folder, max_shard_size=_SHARD)
     if head is not None:
-        save_head(head, folder)
+        save_head(head.names, dict(head.named_parameters()), folder)
     return _format_of(model), type(model).__name__
 
 

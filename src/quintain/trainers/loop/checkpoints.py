@@ -1,9 +1,9 @@
 """Atomic checkpoints.
 
-`checkpoints/step-00000020/` contains the trained weights as safetensors, the states of optimizer, random generators, loss
-scale and example source, and `manifest.json` with size and SHA-256 of each file. It is written under another name: all files
-are fsynced, the manifest last, then the folder is renamed. A folder that does not match its manifest is never read.
-`checkpoints/best/` contains the weights of the lowest validation loss in the same form.
+`checkpoints/step-00000020/` is a folder of a model or an adapter, as `save_pretrained` writes it, so that it can be used as one.
+Beside it are the states of optimizer, random generators, loss scale and example source, and `manifest.json` with size and SHA-256
+of each file. It is written under another name: all files are fsynced, the manifest last, then the folder is renamed. A folder that
+does not match its manifest is never read. `checkpoints/best/` contains the weights of the lowest validation loss in the same form.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
 from quintain.errors import Conflict, Unavailable
 from quintain.trainers.distributed.sharding import gather_full, local_shard
+from quintain.trainers.loop.checkpoint_weights import read_weights, trainable, write_weights
 from quintain.trainers.models import publish
 
 _MANIFEST = "manifest.json"
-_WEIGHTS = "weights.safetensors"
 _STATE = "state.pt"
 _BEST = "best"
-_FORMAT = 2
-"""Format version; raise it when older checkpoints become unreadable."""
+_FORMAT = 3
+"""Format version; raise it when the layout changes."""
+_FORMATS = (2, 3)
+"""Versions that are read; 2 has all weights in one file, by the names of the parameters."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,14 @@ class Newest(NamedTuple):
 
 
 def save_checkpoint(
-    folder: Path, model: Any, optimizer: torch.optim.Optimizer, progress: Progress, *, identity: str, keep: int
+    folder: Path,
+    model: Any,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    *,
+    identity: str,
+    keep: int,
+    tokenizer: Any = None,
 ) -> Path:
     """Write a checkpoint and delete the oldest beyond `keep`.
 
@@ -70,6 +78,7 @@ def save_checkpoint(
         progress: State of the run.
         identity: Hash of configuration, model and data, checked when a checkpoint is loaded.
         keep: Number of checkpoints to keep.
+        tokenizer: Saved beside a whole model.
 
     Returns:
         The checkpoint's folder.
@@ -80,7 +89,7 @@ def save_checkpoint(
     weights, state = weights_of(model), optimizer_state(optimizer)
     path = folder / f"step-{progress.step:08d}"
     with _aside(path) as aside:
-        save_file(weights, aside / _WEIGHTS)
+        write_weights(aside, model, weights, tokenizer)
         _save({"optimizer": state, "rng": _rng_state(), "progress": vars(progress)}, aside / _STATE)
         _publish(aside, path, progress.step, identity)
     # A checkpoint of a later step was skipped as damaged: it must not displace a good one.
@@ -91,7 +100,7 @@ def save_checkpoint(
     return path
 
 
-def save_best(folder: Path, model: Any, step: int, *, identity: str) -> None:
+def save_best(folder: Path, model: Any, step: int, *, identity: str, tokenizer: Any = None) -> None:
     """Replace `best` by the current trainable weights.
 
     Raises:
@@ -99,7 +108,7 @@ def save_best(folder: Path, model: Any, step: int, *, identity: str) -> None:
     """
     weights = weights_of(model)
     with _aside(folder / _BEST) as aside:
-        save_file(weights, aside / _WEIGHTS)
+        write_weights(aside, model, weights, tokenizer)
         _publish(aside, folder / _BEST, step, identity)
 
 
@@ -113,7 +122,7 @@ def load_best(folder: Path, model: Any, *, identity: str) -> None:
     if fault := _fault(path):
         raise Conflict(f"{path} cannot be used: {fault}; train again, or set keep_best to false", code="best_damaged")
     _require_identity(path, identity)
-    _read_weights(path, model)
+    read_weights(path, model)
 
 
 def newest_complete(folder: Path) -> Newest:
@@ -140,16 +149,11 @@ def load_checkpoint(path: Path, model: Any, optimizer: torch.optim.Optimizer, *,
         Conflict: The checkpoint belongs to a run with another configuration, model or data.
     """
     _require_identity(path, identity)
-    _read_weights(path, model)
+    read_weights(path, model)
     state = torch.load(path / _STATE, map_location="cpu", weights_only=True)
     optimizer.load_state_dict(_divided(state["optimizer"], optimizer))
     _set_rng_state(state["rng"])
     return Progress(**state["progress"])
-
-
-def trainable(model: Any) -> dict[str, torch.nn.Parameter]:
-    """Return the trainable parameters by name; a tied one once."""
-    return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 def weights_of(model: Any) -> dict[str, torch.Tensor]:
@@ -171,13 +175,6 @@ def _divided(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[st
         for i, entry in state["state"].items()
     }
     return {**state, "state": entries}
-
-
-def _read_weights(path: Path, model: Any) -> None:
-    parameters = trainable(model)
-    with torch.no_grad():
-        for name, tensor in load_file(path / _WEIGHTS).items():
-            parameters[name].copy_(local_shard(tensor, parameters[name]))
 
 
 @contextmanager
@@ -251,20 +248,22 @@ def _fault(path: Path) -> str | None:
     """Return why the checkpoint cannot be used; None if it is complete."""
     try:
         manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
-        if manifest["format"] != _FORMAT:
+        if manifest["format"] not in _FORMATS:
             return f"it has format {manifest['format']}, this version writes {_FORMAT}"
-        files = manifest["files"]
-        for name in [_WEIGHTS] if path.name == _BEST else [_WEIGHTS, _STATE]:
+        files = {name: (int(about["size"]), about["sha256"]) for name, about in manifest["files"].items()}
+        if not files or (path.name != _BEST and _STATE not in files):
+            return f"{_MANIFEST} lists too few files"
+        for name, (written, digest) in files.items():
             size = (path / name).stat().st_size
-            if size != files[name]["size"]:
-                return f"{name} has {size} bytes instead of {files[name]['size']}"
-            if _sha256(path / name) != files[name]["sha256"]:
+            if size != written:
+                return f"{name} has {size} bytes instead of {written}"
+            if _sha256(path / name) != digest:
                 return f"{name} differs from its manifest (SHA-256)"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
     except OSError as error:
         return f"it cannot be read ({error.strerror})"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return f"{_MANIFEST} cannot be read"
     return None
 

@@ -172,7 +172,7 @@ def _validate(run: Run) -> dict[str, float | None]:
         tally |= {"best_loss": loss, "best_step": run.step, "validations_without_gain": 0, **agreement}
         if config.keep_best and run.step < run.total:
             with run.on_all_ranks("gather_weights"):
-                save_best(run.checkpoints, engine.model, run.step, identity=run.identity)
+                save_best(run.checkpoints, engine.model, run.step, identity=run.identity, tokenizer=run.tokenizer)
     else:
         tally["validations_without_gain"] = tally.get("validations_without_gain", 0) + 1
         if config.early_stopping_patience and tally["validations_without_gain"] >= config.early_stopping_patience:
@@ -203,6 +203,7 @@ def _checkpoint(run: Run) -> None:
             progress,
             identity=run.identity,
             keep=run.config.keep_checkpoints,
+            tokenizer=run.tokenizer,
         )
     run.saved_at = run.step
     run.reporter.checkpoint(run.step, path)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from quintain.records.hyperparameters import TrainingConfig
-from quintain.trainers.loop.checkpoints import trainable
+from quintain.trainers.loop.checkpoint_weights import trainable
 
 
 def adamw(model: Any, config: TrainingConfig) -> torch.optim.Optimizer:

@@ -60,6 +60,8 @@ class Run:
     """Hash of everything that a checkpoint must share with the run that loads it."""
     reporter: Reporter
     sinks: Sinks
+    tokenizer: Any = None
+    """Saved beside the weights of checkpoints."""
     sample: Sampler | None = None
     ranks: OtherRanks | None = None
     """Other processes that share the passes; None for a run of one process."""

@@ -13,6 +13,7 @@ from quintain.datasets.rows import members_of, read_rows, task_of
 from quintain.evaluation.dataset_summary import (
     ACCURACY,
     ACTIONS,
+    ANSWERS,
     LOSS,
     STEPS,
     TOKENS,
@@ -119,6 +120,10 @@ def _result(one: _KeyedRow, measured: RowMeasurement, duration_s: float) -> Epis
     metrics = {TRUNCATED: float(measured.truncated_turns)}
     if n := measured.n_tokens:
         metrics |= {LOSS: measured.nll / n, ACCURACY: measured.n_first / n, TOKENS: float(n)}
+    if measured.answer is not None:
+        metrics[ANSWERS] = measured.answer
+        status = OutcomeStatus.SUCCESS if measured.answer >= 1 else OutcomeStatus.FAILURE
+        return about.model_copy(update={"status": status, "reward": measured.answer, "turns": 1, "metrics": metrics})
     if not measured.n_steps or isinstance(one.row, TextRow):
         return about.model_copy(update={"metrics": metrics, "turns": measured.n_steps})
     metrics |= {TOOLS: measured.same_tools / measured.n_steps, STEPS: float(measured.n_steps)}
@@ -131,13 +136,13 @@ def _result(one: _KeyedRow, measured: RowMeasurement, duration_s: float) -> Epis
 
 def _running_means(results: Sequence[EpisodeResult]) -> dict[str, float | None]:
     """Return means over the rows so far. The evaluation averages over tokens and steps instead."""
-    known = {name: [r.metrics[name] for r in results if name in r.metrics] for name in (LOSS, TOOLS, ACTIONS)}
+    known = {name: [r.metrics[name] for r in results if name in r.metrics] for name in (LOSS, TOOLS, ACTIONS, ANSWERS)}
     return {name: sum(values) / len(values) for name, values in known.items() if values}
 
 
 def _report(found: HeldOut) -> dict[str, object]:
-    facts = found.model_dump(mode="json", exclude={"tool_match", "action_match"})
-    matches = {"tool_match": found.tool_match, "action_match": found.action_match}
+    facts = found.model_dump(mode="json", exclude={"tool_match", "action_match", "answer_match"})
+    matches = {"tool_match": found.tool_match, "action_match": found.action_match, "answer_match": found.answer_match}
     return facts | {name: rate and rate.value for name, rate in matches.items()}
 
 

@@ -1,7 +1,7 @@
 """Draw a figure: `python -m quintain.worker.pictures.draw` reads a description from stdin and writes a PNG to stdout.
 
 {"title": str, "panels": [{"title", "xlabel"?, "ylabel"?,
-"lines"?: [{"label"?, "x": [..], "y": [..], "low"?: [..], "high"?: [..]}],
+"lines"?: [{"label"?, "x": [..], "y": [..], "low"?: [..], "high"?: [..], "best"?: {"x", "y"}}],
 "bars"?:  [{"label", "value", "low", "high"}],
 "forest"?: [{"label", "value", "low", "high", "strong", "note"}], "origin"?, or under them
 "curves"?: [{"label", "points": [{"x", "name", "value", "low", "high"}]}],
@@ -20,11 +20,12 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from quintain.worker.pictures.forest_plot import draw_forest
 from quintain.worker.pictures.lineage_graph import draw_graph
 
-_INK, _BARS = "#26323f", ("#9aa7b4", "#2f6db5", "#d98324", "#3d9970")
+_INK, _MARK, _BARS = "#26323f", "#d98324", ("#9aa7b4", "#2f6db5", "#d98324", "#3d9970")
 
 
 def draw(figure: dict[str, Any]) -> bytes:
@@ -34,10 +35,21 @@ def draw(figure: dict[str, Any]) -> bytes:
         return _png(draw_graph(panels[0]["graph"], figure.get("title", "")))
     if "forest" in panels[0]:
         return _png(draw_forest(panels, figure.get("title", "")))
+    return _png(draw_panels(panels, figure.get("title", "")))
+
+
+def draw_panels(panels: list[dict[str, Any]], title: str) -> Figure:
+    """Draw panels with lines and bars side by side."""
+    widest = max(len(panel.get("bars", ())) for panel in panels)
     canvas, axes = plt.subplots(
-        1, len(panels), figsize=(4.6 * len(panels), 3.4), dpi=110, squeeze=False, layout="constrained"
+        1,
+        len(panels),
+        figsize=(max(4.6, 1.1 * widest) * len(panels), 3.4),
+        dpi=110,
+        squeeze=False,
+        layout="constrained",
     )
-    canvas.suptitle(figure.get("title", ""), fontsize=11, color=_INK)
+    canvas.suptitle(_plain(title), fontsize=11, color=_INK, wrap=True)
     for axis, panel in zip(axes[0], panels, strict=True):
         axis.set_title(panel.get("title", ""), fontsize=10, color=_INK)
         axis.set_xlabel(panel.get("xlabel", ""), fontsize=9)
@@ -54,10 +66,19 @@ def draw(figure: dict[str, Any]) -> bytes:
             )
             if "low" in line:
                 axis.fill_between(line["x"], line["low"], line["high"], color=axis.lines[-1].get_color(), alpha=0.15)
-        if any("label" in line for line in panel.get("lines", ())):
+            if best := line.get("best"):
+                axis.plot(best["x"], best["y"], "o", color=_MARK, label=f"best: step {best['x']}, {best['y']:.4g}")
+        if panel.get("lines"):
+            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if any("label" in line or "best" in line for line in panel.get("lines", ())):
             axis.legend(fontsize=8, frameon=False)
         _draw_bars(axis, panel.get("bars", ()))
-    return _png(canvas)
+    return canvas
+
+
+def _plain(text: str) -> str:
+    """Return text without mathematical markup."""
+    return text.replace("$", r"\$")
 
 
 def _png(canvas: Figure) -> bytes:
@@ -81,7 +102,8 @@ def _draw_bars(axis: Any, bars: Any) -> None:
         )
         axis.text(index, min(1.0, bar["high"]) + 0.02, f"{bar['value']:.0%}", ha="center", fontsize=9, color=_INK)
     if bars:
-        axis.set_xticks(range(len(bars)), [bar["label"] for bar in bars], fontsize=9)
+        names = [_plain(bar["label"]).replace(" (", "\n(") for bar in bars]
+        axis.set_xticks(range(len(bars)), names, fontsize=9 if len(bars) < 5 else 7)
         axis.set_ylim(0, 1.1)
 
 

@@ -46,6 +46,7 @@ _TRIES = 20
 """Pairs or groups that are tried for each one that is requested."""
 _SAME_TASK = 20
 """Runs of one task that are paired."""
+_READ_AT_ONCE = 50
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,8 @@ def _items(
         tasks[one.task].append(one)
     several = _comparable(services, {task: runs for task, runs in tasks.items() if len(runs) > 1})
     if request.mode == "pairwise":
-        return _pairs(request, several, done)
-    return _groups(request, several, done)
+        return _pairs(services, request, several, done)
+    return _groups(services, request, several, done)
 
 
 def _answered(services: Services, request: BatchRequest) -> set[frozenset[str]]:
@@ -201,21 +202,43 @@ def _in_turn(services: Services, request: BatchRequest, candidates: Sequence[Can
     return [one for _, one in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def _pairs(request: BatchRequest, tasks: dict[str, list[Candidate]], done: set[frozenset[str]]) -> Iterator[Chosen]:
+def _pairs(
+    services: Services, request: BatchRequest, tasks: dict[str, list[Candidate]], done: set[frozenset[str]]
+) -> Iterator[Chosen]:
     """Pairs of a task, tasks in turn; the last of a batch are some of the first, in the other order."""
-    waiting = [
-        iter([pair for pair in combinations(runs[:_SAME_TASK], 2) if frozenset((pair[0].id, pair[1].id)) not in done])
-        for _, runs in sorted(tasks.items(), key=lambda task: stable_seed(request.seed, task[0]))
-    ]
-    return (Chosen(_shuffled(request.seed, [one.id, other.id])) for one, other in _one_of_each(waiting))
+
+    def of_task(runs: Sequence[Candidate]) -> Iterator[tuple[Candidate, Candidate]]:
+        for one, other in combinations(islice(_distinct(services, runs), _SAME_TASK), 2):
+            if frozenset((one.id, other.id)) not in done:
+                yield one, other
+
+    in_order = sorted(tasks.items(), key=lambda task: stable_seed(request.seed, task[0]))
+    pairs = _one_of_each([of_task(runs) for _, runs in in_order])
+    return (Chosen(_shuffled(request.seed, [one.id, other.id])) for one, other in pairs)
 
 
-def _groups(request: BatchRequest, tasks: dict[str, list[Candidate]], done: set[frozenset[str]]) -> Iterator[Chosen]:
+def _groups(
+    services: Services, request: BatchRequest, tasks: dict[str, list[Candidate]], done: set[frozenset[str]]
+) -> Iterator[Chosen]:
     for _, runs in sorted(tasks.items(), key=lambda task: stable_seed(request.seed, task[0])):
-        for start in range(0, len(runs), GROUP):
-            group = [one.id for one in runs[start : start + GROUP]]
-            if len(group) > 1 and frozenset(group) not in done:
+        distinct = _distinct(services, runs)
+        while len(group := [one.id for one in islice(distinct, GROUP)]) > 1:
+            if frozenset(group) not in done:
                 yield Chosen(_shuffled(request.seed, group))
+
+
+def _distinct(services: Services, runs: Sequence[Candidate]) -> Iterator[Candidate]:
+    """Yield the runs of a task in order, of those that say the same only the first; they are read as they are needed."""
+    seen: set[str] = set()
+    for start in range(0, len(runs), _READ_AT_ONCE):
+        part = runs[start : start + _READ_AT_ONCE]
+        stored = services.store.trajectories.iterate(ids=[one.id for one in part])
+        digests = {run.id: agent_digest(run) for run in stored}
+        for one in part:
+            digest = digests.get(one.id)
+            if digest is not None and digest not in seen:
+                seen.add(digest)
+                yield one
 
 
 def _one_of_each(waiting: list[Iterator[tuple[Candidate, Candidate]]]) -> Iterator[tuple[Candidate, Candidate]]:
@@ -234,20 +257,25 @@ def _shuffled(seed: int, runs: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(runs, key=lambda run: stable_seed(seed, together, run)))
 
 
-def fill(services: Services, request: BatchRequest, chosen: Iterable[Chosen]) -> list[ShownItem]:
-    """Return the items of a batch: up to `request.limit`, and no more text than a judge can be given at once."""
+def fill(services: Services, request: BatchRequest, chosen: Iterable[Chosen]) -> tuple[list[ShownItem], str]:
+    """Return the items of a batch, up to `request.limit`, and why they are fewer; no reason where they are not.
+
+    A batch has no more text than a judge can be given at once.
+    """
     repeats = request.limit // _REPEAT_EVERY if request.mode == "pairwise" else 0
     room = TEXT_CHARS * (request.limit - repeats) // request.limit
     items: list[ShownItem] = []
-    # Pairs of equal runs cannot be compared; where nearly all are equal, the search ends.
+    fewer = "nothing else is left to judge"
     for one in islice(chosen, request.limit * _TRIES):
         if len(items) == request.limit - repeats:
+            fewer = ""
             break
         shown = show_item(services, request, BatchItem(item_id=f"i{len(items) + 1}", trajectory_ids=one.runs))
         if shown is None:
             continue
         room -= len(shown.text)
         if items and room < 0:
+            fewer = f"a batch has at most {TEXT_CHARS:,} characters; the rest comes with the next batch"
             break
         items.append(shown)
     for first in items[:repeats]:
@@ -256,7 +284,7 @@ def fill(services: Services, request: BatchRequest, chosen: Iterable[Chosen]) ->
         )
         if (shown := show_item(services, request, item)) is not None:
             items.append(shown)
-    return items
+    return items, fewer if len(items) < request.limit else ""
 
 
 def mark_of_batch(batch_id: str) -> str:

@@ -15,7 +15,6 @@ from quintain.records.judging import Judge, JudgingBatch, JudgingMode
 from quintain.records.record import Seed, counted
 from quintain.records.tags import tag_error
 from quintain.scoring.judges.questions import instructions
-from quintain.scoring.judges.rubrics import rubric as find_rubric
 from quintain.tools.labels.judging.agreement import agreement
 from quintain.tools.labels.judging.answers import run_changed, store_answers
 from quintain.tools.labels.judging.batches import (
@@ -31,6 +30,7 @@ from quintain.tools.labels.judging.forms import what_to_answer
 from quintain.tools.labels.judging.results import Agreement, JudgingBatchResult, JudgingItem, SubmitResult
 from quintain.tools.labels.judging.rounds import first_question, next_question, read_state
 from quintain.tools.labels.judging.submissions import SubmissionReport
+from quintain.tools.labels.rubric_names import find_rubric
 from quintain.tools.run_selection import FILTER_FIELDS, RunIds
 from quintain.tools.services import Services
 from quintain.tools.spec import Answer, Question
@@ -72,9 +72,12 @@ def get_judging_batch(
 
     judge='person' asks in forms; where there are none, show the person the items.
     """
-    request = _wanted(limit, judge, mode, rubric, rater=rater, seed=seed, filter=filter, trajectory_ids=trajectory_ids)
-    batch, shown, choice = _new_batch(services, request)
-    return _given_out(services, batch, shown) if shown else _nothing(services, request, choice)
+    request = _wanted(
+        services, limit, judge, mode, rubric, rater=rater, seed=seed, filter=filter, trajectory_ids=trajectory_ids
+    )
+    batch, shown, choice, fewer = _new_batch(services, request)
+    notice = f"{len(shown)} of {counted(limit, 'item')}: {fewer}." if fewer else ""
+    return _given_out(services, batch, shown, notice) if shown else _nothing(services, request, choice)
 
 
 def submit_scores(
@@ -117,17 +120,21 @@ def ask_person(services: Services, answer: Answer | None, **arguments: Any) -> J
     if arguments.get("judge") != "person":
         return None
     if answer is None:
-        request = _wanted(**{**arguments, "limit": min(arguments["limit"], ROUNDS)})
-        batch, shown, choice = _new_batch(services, request, forms=True)
+        request = _wanted(services, **{**arguments, "limit": min(arguments["limit"], ROUNDS)})
+        batch, shown, choice, _ = _new_batch(services, request, forms=True)
         return first_question(batch, shown) if shown else _nothing(services, request, choice)
     place = read_state(answer.state)
     asked = next_question(services, services.store.judging.get(place.batch), place, answer)
     if isinstance(asked, Question):
         return asked
-    return _ended(services, services.store.judging.get(place.batch), asked, answer.action)
+    result = _ended(services, services.store.judging.get(place.batch), asked, answer.action)
+    if arguments["limit"] <= ROUNDS:
+        return result
+    return result.model_copy(update={"notice": f"A person is asked at most {ROUNDS} items in one call."})
 
 
 def _wanted(
+    services: Services,
     limit: int,
     judge: Judge = "assistant",
     mode: JudgingMode = "score",
@@ -152,7 +159,7 @@ def _wanted(
         judge=judge,
         rater=judge if name in {"", judge} else f"{judge}:{name}",
         mode=mode,
-        rubric=find_rubric("steps" if rubric is None and mode == "steps" else rubric),
+        rubric=find_rubric(services, "steps" if rubric is None and mode == "steps" else rubric),
         limit=limit,
         seed=seed,
         filter=filter,
@@ -162,10 +169,13 @@ def _wanted(
 
 def _new_batch(
     services: Services, request: BatchRequest, *, forms: bool = False
-) -> tuple[JudgingBatch, list[ShownItem], Choice]:
-    """Return a new batch, its items, and what they were chosen from; a batch without items is not stored."""
+) -> tuple[JudgingBatch, list[ShownItem], Choice, str]:
+    """Return a new batch, its items, what they were chosen from, and why they are fewer than requested.
+
+    A batch without items is not stored.
+    """
     choice = choose(services, request)
-    shown = fill(services, request, choice.items)
+    shown, fewer = fill(services, request, choice.items)
     batch = JudgingBatch(
         id=request.id,
         judge=request.judge,
@@ -175,7 +185,7 @@ def _new_batch(
         items=tuple(one.item for one in shown),
         forms=tuple(one.item.item_id for one in shown) if forms else (),
     )
-    return (services.store.judging.add(batch, services.clock()) if shown else batch), shown, choice
+    return (services.store.judging.add(batch, services.clock()) if shown else batch), shown, choice, fewer
 
 
 def _nothing(services: Services, request: BatchRequest, choice: Choice) -> JudgingBatchResult:
@@ -220,7 +230,9 @@ def _nothing(services: Services, request: BatchRequest, choice: Choice) -> Judgi
     )
 
 
-def _given_out(services: Services, batch: JudgingBatch, shown: Sequence[ShownItem]) -> JudgingBatchResult:
+def _given_out(
+    services: Services, batch: JudgingBatch, shown: Sequence[ShownItem], notice: str = ""
+) -> JudgingBatchResult:
     return JudgingBatchResult(
         batch_id=batch.id,
         rater=batch.rater,
@@ -231,6 +243,7 @@ def _given_out(services: Services, batch: JudgingBatch, shown: Sequence[ShownIte
         items=tuple(
             JudgingItem(item_id=one.item.item_id, text=one.text, answer=what_to_answer(batch, one)) for one in shown
         ),
+        notice=notice,
         agreement=_agreement(services, batch.rater),
         next_step=_how_to_submit(batch, what_to_answer(batch, shown[0])),
     )

@@ -1,4 +1,4 @@
-"""Sizes of a model from `config.json` and the headers of its weights, without loading it.
+"""Sizes of a model from `config.json` and the headers of its weights, or from a GGUF header, without loading it.
 
 A safetensors file opens with the length of its header, 8 bytes little-endian, and the header in JSON: tensor name to
 `{dtype, shape, data_offsets}`. All of it may be damaged or hostile, so every read is bounded.
@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from quintain.records.agent import ModelRef
 from quintain.records.hyperparameters import LoraConfig
+from quintain.tools.training.model_folders import cached_snapshot
+from quintain.tools.training.planning.gguf_header import read_gguf
 
 _MAX_CONFIG = 2 * 2**20
 _MAX_HEADER = 32 * 2**20
@@ -71,7 +73,8 @@ class ModelFacts(NamedTuple):
 
     def adapter_parameters(self, lora: LoraConfig) -> int:
         """Trained parameters of LoRA: rank times (rows + columns) of each matrix that it is put on; DoRA adds its rows."""
-        chosen = [m for m in self.matrices if lora.targets == "all-linear" or m.module in lora.targets]
+        modules = None if lora.targets == "all-linear" else {name.rpartition(".")[2] for name in lora.targets}
+        chosen = [m for m in self.matrices if modules is None or m.module in modules]
         return sum(lora.rank * (m.rows + m.columns) + (m.rows if lora.dora else 0) for m in chosen)
 
 
@@ -79,19 +82,22 @@ def read_model(ref: ModelRef) -> ModelFacts | str:
     """Return the sizes of a model on this machine, or the reason why they are unknown.
 
     Args:
-        ref: A folder, or the embedded model by its folder; of a Hub model nothing is read here.
+        ref: A folder, a GGUF file, the embedded model by its folder, or a Hub model in the cache of this machine.
     """
-    if ref.source not in ("folder", "starter"):
+    folder = cached_snapshot(ref.path, ref.revision) if ref.source == "hub" else Path(ref.path)
+    if folder is None or ref.source not in ("folder", "starter", "gguf", "hub"):
         return "the job downloads the model's files; name its folder to have it measured before"
-    folder = Path(ref.path)
     try:
+        adapter = adapter_settings(Path(ref.adapter)) if ref.adapter else None
+        if ref.source == "gguf":
+            settings, found = read_gguf(folder)
+            return _facts(settings, [_checked(name, shape) for name, shape in found], adapter)
         config = _object(folder / "config.json")
         files = sorted(path for path in folder.glob("*.safetensors") if path.name != "value_head.safetensors")
         if not files:
             return f"{folder.name} has no *.safetensors file; save the model again with safetensors"
         if len(files) > _MAX_FILES or "quantization_config" in config:
             return "its weights are quantised, or in too many files to read"
-        adapter = _adapter(Path(ref.adapter)) if ref.adapter else None
         return _facts(config, [tensor for path in files for tensor in _tensors(path)], adapter)
     except (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
         return f"the files in {folder.name} cannot be read ({type(error).__name__}); copy them again from the original"
@@ -125,10 +131,13 @@ def _tensors(path: Path) -> Iterator[_Tensor]:
     for name, about in header.items():
         if name == "__metadata__":
             continue
-        shape = tuple(about["shape"])
-        if not all(type(n) is int and n >= 0 for n in shape) or math.prod(shape) > _LARGEST:
-            raise ValueError("a tensor of impossible shape")
-        yield _Tensor(name, shape)
+        yield _checked(name, tuple(about["shape"]))
+
+
+def _checked(name: str, shape: tuple[Any, ...]) -> _Tensor:
+    if not all(type(n) is int and n >= 0 for n in shape) or math.prod(shape) > _LARGEST:
+        raise ValueError("a tensor of impossible shape")
+    return _Tensor(name, shape)
 
 
 def _facts(whole: Mapping[str, Any], tensors: list[_Tensor], adapter: LoraConfig | None) -> ModelFacts:
@@ -184,13 +193,20 @@ def _number(config: Mapping[str, Any], *names: str, least: int = 1) -> int:
     return 0
 
 
-def _adapter(folder: Path) -> LoraConfig:
-    """The settings that a training of this adapter must have: it goes on with the adapter as it is."""
+def adapter_settings(folder: Path) -> LoraConfig:
+    """Return the settings that a training of an adapter must have: it goes on with the adapter as it is.
+
+    Raises:
+        OSError, ValueError, LookupError, TypeError: The configuration is damaged, or not of a LoRA.
+    """
     config = _object(folder / "adapter_config.json")
+    targets = config.get("target_modules")
+    named = isinstance(targets, list) and targets and all(isinstance(name, str) for name in targets)
     return LoraConfig(
         rank=config["r"],
         alpha=config["lora_alpha"],
         dropout=config.get("lora_dropout", 0.0),
+        targets=tuple(sorted(targets)) if named and isinstance(targets, list) else "all-linear",
         rslora=bool(config.get("use_rslora", False)),
         dora=bool(config.get("use_dora", False)),
     )

@@ -1,0 +1,82 @@
+"""What an agent is measured on when a caller names neither environment nor dataset: what it was trained for."""
+
+from __future__ import annotations
+
+import filecmp
+from itertools import islice
+from pathlib import Path
+
+from quintain.datasets.rows import read_rows, task_of
+from quintain.environments.registry import environment_ids, parse_reference
+from quintain.errors import InvalidInput, NotFound
+from quintain.records.agent import Agent
+from quintain.records.dataset import Dataset
+from quintain.records.job import EvolveSpec, TrainSpec
+from quintain.tools.evaluation.learning_curves import ancestors_of
+from quintain.tools.services import Services
+
+DEFAULT_ENVIRONMENT = "quintain/inventory"
+"""Suite of a model that was trained on nothing here."""
+
+_ROWS = 200
+"""Rows of a dataset that are read for their environments."""
+
+
+def default_suite(services: Services, agent: str) -> dict[str, str]:
+    """Return the argument `environment` or `dataset_id` for an agent: of its newest training, else the default environment.
+
+    Raises:
+        InvalidInput: its training data name no environment, and nothing of them is held out.
+    """
+    known = services.store.agents.find(agent) or _copied_agent(services, agent)
+    for one in ancestors_of(services, known.id or "") if known is not None else ():
+        if (environment := _environment_of_job(services, one)) is not None:
+            return {"environment": environment}
+        if one.dataset_id is not None:
+            try:
+                dataset = services.store.datasets.get(one.dataset_id)
+            except NotFound:
+                continue
+            return _suite_of(agent, dataset)
+    return {"environment": DEFAULT_ENVIRONMENT}
+
+
+def _copied_agent(services: Services, folder: str) -> Agent | None:
+    """Return the trained agent whose weights a folder holds, such as the `output_dir` of a training; None: unknown weights."""
+    for name in ("adapter_model.safetensors", "model.safetensors"):
+        copy = Path(folder).expanduser() / name
+        if not copy.is_file():
+            continue
+        for agent in services.store.agents.page(limit=200, cursor=None).items:
+            own = Path(agent.model.adapter or agent.model.path) / name
+            if agent.job_id is not None and own.is_file() and filecmp.cmp(own, copy, shallow=False):
+                return agent
+    return None
+
+
+def _environment_of_job(services: Services, agent: Agent) -> str | None:
+    if agent.job_id is None:
+        return None
+    try:
+        spec = services.store.jobs.get(agent.job_id.partition("/")[0]).spec
+    except NotFound:
+        return None
+    return spec.environment if isinstance(spec, TrainSpec | EvolveSpec) else None
+
+
+def _suite_of(agent: str, dataset: Dataset) -> dict[str, str]:
+    rows = islice(read_rows(Path(dataset.path), "train", kind=dataset.kind), _ROWS)
+    named = {task.environment for row in rows if (task := task_of(row)) is not None}
+    if len(named) == 1 and (environment := named.pop()) is not None and _is_here(environment):
+        return {"environment": environment}
+    if dataset.splits.get("validation") or dataset.splits.get("test"):
+        return {"dataset_id": dataset.id}
+    raise InvalidInput(
+        f"expected `environment` or `dataset_id`, got neither: {agent} was trained on {dataset.id}, whose rows are of no one "
+        "environment and of which nothing is held out; name where to measure, such as quintain/math?file=test.jsonl",
+        code="no_suite",
+    )
+
+
+def _is_here(environment: str) -> bool:
+    return parse_reference(environment).id in environment_ids()

@@ -1,0 +1,49 @@
+"""Rubrics by name: the built-in ones, and those that earlier batches and judging jobs used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+from quintain.errors import NotFound
+from quintain.records.judging import Rubric
+from quintain.records.profiles import DomainProfile
+from quintain.records.record import nearest, shown
+from quintain.scoring.judges.rubrics import RUBRICS, rubric
+from quintain.tools.services import Services
+
+_LOOKED_AT = 200
+"""Newest batches, and newest jobs of each kind, in which a name is looked up."""
+
+
+def find_rubric(
+    services: Services, spec: str | Mapping[str, Any] | Rubric | None, profile: DomainProfile | None = None
+) -> Rubric:
+    """Return the rubric that is meant; a name is that of a built-in rubric, or of the newest one used under it.
+
+    Raises:
+        NotFound: No rubric of this name is built in or was used.
+        InvalidInput: A mapping that is no rubric.
+    """
+    if not isinstance(spec, str) or spec in RUBRICS:
+        return rubric(spec, profile)
+    own: dict[str, Rubric] = {}
+    for used in _used_rubrics(services):
+        own.setdefault(used.name, used)
+    if spec in own:
+        return own[spec]
+    names = [*RUBRICS, *(name for name in own if name not in RUBRICS)]
+    raise NotFound(
+        f"no rubric {shown(spec)}{nearest(spec, names)}; there are {', '.join(names)}, or give your own as "
+        '{"name": ..., "criteria": [{"name": ..., "description": ..., "weight": 1}]}'
+    )
+
+
+def _used_rubrics(services: Services) -> Iterator[Rubric]:
+    """Yield the rubrics of batches, then those of jobs, the newest first."""
+    yield from (batch.rubric for batch in services.store.judging.newest(_LOOKED_AT))
+    pages = (services.store.jobs.page(kind=kind, limit=_LOOKED_AT) for kind in ("judge", "score"))
+    for job in chain.from_iterable(page.items for page in pages):
+        if (used := getattr(job.spec, "rubric", None)) is not None:
+            yield used

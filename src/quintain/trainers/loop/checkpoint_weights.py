@@ -1,0 +1,79 @@
+"""The trained weights of a checkpoint, in the files of a model or an adapter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from quintain.trainers.distributed.sharding import local_shard
+from quintain.trainers.models import is_adapter
+from quintain.trainers.value_head import FILE_NAME, head_of, save_head
+
+_MODEL = "model.safetensors"
+_ADAPTER = "adapter_model.safetensors"
+_FORMAT_2 = "weights.safetensors"
+_HEAD = "value_head."
+
+
+class _Place(NamedTuple):
+    file: str
+    name: str
+
+
+def trainable(model: Any) -> dict[str, torch.nn.Parameter]:
+    """Return the trainable parameters by name; a tied one once."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def write_weights(folder: Path, model: Any, weights: dict[str, torch.Tensor], tokenizer: Any) -> None:
+    """Write weights so that the folder is one of a model, with its tokenizer, or of an adapter.
+
+    Args:
+        folder: An empty folder.
+        model: The model of the weights.
+        weights: The trained weights on the CPU, by the names of their parameters.
+        tokenizer: The model's tokenizer; None leaves it out.
+    """
+    places = _places(model)
+    main = _ADAPTER if is_adapter(model) else _MODEL
+    tensors = {places[name].name: tensor for name, tensor in weights.items() if places[name].file == main}
+    if is_adapter(model):
+        model.peft_config["default"].save_pretrained(str(folder))
+    elif hasattr(model, "config"):
+        stored = model.state_dict().keys()
+        tensors |= {name: b.detach().cpu().contiguous() for name, b in model.named_buffers() if name in stored}
+        model.config.save_pretrained(folder)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder)
+    save_file(tensors, folder / main, {"format": "pt"})
+    if (head := head_of(model)) is not None:
+        save_head(head.names, {places[n].name: t for n, t in weights.items() if places[n].file == FILE_NAME}, folder)
+
+
+def read_weights(folder: Path, model: Any) -> None:
+    """Copy the weights of a checkpoint into the trainable parameters; of a sharded model, this rank's parts."""
+    parameters, old = trainable(model), (folder / _FORMAT_2).is_file()
+    places = {name: _Place(_FORMAT_2, name) for name in parameters} if old else _places(model)
+    files = {file: load_file(folder / file) for file in {place.file for place in places.values()}}
+    with torch.no_grad():
+        for name, place in places.items():
+            parameters[name].copy_(local_shard(files[place.file][place.name], parameters[name]))
+
+
+def _places(model: Any) -> dict[str, _Place]:
+    """Return the file of each trainable parameter and its name there."""
+    names = list(trainable(model))
+    heads = {name: _Place(FILE_NAME, name.removeprefix(_HEAD)) for name in names if name.startswith(_HEAD)}
+    others = [name for name in names if name not in heads]
+    if not is_adapter(model):
+        return heads | {name: _Place(_MODEL, name) for name in others}
+    from peft.utils import get_peft_model_state_dict
+
+    # peft knows the names in its files only for a whole state: numbers in place of the weights show where each goes.
+    numbers = {name: torch.tensor(number) for number, name in enumerate(others)}
+    stored = get_peft_model_state_dict(model, numbers, save_embedding_layers=False)
+    by_number = {int(number): name for name, number in stored.items()}
+    return heads | {name: _Place(_ADAPTER, by_number.get(number, name)) for number, name in enumerate(others)}
