@@ -115,6 +115,16 @@ def test_an_adapter_that_is_trained_on_names_the_base_that_it_now_has(
     assert torch.equal(logits(base, tmp_path / "out"), logits(base, peft_adapter))
 
 
+def test_an_adapter_brings_the_tokenizer_that_it_was_trained_with(
+    base: Path, peft_adapter: Path, tmp_path: Path
+) -> None:
+    own = Path(shutil.copytree(peft_adapter, tmp_path / "own"))
+    tiny_tokenizer("{{ messages[0].content }}").save_pretrained(own)
+    for folder, template in ((own, "{{ messages[0].content }}"), (peft_adapter, tiny_tokenizer().chat_template)):
+        ref = ModelRef(source="folder", path=str(base), adapter=str(folder))
+        assert load_model(ref).tokenizer.chat_template == open_tokenizer(ref).tokenizer.chat_template == template
+
+
 def save_qwen2(folder: Path) -> Path:
     """A tiny model of an architecture whose sizes GGUF has in full."""
     from transformers import Qwen2Config, Qwen2ForCausalLM

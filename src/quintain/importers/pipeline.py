@@ -25,7 +25,7 @@ from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.registry import FAULTS, Detection, Importer, detect, importer
 from quintain.importers.run_sink import RunSink
 from quintain.importers.run_splitting import split_run
-from quintain.records.imports import FileStamp, ImportReport, IngestStatus, Rejected
+from quintain.records.imports import BOTH_LEVELS, FileStamp, ImportReport, IngestStatus, RedactionLevel, Rejected
 from quintain.records.tags import usable_tags
 from quintain.records.trajectory import Source, Trajectory
 
@@ -46,7 +46,8 @@ class ImportOptions:
 
     format: str = "auto"
     """Name of a reader, or `auto` to detect each file."""
-    redact: bool = True
+    redact: tuple[RedactionLevel, ...] = BOTH_LEVELS
+    """What is removed from the runs."""
     tags: tuple[str, ...] = ()
     """Tags added to every run."""
     limit: int | None = None
@@ -76,7 +77,7 @@ def measure(path: Path) -> Size:
 
 
 def import_logs(path: Path, options: ImportOptions, sink: RunSink) -> ImportReport:
-    """Import all logs of a file or folder, run by run, in constant memory.
+    """Import all logs of a file or folder, run by run. Memory contains one run and one batch.
 
     Args:
         path: A file, or a folder that is walked; hidden folders in it are left out.
@@ -214,7 +215,7 @@ class _Loop:
         if self.options.redact:
             from quintain.redaction.redact import redact
 
-            trajectory = redact(trajectory)
+            trajectory = redact(trajectory, self.options.redact)
             if trajectory.redactions:
                 self.tally.redactions += Counter(trajectory.redactions) - Counter(run.trajectory.redactions)
         trajectory = trajectory.model_copy(
@@ -223,11 +224,13 @@ class _Loop:
                 "tags": usable_tags((*trajectory.tags, *self.options.tags)),
             }
         )
-        for part in split_run(run._replace(trajectory=trajectory), report):
+        self.batch_bytes += log.reading.take()
+        for n, part in enumerate(split_run(run._replace(trajectory=trajectory), report)):
+            if n:  # the parts of a long run are handed over one by one
+                self._flush()
             self.links.add(part, part.trajectory)
             self.batch.append((part.trajectory, part.line, tally))
             self.taken += 1
-        self.batch_bytes += log.reading.take()
         if len(self.batch) >= BATCH_RUNS or self.batch_bytes >= BATCH_BYTES:
             self._flush()
             self._advance(log.reading.position)
