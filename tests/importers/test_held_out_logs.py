@@ -396,7 +396,12 @@ def test_an_amp_thread_keeps_what_its_tools_gave_with_model_and_place(tmp_path: 
             {"role": "user", "messageId": 0, "content": [text_block("Go")], "meta": {"sentAt": 1_760_000_000_000}},
             {"role": "assistant", "messageId": 1, "content": calls, "usage": usage},
             {"role": "user", "messageId": 2, "content": results},
-            {"role": "assistant", "messageId": 3, "content": [text_block("Done.")], "usage": {"model": "m-1"}},
+            {
+                "role": "assistant",
+                "messageId": 3,
+                "content": [text_block("Done.")],
+                "usage": {"timestamp": 1_760_000_001_000},
+            },
         ],
     }
     run, report = read_one("amp", write(tmp_path / "T-1.json", thread), tmp_path)
@@ -405,6 +410,8 @@ def test_an_amp_thread_keeps_what_its_tools_gave_with_model_and_place(tmp_path: 
     assert outline(run)[1].endswith(answers)
     assert outline(run)[2:] == ["agent: Done."]
     assert (made.agent.model, made.agent.version, made.extra["cwd"]) == ("m-1", "0.9", "/home/u/p")
+    times = [step.timestamp and step.timestamp.timestamp() for step in made.steps]
+    assert times == [1_760_000_000, None, 1_760_000_001]
     first = made.agent_steps[0].usage
     assert first is not None
     assert (first.input_tokens, first.output_tokens, run.key) == (10, 2, "amp:T-1")
