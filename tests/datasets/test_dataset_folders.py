@@ -38,7 +38,7 @@ def _write(
     """A dataset of kind sft: the runs that stay, each in a row with its value."""
     tally = ExportCounts()
     stay = filter_runs((ValuedRun(run, value(run)) for run in runs), criteria, tally)
-    lines = (KeyedRow(task_key(run), DatasetRow(trajectory=run, reward=worth)) for run, worth in stay)
+    lines = (KeyedRow(task_key(run), DatasetRow(trajectory=run, reward=worth)) for run, worth, _ in stay)
     return write_dataset(lines, folder, _options(criteria=criteria, **fields), tally).dataset
 
 

@@ -222,6 +222,19 @@ def test_the_leaderboard_groups_agents_without_a_significant_difference() -> Non
     assert [(row.agent, row.group) for row in comparison.leaderboard] == [("a", "a"), ("b", "a"), ("c", "b")]
 
 
+def test_intervals_of_all_pairs_together_stand_beside_those_of_each_pair() -> None:
+    """0 of 10 against 10 of 10, by Newcombe: 1 - sqrt(2) z^2 / (10 + z^2), z = 1.9600 for one pair, 2.3940 for 0.05 / 3."""
+    names = ["a", "b", "c"]
+    (pair, *_) = compare(
+        [evaluated(n, o) for n, o in zip(names, ["0" * 10, "1" * 10, "1" * 10], strict=True)], names, "cmp-1", None
+    ).comparisons
+    assert (pair.ci_correction, pair.ci_low) == ("none", pytest.approx(0.6075, abs=1e-4))
+    assert pair.simultaneous_low == pytest.approx(0.4848, abs=1e-4)
+    assert (pair.ci_high, pair.simultaneous_high) == (1.0, 1.0)
+    (alone,) = compare([evaluated("a", "01", "10"), evaluated("b", "11", "10")], ["a", "b"], "cmp-1", None).comparisons
+    assert (alone.simultaneous_low, alone.simultaneous_high) == (alone.ci_low, alone.ci_high)
+
+
 def test_the_correction_is_chosen_and_named() -> None:
     three = [evaluated(name, "1" * n + "0" * (12 - n)) for name, n in (("a", 12), ("b", 6), ("c", 4))]
     names = ["a", "b", "c"]

@@ -22,6 +22,7 @@ from quintain.tools.evaluation.comparison import (
     leaderboard_uri,
 )
 from quintain.tools.evaluation.rollouts import evaluate_agent
+from quintain.tools.jobs.pictures import plot_job
 from quintain.tools.services import Services, open_services
 from trajectory_runs import answer, run, user
 
@@ -94,6 +95,36 @@ def test_a_leaderboard_takes_the_best_of_each_agent_on_the_suite_that_most_have_
     assert (board.suite_hash, board.n_evaluations, board.n_tasks, board.other_suites) == ("suite", 3, 30, ("other",))
     with pytest.raises(NotFound, match="no agent was evaluated in 'moon'"):
         environment_leaderboard(services, "moon")
+
+
+def test_suites_by_which_an_evolution_chose_stay_out_and_other_suites_have_names(services: Services) -> None:
+    stored(services, "a", "01")
+    for name in ("a", "b", "c"):  # most agents ran it, and each round was chosen by it
+        stored(services, name, "0111", suite="inner", purpose="selection", seed=77)
+    stored(services, "b", "011", suite="other", seed=7, max_turns=4)
+    stored(services, "c", "10")
+    board = environment_leaderboard(services, "test/env")
+    assert (board.suite_hash, board.name, len(board.rows)) == ("suite", "held_out, 2 tasks, seed 0", 2)
+    (other,) = board.others
+    assert (other.name, other.suite_hash) == ("held_out, 3 tasks, seed 7, at most 4 turns", "other")
+    assert (other.agents, other.newest) == (1, services.store.evaluations.of_agent("agent:b@1")[0].id)
+    chosen = compare_agents(services, ["a", "c"]).comparisons[0]
+    assert chosen.n_tasks == 2, "a measurement is compared before the suite of a selection"
+
+
+def test_a_comparison_offers_its_picture_and_two_runs_of_one_task(services: Services) -> None:
+    ends = [stored(services, "a", "0110"), stored(services, "c", "1110")]
+    found = compare_agents(services, ["a", "c"])
+    (flip,) = found.flips
+    assert (flip.trajectory_failed, flip.trajectory_solved) == tuple(one.results[0].trajectory_id for one in ends)
+    for wanted in (
+        f"plot_job(job_id='{found.comparison_id}')",
+        f"get_trajectory(trajectory_id='{flip.trajectory_solved}') and get_trajectory(trajectory_id='{flip.trajectory_failed}')",
+    ):
+        assert wanted in found.next_step
+    picture = plot_job(services, found.comparison_id)
+    assert picture.png.startswith(b"\x89PNG")
+    assert "c - a: +25.0" in picture.text
 
 
 def test_an_environment_stands_in_one_part_of_a_uri() -> None:

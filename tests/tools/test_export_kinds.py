@@ -510,6 +510,8 @@ def test_a_dataset_is_written_in_another_format_beside_it_with_the_hashes_of_its
         encoding="utf-8"
     ) == f"{sha256_of(folder / 'deep/train.txt')}  deep/train.txt\n"
     assert result.warnings == ("numbers: left out 1 row, too_long", "read it with int()")
+    assert (result.rows, result.dataset_rows) == (2, 3)
+    assert "holds 2 of 3 rows for numbers" in result.next_step
     assert services.store.datasets.get(result.dataset_id).rows == 3
     assert list(services.settings.exports_dir.iterdir()) == [folder]
 
@@ -527,6 +529,19 @@ def test_a_format_that_cannot_hold_the_rows_is_refused_and_leaves_no_folder(serv
     with pytest.raises(InvalidInput, match="cannot go on"):
         _export(services, "sft", format="broken")
     assert list(services.settings.exports_dir.iterdir()) == []
+
+
+def test_rows_and_splits_are_those_that_the_folder_holds(services: Services) -> None:
+    """OpenAI's format takes no call of a tool without a schema: of three runs, it can hold the one without calls."""
+    plain = run("t0", user(), answer("Four."), tags=("k",))
+    calls = [run(f"t{i}", user(), call(item="box"), answer("Done."), tools=(), tags=("k",)) for i in (1, 2)]
+    _store(services, [plain, *calls])
+    result = _export(services, "sft", format="openai")
+    lines = (Path(result.path) / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    assert (len(lines), result.rows, result.splits, result.dataset_rows) == (1, 1, {"train": 1}, 3)
+    assert services.store.datasets.get(result.dataset_id).rows == 3
+    native = _export(services, "sft", seed=1)
+    assert (native.rows, native.dataset_rows, native.splits) == (3, 3, {"train": 3})
 
 
 def test_a_dataset_of_pairs_is_written_in_atif_too(services: Services) -> None:

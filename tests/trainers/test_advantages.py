@@ -122,3 +122,9 @@ def test_cloning_weights_are_finite_at_the_ends_of_temperature() -> None:
     """Rewards 1,000 temperatures apart: the best run takes all. A huge temperature: all alike."""
     assert cloning_weights([0.0, 1.0], 1e-3) == pytest.approx([0.0, 2.0])
     assert cloning_weights([-5e8, 5e8], 1e12) == pytest.approx([1.0, 1.0], rel=1e-3)
+
+
+def test_a_step_of_unknown_reward_keeps_its_weight_and_the_others_share_theirs() -> None:
+    """Known 0.2 and 0.8 have mean 0.5: factors 0.4 and 1.6; a closing message without a reward has factor 1."""
+    assert step_factors([0.2, 0.8, None]) == pytest.approx([0.4, 1.6, 1.0])
+    assert step_factors([None, -1.0, 3.0, math.inf]) == pytest.approx([1.0, 0.0, 2.0, 1.0])

@@ -70,9 +70,9 @@ def test_a_run_earns_alpha_of_its_task_and_beta_of_the_models_value(judges: dict
     assert row.rewards == pytest.approx((2.0 + 0.5 * values[0], 0.5 * values[1]))
     assert mixed.means(["task"]) == {"reward_task": 0.5, "reward_model": pytest.approx(sum(values) / 2)}
     if role == "step_model":
-        for trajectory, value in zip(row.trajectories, read, strict=True):
+        for given, value in zip(row.step_values, read, strict=True):
             assert isinstance(value, RunValue)
-            assert [step.reward for step in trajectory.agent_steps] == [step.value for step in value.steps]
+            assert list(given) == [step.value for step in value.steps]
             assert value.value == pytest.approx(sum(step.value or 0.0 for step in value.steps) / len(value.steps))
 
 

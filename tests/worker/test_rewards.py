@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fake_endpoint import Answer, Asked, FakeEndpoint, fails, says, serving
+from quintain.errors import Unavailable
 from quintain.records.dataset import DatasetRow, GroupRow, PairRow
 from quintain.records.reward import ContainsReward, JudgePart, LengthReward, RewardPart, RewardSpec
 from quintain.records.trajectory import OutcomeStatus, Trajectory
@@ -166,3 +167,22 @@ def test_declared_parts_keep_the_name_of_the_reward(tmp_path: Path) -> None:
     scores = Rewards(RewardSpec(parts=(part,)), tmp_path).score([[said("please", 0)]])
     assert scores is not None
     assert (scores["traj-0"].scorer, scores["traj-0"].value) == ("polite", 1.0)
+
+
+def test_a_function_of_an_installed_module_is_imported_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "acme_rewards.py").write_text("def few(run):\n    return 1 / len(run.steps)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    part = RewardPart(scorer="few", function="acme_rewards:few")
+    scores = Rewards(RewardSpec(parts=(part,)), tmp_path).score([[said("please", 0)]])
+    assert scores is not None
+    assert scores["traj-0"].value == pytest.approx(1 / 3)
+    with pytest.raises(Unavailable, match="cannot be imported"):
+        Rewards(RewardSpec(parts=(part.model_copy(update={"function": "acme_rewards:gone"}),)), tmp_path)
+
+
+def test_a_part_with_one_value_in_all_runs_is_named(tmp_path: Path) -> None:
+    rewards = Rewards(RewardSpec(parts=(OUTCOME, SHORT)), tmp_path)
+    rewards.score([[said("a", i, OutcomeStatus.SUCCESS if i % 2 else OutcomeStatus.FAILURE) for i in range(10)]])
+    assert ["part 'short' of the reward was 0.9 in all 10 runs" in one for one in rewards.constant_parts()] == [True]

@@ -81,7 +81,9 @@ def _copy(source: Path, out: Path) -> None:
 
 def _show(console: Console, result: ExportResult) -> None:
     splits = ", ".join(f"{name} {n:,}" for name, n in result.splits.items())
-    rows, runs = counted(result.rows, "row"), counted(result.trajectories, "run")
+    rows, runs = counted(result.dataset_rows, "row"), counted(result.trajectories, "run")
+    if result.rows != result.dataset_rows:
+        rows = f"{result.rows:,} of {rows}"
     console.print(f"{result.dataset_id}: {rows} of kind {result.kind} ({splits})", style="bold")
     source = f"from {runs}; " if result.trajectories else ""
     console.print(f"{source}left out: {_counted(result.dropped)}")

@@ -96,6 +96,8 @@ class ValuedRun(NamedTuple):
     trajectory: Trajectory
     value: float | None
     """Higher is better; None if unknown."""
+    steps: tuple[float | None, ...] = ()
+    """Values of its agent steps by the same scorer; empty if it values none."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +259,7 @@ def drop_remedy(
 
 
 def _reason_to_drop(run: ValuedRun, criteria: Criteria, contents: set[int]) -> str | None:
-    trajectory, value = run
+    trajectory, value = run.trajectory, run.value
     status = trajectory.outcome.status.value
     if is_open(trajectory):
         return "still_open"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean
@@ -57,6 +58,28 @@ def score_labels(run: Trajectory, scores: Sequence[Score]) -> StepLabels:
             {name: fmean(one.parts[name] for one in scores_of_step if name in one.parts) for name in names} or None
         )
     return StepLabels(tuple(labels), tuple(parts) if any(parts) else ())
+
+
+def step_values_of(run: Trajectory, values: Sequence[float | None]) -> list[float | None]:
+    """Return the value of each agent step: those of a row, else the recorded rewards."""
+    return list(values) if values else [step.reward for step in run.agent_steps]
+
+
+def unweighted_reason(values: Sequence[float | None], *, positive: bool = False) -> str | None:
+    """Return why the values of a run's steps rank none of them; None if they do.
+
+    Args:
+        values: One per agent step; None where unknown.
+        positive: Whether their mean has to be above 0, as for weights.
+    """
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known:
+        return "no_step_values"
+    if len(known) < 2:
+        return "one_step_value"
+    if max(known) - min(known) <= 1e-9 * max(map(abs, known)):
+        return "equal_step_values"
+    return "step_values_not_positive" if positive and fmean(known) <= 0 else None
 
 
 def reason_against(labels: tuple[float | None, ...]) -> str | None:

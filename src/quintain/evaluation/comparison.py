@@ -51,6 +51,7 @@ class _PairTest(NamedTuple):
     """Difference and test of a pair, before correction."""
 
     interval: Interval
+    simultaneous: Interval
     ci_method: str
     p: float
     p_method: str
@@ -80,7 +81,7 @@ def compare(
     _require_comparable(evaluations, names)
     named = list(zip(names, evaluations, strict=True))
     pairs = list(combinations(named, 2))
-    tests = [_test(a, b) for (_, a), (_, b) in pairs]
+    tests = [_test(a, b, SIGNIFICANCE / len(pairs)) for (_, a), (_, b) in pairs]
     corrected = _CORRECTIONS[correction]([test.p for test in tests])
     compared = tuple(_pair(*pair, test, p) for pair, test, p in zip(pairs, tests, corrected, strict=True))
     return Comparison(
@@ -145,6 +146,8 @@ def _pair(
         ci_low=test.interval.low,
         ci_high=test.interval.high,
         ci_method=test.ci_method,
+        simultaneous_low=test.simultaneous.low,
+        simultaneous_high=test.simultaneous.high,
         p=test.p,
         p_method=test.p_method,
         p_corrected=p_corrected,
@@ -205,8 +208,10 @@ def _require_comparable(evaluations: Sequence[Evaluation], names: Sequence[str])
             )
 
 
-def _test(a: Evaluation, b: Evaluation) -> _PairTest:
+def _test(a: Evaluation, b: Evaluation, error: float = SIGNIFICANCE) -> _PairTest:
     """Pair two evaluations by task and repeat, and test their difference with tasks as the unit.
+
+    `error` is that of the simultaneous interval: 0.05 divided by the number of pairs (Bonferroni; Dunn 1961).
 
     A task counts if every repeat has a verdict from both agents. If the repeats of a task always agree (as with one
     repeat), it is one binary outcome per agent: exact McNemar test, Newcombe interval. Otherwise repeats are not
@@ -223,12 +228,14 @@ def _test(a: Evaluation, b: Evaluation) -> _PairTest:
     if all(count in {0, repeats} for pair in solved for count in pair):
         both = sum(x > 0 and y > 0 for x, y in solved)
         only_a, only_b = sum(x > y for x, y in solved), sum(y > x for x, y in solved)
-        interval = newcombe_paired(both, only_a, only_b, len(solved) - both - only_a - only_b)
+        counts = both, only_a, only_b, len(solved) - both - only_a - only_b
+        intervals = newcombe_paired(*counts), newcombe_paired(*counts, error)
         p, p_method = mcnemar_exact(only_a, only_b), "McNemar's exact test"
-        return _PairTest(interval, "Newcombe 1998 method 10", p, p_method, solved, n_excluded)
-    interval = clustered_difference([(y - x) / repeats for x, y in solved])
+        return _PairTest(*intervals, "Newcombe 1998 method 10", p, p_method, solved, n_excluded)
+    differences = [(y - x) / repeats for x, y in solved]
+    intervals = clustered_difference(differences), clustered_difference(differences, error)
     p = sign_flip_exact([y - x for x, y in solved])
-    return _PairTest(interval, "t interval over tasks", p, "exact sign-flip test over tasks", solved, n_excluded)
+    return _PairTest(*intervals, "t interval over tasks", p, "exact sign-flip test over tasks", solved, n_excluded)
 
 
 def _paired_successes(a: Evaluation, b: Evaluation) -> tuple[list[tuple[int, int]], int]:

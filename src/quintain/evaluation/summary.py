@@ -52,6 +52,7 @@ def summarize(
         sampling=spec.sampling,
         max_turns=spec.max_turns,
         dataset_id=spec.dataset_id,
+        purpose=spec.purpose,
         job_id=job_id,
         results=tuple(results),
         rate=success_rate(results),

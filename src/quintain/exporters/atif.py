@@ -37,6 +37,7 @@ class AtifExporter:
         export = Export()
         for split in splits_of(dataset):
             name = f"{split}.jsonl"
+            export.splits[split] = dataset.splits[split]
             with (folder / name).open("w", encoding="utf-8") as file:
                 for number, row in enumerate(rows(split), 1):
                     for document in _documents(row, number):

@@ -19,7 +19,9 @@ class Export:
     """Result of a writer, filled while it writes."""
 
     rows: Counter[str] = field(default_factory=Counter)
-    """File name -> number of rows."""
+    """File name -> number of lines; a row of the dataset can take several."""
+    splits: Counter[str] = field(default_factory=Counter)
+    """Split -> rows of the dataset that its file holds. Empty where the writer does not count them."""
     dropped: Counter[str] = field(default_factory=Counter)
     """Reason -> rows that the format cannot represent."""
     notes: dict[str, None] = field(default_factory=dict)

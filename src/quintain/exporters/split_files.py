@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -36,7 +35,7 @@ def write_splits(dataset: Dataset, rows: Rows, convert: Convert, write: Write) -
     """
     export, losses = Export(), Losses()
     for split in splits_of(dataset):
-        name, n = write(_converted(rows(split), convert, export.dropped, losses), split)
+        name, n = write(_converted(rows(split), convert, export, split, losses), split)
         if n:
             export.rows[name] = n
     if not export.rows:
@@ -95,13 +94,16 @@ def json_lines(folder: Path) -> Write:
     return write
 
 
-def _converted(rows: Iterable[Row], convert: Convert, dropped: Counter[str], losses: Losses) -> Iterator[Line]:
+def _converted(
+    rows: Iterable[Row], convert: Convert, export: Export, split: SplitName, losses: Losses
+) -> Iterator[Line]:
     for row in rows:
         lost = Losses()
         try:
             lines = list(convert(row, lost))
         except InvalidInput as error:
-            dropped[error.message] += 1
+            export.dropped[error.message] += 1
         else:
             losses.update(lost)
+            export.splits[split] += bool(lines)
             yield from lines

@@ -14,6 +14,9 @@ Correction = Literal["holm", "benjamini_hochberg", "bonferroni"]
 """holm, bonferroni: control the family-wise error rate; benjamini_hochberg: controls the false discovery rate."""
 
 
+EvaluationPurpose = Literal["measurement", "selection"]
+"""selection: by which an evolution chose among its rounds, so the chosen one's result is biased upward."""
+
 FailureKind = Literal[
     "endpoint_error",
     "environment_error",
@@ -161,6 +164,9 @@ class Evaluation(Record):
     forbidden: Forbidden | None = None
     metrics: dict[str, Estimate] = Field(default_factory=dict)
     max_turns: int | None = Field(default=None, description="As requested. Null: the environment's limit.")
+    purpose: EvaluationPurpose = Field(
+        default="measurement", description="selection: chose among an evolution's rounds; not on leaderboards."
+    )
     dataset_id: str | None = Field(
         default=None, description="Set for an evaluation on a dataset, and for a benchmark whose tasks were played."
     )
@@ -192,6 +198,13 @@ class PairedComparison(Record):
     ci_low: float
     ci_high: float
     ci_method: str
+    ci_correction: str = Field(
+        default="none", description="Of ci_low and ci_high, which have 95 % for this pair alone."
+    )
+    simultaneous_low: float | None = Field(
+        default=None, description="Bounds that have 95 % for all pairs together (Bonferroni); wider with more pairs."
+    )
+    simultaneous_high: float | None = None
     p: float
     p_method: str
     p_corrected: float
@@ -283,6 +296,15 @@ class Comparison(Record):
     created_at: Instant | None = None
 
 
+class SuiteOutline(Record):
+    """A suite of an environment, and who has run it."""
+
+    name: str
+    suite_hash: str
+    agents: int = Field(description="Number of agents that have run it.")
+    newest: str = Field(description="Its newest evaluation.")
+
+
 class Leaderboard(Record):
     """Best evaluation of each agent on one suite of an environment."""
 
@@ -295,4 +317,6 @@ class Leaderboard(Record):
     rows: tuple[LeaderboardRow, ...]
     n_evaluations: int = Field(description="Evaluations on this suite. The best of several is biased upward.")
     notes: tuple[str, ...] = ()
+    name: str = Field(default="", description="Name of the suite.")
     other_suites: tuple[str, ...] = Field(default=(), description="Hashes of suites run by fewer agents.")
+    others: tuple[SuiteOutline, ...] = Field(default=(), description="The same suites, named.")

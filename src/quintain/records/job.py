@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from quintain.records.agent import Agent, Sampling
 from quintain.records.dataset import DatasetKind, SplitName
+from quintain.records.evaluation import EvaluationPurpose
 from quintain.records.evolve import EvolveConfig, Temperature
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.hyperparameters import Method, MethodConfig, SFTConfig
@@ -140,6 +141,7 @@ class EvaluateSpec(Record):
     concurrency: int = Field(default=32, ge=1, le=1024)
     forbidden: tuple[str, ...] = Field(default=(), description="Tools that the agent must not call; calls are counted.")
     excluded: tuple[str, ...] = Field(default=(), description="Ids of tasks that must not be drawn.")
+    purpose: EvaluationPurpose = "measurement"
 
 
 class EvaluateDatasetSpec(Record):

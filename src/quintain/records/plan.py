@@ -58,6 +58,7 @@ class TrainingPlan(Record):
     dataset_id: str | None = None
     environment: str | None = None
     hyperparameters: dict[str, Any]
+    reward: dict[str, float] | None = Field(default=None, description="Weights of scorers. Null: the given reward.")
     estimate: Estimate
     blockers: tuple[Blocker, ...]
     notes: tuple[Hint, ...] = ()

@@ -71,6 +71,9 @@ class SplitCounts(Record):
     left_out_members: dict[str, int] = Field(
         default_factory=dict, description="Reason -> number of runs left out of groups."
     )
+    unweighted: dict[str, int] = Field(
+        default_factory=dict, description="Reason -> number of runs whose steps all weigh alike despite step weights."
+    )
     trained_turns: int = 0
     turns_with_stop: int = Field(default=0, description="Number of trained turns with a stop token in the loss.")
 

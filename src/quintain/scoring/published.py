@@ -223,7 +223,8 @@ class HelloAgentsScorer:
             accuracy, description = (None if credit.success is None else float(credit.success)), credit.description
         text = "\n".join(text_of(step.message) for step in run.agent_steps if not step.copied_context)
         penalty = _LENGTH_WEIGHT * max(0, len(text) - _MAX_CHARS) / _MAX_CHARS
-        steps = min(1.0, 0.2 * len(set(STEP_MARKS.findall(text))))
+        marks = len(set(STEP_MARKS.findall(text)))
+        steps = min(1.0, 0.2 * marks)
         right = accuracy is not None and accuracy > 0
         parts = [
             Component(
@@ -232,7 +233,12 @@ class HelloAgentsScorer:
                 value=None if accuracy is None else max(0.0, accuracy - penalty) if right else 0.0,
                 feedback=description,
             ),
-            Component(name="steps", weight=1 / 3, value=None if accuracy is None else steps if right else 0.0),
+            Component(
+                name="steps",
+                weight=1 / 3,
+                value=None if accuracy is None else steps if right else 0.0,
+                feedback=f"{marks} step marks in the text, such as a line that begins with `Step 2` or `2.`; calls do not count.",
+            ),
             Component(
                 name="length",
                 weight=0.0,

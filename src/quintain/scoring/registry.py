@@ -58,8 +58,6 @@ _PLAIN: dict[str, Callable[[], Scorer]] = {
     scorer.name: scorer for scorer in (OutcomeScorer, AnswerScorer, JsonScorer, RegexScorer)
 }
 _REGISTERED: dict[str, Callable[[], Scorer]] = {}
-_FUNCTIONS: dict[str, RewardFunction] = {}
-"""Name -> function, of registered scorers that are plain functions."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MAX_WEIGHT = 1e6
 
@@ -76,7 +74,7 @@ class Described(NamedTuple):
 
 
 def register(name: str, function: RewardFunction) -> None:
-    """Make a function a scorer of this process, under a name of its own.
+    """Make a function a scorer of this process, under a name of its own, or in place of a scorer with declared bounds.
 
     Raises:
         InvalidInput: a name that cannot be one, or something that cannot be called.
@@ -85,24 +83,23 @@ def register(name: str, function: RewardFunction) -> None:
     if not callable(function):
         raise InvalidInput(f"the reward function {name!r} is {type(function).__name__}; it must be callable")
     register_scorer(name, lambda: FunctionScorer(name, function))
-    _FUNCTIONS[name] = function
 
 
 def register_scorer(name: str, make: Callable[[], Scorer]) -> None:
     """Make what `make` gives a scorer of this process; errors as of `register`."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidInput(f"scorer name {shown(name)} must be letters, digits, '.', '_' or '-', at most 100 of them")
-    if name in _ABOUT or name in installed():
+    if (name in _ABOUT and name not in DEFAULTS) or name in installed():
         raise Conflict(
             f"{name!r} is {'a built-in' if name in _ABOUT else 'an installed'} scorer; give yours another name"
         )
     _REGISTERED[name] = make
-    _FUNCTIONS.pop(name, None)
 
 
 def registered_function(name: str) -> RewardFunction | None:
     """Return the function that a program registered under a name; None for another kind of scorer."""
-    return _FUNCTIONS.get(name)
+    made = _REGISTERED[name]() if name in _REGISTERED else None
+    return made.function if isinstance(made, FunctionScorer) else None
 
 
 def is_registered(name: str) -> bool:
@@ -119,7 +116,7 @@ def describe_scorers() -> list[Described]:
     """Every scorer in a line, the broken ones with the reason."""
     found = []
     for name in scorer_names():
-        if name in _ABOUT:
+        if name in _ABOUT and name not in _REGISTERED:
             found.append(Described(name, _ABOUT[name], "built in"))
         elif name in _REGISTERED:
             found.append(Described(name, "a function of this program", "registered"))
@@ -203,8 +200,6 @@ def _named(name: str, profile: DomainProfile | None, recorded: Recorded, open_sa
         return CheckerScorer(open_sandbox)
     if name in PRESETS:
         return PRESETS[name](profile)
-    if name in DEFAULTS:
-        return DeclaredScorer(DEFAULTS[name])
     if is_recorded(name) and name != AGENT:
         return RecordedScorer(name, recorded.get(name, {}))
     if name.startswith(RAW):
@@ -213,6 +208,8 @@ def _named(name: str, profile: DomainProfile | None, recorded: Recorded, open_sa
         return load(installed()[name])
     if name in _REGISTERED:
         return _REGISTERED[name]()
+    if name in DEFAULTS:
+        return DeclaredScorer(DEFAULTS[name])
     if name in _DECLARED_ONLY:
         raise InvalidInput(f"{name} needs settings: {_DECLARED_ONLY[name].partition(': ')[2]}; declare it with them")
     raise NotFound(f"no scorer {shown(name)}{nearest(name, scorer_names())}; {_known()}")

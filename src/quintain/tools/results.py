@@ -151,8 +151,9 @@ class ExportResult(Record):
 
     dataset_id: str
     kind: str
-    rows: int
-    trajectories: int = Field(description="Distinct runs in the rows.")
+    rows: int = Field(description="Rows in the folder at `path`.")
+    dataset_rows: int = Field(description="Rows of the dataset; a format may not represent all of them.")
+    trajectories: int = Field(description="Distinct runs in the rows of the dataset.")
     dropped: dict[str, int]
     splits: dict[str, int]
     path: str

@@ -19,10 +19,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from quintain.records.dataset import GroupRow, Row
+from quintain.records.dataset import GroupRow, Row, StepValues
 from quintain.records.hyperparameters import GRPOConfig
 from quintain.records.job import TrainSpec
-from quintain.records.trajectory import Actor, Trajectory
+from quintain.records.trajectory import Trajectory
 from quintain.trainers.reward_scoring import RewardModel, RunValue
 
 UNREAD = "unread_by_reward_model"
@@ -104,10 +104,16 @@ class RewardMix:
             return None, []
         tasks, values = [reward for _, reward, _ in kept], [value.value for *_, value in kept]
         self.terms[group.key] = {"reward_task": _mean(tasks), "reward_model": _mean(values)}
-        runs = tuple(_with_step_rewards(run, value) if value.steps else run for run, _, value in kept)
+        steps = tuple(_step_values(run, value) for run, _, value in kept)
         alpha, beta = self.config.alpha, self.config.beta
         rewards = tuple(alpha * task + beta * value for task, value in zip(tasks, values, strict=True))
-        mixed = group.model_copy(update={"trajectories": runs, "rewards": rewards})
+        update: dict[str, Any] = {"trajectories": tuple(run for run, *_ in kept), "rewards": rewards}
+        # A reward model of whole runs values no steps: those of the dataset stay, of the runs that stay.
+        places = [place for place, value in enumerate(valued) if isinstance(value, RunValue)]
+        update["step_values"] = (
+            steps if any(steps) else tuple(group.step_values[i] for i in places if group.step_values)
+        )
+        mixed = group.model_copy(update=update)
         return mixed, [(run, value) for run, _, value in kept]
 
     def _refresh(self, groups: Sequence[Sequence[tuple[Trajectory, RunValue]]]) -> None:
@@ -158,16 +164,10 @@ class RewardMix:
 _TERMS = ("reward_task", "reward_model")
 
 
-def _with_step_rewards(run: Trajectory, value: RunValue) -> Trajectory:
-    """Return the run with the model's values as rewards of its steps, for step-level advantages."""
+def _step_values(run: Trajectory, value: RunValue) -> StepValues:
+    """Return the model's value of each agent step, for step-level advantages; empty of a model of whole runs."""
     of_step = {step.step: step.value for step in value.steps}
-    steps, n = [], 0
-    for step in run.steps:
-        if step.actor is Actor.AGENT:
-            step = step.model_copy(update={"reward": of_step.get(n)})
-            n += 1
-        steps.append(step)
-    return run.model_copy(update={"steps": tuple(steps)})
+    return tuple(of_step.get(n) for n in range(len(run.agent_steps))) if of_step else ()
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -99,6 +99,8 @@ class Exploration:
         if self._rewards is not None:
             details = self._rewards.report()
             kept = {name: details[name] for name in ("parts", "judges") if details.get(name)}
+            for warning in self._rewards.constant_parts():
+                self._reporter.warn("constant_reward_part", warning)
             report["scores"] = {"scorer": self._rewards.name, **self._verdicts.summary(), **kept}
         return report
 

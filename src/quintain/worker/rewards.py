@@ -6,6 +6,7 @@ A run without a value is left out of its group and counted, never 0.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,8 @@ PREFIX = "reward/"
 """What the names of metrics of parts begin with."""
 
 _REASONS = 20
+_FEWEST_ALIKE = 10
+"""Runs from which on a part with one value in all of them is reported."""
 _BATCH_GROUPS = 16
 """Groups of stored rows that are valued together."""
 
@@ -155,6 +158,17 @@ class Rewards:
             report["judges"] = {name: judge.report() for name, judge in self._judges.items()}
         return report
 
+    def constant_parts(self) -> list[str]:
+        """Return a warning for each part of several that had one value in all runs, and so ranked none of them."""
+        return [
+            f"part {name!r} of the reward was {total.low:g} in all {total.n:,} runs and ranked none of them; give it other "
+            "bounds, or leave it out"
+            for name in self._spec.names
+            if (total := self._totals[name]).n >= _FEWEST_ALIKE
+            and total.low == total.high
+            and len(self._spec.parts) > 1
+        ]
+
     def close(self) -> None:
         """Close connections to judges."""
         for judge in self._judges.values():
@@ -199,9 +213,11 @@ class Rewards:
 class _Total:
     def __init__(self) -> None:
         self.n, self.total = 0, 0.0
+        self.low, self.high = math.inf, -math.inf
 
     def add(self, value: float) -> None:
         self.n, self.total = self.n + 1, self.total + value
+        self.low, self.high = min(self.low, value), max(self.high, value)
 
     @property
     def mean(self) -> float | None:

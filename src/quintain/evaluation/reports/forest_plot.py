@@ -22,6 +22,7 @@ def forest_plot(comparison: Comparison) -> dict[str, Any]:
             "value": pair.difference,
             "low": pair.ci_low,
             "high": pair.ci_high,
+            "wide": None if pair.simultaneous_low is None else [pair.simultaneous_low, pair.simultaneous_high],
             "strong": pair.significant,
             "note": f"{100 * pair.difference:+.1f} [{100 * pair.ci_low:+.1f}, {100 * pair.ci_high:+.1f}]  p {pair.p_corrected:.2g}",
         }
@@ -39,8 +40,11 @@ def forest_plot(comparison: Comparison) -> dict[str, Any]:
         for row in comparison.leaderboard
         if row.success_rate is not None and row.ci_low is not None and row.ci_high is not None
     ]
+    title = "difference of success rates, 95 % interval"
+    if len(comparison.comparisons) > 1:
+        title += " of each pair (thin: of all pairs together)"
     panels: list[dict[str, Any]] = [
-        {"title": "difference of success rates, 95 % interval", "forest": differences, "origin": 0.0},
+        {"title": title, "forest": differences, "origin": 0.0},
         {"title": "success rate, 95 % interval (agents that share a letter do not differ)", "forest": rates},
     ]
     if comparison.curves:

@@ -186,9 +186,13 @@ def _attempt_sections(at_least_one: Sequence[AtK], all_of: Iterable[AtK]) -> Ite
 
 
 def _pair_section(comparison: Comparison) -> Section:
-    header = ("b - a", "difference, 95 % interval", "p", "p corrected", "", "tasks", "left out", "reward")
+    header = (
+        *("b - a", "difference, 95 % interval of the pair", "95 % interval of all pairs together"),
+        *("p", "p corrected", "", "tasks", "left out", "reward"),
+    )
     lines = (
-        f"95 % intervals and tests are paired by task; p-values are corrected for the number of pairs ({comparison.correction}).",
+        "Intervals and tests are paired by task. The first interval is not corrected for the number of pairs, the second is "
+        f"(Bonferroni), and so are the p-values ({comparison.correction}).",
         *(_power_note(pair) for pair in comparison.comparisons if not pair.significant),
     )
     return Section("Differences", lines, Table(header, tuple(map(_pair, comparison.comparisons))))
@@ -199,6 +203,9 @@ def _pair(pair: PairedComparison) -> tuple[str, ...]:
     return (
         f"{pair.b} - {pair.a}",
         f"{pair.difference:+.1%} [{pair.ci_low:+.1%}, {pair.ci_high:+.1%}] ({pair.ci_method})",
+        ""
+        if pair.simultaneous_low is None or pair.simultaneous_high is None
+        else f"[{pair.simultaneous_low:+.1%}, {pair.simultaneous_high:+.1%}]",
         f"{pair.p:.2g} ({pair.p_method})",
         f"{pair.p_corrected:.2g}",
         "significant" if pair.significant else "not significant",

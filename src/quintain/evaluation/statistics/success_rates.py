@@ -98,16 +98,25 @@ def _exact_bounds(successes: float, n: float) -> tuple[float, float]:
     return low, (float(betaincinv(successes + 1, n - successes, 0.975)) if successes < n else 1.0)
 
 
-def _wilson_bounds(successes: int, n: int) -> tuple[float, float]:
+def quantile(error: float) -> float:
+    """Return the two-sided quantile of the standard normal distribution for an error rate; `Z` for 0.05."""
+    if error == 0.05:
+        return Z
+    from scipy.special import ndtri
+
+    return float(ndtri(1 - error / 2))
+
+
+def _wilson_bounds(successes: int, n: int, z: float) -> tuple[float, float]:
     """Return the score interval (Wilson 1927, JASA 22:209-212), used by Newcombe's interval."""
-    p, z2 = successes / n, Z * Z
+    p, z2 = successes / n, z * z
     centre = (p + z2 / (2 * n)) / (1 + z2 / n)
-    half = Z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    half = z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n)) / (1 + z2 / n)
     # At the edges the bound is exactly 0 or 1; rounding would give 1e-18.
     return (0.0 if successes == 0 else centre - half), (1.0 if successes == n else centre + half)
 
 
-def newcombe_paired(both: int, only_a: int, only_b: int, neither: int) -> Interval:
+def newcombe_paired(both: int, only_a: int, only_b: int, neither: int, error: float = 0.05) -> Interval:
     """Return the difference of two paired success rates, b - a, with its square-and-add interval.
 
     Newcombe 1998, Statistics in Medicine 17:2635-2650, method 10: combines the two Wilson intervals with the
@@ -118,12 +127,14 @@ def newcombe_paired(both: int, only_a: int, only_b: int, neither: int) -> Interv
         only_a: Tasks solved by a only.
         only_b: Tasks solved by b only.
         neither: Tasks solved by neither.
+        error: 1 - confidence.
     """
     n = both + only_a + only_b + neither
     solved_a, solved_b = both + only_a, both + only_b
     a, b = solved_a / n, solved_b / n
-    low_a, high_a = _wilson_bounds(solved_a, n)
-    low_b, high_b = _wilson_bounds(solved_b, n)
+    z = quantile(error)
+    low_a, high_a = _wilson_bounds(solved_a, n, z)
+    low_b, high_b = _wilson_bounds(solved_b, n, z)
     margins = solved_a * (n - solved_a) * solved_b * (n - solved_b)
     agreement: float = both * neither - only_a * only_b
     if agreement > 0:
@@ -167,11 +178,12 @@ def sign_flip_exact(differences: Sequence[int]) -> float:
     return min(1.0, float(shares[extreme].sum()))
 
 
-def clustered_difference(differences: Sequence[float]) -> Interval:
+def clustered_difference(differences: Sequence[float], error: float = 0.05) -> Interval:
     """Return the mean of per-task differences with its t interval, tasks as clusters (Miller 2024, arXiv 2411.00640).
 
     Args:
         differences: One value in -1..1 per task: mean success of b minus mean success of a over its repeats.
+        error: 1 - confidence.
     """
     n = len(differences)
     mean = math.fsum(differences) / n
@@ -180,5 +192,5 @@ def clustered_difference(differences: Sequence[float]) -> Interval:
     from scipy.stats import t
 
     variance = math.fsum((d - mean) ** 2 for d in differences) / (n - 1)
-    half = float(t.ppf(0.975, n - 1)) * math.sqrt(variance / n)
+    half = float(t.ppf(1 - error / 2, n - 1)) * math.sqrt(variance / n)
     return Interval(mean, max(mean - half, -1.0), min(mean + half, 1.0))

@@ -39,6 +39,7 @@ from quintain.records.dataset import (
     Reference,
     Row,
     StepLabelRow,
+    StepValues,
     TaskClass,
 )
 from quintain.records.trajectory import Trajectory
@@ -82,6 +83,8 @@ class _Making:
     """Task key -> class of its oldest run, if rows are sampled."""
     labels: dict[str, StepLabels] = field(default_factory=dict)
     """Run id -> step labels, for kind `prm`, until the row is built."""
+    step_values: dict[str, StepValues] = field(default_factory=dict)
+    """Run id -> values of its steps by the scorer, of runs that are fetched again."""
 
 
 def lines_of(
@@ -121,12 +124,12 @@ def _single(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
         yield from (KeyedRow(task_key(run.trajectory), row(run)) for run in runs)
         return
     # Which runs stay depends on all of them: they are looked through first without being held, then fetched again.
-    picks = [RunValue(_id(run), value, _class(making, run)) for run, value in runs]
+    picks = [RunValue(_id(run), value, _class(making, run)) for run, value, _ in _with_steps_kept(making, runs)]
     if curation.top_share is not None:
         picks = top_share(picks, curation.top_share, making.options.seed, making.tally)
     drawn = _drawn(making, [_Item(pick, (pick.trajectory_id,), pick.task_class) for pick in picks])
     for pick, (run,) in with_runs(making.services, ((item.row, item.runs) for item in drawn)):
-        yield KeyedRow(task_key(run), row(ValuedRun(run, pick.value)))
+        yield KeyedRow(task_key(run), row(ValuedRun(run, pick.value, making.step_values.get(_id(run), ()))))
 
 
 def _pairs(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
@@ -147,7 +150,7 @@ def _pairs(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
 def _recorded_pairs(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
     """Yield rows of the stored preferences between these runs, by majority of the raters."""
     tasks: dict[str, str] = {}
-    for run, _ in runs:
+    for run, *_ in runs:
         tasks[_id(run)] = key = comparison_key(run)
         if key not in making.classes:
             making.classes[key] = _class(making, run)
@@ -232,17 +235,25 @@ def _given_pairs(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRo
 
 
 def _groups(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
-    formed = form_groups(_candidates(making, runs))
+    formed = form_groups(_candidates(making, _with_steps_kept(making, runs)))
     making.tally.dropped.update(formed.runs_left_out)
     making.tally.tasks_dropped.update(formed.tasks_left_out)
     items = [_Item(group, group.trajectory_ids, making.classes.get(group.task)) for group in formed.groups]
-    yield from group_lines(making.services, (item.row for item in _drawn(making, items)))
+    yield from group_lines(making.services, (item.row for item in _drawn(making, items)), making.step_values)
+
+
+def _with_steps_kept(making: _Making, runs: Iterable[ValuedRun]) -> Iterator[ValuedRun]:
+    """Yield the runs, and keep the values of their steps for when they are fetched again."""
+    for run in runs:
+        if any(value is not None for value in run.steps):
+            making.step_values[_id(run.trajectory)] = run.steps
+        yield run
 
 
 def _tasks(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
     """Yield one benchmark row a task."""
     references: dict[str, list[Reference]] = {}
-    for run, _ in runs:
+    for run, *_ in runs:
         key = task_key(run)
         references.setdefault(key, []).append(reference_of(run))
         if key not in making.classes:
@@ -265,7 +276,7 @@ def _row_maker(making: _Making) -> Callable[[ValuedRun], Row]:
         )
     if options.kind == "prm":
         return lambda run: StepLabelRow(trajectory=run.trajectory, **making.labels.pop(_id(run.trajectory))._asdict())
-    return lambda run: DatasetRow(trajectory=run.trajectory, reward=run.value)
+    return lambda run: DatasetRow(trajectory=run.trajectory, reward=run.value, step_values=run.steps)
 
 
 def _labelled(making: _Making, runs: Iterable[ValuedRun]) -> Iterator[ValuedRun]:
@@ -328,7 +339,7 @@ def _class(making: _Making, run: Trajectory) -> TaskClass | None:
 def _candidates(
     making: _Making, runs: Iterable[ValuedRun], key_of: Callable[[Trajectory], str] = task_key
 ) -> Iterator[Candidate]:
-    for run, value in runs:
+    for run, value, _ in runs:
         if value is not None:
             key = key_of(run)
             if key not in making.classes:

@@ -312,6 +312,7 @@ def _result(written: WrittenDataset, tally: ExportCounts) -> ExportResult:
         dataset_id=dataset.id,
         kind=dataset.kind,
         rows=dataset.rows,
+        dataset_rows=dataset.rows,
         trajectories=written.counts["trajectories"],
         dropped=dataset.dropped,
         splits=dataset.splits,
@@ -347,13 +348,17 @@ def _converted(services: Services, result: ExportResult, written: WrittenDataset
     folder = services.settings.exports_dir / f"{written.dataset.id}-{format}"
     export = convert_dataset(written.dataset, exporter(format), folder)
     left_out = [f"{format}: left out {counted(n, 'row')}, {reason}" for reason, n in export.dropped.items()]
+    held = export.splits.total() or result.rows - export.dropped.total()
     return result.model_copy(
         update={
+            "rows": held,
+            "splits": result.splits if held == result.rows else dict(export.splits),
             "format": format,
             "path": str(folder),
             "warnings": (*result.warnings, *left_out, *export.notes),
             "next_step": Hint(
-                f"The folder at `path` is ready for {format}; the dataset itself is {written.dataset.id}. ",
+                f"The folder at `path` holds {held:,} of {counted(result.rows, 'row')} for {format}; the dataset itself is "
+                f"{written.dataset.id}. ",
                 result.next_step,
             ),
         }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from quintain.datasets.splits import KeyedRow, task_key
 from quintain.errors import Conflict
-from quintain.records.dataset import GroupRow, PairRow
+from quintain.records.dataset import GroupRow, PairRow, StepValues
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.preferences.mining import Group, Pair
 from quintain.tools.services import Services
@@ -24,11 +24,16 @@ def pair_lines(services: Services, pairs: Iterable[Pair]) -> Iterator[KeyedRow]:
         yield KeyedRow(task_key(chosen), PairRow(chosen=chosen, rejected=rejected, margin=pair.margin))
 
 
-def group_lines(services: Services, groups: Iterable[Group]) -> Iterator[KeyedRow]:
-    """Stream the rows of groups with their rewards."""
+def group_lines(
+    services: Services, groups: Iterable[Group], step_values: Mapping[str, StepValues] | None = None
+) -> Iterator[KeyedRow]:
+    """Stream the rows of groups with their rewards, and the values of their runs' steps by run id."""
+    of_run = step_values or {}
     for group, runs in with_runs(services, ((group, group.trajectory_ids) for group in groups)):
         key = task_key(runs[0])
-        yield KeyedRow(key, GroupRow(key=key, trajectories=runs, rewards=group.rewards))
+        steps = tuple(of_run.get(run.id or "", ()) for run in runs)
+        row = GroupRow(key=key, trajectories=runs, rewards=group.rewards, step_values=steps if any(steps) else ())
+        yield KeyedRow(key, row)
 
 
 def with_runs(

@@ -13,7 +13,8 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.comparison import compare, leaderboard
 from quintain.evaluation.reports.forest_plot import forest_plot
 from quintain.next_step import Hint, ToolCall, call, joined
-from quintain.records.evaluation import Comparison, Correction, Evaluation, Leaderboard, Origin
+from quintain.records.evaluation import Comparison, Correction, Evaluation, Leaderboard, Origin, SuiteOutline
+from quintain.records.record import counted
 from quintain.tools.evaluation.benchmarks import chosen_environment
 from quintain.tools.evaluation.environment_references import Environments, plain_reference
 from quintain.tools.evaluation.learning_curves import ancestors_of, learning_curves
@@ -45,7 +46,8 @@ def compare_agents(
     """Compare agents on the same tasks: paired, with 95 % intervals and corrected p-values.
 
     `difference` is b - a in success rate; `p` is exact McNemar for one binary outcome a task, corrected over all pairs;
-    `significant` means p_corrected < 0.05. Episodes without a verdict are counted apart. Evaluate the agents first, with the
+    `significant` means p_corrected < 0.05. ci_low and ci_high are of the pair alone, simultaneous_low and simultaneous_high of
+    all pairs together. Episodes without a verdict are counted apart. Evaluate the agents first, with the
     same arguments.
     """
     chosen = _evaluations(services, agents, None if environment is None else plain_reference(environment))
@@ -84,7 +86,8 @@ def environment_leaderboard(services: Services, environment: str) -> Leaderboard
     """
     environment, suites = plain_reference(environment), dict[str, list[Evaluation]]()
     for evaluation in _in_environment(services, environment):
-        suites.setdefault(evaluation.suite_hash, []).append(evaluation)
+        if evaluation.purpose == "measurement":
+            suites.setdefault(evaluation.suite_hash, []).append(evaluation)
     if not suites:
         raise NotFound(
             Hint(
@@ -115,8 +118,24 @@ def environment_leaderboard(services: Services, environment: str) -> Leaderboard
         rows=leaderboard(kept, [item.agent_id for item in kept]),
         n_evaluations=len(suites[suite]),
         notes=tuple(notes),
+        name=_name_of(first),
         other_suites=tuple(other for other in suites if other != suite),
+        others=tuple(_outline(found) for other, found in suites.items() if other != suite),
     )
+
+
+def _outline(evaluations: Sequence[Evaluation]) -> SuiteOutline:
+    newest = evaluations[0]
+    agents = len({item.agent_id for item in evaluations})
+    return SuiteOutline(name=_name_of(newest), suite_hash=newest.suite_hash, agents=agents, newest=newest.id)
+
+
+def _name_of(evaluation: Evaluation) -> str:
+    """Return the name of a suite: the arguments that make it."""
+    parts = [f"{evaluation.split}, {counted(_n_tasks(evaluation), 'task')}, seed {evaluation.seed}"]
+    parts += [f"{evaluation.repeats} repeats"] if evaluation.repeats > 1 else []
+    parts += [f"at most {counted(evaluation.max_turns, 'turn')}"] if evaluation.max_turns is not None else []
+    return ", ".join(parts)
 
 
 def leaderboard_uri(environment: str) -> str:
@@ -172,6 +191,7 @@ def _candidates(services: Services, name: str, environment: str | None) -> list[
     agent = resolve_agent(services, name) if name.startswith(ENDPOINT) else services.store.agents.get(name)
     found = services.store.evaluations.of_agent(agent.id or "")
     found = [item for item in found if environment in {None, item.environment}]
+    found.sort(key=lambda item: item.purpose == "selection")  # stable: by which rounds were chosen last
     if not found:
         where = f" in {environment}" if environment else ""
         evaluate = call("evaluate_agent", agent=agent.id, environment=environment or "quintain/inventory")
@@ -234,12 +254,15 @@ def _suites(items: Sequence[Evaluation]) -> str:
 
 def _next_step(comparison: Comparison) -> Hint:
     """Return the verdict, and what to look at or to measure next."""
-    verdict = _verdict(comparison)
-    if not any(pair.significant for pair in comparison.comparisons):
-        return Hint(" ".join([verdict, *comparison.notes]))
-    flipped = next((flip.trajectory_failed for flip in comparison.flips if flip.trajectory_failed), None)
-    read = Hint(" Read a run that flipped: ", call("get_trajectory", trajectory_id=flipped), ".") if flipped else Hint()
-    return Hint(" ".join([verdict, *comparison.notes]), read)
+    picture = Hint(" See it: ", call("plot_job", job_id=comparison.id), ".")
+    flip = next((flip for flip in comparison.flips if flip.trajectory_solved and flip.trajectory_failed), None)
+    runs = Hint()
+    if flip is not None:
+        solved, failed = (
+            call("get_trajectory", trajectory_id=run) for run in (flip.trajectory_solved, flip.trajectory_failed)
+        )
+        runs = Hint(" The same task, solved and failed: ", solved, " and ", failed, ".")
+    return Hint(" ".join([_verdict(comparison), *comparison.notes]), picture, runs)
 
 
 def _verdict(comparison: Comparison) -> str:

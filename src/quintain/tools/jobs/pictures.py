@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from quintain.errors import InvalidInput, Unavailable
+from quintain.evaluation.reports.forest_plot import forest_plot
 from quintain.records.job import Job
 from quintain.records.lineage import LineageEdge
 from quintain.tools.data.lineage import get_lineage
@@ -30,13 +31,15 @@ _PICTURED = 60
 
 def plot_job(
     services: Services,
-    job_id: Annotated[str, Field(description="Job whose curves to draw.")],
+    job_id: Annotated[str, Field(description="Job whose curves to draw, or a comparison (`cmp-`).")],
     metrics: Annotated[
         list[str] | None,
         Field(max_length=6, description="Which metrics; null: loss, or the success rates of an evaluation."),
     ] = None,
 ) -> Picture:
-    """Draw the curves of a job (loss, ...), or the success rates of an evaluation, as a picture and as text."""
+    """Draw the curves of a job, the success rates of an evaluation or the differences of a comparison, as a picture and as text."""
+    if job_id.startswith("cmp-"):
+        return _comparison(services, job_id)
     job = services.store.jobs.get(job_id)
     title = f"{label_of(job.spec)} ({job.status})"
     if metrics is None and (bars := result_bars(services, job)):
@@ -54,6 +57,17 @@ def plot_job(
         raise InvalidInput(f"{job_id} has no metric {asked}; it has: {known}", code="no_such_metric")
     panels = [{"title": _in_words(name), "xlabel": "step", "lines": [_line(curves, name)]} for name in chosen]
     return Picture(_text(job, {name: curves[name] for name in chosen}), draw({"title": title, "panels": panels}))
+
+
+def _comparison(services: Services, comparison_id: str) -> Picture:
+    comparison = services.store.evaluations.get_comparison(comparison_id)
+    figure = forest_plot(comparison)
+    lines = [
+        f"{row['label']}: {row['note']}".replace("\n", " ")
+        for panel in figure["panels"]
+        for row in panel.get("forest", ())
+    ]
+    return Picture("\n".join([figure["title"], *lines]), draw(figure))
 
 
 def _in_words(metric: str) -> str:

@@ -286,7 +286,7 @@ def _mined(services: Services, runs: Iterable[Trajectory], mining: Mapping[str, 
 
 def _remembered(runs: Iterable[ValuedRun], values: dict[str, float]) -> Iterator[tuple[Trajectory, float]]:
     """Yield the runs of known value and note it in `values`."""
-    for run, value in runs:
+    for run, value, _ in runs:
         if value is not None:
             values[run.id or ""] = value
             yield run, value

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
+from quintain.records.record import clip
 from quintain.records.score import Score
 from quintain.tools.results import ScoreSummary, Unscored
 
@@ -40,6 +41,10 @@ class Summary:
         )
 
 
+FEWEST_ALIKE = 10
+"""Runs from which on a part with one value in all of them is reported."""
+
+
 @dataclass
 class Tally:
     """Counts of scored and unscored runs with reasons, in constant memory."""
@@ -47,6 +52,8 @@ class Tally:
     name: str = ""
     values: Summary = field(default_factory=Summary)
     components: dict[str, Summary] = field(default_factory=dict)
+    feedback: dict[str, str] = field(default_factory=dict)
+    """Component -> feedback of its latest value."""
     unscored: list[Unscored] = field(default_factory=list)
     unscored_count: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
@@ -65,3 +72,15 @@ class Tally:
         for part in score.components:
             if part.value is not None and (part.name in self.components or len(self.components) < _KINDS):
                 self.components.setdefault(part.name, Summary()).add(part.value)
+                self.feedback[part.name] = part.feedback
+
+    def constant_parts(self) -> list[str]:
+        """Return a warning for each part of several that has one value in all runs, and so ranks none of them."""
+        if len(self.components) < 2:
+            return []
+        return [
+            f"part {name!r} is {part.low:g} in all {part.n:,} runs and ranks none of them; the last one: "
+            f"{clip(self.feedback[name], 200) or 'no feedback'}"
+            for name, part in sorted(self.components.items())
+            if part.n >= FEWEST_ALIKE and part.low == part.high
+        ]

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from quintain.datasets.selection import ValuedRun
+from quintain.datasets.step_labels import score_labels
 from quintain.errors import NotFound
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.protocols import Scorer
@@ -128,7 +129,9 @@ def valued(
     while batch := list(islice(stream, _BATCH)):
         found.clear()
         found.update(stored(services, scorer, [run.id for run in batch if run.id]))
-        yield from (ValuedRun(run, reader.score(run).value) for run in batch)
+        for run in batch:
+            score = reader.score(run)
+            yield ValuedRun(run, score.value, score_labels(run, [score]).labels if score.steps else ())
 
 
 def verdict(run: Trajectory) -> float | None:

@@ -223,7 +223,7 @@ def _score(services: Services, runs: Iterable[Trajectory], rule: _Rule, asked: _
         summary=tally.values.summarize(),
         components={name: part.summarize() for name, part in sorted(tally.components.items())},
         calibrations=rule.calibrations,
-        warnings=asked.warnings,
+        warnings=(*asked.warnings, *tally.constant_parts()),
         audit=auditor.report().model_dump() if auditor is not None else None,
         next_cursor=stopped_at,
         next_step=_next(tally, rule, asked, stopped_at, auditor.report().verdict if auditor is not None else None),

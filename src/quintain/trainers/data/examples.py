@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from quintain.datasets.selection import agent_digest
+from quintain.datasets.step_labels import step_values_of, unweighted_reason
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow, TextRow
 from quintain.records.hyperparameters import BCConfig, DPOConfig, GRPOConfig, RewardConfig, SFTConfig, TrainingConfig
 from quintain.records.trajectory import Actor, Trajectory
@@ -38,6 +39,8 @@ class ExampleBatch:
     truncated_turns: int = 0
     left_out_members: Counter[str] = field(default_factory=Counter)
     """Runs of groups that could not be rendered, by reason; their groups stay."""
+    unweighted: Counter[str] = field(default_factory=Counter)
+    """Runs whose steps all weigh alike although step weights are on, by reason."""
 
     def add(self, example: Example | str, reward: float | None = None) -> None:
         """Add an example, or count the reason why there is none."""
@@ -103,9 +106,10 @@ class ExampleMaker:
         batch.truncated_turns += rendering.truncated_turns
         rows = rendering.rows
         if isinstance(self.config, SFTConfig) and self.config.step_weighting == "reward":
-            rewards = [step.reward for step in row.trajectory.agent_steps]
-            by_step = dict(zip(_agent_indices(row.trajectory), step_factors(rewards), strict=True))
-            rows = [replace(r, weight=r.weight * _at_steps(r, by_step, 1.0)) for r in rows]
+            values = step_values_of(row.trajectory, row.step_values)
+            batch.unweighted.update(filter(None, [unweighted_reason(values, positive=True)]))
+            by_step = dict(zip(_agent_indices(row.trajectory), step_factors(values), strict=True))
+            rows = [replace(r, weight=r.weight * r.at_steps(by_step, 1.0)) for r in rows]
         return Example(tuple(rows), (0,) * len(rows), (_reward(row) or 0.0,), 1.0, _key(row.trajectory))
 
     def pair(self, row: PairRow, batch: ExampleBatch) -> Example | str:
@@ -194,8 +198,7 @@ class ExampleMaker:
         rows, member, values = list[TokenRow](), list[int](), list[float]()
         for place, run in self._members(row, batch):
             member += [len(values)] * len(run)
-            advantage, trajectory = float(advantages[place]), row.trajectories[place]
-            rows += [self._with_advantage(r, trajectory, advantage) for r in run] if grpo else run
+            rows += self._with_advantage(run, row, place, float(advantages[place]), batch) if grpo else run
             values.append(row.rewards[place])
         if not rows:
             return "no_member_rendered"
@@ -275,13 +278,18 @@ class ExampleMaker:
             return chunk(self.renderer, trajectory, self.max_length, overlap=overlap, weight=weight)
         return self.renderer.render(trajectory, self.max_length, weight)
 
-    def _with_advantage(self, row: TokenRow, trajectory: Trajectory, advantage: float) -> TokenRow:
+    def _with_advantage(
+        self, rows: Sequence[TokenRow], group: GroupRow, place: int, advantage: float, batch: ExampleBatch
+    ) -> list[TokenRow]:
+        """Return the rows of a run with its advantage, spread over its steps where `step_level` is on."""
         assert isinstance(self.config, GRPOConfig)
         if not self.config.step_level:
-            return replace(row, advantage=np.full(len(row), advantage, np.float32))
-        shares = step_advantages(advantage, [step.reward for step in trajectory.agent_steps])
-        by_step = dict(zip(_agent_indices(trajectory), shares, strict=True))
-        return replace(row, advantage=_at_steps(row, by_step, advantage))
+            return [replace(row, advantage=np.full(len(row), advantage, np.float32)) for row in rows]
+        trajectory = group.trajectories[place]
+        values = step_values_of(trajectory, group.step_values[place] if group.step_values else ())
+        batch.unweighted.update(filter(None, [unweighted_reason(values)]))
+        by_step = dict(zip(_agent_indices(trajectory), step_advantages(advantage, values), strict=True))
+        return [replace(row, advantage=row.at_steps(by_step, advantage)) for row in rows]
 
 
 def labels_of(row: StepLabelRow) -> list[dict[str, float | None]]:
@@ -361,22 +369,10 @@ def _from_the_branch_on(chosen: list[TokenRow], rejected: list[TokenRow]) -> lis
         differing = np.flatnonzero(left.token_ids[:n] != right.token_ids[:n])
         shared = int(differing[0]) if len(differing) else n
         for side in sides:
-            side[place] = _masked_before(side[place], shared)
+            side[place] = side[place].masked_before(shared)
         if len(differing) or len(left) != len(right):
             break
     return sides
-
-
-def _masked_before(row: TokenRow, place: int) -> TokenRow:
-    supervised, weight = row.supervised.copy(), row.weight.copy()
-    supervised[:place], weight[:place] = False, 0
-    return replace(row, supervised=supervised, weight=weight)
-
-
-def _at_steps(row: TokenRow, by_step: dict[int, float], otherwise: float) -> Any:
-    """Return float32 [T]: the number of the step that wrote each token."""
-    steps, inverse = np.unique(row.step_index, return_inverse=True)
-    return np.asarray([by_step.get(int(s), otherwise) for s in steps], np.float32)[inverse]
 
 
 def _agent_indices(trajectory: Trajectory) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -65,6 +65,17 @@ class TokenRow:
         full = np.full(len(self), np.nan, np.float32)
         full[self.places] = np.asarray(values, np.float32)
         return replace(self, **cast(dict[str, Any], {stream: full}))
+
+    def masked_before(self, place: int) -> TokenRow:
+        """Return the row without loss before a place."""
+        supervised, weight = self.supervised.copy(), self.weight.copy()
+        supervised[:place], weight[:place] = False, 0
+        return replace(self, supervised=supervised, weight=weight)
+
+    def at_steps(self, by_step: Mapping[int, float], otherwise: float) -> Floats:
+        """Return float32 [T]: the number of the step that wrote each token."""
+        steps, inverse = np.unique(self.step_index, return_inverse=True)
+        return np.asarray([by_step.get(int(s), otherwise) for s in steps], np.float32)[inverse]
 
 
 def token_row(token_ids: Sequence[int], supervised: Sequence[bool], **streams: Sequence[float] | None) -> TokenRow:

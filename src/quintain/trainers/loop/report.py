@@ -46,6 +46,10 @@ class TrainingReport(Record):
     examples: int = Field(description="Training examples: runs, pairs or groups; online, of all rollouts.")
     dropped: dict[str, int] = Field(default_factory=dict, description="Reason -> dataset rows that gave no example.")
     left_out_members: dict[str, int] = Field(default_factory=dict, description="Reason -> runs left out of groups.")
+    unweighted_runs: dict[str, int] = Field(
+        default_factory=dict,
+        description="Reason -> runs whose steps all weigh alike, with step_weighting or step_level.",
+    )
     truncated_turns: int = Field(default=0, description="Agent turns that fell off the end of rows that were too long.")
     empty_steps: int = Field(default=0, description="Steps without a usable example, such as groups of equal rewards.")
     replayed: int = Field(default=0, description="Examples that came from the replay buffer.")
@@ -69,6 +73,11 @@ def left_out(batch: ExampleBatch, n_rows: int, max_length: int, split: str = "")
     if batch.left_out_members:
         n = batch.left_out_members.total()
         sentences.append(f"{n} runs{where} were left out of their groups: {_reasons(batch.left_out_members)}")
+    if batch.unweighted:
+        sentences.append(
+            f"the steps of {batch.unweighted.total()} runs{where} weigh alike, because their values rank none of them "
+            f"({_reasons(batch.unweighted)}); score steps (rules, or a judge with mode steps) and export with that scorer"
+        )
     if batch.truncated_turns:
         sentences.append(
             f"{batch.truncated_turns} agent turns{where} fell off the end of rows longer than {max_length} tokens; raise "
@@ -203,6 +212,7 @@ def report_of(
         examples=made["examples"],
         dropped=dict(batch.dropped),
         left_out_members=dict(batch.left_out_members),
+        unweighted_runs=dict(batch.unweighted),
         truncated_turns=batch.truncated_turns,
         empty_steps=int(tally.get("empty_steps", 0)),
         replayed=selection.replayed,

@@ -24,14 +24,15 @@ def step_factors(rewards: Sequence[float | None]) -> list[float]:
         rewards: One a step; None where unknown.
 
     Returns:
-        One factor a step, at least 0, with mean 1. All 1 where a reward is missing or not finite, or where the mean
-        reward is not above 0: then the rewards do not rank the steps.
+        One factor a step, at least 0, with mean 1. A step of unknown or infinite reward has factor 1, and the others have mean
+        1 among themselves. All 1 where the mean reward is not above 0: then the rewards do not rank the steps.
     """
     known = _known(rewards)
-    if np.isnan(known).any() or not known.size or known.mean() <= 0:
+    is_known = ~np.isnan(known)
+    if not is_known.any() or known[is_known].mean() <= 0:
         return [1.0] * len(rewards)
     kept = known.clip(min=0.0)
-    return [float(f) for f in kept / kept.mean()]
+    return [float(f) for f in np.where(is_known, kept / kept[is_known].mean(), 1.0)]
 
 
 def group_advantages(rewards: Sequence[float | None], *, scale: bool) -> NDArray[np.float64] | None:

@@ -181,6 +181,7 @@ class _Survey:
             lost_tokens=counts.lost_tokens + sum(sum(tokens.values()) for tokens in lost),
             dropped=_plus(counts.dropped, {examined.dropped: 1} if examined.dropped else {}),
             left_out_members=_plus(counts.left_out_members, examined.left_out),
+            unweighted=_plus(counts.unweighted, examined.unweighted),
             trained_turns=counts.trained_turns + sum(turns for turns, _ in turned),
             turns_with_stop=counts.turns_with_stop + sum(stopped for _, stopped in turned),
         )

@@ -63,6 +63,8 @@ class ExaminedRow:
     members: list[Member]
     left_out: Counter[str] = field(default_factory=Counter)
     """Reason -> runs left out of a group."""
+    unweighted: Counter[str] = field(default_factory=Counter)
+    """Reason -> runs whose steps all weigh alike despite step weights."""
     refusal: str | None = None
     """Error with which training would fail at this row."""
 
@@ -96,7 +98,7 @@ def examine(maker: ExampleMaker, row: Row, factor: float | str = 1.0) -> Examine
         members = _members(maker, row, example, uncut=bool(whole))
     except InvalidInput as error:
         return ExaminedRow(None, error.code, [], refusal=error.message)
-    return ExaminedRow(example, dropped, members, batch.left_out_members)
+    return ExaminedRow(example, dropped, members, batch.left_out_members, batch.unweighted)
 
 
 def as_trained(row: Row) -> Row:

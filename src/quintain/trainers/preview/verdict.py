@@ -89,7 +89,14 @@ class Evidence:
 
 def conclude(evidence: Evidence) -> Conclusion:
     """Return all warnings, blocking ones first, and the verdict."""
-    found = [*_blanks(evidence), *_cuts(evidence), *_content(evidence), *_repeats(evidence), *_notes(evidence)]
+    found = [
+        *_blanks(evidence),
+        *_weights(evidence),
+        *_cuts(evidence),
+        *_content(evidence),
+        *_repeats(evidence),
+        *_notes(evidence),
+    ]
     found.sort(key=lambda warning: not warning.blocks)
     blocking = [warning for warning in found if warning.blocks]
     warnings = tuple(f"[{w.code}] {w.text}{'; ' * bool(w.fix)}{w.fix}" for w in found)
@@ -152,6 +159,15 @@ def _blanks(evidence: Evidence) -> Iterator[Remark]:
     if isinstance(evidence.config, KTOConfig) and len(+evidence.labels) == 1:
         (label,) = +evidence.labels
         yield Remark("one_label", f"all rows are {label}", "kto needs both kinds: export runs of both outcomes", True)
+
+
+def _weights(evidence: Evidence) -> Iterator[Remark]:
+    """Yield a warning about runs whose steps all weigh alike despite step weights."""
+    if unweighted := evidence.train.unweighted:
+        n, reasons = sum(unweighted.values()), ", ".join(f"{reason} {k}" for reason, k in sorted(unweighted.items()))
+        text = f"the steps of {counted(n, 'run')} weigh alike, because their values rank none of them ({reasons})"
+        fix = "score steps (rules, or a judge with mode steps) and export with that scorer, or leave step weights off"
+        yield Remark("unweighted_steps", text, fix)
 
 
 def _cuts(evidence: Evidence) -> Iterator[Remark]:

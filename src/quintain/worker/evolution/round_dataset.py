@@ -27,7 +27,7 @@ from quintain.datasets.selection import (
 )
 from quintain.datasets.splits import KeyedRow, task_key
 from quintain.jobs.directory import STAGE_RESULT, read_lines, write_atomically
-from quintain.records.dataset import Dataset, DatasetKind, DatasetOutput, DatasetRow, GroupRow, PairRow
+from quintain.records.dataset import Dataset, DatasetKind, DatasetOutput, DatasetRow, GroupRow, PairRow, StepValues
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.evolve import EvolveConfig, round_dataset_id
 from quintain.records.job import EvolveSpec
@@ -38,7 +38,7 @@ from quintain.scoring.preferences.mining import Candidate, form_groups, mine_pai
 from quintain.scoring.self_training_selection import ScoredRun, select_runs
 from quintain.worker.job_kinds.rollouts import RESULT
 from quintain.worker.online_rollouts import reward_of
-from quintain.worker.rewards import Rewards
+from quintain.worker.rewards import Rewards, step_values
 
 _TASKS = 16
 """Tasks whose runs a reward values together."""
@@ -115,7 +115,7 @@ def freeze_round(
     config, tally = spec.config, ExportCounts()
     report: dict[str, Any] = {}
     if spec.reward is None:
-        outlines = list(_outlines(played, reward_of))
+        outlines = list(_outlines(played, lambda run: _Worth(reward_of(run))))
     else:
         places = [(task_key(episode.run), episode.place) for episode in played]
         rewards = Rewards(spec.reward, folder, should_stop, stable_seed(spec.seed, "reward", number))
@@ -126,7 +126,7 @@ def freeze_round(
         if scores is None:
             return None
         report = rewards.report()
-        outlines = list(_outlines((_episode_at(place) for _, place in places), lambda run: scores.get(run.id or "")))
+        outlines = list(_outlines((_episode_at(place) for _, place in places), lambda run: scores[run.id or ""]))
     rows = _CHOICES[config.train](config, outlines, stable_seed(spec.seed, "select", number), tally)
     dataset = None
     if rows.selected:
@@ -149,6 +149,7 @@ class _Outline(NamedTuple):
     unusable: str | None
     """Reason why it cannot be learned from, or None."""
     place: tuple[Path, int]
+    steps: StepValues = ()
 
 
 class _Rows(NamedTuple):
@@ -156,18 +157,28 @@ class _Rows(NamedTuple):
     lines: Iterator[KeyedRow]
 
 
-def _scores(rewards: Rewards, places: Iterable[tuple[str, tuple[Path, int]]]) -> dict[str, float | None] | None:
+class _Worth(NamedTuple):
+    """Value of a run, and of its steps where the reward values steps."""
+
+    reward: float | None
+    steps: StepValues = ()
+
+
+def _scores(rewards: Rewards, places: Iterable[tuple[str, tuple[Path, int]]]) -> dict[str, _Worth] | None:
     """Value the episodes at these places, all of a task together; None if the job was asked to stop."""
     tasks: dict[str, list[tuple[Path, int]]] = {}
     for task, place in places:
         tasks.setdefault(task, []).append(place)
-    values: dict[str, float | None] = {}
+    values: dict[str, _Worth] = {}
     groups = iter(tasks.values())
     while batch := list(islice(groups, _TASKS)):
-        scores = rewards.score([[_episode_at(place).run for place in of_task] for of_task in batch])
+        runs = [[_episode_at(place).run for place in of_task] for of_task in batch]
+        scores = rewards.score(runs)
         if scores is None:
             return None
-        values |= {run: score.value for run, score in scores.items()}
+        for run in chain.from_iterable(runs):
+            score = scores[run.id or ""]
+            values[run.id or ""] = _Worth(score.value, *step_values([run], [score]))
     return values
 
 
@@ -178,19 +189,20 @@ def _episode_at(place: tuple[Path, int]) -> PlayedEpisode:
         return _parse_episode(file.readline(), place)
 
 
-def _outlines(played: Iterable[PlayedEpisode], value_of: Callable[[Trajectory], float | None]) -> Iterator[_Outline]:
+def _outlines(played: Iterable[PlayedEpisode], worth_of: Callable[[Trajectory], _Worth]) -> Iterator[_Outline]:
     """Yield outlines of the episodes, with the reason if no export could learn from them."""
     seen = Counter[tuple[str, str]]()
     for episode in played:
         run, tally = episode.run, ExportCounts()
-        reward = value_of(run)
+        reward, steps = worth_of(run)
         usable = list(filter_runs([ValuedRun(run, reward)], Criteria(needs_value=True), tally))
         reason = None if usable else next(iter(tally.dropped))
         content = agent_digest(run)
         seen[task_key(run), content] += 1
         if reason is None and seen[task_key(run), content] > 1:
             reason = "duplicate"
-        yield _Outline(episode.key, task_key(run), comparison_key(run), reward, content, reason, episode.place)
+        compared = comparison_key(run)
+        yield _Outline(episode.key, task_key(run), compared, reward, content, reason, episode.place, steps)
 
 
 def _good_runs(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: ExportCounts) -> _Rows:
@@ -202,7 +214,7 @@ def _good_runs(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally:
     def lines() -> Iterator[KeyedRow]:
         for run in chosen:
             trajectory = _read(run)
-            yield KeyedRow(run.task, DatasetRow(trajectory=trajectory, reward=run.reward))
+            yield KeyedRow(run.task, DatasetRow(trajectory=trajectory, reward=run.reward, step_values=run.steps))
 
     return _Rows(len(chosen), lines())
 
@@ -239,7 +251,13 @@ def _groups(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: Ex
     def lines() -> Iterator[KeyedRow]:
         for group in formed.groups:
             members = [by_key[key] for key in group.trajectory_ids]
-            row = GroupRow(key=members[0].task, trajectories=tuple(map(_read, members)), rewards=group.rewards)
+            steps = tuple(member.steps for member in members)
+            row = GroupRow(
+                key=members[0].task,
+                trajectories=tuple(map(_read, members)),
+                rewards=group.rewards,
+                step_values=steps if any(steps) else (),
+            )
             yield KeyedRow(members[0].task, row)
 
     return _Rows(sum(len(group.rewards) for group in formed.groups), lines())

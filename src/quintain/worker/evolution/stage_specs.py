@@ -61,6 +61,7 @@ def selection_spec(spec: EvolveSpec, agent: Agent) -> EvaluateSpec:
         agent=agent,
         environment=spec.environment,
         sampling=agent.sampling,
+        purpose="selection",
         **_suite(spec, spec.config.evaluation_tasks, "choose"),
     )
 

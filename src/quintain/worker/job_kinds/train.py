@@ -42,6 +42,8 @@ def run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
     details = report.model_dump(mode="json", exclude={"held_out"})
     if rewards is not None:
         details["reward"] = rewards.report()
+        for warning in rewards.constant_parts():
+            reporter.warn("constant_reward_part", warning)
     if report.stopped:
         return JobResult(report=details)
     agreement = None

@@ -47,6 +47,8 @@ def _draw_estimates(axis: Any, panel: dict[str, Any]) -> None:
         axis.axvline(panel["origin"], color=_INK, linewidth=0.8, linestyle=":")
     for place, row in enumerate(rows):
         color = _STRONG if row["strong"] else _WEAK
+        if row.get("wide") is not None:
+            axis.plot(row["wide"], [place, place], color=color, linewidth=0.8, solid_capstyle="butt")
         axis.plot([row["low"], row["high"]], [place, place], color=color, linewidth=2, solid_capstyle="butt")
         axis.plot([row["value"]], [place], "o", color=color, markersize=5)
         axis.text(

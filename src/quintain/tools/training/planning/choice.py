@@ -66,6 +66,7 @@ class Choice(NamedTuple):
     branches: tuple[Branch, ...]
     blockers: tuple[Blocker, ...] = ()
     notes: tuple[Hint, ...] = ()
+    reward: dict[str, float] | None = None
 
 
 def choose(

@@ -7,11 +7,12 @@ from typing import NamedTuple
 from quintain.next_step import Hint, call
 from quintain.records.dataset import Dataset
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.hyperparameters import DATASET_KINDS
+from quintain.records.hyperparameters import DATASET_KINDS, GRPOConfig, TrainingConfig
 from quintain.records.plan import Blocker
 from quintain.records.record import counted
 from quintain.records.trajectory import OutcomeStatus
 from quintain.tools.services import Services
+from quintain.tools.training.planning.data import DataFacts
 
 FEWEST_ROWS = 10
 """Minimum of training rows; a run on fewer memorises them."""
@@ -52,6 +53,27 @@ def data_concerns(services: Services, method: str, dataset: Dataset) -> Concerns
             Hint("There is no validation split, so overfitting goes unnoticed: export with validation_share=0.1.")
         )
     return Concerns(tuple(blockers), tuple(notes))
+
+
+def step_value_notes(config: TrainingConfig, data: DataFacts | None) -> tuple[Hint, ...]:
+    """Return a note on runs whose steps would all weigh alike although the settings weigh steps."""
+    weighs = getattr(config, "step_weighting", "none") == "reward" or (
+        isinstance(config, GRPOConfig) and config.step_level and config.reward_model is None
+    )
+    if not weighs or data is None or not (n := sum(data.weightless.values())):
+        return ()
+    reasons = ", ".join(f"{reason} {k}" for reason, k in sorted(data.weightless.items()))
+    score = call("score_trajectories", scorer="rules", filter=...)
+    export = call("export_dataset", kind=..., name=..., scorer="rules", filter=...)
+    return (
+        Hint(
+            f"The steps of {n} of {counted(data.sampled, 'run')} that were looked at would all weigh alike ({reasons}): ",
+            score,
+            ", then ",
+            export,
+            " gives steps values.",
+        ),
+    )
 
 
 def _too_few(dataset: Dataset, rows: int) -> Blocker:

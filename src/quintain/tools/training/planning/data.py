@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import islice, takewhile
@@ -12,8 +13,9 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from quintain.datasets.rows import read_rows, trajectories_of
+from quintain.datasets.step_labels import step_values_of, unweighted_reason
 from quintain.errors import QuintainError
-from quintain.records.dataset import Dataset, Row, TextRow
+from quintain.records.dataset import Dataset, DatasetRow, GroupRow, Row, StepValues, TextRow
 from quintain.records.preview import Sample, Statistics
 from quintain.records.trajectory import Actor, Step, Trajectory, text_of
 from quintain.tools.data.preview import preview_spec
@@ -61,6 +63,10 @@ class DataFacts(NamedTuple):
     shared_share: float
     """Share of the text of a step's rows that another of them begins with too: tools, prompts, the same task."""
     counted: Counted | None
+    weightless: Mapping[str, int] = {}
+    """Reason -> runs of the sample whose step values rank none of their steps."""
+    sampled: int = 0
+    """Runs of the sample with a place for step values: single runs and groups."""
 
     @property
     def tokens_range(self) -> tuple[int, int]:
@@ -90,6 +96,8 @@ def look_at_data(
     pieces = [_pieces(row) for row in sample]
     total = sum(piece.length for row in pieces for piece in row)
     scale = rows / len(sample) if sample else 0.0
+    stepped = [run for row in sample for run in _with_step_values(row)]
+    reasons = Counter(reason for run, values in stepped if (reason := unweighted_reason(step_values_of(run, values))))
     return DataFacts(
         rows=rows,
         validation_rows=dataset.splits.get("validation", 0),
@@ -98,6 +106,8 @@ def look_at_data(
         agent_share=sum(piece.by_agent for row in pieces for piece in row) / total if total else 0.0,
         shared_share=_shared(pieces, batch_size),
         counted=_counted(services, dataset, model, method, settings),
+        weightless=dict(reasons),
+        sampled=len(stepped),
     )
 
 
@@ -114,6 +124,15 @@ def _sample(dataset: Dataset, rows: int) -> list[Row]:
     mean = path.stat().st_size / max(1, rows) if path.is_file() else 1.0
     most = max(1, min(_SAMPLE_ROWS, int(_SAMPLE_BYTES / max(mean, 1.0))))
     return list(islice(read_rows(Path(dataset.path), "train", kind=dataset.kind), most))
+
+
+def _with_step_values(row: Row) -> list[tuple[Trajectory, StepValues]]:
+    """Return the runs of a row that weigh steps, with the row's values of their steps."""
+    if isinstance(row, DatasetRow):
+        return [(row.trajectory, row.step_values)]
+    if isinstance(row, GroupRow):
+        return list(zip(row.trajectories, row.step_values or [()] * len(row.trajectories), strict=True))
+    return []
 
 
 def _pieces(row: Row) -> list[_Piece]:

@@ -20,15 +20,24 @@ from quintain.tools.training.agents import resolve_agent
 from quintain.tools.training.evolve import evolution_spec
 from quintain.tools.training.methods import EVOLVE, canonical_settings, describe_method, merge_settings, require_method
 from quintain.tools.training.planning.choice import Choice, Wish, choose
-from quintain.tools.training.planning.data import look_at_data
+from quintain.tools.training.planning.concerns import step_value_notes
+from quintain.tools.training.planning.data import DataFacts, look_at_data
 from quintain.tools.training.planning.device import look_at_device
 from quintain.tools.training.planning.earlier_jobs import measured
 from quintain.tools.training.planning.estimate import Asked, Taken, estimate, shortages
 from quintain.tools.training.planning.model_files import read_model
-from quintain.tools.training.planning.purposes import Goal, Purpose, constraints, later_stages, require_combinable
+from quintain.tools.training.planning.purposes import (
+    REWARDS,
+    Goal,
+    Purpose,
+    constraints,
+    later_stages,
+    require_combinable,
+)
 from quintain.tools.training.planning.settings import Settled, settle
 from quintain.tools.training.requests import AgentReference, Request, require_effect, start_agent
 from quintain.tools.training.sources import training_source
+from quintain.tools.training.training_rewards import REWARDED
 
 T = TypeVar("T")
 
@@ -73,7 +82,9 @@ def plan_training(
         choice = choice._replace(notes=(*choice.notes, then))
     blockers += choice.blockers
     asked, reasons = _with_constraints(purposes, chosen, canonical_settings(chosen, hyperparameters))
-    return _planned(services, choice, agent, model, asked, blockers, reasons)
+    rewards = {name: weight for purpose in purposes for name, weight in REWARDS.get(purpose, {}).items()}
+    reward = rewards if rewards and (chosen in REWARDED or choice.environment is not None) else None
+    return _planned(services, choice._replace(reward=reward), agent, model, asked, blockers, reasons)
 
 
 def _with_constraints(
@@ -120,7 +131,7 @@ def _planned(
     wished: list[str],
 ) -> TrainingPlan:
     method, dataset = choice.method or "", choice.dataset
-    settled, taken = _settled(services, choice, agent, reference, given, blockers)
+    settled, taken, data = _settled(services, choice, agent, reference, given, blockers)
     if agent is not None and (dataset is not None or choice.environment is not None):
         _tried(lambda: _require_startable(services, choice, settled, reference), blockers)
     blockers += shortages(taken.estimate)
@@ -134,7 +145,8 @@ def _planned(
         hyperparameters=settled.hyperparameters,
         estimate=taken.estimate,
         blockers=found,
-        notes=choice.notes,
+        reward=choice.reward,
+        notes=(*choice.notes, *step_value_notes(settled.config, data)),
         why=joined(" ", [Hint(reason) for reason in (*answers, *wished, *settled.reasons, *taken.reasons)]),
         branches=choice.branches,
         fields=describe_method(method)["hyperparameters"],
@@ -150,7 +162,7 @@ def _settled(
     reference: str,
     given: dict[str, Any],
     blockers: list[Blocker],
-) -> tuple[Settled, Taken]:
+) -> tuple[Settled, Taken, DataFacts | None]:
     """Settle settings and estimate, as far as model and data are readable."""
     method, dataset, device = choice.method or "", choice.dataset, look_at_device()
     model = read_model(agent.model) if agent else "there is no such model"
@@ -176,7 +188,7 @@ def _settled(
         )
     dataset_id = dataset.id if dataset else None
     asked = Asked(method, settled.config, agent, choice.environment, dataset_id, data, model, device, earlier)
-    return settled, estimate(services, asked)
+    return settled, estimate(services, asked), data
 
 
 def _require_startable(services: Services, choice: Choice, settled: Settled, model: str) -> None:
@@ -227,6 +239,7 @@ def _next(choice: Choice, model: str, settled: Settled, blockers: tuple[Blocker,
         dataset_id=choice.dataset.id if choice.dataset else None,
         environment=None if choice.dataset else choice.environment,
         hyperparameters=settled.hyperparameters or None,
+        reward=choice.reward,
     )
     if count := taken.estimate.unknown.get("tokens"):
         return Hint(count, ", so that the estimate becomes exact; or go on with ", start, ".")

@@ -17,6 +17,7 @@ Purpose = Literal[
     "score_runs",
     "label_steps",
     "absorb_text",
+    "short_answers",
     "measure_only",
     "keep_skills",
     "fit_memory",
@@ -39,12 +40,16 @@ PURPOSES: dict[Purpose, Meaning] = {
     "score_runs": Meaning("learn to value whole runs: a reward model", ("reward",)),
     "label_steps": Meaning("learn to value each step: a process reward model", ("prm",)),
     "absorb_text": Meaning("learn the content of plain texts", ("pretrain",)),
+    "short_answers": Meaning("succeed in fewer words: part of the reward is for brevity", ("grpo", "evolve")),
     "measure_only": Meaning("measure an agent, train nothing"),
     "keep_skills": Meaning("forget as little as possible of what the model can do"),
     "fit_memory": Meaning("train on a machine with little memory"),
     "finish_sooner": Meaning("spend less time, at some cost in quality"),
 }
-"""The first seven choose a method. The last three are constraints that change settings."""
+"""The first eight choose a method. The last three are constraints that change settings."""
+
+REWARDS: dict[Purpose, dict[str, float]] = {"short_answers": {"outcome": 0.8, "length": 0.2}}
+"""Purpose -> the reward that serves it."""
 
 Goal = Annotated[
     tuple[Purpose, ...] | None,

@@ -1,0 +1,83 @@
+"""Rewards that a caller names: planned, trained on and read back through the protocol, with a scorer of an installed package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+
+from mcp_client import call, ended, until
+from quintain.scoring import custom
+from quintain.server.app import create_server
+from quintain.settings import Settings
+
+BREVITY = '''
+def brevity(run):
+    """1 for a run of one turn, less for more."""
+    return 1 / len(run.agent_steps)
+'''
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The scorer `brevity` of the installed package acme-scores."""
+    site = tmp_path / "site"
+    info = site / "acme_scores-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "acme_scores.py").write_text(BREVITY, encoding="utf-8")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-scores\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[quintain.scorers]\nbrevity = acme_scores:brevity\n")
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    custom.installed.cache_clear()
+    yield
+    custom.installed.cache_clear()
+
+
+async def talk(settings: Settings) -> dict[str, Any]:
+    async with Client(create_server(settings)) as client:
+        made: dict[str, Any] = {"scorers": (await call(client, "list_library", kind="scorers"))["items"]}
+        made["plan"] = await call(
+            client, "plan_training", goal=["short_answers"], environment="quintain/inventory", method="grpo"
+        )
+        started = await call(
+            client,
+            "start_training",
+            method="grpo",
+            model="starter",
+            environment="quintain/inventory",
+            reward={**made["plan"]["reward"], "brevity": 0.5},
+            hyperparameters={"rollouts": 2, "tasks_per_step": 2, "group_size": 4},
+            name="short",
+        )
+        made["job"] = await until(client, started["job_id"], ended)
+        chosen = {"job_id": started["job_id"]}
+        made["runs"] = (await call(client, "search_trajectories", filter=chosen))["items"]
+        scorer = made["job"]["result"]["report"]["reward"]["reward"]
+        made["groups"] = await call(client, "export_dataset", kind="grpo", name="groups", filter=chosen, scorer=scorer)
+        return made
+
+
+@pytest.mark.usefixtures("installed")
+def test_short_answers_are_planned_and_rewarded_in_grpo_by_named_parts(settings: Settings) -> None:
+    made = anyio.run(talk, settings)
+    names = {item["name"]: item["source"] for item in made["scorers"]}
+    assert (names["length"], names["brevity"], names["words"]) == ("built in", "installed by acme-scores", "declared")
+    assert made["plan"]["reward"] == {"outcome": 0.8, "length": 0.2}
+    assert "reward={'outcome': 0.8, 'length': 0.2}" in made["plan"]["next_step"]
+    job = made["job"]
+    assert (job["status"], job["step"]) == ("succeeded", 2), job
+    assert {"reward/outcome", "reward/length", "reward/brevity"} <= job["metrics"].keys()
+    found = job["result"]["report"]["reward"]
+    assert (found["reward"], len(made["runs"])) == ("mix(brevity=0.5, length=0.2, outcome=0.8)", 16)
+    assert found["scored"] + sum(found["unscored"].values()) == 16
+    parts = found["parts"]
+    mean = (0.5 * parts["brevity"] + 0.2 * parts["length"] + 0.8 * parts["outcome"]) / 1.5
+    if not found["unscored"]:
+        assert found["mean"] == pytest.approx(mean)
+    assert 0 < parts["brevity"] <= 1
+    assert made["groups"]["rows"] >= 1, "the job's scores are stored under the name of the reward"

@@ -1,0 +1,153 @@
+"""Rewards as callers write them: one form for scoring, trainings, rollouts and evolutions, resolved before a job starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quintain.errors import InvalidInput, QuintainError
+from quintain.records.job import EvolveSpec, RolloutSpec, TrainSpec
+from quintain.scoring.registry import _REGISTERED, register
+from quintain.tools.evaluation.rollouts import collect_rollouts
+from quintain.tools.labels.rewards import reward_spec
+from quintain.tools.labels.scoring import score_trajectories
+from quintain.tools.services import Services
+from quintain.tools.training.start import start_training
+from tools.dict_calls import Caller
+from trajectory_runs import NOW, answer, run, user
+
+INVENTORY = "quintain/inventory"
+MIX = {"parts": {"outcome": 0.8, "short": {"weight": 0.2, "type": "length", "full_at": 5}}, "cap": 0.9}
+JUDGE = """
+[{name}]
+protocol = "openai"
+base_url = "http://127.0.0.1:9/v1"
+model = "m"
+"""
+
+
+def spec_of(services: Services, started: Any) -> Any:
+    return services.store.jobs.get(started.job_id).spec
+
+
+def test_one_reward_goes_into_every_kind_of_job(waiting: Services) -> None:
+    wanted = reward_spec(waiting, MIX)
+    assert [(part.scorer, part.weight) for part in wanted.parts] == [("outcome", 0.8), ("short", 0.2)]
+    small: dict[str, Any] = {"environment": INVENTORY, "reward": MIX}
+    jobs = [
+        start_training(waiting, "grpo", "starter", **small),
+        start_training(waiting, "dpo", "starter", **small),
+        start_training(waiting, "evolve", "starter", **small),
+        collect_rollouts(waiting, "starter", INVENTORY, reward=MIX),
+        collect_rollouts(waiting, "starter", INVENTORY, scorer=MIX),
+    ]
+    specs = [spec_of(waiting, job) for job in jobs]
+    assert [type(spec) for spec in specs] == [TrainSpec, TrainSpec, EvolveSpec, RolloutSpec, RolloutSpec]
+    assert [spec.reward for spec in specs] == [wanted] * 5
+    assert len({job.job_id for job in jobs[:3]}) == 3
+    other = start_training(waiting, "grpo", "starter", environment=INVENTORY)
+    assert (other.deduplicated, spec_of(waiting, other).reward) == (False, None)
+
+
+def test_scoring_takes_the_same_form_and_the_same_names(services: Services) -> None:
+    runs = [run(f"t{i}", user(), answer("word " * n)) for i, n in enumerate((5, 200))]
+    ids = [added.id for added in services.store.trajectories.add_many(runs, NOW)]
+    found = score_trajectories(services, MIX, trajectory_ids=ids)
+    assert found.scorer == "mix(outcome=0.8, short=0.2, cap=0.9)"
+    assert (found.summary.minimum, found.summary.maximum) == (pytest.approx(0.8), 0.9)
+    single = score_trajectories(services, {"type": "length", "full_at": 5}, trajectory_ids=ids)
+    assert (single.scorer, single.summary.mean) == ("length(full_at=5)", 0.5)
+
+
+def test_a_part_that_says_the_same_of_every_run_is_named_with_what_it_saw(services: Services) -> None:
+    runs = [run(f"t{i}", user(), answer(f"Done {i}.")) for i in range(10)]
+    ids = [added.id for added in services.store.trajectories.add_many(runs, NOW)]
+    found = score_trajectories(services, "helloagents", trajectory_ids=ids)
+    told = {warning.split("'")[1]: warning for warning in found.warnings}
+    assert "is 0 in all 10 runs" in told["steps"]
+    assert "0 step marks in the text" in told["steps"]
+    assert "is 1 in all 10 runs" in told["length"]
+    assert "free up to 1,024" in told["length"]
+
+
+def test_a_judge_is_named_in_the_reward_or_is_the_only_endpoint(waiting: Services) -> None:
+    with pytest.raises(InvalidInput, match="there is no endpoint") as raised:
+        reward_spec(waiting, "judge:default")
+    assert raised.value.code == "no_judge"
+    waiting.settings.endpoints_file.write_text(JUDGE.format(name="fake"))
+    (part,) = reward_spec(waiting, "judge:default").parts
+    assert part.judge is not None
+    assert part.judge.endpoint is not None
+    assert (part.scorer, part.judge.endpoint.name, part.judge.rubric.name) == ("judge:default", "fake", "default")
+    waiting.settings.endpoints_file.write_text(JUDGE.format(name="fake") + JUDGE.format(name="other"))
+    with pytest.raises(InvalidInput, match="endpoints: fake, other"):
+        reward_spec(waiting, {"judge:default": 1})
+    asked = {
+        "judge": {"weight": 1, "judge": "endpoint:other", "mode": "group", "rubric": {"criteria": {"kind": "Is it?"}}}
+    }
+    (part,) = reward_spec(waiting, asked).parts
+    assert part.judge is not None
+    assert (part.judge.mode, part.scorer.startswith("judge:custom-")) == ("group", True)
+
+
+def test_a_function_reaches_a_job_if_another_process_can_import_it(
+    waiting: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "acme_mine.py").write_text("def mine(run):\n    return 1.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    from acme_mine import mine  # type: ignore[import-not-found]
+
+    try:
+        register("mine", mine)
+        with pytest.raises(InvalidInput, match=r"No module named 'acme_mine'.*'quintain.scorers'"):
+            reward_spec(waiting, "mine")
+        monkeypatch.setenv(
+            "PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+        )
+        assert reward_spec(waiting, {"mine": 1, "outcome": 1}).parts[0].function == "acme_mine:mine"
+        register("local", lambda run: 1.0)
+        with pytest.raises(InvalidInput, match="defined in the running program"):
+            reward_spec(waiting, "local")
+    finally:
+        for name in ("mine", "local"):
+            _REGISTERED.pop(name, None)
+        del sys.modules["acme_mine"]
+
+
+@pytest.mark.parametrize(
+    ("method", "reward", "words"),
+    [
+        ("grpo", {"outcome": 0.0}, "at least one weight above 0"),
+        ("grpo", {"outcome": 1, "length": {"weight": "much"}}, "reward['length']: weight of 'length' is 'much'"),
+        ("grpo", {"outcome": {"wieght": 1}}, "wieght is not a known field"),
+        ("grpo", {"parts": {"outcome": 1}, "cap": 2}, "at most 1"),
+        ("grpo", {"parts": {"outcome": 1}, "combine": "least"}, "mean or lower_bound"),
+        ("grpo", {"parts": {"outcome": 1}, "combine": "lower_bound"}, "at least two"),
+        ("grpo", {str(i): 1 for i in range(30)}, "at most 20 parts"),
+        ("grpo", "outcom", "did you mean 'outcome'"),
+        ("grpo", "people", "when the job is done"),
+        ("grpo", {"length": 1, "x": {"type": "length"}, "y": {"type": "length", "name": "x"}}, "twice"),
+        ("grpo", "agent:starter", "not_a_reward_model"),
+    ],
+)
+def test_a_wrong_reward_is_refused_before_a_job_is_made(
+    waiting: Services, method: Any, reward: Any, words: str
+) -> None:
+    with pytest.raises(QuintainError) as raised:
+        start_training(waiting, method, "starter", environment=INVENTORY, reward=reward)
+    assert words in f"{raised.value.code} {raised.value.message}"
+    assert waiting.store.jobs.page().items == ()
+
+
+def test_methods_that_learn_from_no_reward_refuse_one(tool: Caller) -> None:
+    runs = [
+        {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": f"a{i}"}], "task": f"t{i}"}
+        for i in range(3)
+    ]
+    tool.register_dataset("mine", runs)
+    found = tool(action="train", algorithm="sft", dataset="mine", reward="length", wait=False)
+    assert (found["status"], found["code"]) == ("error", "no_reward")
