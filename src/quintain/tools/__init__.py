@@ -9,7 +9,15 @@ if TYPE_CHECKING:
     from quintain.tools.facade import RLTrainingTool
     from quintain.tools.recorder import Recorder
 
-__all__ = ["RLTrainingTool", "Recorder"]
+_WRAPPERS = (
+    "GRPOTrainerWrapper",
+    "SFTTrainerWrapper",
+    "create_accuracy_reward",
+    "create_lora_config",
+    "create_rl_dataset",
+    "create_sft_dataset",
+)
+__all__ = ["RLTrainingTool", "Recorder", *_WRAPPERS]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,4 +29,8 @@ def __getattr__(name: str) -> Any:
         from quintain.tools.recorder import Recorder
 
         return Recorder
+    if name in _WRAPPERS:
+        from quintain.tools import trainer_wrappers
+
+        return getattr(trainer_wrappers, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
