@@ -58,12 +58,14 @@ class Conversation:
         started = await self.call(tool, arguments, ("job_id", "status", "next_step"))
         view: Mapping[str, Any] = {"status": "queued"}
         while view["status"] not in _ENDED:
-            view = await self.call("get_job", {"job_id": started["job_id"], "wait_s": 50})
+            view = await self.call("get_job", {"job_id": started["job_id"], "until": "done", "wait_s": 50})
         if view["status"] != "succeeded":
             raise SystemExit(f"{started['job_id']} is {view['status']}: {view['error']}")
         result = {key: view["result"][key] for key in show if view["result"].get(key) is not None}
         self.answer(
-            "get_job", {"job_id": started["job_id"], "wait_s": 50}, {"status": view["status"], "result": result}
+            "get_job",
+            {"job_id": started["job_id"], "until": "done", "wait_s": 50},
+            {"status": view["status"], "result": result},
         )
         return view
 

@@ -21,13 +21,31 @@ def codex_text(role: str, text: str) -> dict[str, Any]:
     return codex("response_item", type="message", role=role, content=[{"type": kind, "text": text}])
 
 
-def test_each_codex_prompt_that_only_an_event_records_gets_its_own_answer(tmp_path: Path) -> None:
+def codex_user_item(text: str) -> dict[str, Any]:
+    """A prompt as Codex records it since 0.148."""
+    item = {"type": "UserMessage", "id": "u", "content": [{"type": "text", "text": text, "text_elements": []}]}
+    return codex("event_msg", type="item_completed", item=item)
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["user_message", "item_completed"])
+def test_each_codex_prompt_that_only_an_event_records_gets_its_own_answer(tmp_path: Path, is_new: bool) -> None:
     rows = [codex("session_meta", id="s"), codex_text("user", "<environment_context>x</environment_context>")]
     for question, answer in (("1+1?", "2"), ("2+2?", "4")):
-        rows += [codex("event_msg", type="user_message", message=question), codex_text("assistant", answer)]
+        event = codex_user_item(question) if is_new else codex("event_msg", type="user_message", message=question)
+        rows += [event, codex_text("assistant", answer)]
     run, _ = read_one("codex", write(tmp_path / "r.jsonl", rows), tmp_path)
     assert outline(run)[1:] == ["user: 1+1?", "agent: 2", "user: 2+2?", "agent: 4"]
     assert run.trajectory.task.prompt == "1+1?"
+
+
+def test_a_codex_prompt_that_an_item_and_two_events_record_is_one_turn(tmp_path: Path) -> None:
+    typed = codex("event_msg", type="user_message", message="Go")
+    rows = [codex("session_meta", id="s"), codex_text("user", "<plugins>x</plugins>")]
+    rows += [codex_text("user", "Go"), codex_user_item("Go"), typed, codex_text("assistant", "1")]
+    rows += [typed, codex_user_item("Go"), codex_text("assistant", "2")]
+    run, _ = read_one("codex", write(tmp_path / "r.jsonl", rows), tmp_path)
+    assert outline(run) == ["user: <plugins>x</plugins>", "user: Go", "agent: 1", "user: Go", "agent: 2"]
+    assert run.trajectory.task.prompt == "Go"
 
 
 def test_openhands_events_of_2024_name_neither_source_nor_cause(tmp_path: Path) -> None:
@@ -378,7 +396,12 @@ def test_an_amp_thread_keeps_what_its_tools_gave_with_model_and_place(tmp_path: 
             {"role": "user", "messageId": 0, "content": [text_block("Go")], "meta": {"sentAt": 1_760_000_000_000}},
             {"role": "assistant", "messageId": 1, "content": calls, "usage": usage},
             {"role": "user", "messageId": 2, "content": results},
-            {"role": "assistant", "messageId": 3, "content": [text_block("Done.")], "usage": {"model": "m-1"}},
+            {
+                "role": "assistant",
+                "messageId": 3,
+                "content": [text_block("Done.")],
+                "usage": {"timestamp": 1_760_000_001_000},
+            },
         ],
     }
     run, report = read_one("amp", write(tmp_path / "T-1.json", thread), tmp_path)
@@ -387,6 +410,8 @@ def test_an_amp_thread_keeps_what_its_tools_gave_with_model_and_place(tmp_path: 
     assert outline(run)[1].endswith(answers)
     assert outline(run)[2:] == ["agent: Done."]
     assert (made.agent.model, made.agent.version, made.extra["cwd"]) == ("m-1", "0.9", "/home/u/p")
+    times = [step.timestamp and step.timestamp.timestamp() for step in made.steps]
+    assert times == [1_760_000_000, None, 1_760_000_001]
     first = made.agent_steps[0].usage
     assert first is not None
     assert (first.input_tokens, first.output_tokens, run.key) == (10, 2, "amp:T-1")

@@ -12,6 +12,7 @@ from quintain.records.evaluation import Evaluation, Rate
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import JobError, JobResult, JobStatus, SelftestSpec
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
+from quintain.store.engine import read_transaction
 from quintain.worker.reporter import FileReporter
 
 if TYPE_CHECKING:
@@ -171,3 +172,13 @@ def test_a_row_without_a_directory_is_enough_and_an_attempt_that_never_began_cos
     (jobs.directory(job_id).path / "shim.json").unlink()
     jobs.runner.reconcile()
     assert jobs.wait(job_id, JobStatus.SUCCEEDED).attempt == 1
+
+
+def test_a_pass_of_the_reconciler_indexes_the_texts_of_new_runs(jobs: JobHome) -> None:
+    jobs.store.trajectories.add_many([trajectory(n) for n in range(3)], now())
+    query = "SELECT rowid FROM trajectories_text WHERE trajectories_text MATCH 'cou'"
+    with read_transaction(jobs.store.engine) as connection:
+        assert connection.exec_driver_sql(query).all() == []
+    jobs.runner.reconcile()
+    with read_transaction(jobs.store.engine) as connection:
+        assert connection.exec_driver_sql(query).all() == [(1,), (2,), (3,)]

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quintain.records.trajectory import Trajectory
+from quintain.redaction import search
 from quintain.redaction.redact import _may_contain_escaped_json, _Redactor, redact, texts_of
-from quintain.redaction.search import join_texts, spans_of, texts_with_spans
+from quintain.redaction.search import spans_of, texts_with_spans
 
 KEY = "sk-ant-api03-Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4-AbCdEf"
 SECRETS = (
@@ -105,16 +106,12 @@ def test_a_run_that_the_search_lets_pass_holds_nothing_that_a_walk_through_its_f
     if walked is run:
         assert clean is run
     else:
-        assert _texts_with_spans(texts) or is_named or any(map(_may_contain_escaped_json, texts))
+        assert texts_with_spans(texts) or is_named or any(map(_may_contain_escaped_json, texts))
         assert clean.model_copy(update={"redactions": {}}) == walked
         told_twice = Counter[str]()
         if walked.task is not run.task and run.task.prompt == run.steps[0].message:
             told_twice = Counter(redact(Trajectory.model_validate(_saying(run.task.prompt))).redactions)
         assert Counter(clean.redactions) == walker.counts - told_twice
-
-
-def _texts_with_spans(texts: list[str]) -> frozenset[str]:
-    return texts_with_spans(texts, join_texts(texts))
 
 
 def _saying(text: str) -> dict[str, Any]:
@@ -124,7 +121,7 @@ def _saying(text: str) -> dict[str, Any]:
 @given(st.lists(TEXTS, max_size=6))
 @settings(max_examples=60, deadline=None)
 def test_texts_searched_together_are_the_suspects_that_they_are_alone(texts: list[str]) -> None:
-    assert _texts_with_spans(texts) == {text for text in texts if spans_of(text)}
+    assert texts_with_spans(texts) == {text for text in texts if spans_of(text)}
 
 
 @pytest.mark.parametrize("secret", SECRETS)
@@ -132,14 +129,20 @@ def test_two_halves_of_a_secret_in_two_fields_are_none(secret: str) -> None:
     """Each half of these is nothing by itself, or something by itself; side by side they are no more than that."""
     for cut in range(1, len(secret)):
         halves = [secret[:cut], secret[cut:]]
-        assert _texts_with_spans(halves) == {half for half in halves if spans_of(half)}
+        assert texts_with_spans(halves) == {half for half in halves if spans_of(half)}
 
 
 def test_a_secret_far_behind_others_is_found_in_its_own_text() -> None:
     """Texts are searched in blocks of 65,536 characters, whose borders fall anywhere in them."""
     for shift in range(-60, 5, 3):
         texts = ["-" * 40_000, "-" * (25_536 + shift), f" {KEY} ", "token"]
-        assert _texts_with_spans(texts) == {f" {KEY} "}
+        assert texts_with_spans(texts) == {f" {KEY} "}
+
+
+def test_texts_of_several_searches_are_the_ones_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_GROUP", 20)
+    texts = ["a", "b" * 30, KEY, "", "c" * 19, "d", f"x {KEY}", "4111 1111 1111 1111"]
+    assert texts_with_spans(texts) == {text for text in texts if spans_of(text)} != set()
 
 
 @pytest.mark.parametrize("value", ["hunter22", ["hunter22"], 123456])

@@ -9,8 +9,15 @@ import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
 from quintain.errors import InvalidInput
+from quintain.records.agent import Sampling
+from quintain.records.dataset import Curation
+from quintain.records.filters import TrajectoryFilter
+from quintain.records.judging import Rubric
+from quintain.records.record import Record
 from quintain.tools.catalog import CATALOG, tool
 from quintain.tools.invocation import MAX_ENTRIES, MAX_FIELDS, arguments_model, bounded, check
+from quintain.tools.labels.judging.submissions import Submission
+from quintain.tools.labels.preferences import StatedPair
 from quintain.tools.spec import ToolSpec
 
 
@@ -41,6 +48,12 @@ def unbounded(schema: Any, records: dict[str, Any], path: str, seen: frozenset[s
 def test_every_list_and_object_argument_has_a_greatest_length(spec: ToolSpec) -> None:
     schema = arguments_model(spec).model_json_schema()
     assert list(unbounded(schema, schema.get("$defs", {}), spec.name)) == []
+
+
+@pytest.mark.parametrize("record", [TrajectoryFilter, Curation, StatedPair, Submission, Rubric, Sampling])
+def test_records_whose_fields_the_list_of_tools_leaves_out_are_bounded_too(record: type[Record]) -> None:
+    schema = record.model_json_schema()
+    assert list(unbounded(schema, schema.get("$defs", {}), record.__name__)) == []
 
 
 def test_a_type_without_a_bound_gets_one_and_keeps_its_own() -> None:

@@ -86,7 +86,7 @@ def test_a_silent_job_is_stalled_without_a_time_left_and_a_steady_one_is_not(wai
     assert silent.quiet_for_s == pytest.approx(75, abs=2)
     assert (silent.stalled or "").startswith("no step for 75 s, usually 2 s; the machine has load ")
     assert silent.eta_s is None
-    assert "no step for 75 s, usually 2 s" in silent.next_step
+    assert "No step for 75 s, usually 2 s" in silent.next_step
     assert "detail='log'" in silent.next_step
     assert (steady.stalled, slow.stalled) == (None, None)
     assert steady.eta_s == pytest.approx(94 * 2)

@@ -123,6 +123,8 @@ def test_an_evolution_killed_again_and_again_ends_with_the_agent_and_the_report_
     chosen_by, fresh = (suite(outputs(again, "evaluation"), name) for name in ("00-start", "final-start"))
     assert chosen_by == suite(outputs(again, "evaluation"), "02-evaluate")
     assert len(fresh) == 2
+    purposes = [evaluation["purpose"] for evaluation in outputs(again, "evaluation")]
+    assert (purposes.count("measurement"), set(purposes)) == (1, {"measurement", "selection"})
     assert not chosen_by & fresh, "the last comparison is on tasks that no round was chosen by"
     curve = [e.metrics["success_rate"] for e in events(whole) if e.metrics and "success_rate" in e.metrics]
     assert curve == [result.report["start_success"], first["success"], second["success"]]

@@ -144,7 +144,7 @@ def run_episodes(
         settings: Settings shared by the episodes.
         should_stop: Checked before every turn. Once true, the current batch is discarded and the iteration ends.
         clock: Returns seconds, for the duration of episodes.
-        on_turn: Receives the counts after each turn of a batch.
+        on_turn: Receives the counts after each turn of a batch, and within turns if the policy reports its share.
     """
     counter = TurnCounter(len(plans), on_turn)
     with _environment_calls(source) as for_each:
@@ -153,6 +153,7 @@ def run_episodes(
                 _EpisodeState(f"episode-{start + i:06d}", plan)
                 for i, plan in enumerate(plans[start : start + settings.concurrency])
             ]
+            counter.begin(policy, lambda batch=batch: [episode.count for episode in batch])  # type: ignore[misc]
             try:
                 for episode in batch:
                     episode.began = clock()
@@ -165,14 +166,14 @@ def run_episodes(
                         episode.ended = clock()
                         if episode.status is not None:
                             policy.close(episode.id)  # immediately, to free its cache rows for the other episodes
-                    counter.update([episode.count for episode in batch])
+                    counter.update()
                 if should_stop():  # the policy may have given up waiting for an answer
                     return
             finally:
                 for episode in batch:
                     policy.close(episode.id)
                 for_each(_close, batch)
-            counter.finish([episode.count for episode in batch])
+            counter.finish(policy)
             for episode in batch:
                 yield _to_episode(episode, settings)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
+
+from quintain.records.protocols import Policy, ReportsShare
 
 
 class EpisodeTurns(NamedTuple):
@@ -16,7 +19,7 @@ class EpisodeTurns(NamedTuple):
 
 
 class TurnCount(NamedTuple):
-    """Progress of the planned episodes after a turn."""
+    """Progress of the planned episodes after a turn, or within one."""
 
     finished: int
     planned: int
@@ -28,23 +31,44 @@ class TurnCount(NamedTuple):
     An episode is expected to take as many turns as the mean of the finished ones, and a running one at least one more
     than it has taken. Before one has finished, the limit of turns is expected of each.
     """
+    running: int = 0
+    """Episodes of the current batch that are not finished."""
+    share: float = 0.0
+    """Share of their current turns that is answered, at least."""
 
 
 class TurnCounter:
     """Counts the turns of the planned episodes, batch by batch."""
 
-    def __init__(self, planned: int, report: Callable[[TurnCount], None]) -> None:
+    def __init__(
+        self,
+        planned: int,
+        report: Callable[[TurnCount], None],
+        clock: Callable[[], float] = time.monotonic,
+        every_s: float = 0.5,
+    ) -> None:
         """Start at zero.
 
         Args:
             planned: Number of planned episodes.
-            report: Receives the count after each turn of a batch.
+            report: Receives the count after each turn of a batch, and within a turn.
+            clock: Returns seconds.
+            every_s: Minimum seconds between two counts within a turn.
         """
-        self._planned, self._report = planned, report
+        self._planned, self._report, self._clock, self._every_s = planned, report, clock, every_s
         self._finished = self._finished_turns = 0
+        self._batch: Callable[[], Sequence[EpisodeTurns]] = lambda: ()
+        self._counted = clock()
 
-    def update(self, batch: Sequence[EpisodeTurns]) -> None:
+    def begin(self, policy: Policy, batch: Callable[[], Sequence[EpisodeTurns]]) -> None:
+        """Begin a batch; `batch` returns its episodes. A policy that reports shares of a turn is followed within turns."""
+        self._batch = batch
+        if isinstance(policy, ReportsShare):
+            policy.on_share = self._within_turn
+
+    def update(self, share: float = 0.0) -> None:
         """Report the count with the turns of the current batch."""
+        batch = self._batch()
         finished = self._finished + sum(one.is_finished for one in batch)
         finished_turns = self._finished_turns + sum(one.turns for one in batch if one.is_finished)
         running = [one for one in batch if not one.is_finished]
@@ -52,9 +76,19 @@ class TurnCounter:
         expected = sum(min(max(mean, one.turns + 1), one.limit) for one in running)
         waiting = self._planned - finished - len(running)
         turns = finished_turns + sum(one.turns for one in running)
-        self._report(TurnCount(finished, self._planned, turns, finished_turns + expected + waiting * mean))
+        whole = finished_turns + expected + waiting * mean
+        self._counted = self._clock()
+        self._report(TurnCount(finished, self._planned, turns, whole, len(running), share))
 
-    def finish(self, batch: Sequence[EpisodeTurns]) -> None:
-        """Add the turns of a batch whose episodes have all finished."""
+    def finish(self, policy: Policy) -> None:
+        """Add the turns of the current batch, whose episodes have all finished."""
+        batch = self._batch()
         self._finished += len(batch)
         self._finished_turns += sum(one.turns for one in batch)
+        self._batch = lambda: ()
+        if isinstance(policy, ReportsShare):
+            policy.on_share = None
+
+    def _within_turn(self, share: float) -> None:
+        if self._clock() - self._counted >= self._every_s:
+            self.update(share)

@@ -76,7 +76,7 @@ def measure(path: Path) -> Size:
 
 
 def import_logs(path: Path, options: ImportOptions, sink: RunSink) -> ImportReport:
-    """Import all logs of a file or folder, run by run, in constant memory.
+    """Import all logs of a file or folder, run by run. Memory contains one run and one batch.
 
     Args:
         path: A file, or a folder that is walked; hidden folders in it are left out.
@@ -223,11 +223,13 @@ class _Loop:
                 "tags": usable_tags((*trajectory.tags, *self.options.tags)),
             }
         )
-        for part in split_run(run._replace(trajectory=trajectory), report):
+        self.batch_bytes += log.reading.take()
+        for n, part in enumerate(split_run(run._replace(trajectory=trajectory), report)):
+            if n:  # the parts of a long run are handed over one by one
+                self._flush()
             self.links.add(part, part.trajectory)
             self.batch.append((part.trajectory, part.line, tally))
             self.taken += 1
-        self.batch_bytes += log.reading.take()
         if len(self.batch) >= BATCH_RUNS or self.batch_bytes >= BATCH_BYTES:
             self._flush()
             self._advance(log.reading.position)

@@ -65,9 +65,10 @@ class Importer(Protocol):
         """Name for people, e.g. `Claude Code session`."""
 
     def detect(self, probe: Probe) -> float:
-        """Return the confidence that a file has this format, 0 to 1; two readers should not both exceed 0.9.
+        """Return the confidence that a file has this format, 0 to 1.
 
-        Must not raise, whatever the probe holds.
+        From 0.9 on, no other format can be meant: the marks are this format's alone, and most of the rows have its
+        shape. Must not raise, whatever the probe holds.
         """
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:

@@ -57,6 +57,15 @@ def matching_share(probe: Probe, fits: Callable[[dict[str, Any]], bool], *needed
     return sum(1 for row in rows if isinstance(row, dict) and fits(row)) / len(rows)
 
 
+def if_most(confidence: float, probe: Probe, fits: Callable[[dict[str, Any]], bool]) -> float:
+    """Return the confidence of a match if at least half of the first rows fit, else at most 0.6.
+
+    Programs write lines of each other's shape among their own: one such line does not tell whose file it is.
+    """
+    rows = [row for row in (*probe.rows, probe.document) if isinstance(row, dict)]
+    return confidence if 2 * sum(map(fits, rows)) >= len(rows) else min(confidence, 0.6)
+
+
 def is_sentence(value: Any) -> bool:
     """Whether a text is long enough for a question or an answer, rather than the label of a button or column."""
     if not isinstance(value, str):

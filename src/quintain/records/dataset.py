@@ -35,13 +35,14 @@ class Curation(Record):
     )
     max_rows: Count | None = Field(default=None, ge=1, description="Draw a seeded sample of this many rows.")
     task_weights: dict[TaskClass, Number] | None = Field(
-        default=None, min_length=1, description="Sample rows so that task classes have these shares."
+        default=None, min_length=1, max_length=200, description="Sample rows so that task classes have these shares."
     )
     task_classes: dict[str, TaskClass] | None = Field(
-        default=None, description="Task id or type -> class, overriding the rules."
+        default=None, max_length=10_000, description="Task id or type -> class, overriding the rules."
     )
     source_models: tuple[str, ...] = Field(
         default=(),
+        max_length=200,
         description="Globs of models that wrote all of a run; `!` excludes; `restricted` selects by their terms.",
     )
     step_labels: StepLabels = Field(

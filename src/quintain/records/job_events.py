@@ -18,11 +18,17 @@ class Activity(Record):
     expected_turns: int = Field(
         description="Turns of all planned episodes, by the mean of the finished ones; before, by the limit of turns."
     )
+    current_turn: float | None = Field(default=None, description="Share of the current turns answered, at least.")
     left_s: float | None = Field(default=None, description="Seconds left at this rate.")
 
     def __str__(self) -> str:
-        rest = "" if self.left_s is None else f", about {self.left_s:.0f} s left"
-        return f"{self.episodes} of {self.planned} episodes finished, {self.turns} of about {self.expected_turns} turns{rest}"
+        parts = [
+            f"{self.episodes} of {self.planned} episodes finished",
+            f"{self.turns} of about {self.expected_turns} turns",
+        ]
+        parts += [] if self.current_turn is None else [f"{self.current_turn:.0%} of the current one"]
+        parts += [] if self.left_s is None else [f"about {self.left_s:.0f} s left"]
+        return ", ".join(parts)
 
 
 class JobEvent(Record):

@@ -30,7 +30,9 @@ class Criterion(Record):
     description: str = Field(min_length=1, max_length=1000)
     weight: float = Field(default=1.0, gt=0, le=1000, description="Weight relative to the other criteria.")
     anchors: dict[str, str] = Field(
-        default_factory=dict, description='Meaning of values, such as {"0": "wrong tool", "1": "the right tool"}.'
+        default_factory=dict,
+        max_length=20,
+        description='Meaning of values, such as {"0": "wrong tool", "1": "the right tool"}.',
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
@@ -84,6 +84,14 @@ class Policy(Protocol):
 
     def close(self, episode_id: str) -> None:
         """Free the resources of an episode. Unknown ids are ignored."""
+
+
+@runtime_checkable
+class ReportsShare(Protocol):
+    """A policy that reports how much of a batch of turns it has answered."""
+
+    on_share: Callable[[float], None] | None
+    """Receives the share of the current call of `act` that is answered, at least; None: nobody listens."""
 
 
 class TimeStep(Record):

@@ -235,13 +235,12 @@ class Trajectory(Record):
         The session id replaces an empty episode key. Outcome, scores, tags, rewards and times are not included.
         """
         task = {name: getattr(self.task, name) for name in ("difficulty", "environment", "id", "prompt", "type")}
-        parts = [
-            b'{"episode":' + to_json(self.episode_key or self.session_id or ""),
-            b'"steps":' + _encode_steps(self.steps),
-            b'"task":' + to_json(task),
-            b'"tools":' + _SORTED.encode(self.tools).encode() + b"}",
-        ]
-        return hashlib.sha256(b",".join(parts)).hexdigest()
+        digest = hashlib.sha256(b'{"episode":' + to_json(self.episode_key or self.session_id or "") + b',"steps":[')
+        for place in range(0, len(self.steps), _ENCODED_AT_ONCE):
+            digest.update((b"," if place else b"") + _encode_steps(self.steps[place : place + _ENCODED_AT_ONCE]))
+        digest.update(b'],"task":' + to_json(task))
+        digest.update(b',"tools":' + _SORTED.encode(self.tools).encode() + b"}")
+        return digest.hexdigest()
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copy like every record. The copy recomputes its identity."""
@@ -257,19 +256,22 @@ class Trajectory(Record):
 _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
+_ENCODED_AT_ONCE = 100
+"""Steps of a long run that are encoded at once."""
+
 _PLAIN = frozenset({str, int, bool, type(None)})
 """Types of arguments that pydantic serializes like the standard library. Floats differ."""
 
 
 def _encode_steps(steps: tuple[Step, ...]) -> bytes:
-    """Encode steps for identity hashes: compact JSON with sorted keys. Stored rows depend on this encoding.
+    """Encode steps for identity hashes: compact JSON with sorted keys, without brackets. Stored rows depend on it.
 
     Text, the largest part, is encoded by pydantic in half the time. Floats are formatted like the standard library does.
     """
     fields, plain = list(map(_hashed_fields, steps)), list(map(_is_plain, steps))
     if all(plain):
-        return to_json(fields)
-    return b"[" + b",".join(map(_encode_step, fields, plain)) + b"]"
+        return to_json(fields)[1:-1]
+    return b",".join(map(_encode_step, fields, plain))
 
 
 def _encode_step(fields: dict[str, Any], is_plain: bool) -> bytes:

@@ -19,7 +19,7 @@ from quintain.records.record import Record
 from quintain.records.trajectory import Action, Actor, OutcomeStatus, SampledTokens, Step, Trajectory, Usage, text_of
 from quintain.redaction.credentials import is_stand_in, secret_kind
 from quintain.redaction.personal import is_card
-from quintain.redaction.search import join_texts, spans_of, texts_with_spans
+from quintain.redaction.search import spans_of, texts_with_spans
 from quintain.redaction.secrets import Span
 
 R = TypeVar("R", bound=Record)
@@ -42,9 +42,8 @@ def redact(run: Trajectory) -> Trajectory:
         `sampled` tokens, which still spell the text. An id derived from the old content is removed.
     """
     texts, is_named = texts_of(run)
-    joined = join_texts(texts)
-    found = texts_with_spans(texts, joined)
-    if not found and not is_named and not ("\\" in joined and any(map(_may_contain_escaped_json, texts))):
+    found = texts_with_spans(texts)
+    if not found and not is_named and not any(map(_may_contain_escaped_json, texts)):
         return run
     redactor = _Redactor(frozenset(texts) - found)
     clean = redactor.record(run)

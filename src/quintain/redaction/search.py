@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _BLOCK = 65_536
 """Number of characters searched at once; bounds the list of hits in a hostile text."""
+_GROUP = 2**20
+"""Characters of texts that are joined for one search."""
 _LONGEST = 64
 """Upper bound of the length of a literal."""
 _SEPARATOR_CHARACTER = "\0"
@@ -99,17 +101,27 @@ def spans_of(text: str) -> list[Span]:
     return found
 
 
-def join_texts(texts: Sequence[str]) -> str:
-    """Join texts for a common search by `texts_with_spans`."""
-    return _SEPARATOR_CHARACTER.join(texts)
+def texts_with_spans(texts: Sequence[str]) -> frozenset[str]:
+    """Return the texts in which `spans_of` finds a span, by common searches over about a million characters each."""
+    found: set[str] = set()
+    for group in _groups(texts):
+        joined = _SEPARATOR_CHARACTER.join(group)
+        found.update(group[n] for n in _search().matching_texts(group, joined))
+        if may_contain_number(joined):
+            found.update(text for text in group if may_contain_number(text) and any(number_spans(text)))
+    return frozenset(found)
 
 
-def texts_with_spans(texts: Sequence[str], joined: str) -> frozenset[str]:
-    """Return the texts in which `spans_of` finds a span, by one search over the joined texts."""
-    found = _search().matching_texts(texts, joined)
-    if may_contain_number(joined):
-        found.update(n for n, text in enumerate(texts) if may_contain_number(text) and any(number_spans(text)))
-    return frozenset(texts[n] for n in found)
+def _groups(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield consecutive texts, so that their join and its hits stay small beside them."""
+    begin, size = 0, 0
+    for end, text in enumerate(texts, 1):
+        size += len(text)
+        if size >= _GROUP:
+            yield texts[begin:end]
+            begin, size = end, 0
+    if begin < len(texts):
+        yield texts[begin:]
 
 
 def _lowered(text: str) -> str:

@@ -81,13 +81,13 @@ def load_model(
     device = pick_device()
     if dtype is None:
         dtype = torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32
-    config, tokenizer = _load_config(files), _load_tokenizer(files)
+    config, tokenizer = _load_config(files), _load_tokenizer(_tokenizer_files(ref, files))
     model = _load_weights(files, config, dtype)
     model.name_or_path = ref.path if ref.source == "hub" else str(files.path)  # adapters name their base so
     if len(tokenizer) > (rows := model.get_input_embeddings().weight.shape[0]):
         raise InvalidInput(
-            f"expected at most {rows} tokens, the model's embeddings, got {len(tokenizer)} in the tokenizer of {files.path}; copy the "
-            "tokenizer files from the model's own folder",
+            f"expected at most {rows} tokens, the model's embeddings, got {len(tokenizer)} in the tokenizer of "
+            f"{_tokenizer_files(ref, files).path}; copy the tokenizer files from the model's own folder",
             code="model_mismatch",
         )
     if ref.adapter:
@@ -130,7 +130,7 @@ def open_tokenizer(ref: ModelRef) -> LoadedModel:
         InvalidInput: The files are damaged or incomplete.
     """
     files = model_files(ref)
-    config, tokenizer = _load_config(files), _load_tokenizer(files)
+    config, tokenizer = _load_config(files), _load_tokenizer(_tokenizer_files(ref, files))
     return LoadedModel(None, tokenizer, _context_tokens(config, tokenizer))
 
 
@@ -217,9 +217,19 @@ def _load_config(files: ModelFiles) -> Any:
         ) from None
 
 
+def _tokenizer_files(ref: ModelRef, files: ModelFiles) -> ModelFiles:
+    """Return where the tokenizer is: beside an adapter that brings one, whose template it was trained with."""
+    own = Path(ref.adapter) if ref.adapter else None
+    return ModelFiles(own) if own is not None and _has_vocabulary(own) else files
+
+
+def _has_vocabulary(folder: Path) -> bool:
+    return any(path.is_file() for pattern in _VOCABULARIES for path in folder.glob(pattern))
+
+
 def _load_tokenizer(files: ModelFiles) -> Any:
     folder = files.folder
-    if files.gguf is None and not any(path.is_file() for pattern in _VOCABULARIES for path in folder.glob(pattern)):
+    if files.gguf is None and not _has_vocabulary(folder):
         raise InvalidInput(
             f"expected tokenizer files in {folder}, got none; copy tokenizer.json and the like from the model's own folder",
             code="model_incomplete",
@@ -265,6 +275,8 @@ def _load_weights(files: ModelFiles, config: Any, dtype: torch.dtype | Literal["
             f"first {gaps[0]}; copy {files.config_name} and the weights from the same model",
             code="model_mismatch",
         )
+    if files.gguf and (quantizer := getattr(model, "hf_quantizer", None)) is not None:
+        quantizer.remove_quantization_config(model)  # the weights are floats by now, and can be saved
     return model
 
 

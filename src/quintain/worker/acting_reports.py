@@ -47,13 +47,16 @@ class TurnReports:
         self._reported = now
         each = count.expected_turns / count.planned
         expected = count.expected_turns + each * self._after
-        left_s = (expected - count.turns) * (now - self._began) / count.turns if count.turns else None
+        done = count.turns + count.share * count.running
+        # Within the first turns, most of the time went into reading the prompts: it is no measure of what is left.
+        left_s = max(expected - done, 0.0) * (now - self._began) / done if count.turns else None
         self._reporter.acting(
             Activity(
                 episodes=self._before + count.finished,
                 planned=self._before + count.planned + self._after,
                 turns=count.turns,
                 expected_turns=round(expected),
+                current_turn=round(count.share, 2) if count.share else None,
                 left_s=None if left_s is None else round(left_s, 1),
             )
         )

@@ -95,6 +95,7 @@ class RemotePolicy:
         """
         self._react = agent.template == "react"
         self._endpoint, self._sampling, self._should_stop = endpoint, sampling, should_stop
+        self.on_share: Callable[[float], None] | None = None
         ledger = Ledger(folder)
         self._client = EndpointClient(
             endpoint, Clock(now=lambda: datetime.now(UTC)), read_key(endpoint, secret), seed=seed, note=ledger.note
@@ -124,8 +125,11 @@ class RemotePolicy:
                 self._client.stop()
             return stopping
 
-        for turn, reply in in_parallel(turns, self._answer, self._endpoint.concurrency, should_stop):
+        answers = in_parallel(turns, self._answer, self._endpoint.concurrency, should_stop)
+        for n_answered, (turn, reply) in enumerate(answers, 1):
             replies[turn.episode_id] = reply
+            if self.on_share is not None:
+                self.on_share(n_answered / len(turns))
         return [replies[turn.episode_id] for turn in turns]
 
     def close(self, episode_id: str) -> None:

@@ -80,9 +80,8 @@ def _write(message: dict[str, Any], script: Transcript, report: Report) -> None:
     if turn is None:
         return
     usage = as_dict(message.get("usage"))
-    turn.fields["timestamp"] = parse_time(
-        first_text(usage.get("timestamp")) or as_dict(message.get("meta")).get("sentAt")
-    )
+    sent = as_dict(message.get("meta")).get("sentAt")
+    turn.fields["timestamp"] = parse_time(usage.get("timestamp")) or parse_time(sent)
     if turn.actor == "agent":
         turn.fields |= {"model": nonblank(usage.get("model")), "usage": parse_usage(usage)}
     append_turn(turn, script)

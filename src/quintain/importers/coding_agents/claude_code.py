@@ -16,7 +16,7 @@ from quintain.importers.coding_agents.claude_forks import Origin, origin_of
 from quintain.importers.coding_agents.claude_graph import Graph, Line
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import object_rows
+from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
 from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank, text_fields
 from quintain.importers.transcripts.message_parts import (
@@ -64,7 +64,7 @@ class ClaudeCode:
         for row in map(as_dict, [*probe.rows, probe.document]):
             kind, session = row.get("type"), first_text(row.get("sessionId"), row.get("session_id"))
             if kind in ("user", "assistant") and session and "content" in as_dict(row.get("message")):
-                return 0.95
+                return if_most(0.95, probe, _is_line)
             if session and (as_text(kind) in _SIDE_RECORDS or (kind == "system" and "subtype" in row)):
                 best = max(best, 0.5)  # programs that descend from it write such lines too
             elif kind == "summary" and "leafUuid" in row:
@@ -74,6 +74,12 @@ class ClaudeCode:
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield one run a session and one for each subagent."""
         yield from read_sessions(object_rows(log, report), log, report, format=self.name, agent="claude-code")
+
+
+def _is_line(row: dict[str, Any]) -> bool:
+    """Whether a row names its session or its place in the graph, or is of a kind that does neither."""
+    kind = as_text(row.get("type"))
+    return bool({"sessionId", "session_id", "uuid", "leafUuid"} & row.keys()) or kind in _SIDE_RECORDS
 
 
 def read_sessions(

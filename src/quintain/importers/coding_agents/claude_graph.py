@@ -81,7 +81,7 @@ class Graph:
         side = first_text(row.get("agentId"), called_by, "?") if row.get("isSidechain") is True or called_by else None
         parent = first_text(row.get("parentUuid"), row.get("logicalParentUuid"))
         is_loose = parent is None and not {"parentUuid", "logicalParentUuid"} & row.keys()
-        self.lines[uuid] = Line(number, uuid, parent, (session, side or ""), row if turn else {}, is_loose)
+        self.lines[uuid] = Line(number, uuid, parent, (session, side or ""), _needed(row) if turn else {}, is_loose)
 
     def _queue(self, number: int, session: str, row: dict[str, Any]) -> None:
         """Follow the prompt queue: a removed prompt went to the model at once, a dequeued one is a turn of its own."""
@@ -166,6 +166,15 @@ class Graph:
             seen.add(above.uuid)
             above = self.lines.get(above.parent or "")
         return above
+
+
+def _needed(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a line without the program's own record of a result, unless the model's view of it is missing."""
+    content = as_dict(row.get("message")).get("content")
+    blocks = content if isinstance(content, list) else [content]
+    if "toolUseResult" not in row or any(as_dict(block).get("content", block) is None for block in blocks):
+        return row
+    return {key: value for key, value in row.items() if key != "toolUseResult"}
 
 
 def _words(line: Line) -> str:

@@ -12,7 +12,7 @@ from quintain.importers.coding_agents.codex_forks import find_repeats
 from quintain.importers.coding_agents.codex_rollouts import ITEMS, Rollout
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import only_objects
+from quintain.importers.row_reader import if_most, only_objects
 from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text
 
 _LINES = {"session_meta", "turn_context", "response_item", "event_msg", "compacted", "world_state"}
@@ -43,9 +43,9 @@ class Codex:
             if not isinstance(kind, str):
                 continue
             if kind in _LINES and isinstance(row.get("payload"), dict):
-                return 0.97
+                return if_most(0.97, probe, _is_line)
             if kind == "thread.started" or (kind in EXEC_EVENTS and isinstance(row.get("item"), dict)):
-                return 0.95
+                return if_most(0.95, probe, _is_event)
             if kind in ITEMS and ("content" in row or "call_id" in row or "summary" in row) and "message" not in row:
                 best = max(best, 0.95 if is_first else min(bare, 0.6) if kind == "message" or is_request else bare)
         return best
@@ -69,6 +69,14 @@ class Codex:
             yield from thread.run()
         else:
             report.reject(None, "expected a session, got no line of one")
+
+
+def _is_line(row: dict[str, Any]) -> bool:
+    return isinstance(row.get("type"), str) and isinstance(row.get("payload"), dict)
+
+
+def _is_event(row: dict[str, Any]) -> bool:
+    return as_text(row.get("type")) in EXEC_EVENTS | {"error"}
 
 
 def _rows(log: LogFile, report: Report) -> Iterator[tuple[int, Any]]:

@@ -185,17 +185,24 @@ class Rollout:
             self._write_message("user", content, time, {"context": True} if opening else {})
             self._asked_at += [] if opening else [len(self.script.steps) - 1]
 
-    def _user_event(self, event: dict[str, Any], time: Any) -> None:
-        """Process a user prompt recorded by an event; an item usually repeats it before or after."""
-        prompt = nonblank(event.get("message"))
+    def _user_event(self, prompt: str | None, time: Any) -> None:
+        """Process a user prompt recorded by an event; an item or a second event usually repeats it before or after."""
         if self.asked is None:
             self.asked = prompt
         if self._prompts_from_items:
             self._prompts_from_items -= 1
-        elif prompt and not prompt.lstrip().startswith(_PREAMBLE):
+        elif prompt and not prompt.lstrip().startswith(_PREAMBLE) and prompt != self._last_prompt:
             self._close()  # what the model wrote before answers an earlier prompt
             self._write_pending_prompt()
             self._pending_prompt = {"message": prompt, "timestamp": parse_time(time)}
+
+    @property
+    def _last_prompt(self) -> str | None:
+        """User prompt after which the model has not written yet."""
+        if self._pending_prompt is not None:
+            return str(self._pending_prompt["message"])
+        is_last = self._turn is None and self._asked_at[-1:] == [len(self.script.steps) - 1]
+        return plain_text(self.script.steps[-1]["message"]) if is_last else None
 
     def _write_pending_prompt(self) -> None:
         if self._pending_prompt is not None:
@@ -262,7 +269,9 @@ class Rollout:
         kind, call_id = as_text(event.get("type")), nonblank(event.get("call_id"))
         self.report.skip(f"event_msg/{kind}")
         if kind == "user_message":
-            self._user_event(event, time)
+            self._user_event(nonblank(event.get("message")), time)
+        elif kind == "item_completed" and as_dict(event.get("item")).get("type") == "UserMessage":  # since 0.148
+            self._user_event(nonblank(plain_text(visible_content(event["item"].get("content")))), time)
         elif kind == "thread_rolled_back":
             self._roll_back(event.get("num_turns"))
         elif kind == "token_count":

@@ -13,7 +13,7 @@ from typing import Any
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import object_rows
+from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
 from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank, text_fields
@@ -22,6 +22,9 @@ from quintain.importers.transcripts.transcript import Transcript, make_call
 from quintain.records.trajectory import AgentInfo
 
 _ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool_result": "tool"}
+
+
+_KINDS = {*_ROLES, "reasoning", "backend_tool_call"}
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,9 @@ class GrokCli:
             return 0.0
         own = (as_text(row.get("model_id")) or {"prompt_index", "synthetic_reason"} & row.keys() for row in rows)
         spoken = any(row["type"] == "assistant" for row in rows)
-        return 0.95 if any(own) else 0.6 if spoken and len(rows) > 1 else 0.0
+        if any(own):
+            return if_most(0.95, probe, lambda row: as_text(row.get("type")) in _KINDS)
+        return 0.6 if spoken and len(rows) > 1 else 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield the run of a session."""

@@ -15,7 +15,7 @@ from quintain.importers.coding_agents import openhands_v0, openhands_v1
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import first_verdict, outcome_from, reports_beside
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import object_rows
+from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import plain_text, visible_content
@@ -40,7 +40,7 @@ class OpenHandsOutput:
             events = _events(row)
             named = "instance_id" in row or "issue" in row or "task_id" in row
             if named and any(openhands_v0.is_event(event) or openhands_v1.is_event(event) for event in events):
-                return 0.97
+                return if_most(0.97, probe, lambda row: "history" in row)
             if named and isinstance(row.get("history"), list) and {"test_result", "git_patch"} & set(row):
                 best = 0.8
         return best

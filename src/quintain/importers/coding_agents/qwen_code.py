@@ -12,7 +12,7 @@ from typing import Any
 from quintain.importers.coding_agents.claude_code import read_sessions
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import object_rows
+from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import COMPACTED
 from quintain.importers.transcripts.field_values import as_dict, as_list, as_text
 
@@ -29,11 +29,9 @@ class QwenCode:
 
     def detect(self, probe: Probe) -> float:
         """Match linked lines of a session whose messages have parts."""
-        for row in map(as_dict, probe.rows):
-            parts = as_dict(row.get("message")).get("parts")
-            if isinstance(row.get("sessionId"), str) and {"uuid", "parentUuid"} <= row.keys() and _is_list(parts):
-                return 0.96
-        return 0.0
+        linked = [row for row in map(as_dict, probe.rows) if _is_linked(row)]
+        has_parts = any(isinstance(as_dict(row.get("message")).get("parts"), list) for row in linked)
+        return if_most(0.96, probe, _is_linked) if has_parts else 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield one run a session."""
@@ -41,8 +39,8 @@ class QwenCode:
         yield from read_sessions(rows, log, report, format=self.name, agent="qwen-code")
 
 
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list)
+def _is_linked(row: dict[str, Any]) -> bool:
+    return isinstance(row.get("sessionId"), str) and {"uuid", "parentUuid"} <= row.keys()
 
 
 def _line(row: dict[str, Any], report: Report) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import object_rows
+from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import visible_content
@@ -36,7 +36,7 @@ class SweAgentFlat:
             if any(as_text(turn.get("role")) in _ACTORS and "text" in turn for turn in turns):
                 is_known = any(turn.get("role") == "ai" or {"mask", "system_prompt"} & set(turn) for turn in turns)
                 best = max(best, 0.95 if is_known else 0.7)
-        return best
+        return if_most(best, probe, lambda row: "trajectory" in row)
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield one run a row."""

@@ -13,6 +13,7 @@ from typing import Any
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import named_status
 from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import if_most
 from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.chat_messages import Turn
 from quintain.importers.transcripts.field_values import (
@@ -50,7 +51,8 @@ class VerifiersV1:
             for trace in [as_dict(row), *dicts_in(as_dict(row).get("traces"))]:
                 nodes = dicts_in(trace.get("nodes"))
                 if nodes and isinstance(nodes[0].get("message"), dict):
-                    return 0.98 if trace.keys() & {"rewards", "calls", "agent"} else 0.7
+                    known = 0.98 if trace.keys() & {"rewards", "calls", "agent"} else 0.7
+                    return if_most(known, probe, lambda row: bool({"traces", "nodes"} & row.keys()))
         row = probe.first
         return 0.8 if isinstance(row.get("traces"), list) and row.keys() >= {"env", "task"} else 0.0
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import if_most
 from quintain.importers.traces.call_payloads import input_turns, model_of, output_turns, payload_usage
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.trace_records import (
@@ -67,7 +68,7 @@ class LangSmith:
             for run in [as_dict(row), *(run for key in _BATCHES for run in dicts_in(as_dict(row).get(key)))]:
                 marks = run.keys() & {"trace_id", "dotted_order", "session_id", "inputs"}
                 if isinstance(run.get("run_type"), str) and marks:
-                    return 0.97
+                    return if_most(0.97, probe, lambda row: bool({"run_type", "id", *_BATCHES} & row.keys()))
         return 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:

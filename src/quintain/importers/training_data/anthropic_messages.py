@@ -20,13 +20,13 @@ class AnthropicMessages:
     title: str = "Anthropic messages"
 
     def detect(self, probe: Probe) -> float:
-        """Match blocks unique to this style, or a request body with `system` and `max_tokens`."""
+        """Match blocks unique to this style (which many agents store too), or a request body with `system` and `max_tokens`."""
         if probe.shape in {"array", "lines"} and probe.rows:
             if all(is_message(row) for row in probe.rows):
-                return 0.9 if has_blocks(probe.rows) else 0.3
+                return 0.88 if has_blocks(probe.rows) else 0.3
             if all(isinstance(row, list) and row and is_message(row[0]) for row in probe.rows):
-                return 0.9 if any(has_blocks(row) for row in probe.rows) else 0.3
-        return 0.9 * matching_share(probe, _is_anthropic, *FIELDS)
+                return 0.88 if any(has_blocks(row) for row in probe.rows) else 0.3
+        return 0.88 * matching_share(probe, _is_anthropic, *FIELDS)
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield one run a chat."""

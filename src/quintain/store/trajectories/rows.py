@@ -65,13 +65,17 @@ def encode_run(trajectory: Trajectory) -> EncodedRun:
         "n_steps": len(trajectory.agent_steps),
         "tags": json.dumps(sorted(set(trajectory.tags)), ensure_ascii=False) if trajectory.tags else "[]",
         "text": _search_text(trajectory),
-        "document": _document(trajectory),
+        "document": encode_document(trajectory),
     }
     return EncodedRun(trajectory, columns)
 
 
-def _document(trajectory: Trajectory) -> str:
-    """Return the trajectory as JSON. pydantic would silently write NaN as null."""
+def encode_document(trajectory: Trajectory) -> str:
+    """Return the trajectory as JSON. pydantic would silently write NaN as null.
+
+    Raises:
+        InvalidInput: A free field contains NaN, Infinity or a lone surrogate.
+    """
     try:
         if _is_finite(trajectory):
             return trajectory.model_dump_json()
@@ -115,8 +119,8 @@ def _search_text(trajectory: Trajectory) -> str:
         for action in step.actions:
             texts += [action.tool, action.raw_args or _JSON.encode(action.args)]
         texts += [text_of(observation.content) for observation in step.observations]
-    # SQLite's LIKE stops at a NUL character.
-    return "\n".join(texts).replace("\0", " ").casefold()
+    # SQLite's LIKE stops at a NUL character. Text by text, so that a long run is not held once more.
+    return "\n".join(text.replace("\0", " ").casefold() for text in texts)
 
 
 def opening_hash(trajectory: Trajectory) -> str:

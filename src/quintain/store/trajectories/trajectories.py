@@ -24,7 +24,7 @@ from quintain.store.paging import PAGE_PARAMETERS, next_cursor, page_parameters
 from quintain.store.tables import trajectories as table
 from quintain.store.trajectories.filters import filter_clause, filter_parameters
 from quintain.store.trajectories.inserts import InsertResult, TrajectoryInserter, add_run_links, overwrite
-from quintain.store.trajectories.rows import EncodedRun, encode_run
+from quintain.store.trajectories.rows import EncodedRun, encode_document, encode_run
 from quintain.store.trajectories.statements import PreparedStatement, prepare, select_in
 from quintain.store.trajectories.text_index import index_new_texts
 
@@ -210,8 +210,7 @@ def _set_links(connection: Connection, run_id: str, subagents: Sequence[str], co
     )
     if linked != run:
         # Links are part of the document only, so all other columns are unchanged.
-        document = encode_run(linked).columns["document"]
-        connection.execute(table.update().where(_c.id == run_id).values(document=document))
+        connection.execute(table.update().where(_c.id == run_id).values(document=encode_document(linked)))
         add_run_links(connection, [linked])
 
 

@@ -33,7 +33,11 @@ _NEXT = {
         "The newest of a scorer is applied wherever its scores are read; look at one at calibration://ID."
     ),
     "environments": Hint(
-        "Let an agent act in one with ", call("collect_rollouts", agent="starter", environment=...), "."
+        "Let an agent act in one with ",
+        call("collect_rollouts", agent="starter", environment=...),
+        ", or collect demonstrations with ",
+        call("collect_rollouts", agent="expert", environment=...),
+        ".",
     ),
     "scorers": Hint("Use one, or a weighted mix, in ", call("score_trajectories", scorer=..., filter=...), "."),
     "methods": Hint("Plan a training by one with ", call("plan_training", method=...), "."),

@@ -206,9 +206,16 @@ def _key(dataset: Dataset, agent: Agent, config: Mapping[str, Any], notes: Seque
     elif model.source == "gguf":
         about += [model.path, _stamp(folder)]
     else:
-        found = {path for pattern in _TOKENIZER_FILES for path in folder.glob(pattern) if path.is_file()}
-        about += [[path.name, sha256_of(path)] for path in sorted(found)]
+        about += _hashes(folder)
+    if model.adapter is not None:
+        about += _hashes(Path(model.adapter))
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _hashes(folder: Path) -> list[list[str]]:
+    """Return name and hash of the tokenizer files in a folder."""
+    found = {path for pattern in _TOKENIZER_FILES for path in folder.glob(pattern) if path.is_file()}
+    return [[path.name, sha256_of(path)] for path in sorted(found)]
 
 
 def _stamp(path: Path) -> list[int]:

@@ -254,7 +254,7 @@ def _suites(items: Sequence[Evaluation]) -> str:
 
 def _next_step(comparison: Comparison) -> Hint:
     """Return the verdict, and what to look at or to measure next."""
-    picture = Hint(" See it: ", call("plot_job", job_id=comparison.id), ".")
+    picture = Hint(" Draw it: ", call("plot_job", job_id=comparison.id), ".")
     flip = next((flip for flip in comparison.flips if flip.trajectory_solved and flip.trajectory_failed), None)
     runs = Hint()
     if flip is not None:

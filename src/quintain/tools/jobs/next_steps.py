@@ -30,7 +30,7 @@ def next_step(job: Job, stalled: str | None = None) -> Hint:
             return Hint("The job was asked to stop and ends at its next step. Wait for its end with ", follow, ".")
         if stalled:
             log = call("get_job", job_id=job.id, detail="log")
-            return Hint(f"There is {stalled}. Read its log with ", log, "; stop it with ", stop, ".")
+            return Hint(f"{stalled[0].upper()}{stalled[1:]}. Read its log with ", log, "; stop it with ", stop, ".")
         return Hint("Wait for its end with ", follow, "; stop it with ", stop, ".")
     resume = call("resume_job", job_id=job.id)
     if job.status is JobStatus.INTERRUPTED:

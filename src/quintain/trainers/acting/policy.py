@@ -16,7 +16,7 @@ advantage of a state does. So train at temperature 1, or near it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -75,6 +75,8 @@ class LocalPolicy:
         self._ends = renderer.end_ids | {i for i in also if i is not None}
         self._end_ids = torch.tensor(sorted(self._ends), device=self._device)
         self._decoder = Decoder.of(self._model, self._context)
+        self.on_share: Callable[[float], None] | None = None
+        """See `records.protocols.ReportsShare`: tokens written, relative to the longest turn that is possible."""
         self._batches = self._decoder.caching == "batched"
         """False: each episode is its own cohort, without padding."""
         self.warnings = loaded.warnings
@@ -213,6 +215,8 @@ class LocalPolicy:
                 parts.append((whole.part(writing), writing))
                 rows, token, done = rows[writing], token[writing], done[writing]
             logits = self._feed(parts[-1][0], token[:, None], ~done[:, None])
+            if self.on_share is not None:
+                self.on_share((step + 1) / shape[1])
         for (whole, _), (part, writing) in reversed(list(pairwise(parts))):
             whole.take_back(part, writing)
         return tokens.tolist(), logprobs.tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -17,18 +17,22 @@ AnswerSource = Literal["tool", "form", "operator"]
 """Where an answer comes from: a call of the connected assistant, the person's own form, or the command line."""
 
 
+_Fields = Annotated[dict[str, Any], Field(max_length=200)]
+_Entries = Annotated[list[Any], Field(max_length=10_000)]
+
+
 class Submission(Record):
     """The answer to one item."""
 
     item_id: str
-    scores: dict[str, Any] | None = None
+    scores: _Fields | None = None
     value: Share | None = None
-    steps: dict[str, Any] | list[Any] | None = None
-    outcome: str | dict[str, Any] | None = None
+    steps: Annotated[dict[str, Any], Field(max_length=10_000)] | _Entries | None = None
+    outcome: str | _Fields | None = None
     better: str | None = None
-    ranking: list[Any] | None = None
-    quotes: list[Any] | None = Field(default=None, description="Of pairs and groups: one of each run.")
-    correction: dict[str, Any] | None = None
+    ranking: _Entries | None = None
+    quotes: _Entries | None = Field(default=None, description="Of pairs and groups: one of each run.")
+    correction: _Fields | None = None
     rationale: str | None = Field(default=None, max_length=20_000)
     skip: str | bool | None = Field(default=None, description="Why the item cannot be judged.")
 

@@ -1,0 +1,37 @@
+"""Confidence of detection: high only for what no other format can be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quintain.importers.probing import probe
+from quintain.importers.protocol import Probe
+from quintain.importers.registry import IMPORTERS, detect
+from small_logs import SMALL_LOGS, content
+
+HIGH = 0.9
+FOREIGN = ({"type": "answer", "content": "x"}, {"kind": "step", "value": 1}, {"event": "a", "text": "b"})
+
+
+@pytest.fixture(params=sorted(SMALL_LOGS))
+def found(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Probe]:
+    name, value = SMALL_LOGS[request.param]
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content(name, value))
+    return request.param, probe(path, tmp_path)
+
+
+def test_at_most_one_reader_is_sure_of_a_file(found: tuple[str, Probe]) -> None:
+    format, beginning = found
+    sure = {known.name for known in IMPORTERS if known.detect(beginning) >= HIGH}
+    assert sure <= {format}
+
+
+def test_one_line_of_a_format_among_lines_of_another_program_proves_nothing(found: tuple[str, Probe]) -> None:
+    _, beginning = found
+    for row in beginning.rows if beginning.shape in {"lines", "array"} else ():
+        mixed = Probe(("log.jsonl",), beginning.shape, rows=(*FOREIGN, row, *FOREIGN))
+        assert detect(mixed).confidence < HIGH, row

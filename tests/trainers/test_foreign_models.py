@@ -1,0 +1,224 @@
+"""Models of other programs: adapters of TRL and Unsloth, pickled weights, GGUF files."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from quintain.errors import InvalidInput, NotFound
+from quintain.records.agent import ModelRef
+from quintain.records.hyperparameters import LoraConfig
+from quintain.trainers.models import load_model, open_tokenizer, save_model
+from tiny_models import save_tiny_model, tiny_tokenizer
+
+# peft 0.21 asks transformers 5.23 by the name that it had before.
+pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
+
+TEXT = "The price of the lamp is 40."
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("base") / "tiny", hidden=16)
+
+
+@pytest.fixture(scope="module")
+def peft_adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An adapter as peft writes it for TRL and Unsloth: on two modules, of which one has another rank."""
+    from peft import LoraConfig as PeftLora
+    from peft import get_peft_model
+
+    model = load_model(ModelRef(source="folder", path=str(base))).model
+    config = PeftLora(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], rank_pattern={"v_proj": 2})
+    adapted = get_peft_model(model, config)
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        for name, parameter in adapted.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(parameter)
+    folder = tmp_path_factory.mktemp("adapters") / "trl"
+    adapted.save_pretrained(str(folder))
+    return folder
+
+
+def logits(base: Path, adapter: Path | None = None, **options: Any) -> torch.Tensor:
+    ref = ModelRef(source="folder", path=str(base), adapter=str(adapter) if adapter else None)
+    loaded = load_model(ref, **options)
+    with torch.no_grad():
+        found: torch.Tensor = loaded.model(**loaded.tokenizer(TEXT, return_tensors="pt")).logits
+    return found
+
+
+def test_a_pickled_adapter_loads_like_the_same_one_in_safetensors(
+    base: Path, peft_adapter: Path, tmp_path: Path
+) -> None:
+    pickled = Path(shutil.copytree(peft_adapter, tmp_path / "pickled"))
+    torch.save(load_file(pickled / "adapter_model.safetensors"), pickled / "adapter_model.bin")
+    (pickled / "adapter_model.safetensors").unlink()
+    expected = logits(base, peft_adapter)
+    assert torch.equal(logits(base, pickled), expected)
+    assert not torch.equal(logits(base), expected)
+    assert (logits(base, peft_adapter, merge=False) - expected).abs().max() < 1e-5
+
+
+def test_a_pickle_with_code_is_refused_and_not_run(base: Path, peft_adapter: Path, tmp_path: Path) -> None:
+    class Code:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (Path.touch, (tmp_path / "ran",))
+
+    hostile = Path(shutil.copytree(peft_adapter, tmp_path / "hostile"))
+    (hostile / "adapter_model.safetensors").unlink()
+    for content in (pickle.dumps(Code()), b"", b"\x80\x04."):
+        (hostile / "adapter_model.bin").write_bytes(content)
+        with pytest.raises(InvalidInput, match="model_damaged"):
+            logits(base, hostile)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_adapter_whose_weights_find_no_place_is_refused_not_ignored(
+    base: Path, peft_adapter: Path, tmp_path: Path
+) -> None:
+    """Those of a model with vision have other names, and peft would only warn."""
+    renamed = Path(shutil.copytree(peft_adapter, tmp_path / "renamed"))
+    weights = load_file(renamed / "adapter_model.safetensors")
+    other = {name.replace(".model.layers", ".model.language_model.layers"): w for name, w in weights.items()}
+    save_file(other, renamed / "adapter_model.safetensors")
+    with pytest.raises(InvalidInput, match=r"model_mismatch.*does not fit"):
+        logits(base, renamed)
+
+
+def test_an_adapter_of_another_kind_than_lora_is_named(base: Path, peft_adapter: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(peft_adapter, tmp_path / "other"))
+    config = json.loads((other / "adapter_config.json").read_text())
+    (other / "adapter_config.json").write_text(json.dumps(config | {"peft_type": "IA3"}))
+    with pytest.raises(InvalidInput, match=r"adapter_unsupported.*expected a LoRA adapter .*got IA3"):
+        logits(base, other)
+
+
+def test_an_adapter_that_is_trained_on_names_the_base_that_it_now_has(
+    base: Path, peft_adapter: Path, tmp_path: Path
+) -> None:
+    copied = Path(shutil.copytree(base, tmp_path / "base"))
+    ref = ModelRef(source="folder", path=str(copied), adapter=str(peft_adapter))
+    loaded = load_model(ref, lora=LoraConfig(rank=4, alpha=8, targets=("q_proj", "v_proj")), train=True)
+    save_model(loaded.model, loaded.tokenizer, tmp_path / "out")
+    config = json.loads((tmp_path / "out/adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(copied)
+    assert torch.equal(logits(base, tmp_path / "out"), logits(base, peft_adapter))
+
+
+def test_an_adapter_brings_the_tokenizer_that_it_was_trained_with(
+    base: Path, peft_adapter: Path, tmp_path: Path
+) -> None:
+    own = Path(shutil.copytree(peft_adapter, tmp_path / "own"))
+    tiny_tokenizer("{{ messages[0].content }}").save_pretrained(own)
+    for folder, template in ((own, "{{ messages[0].content }}"), (peft_adapter, tiny_tokenizer().chat_template)):
+        ref = ModelRef(source="folder", path=str(base), adapter=str(folder))
+        assert load_model(ref).tokenizer.chat_template == open_tokenizer(ref).tokenizer.chat_template == template
+
+
+def save_qwen2(folder: Path) -> Path:
+    """A tiny model of an architecture whose sizes GGUF has in full."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    tokenizer = tiny_tokenizer()
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        Qwen2ForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def write_gguf(folder: Path, base: Path) -> Path:
+    """The tiny model in the format of llama.cpp, with 8-bit matrices."""
+    import gguf
+    from transformers import Qwen2Config
+
+    config, weights = Qwen2Config.from_pretrained(base), load_file(base / "model.safetensors")
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN2, config.num_hidden_layers)
+    file = folder / "tiny-Q8_0.gguf"
+    writer = gguf.GGUFWriter(file, "qwen2")
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    tokenizer = tiny_tokenizer()
+    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    vocabulary = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
+    special = set(tokenizer.all_special_tokens) | {"<|im_start|>"}
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(vocabulary)
+    writer.add_token_types([gguf.TokenType.CONTROL if t in special else gguf.TokenType.NORMAL for t in vocabulary])
+    writer.add_token_merges([" ".join(pair) for pair in model["merges"]])
+    writer.add_eos_token_id(tokenizer.eos_token_id)
+    writer.add_pad_token_id(tokenizer.pad_token_id)
+    writer.add_chat_template(tokenizer.chat_template)
+    for name, tensor in weights.items():
+        array, place = tensor.float().numpy(), names.get_name(name, try_suffixes=(".weight", ".bias"))
+        kind = gguf.GGMLQuantizationType.Q8_0
+        quantised = array.ndim == 2 and array.shape[1] % 32 == 0
+        writer.add_tensor(
+            place, gguf.quants.quantize(array, kind) if quantised else array, raw_dtype=kind if quantised else None
+        )
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+def test_a_gguf_file_is_dequantised_with_its_tokenizer_and_trained_with_adapters(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    base = save_qwen2(tmp_path / "base")
+    file = write_gguf(tmp_path, base)
+    ref, own = ModelRef(source="gguf", path=str(file)), ModelRef(source="folder", path=str(base))
+    loaded, original = load_model(ref), load_model(own)
+    ids = original.tokenizer(TEXT).input_ids
+    assert loaded.tokenizer(TEXT).input_ids == ids
+    assert loaded.tokenizer.chat_template == original.tokenizer.chat_template
+    assert loaded.context_tokens == open_tokenizer(ref).context_tokens == 1024
+    assert {p.dtype for p in loaded.model.parameters()} == {torch.float32}
+    for name, weight in original.model.named_parameters():
+        bound = weight.abs().max() / 127  # of 8 bits
+        assert (loaded.model.get_parameter(name) - weight).abs().max() <= bound, name
+    adapted = load_model(ref, lora=LoraConfig(rank=2), train=True)
+    save_model(adapted.model, adapted.tokenizer, tmp_path / "out")
+    config = json.loads((tmp_path / "out/adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(file)
+    assert load_model(ref.model_copy(update={"adapter": str(tmp_path / "out")})).warnings == ()
+    save_model(loaded.model, loaded.tokenizer, tmp_path / "float")
+    assert len(load_model(ModelRef(source="folder", path=str(tmp_path / "float"))).tokenizer) == len(loaded.tokenizer)
+
+
+def test_a_damaged_or_missing_gguf_file_is_explained(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    file = tmp_path / "m.gguf"
+    with pytest.raises(NotFound, match="no GGUF file"):
+        load_model(ModelRef(source="gguf", path=str(file)))
+    for content in (b"", b"GGUF", b"GGUF" + np.arange(100, dtype="<u8").tobytes()):
+        file.write_bytes(content)
+        with pytest.raises(InvalidInput, match=r"model_damaged.*cannot read m\.gguf"):
+            load_model(ModelRef(source="gguf", path=str(file)))
