@@ -17,6 +17,11 @@ def _default_home() -> Path:
     return user_data_path("quintain", appauthor=False)
 
 
+_FLAGS = {"off": False} | dict.fromkeys(("0", "false", "no", "n", "f"), False)
+_FLAGS |= dict.fromkeys(("1", "true", "yes", "on", "y", "t"), True)
+"""Words that pydantic takes for a boolean."""
+
+
 class Settings(BaseSettings):
     """Operator settings. Every field can be set as `QUINTAIN_<NAME>`."""
 
@@ -35,7 +40,10 @@ class Settings(BaseSettings):
     max_attempts: int = Field(default=5, ge=1, le=100, description="Attempts before a job is interrupted.")
     auto_resume: bool = Field(default=True, description="Start a job's next attempt when its process died.")
     grace_s: float = Field(default=20.0, gt=0, le=600, description="Seconds between SIGTERM and SIGKILL on cancel.")
-    redact: bool = Field(default=True, description="Remove keys, passwords and personal data from imports.")
+    redact: Annotated[tuple[Literal["secrets", "personal"], ...], NoDecode] = Field(
+        default=("secrets", "personal"),
+        description="What is removed from runs, separated by commas: secrets, personal; or off. 1 and 0 mean all and off.",
+    )
     model_terms: Literal["warn", "allow", "block"] = Field(
         default="warn",
         description="Exports of model output whose terms restrict training: warn, allow silently, or block.",
@@ -60,6 +68,17 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(Path(part).expanduser() for part in value.split(os.pathsep) if part)
         return value
+
+    @field_validator("redact", mode="before")
+    @classmethod
+    def _levels(cls, value: object) -> object:
+        """Accept a list, and the flags that were valid before there were levels."""
+        both = ("secrets", "personal")
+        if not isinstance(value, str):
+            return (both if value else ()) if isinstance(value, bool) else value
+        if (flag := value.strip().lower()) in _FLAGS:
+            return both if _FLAGS[flag] else ()
+        return tuple(dict.fromkeys(name.strip().lower() for name in value.split(",")))
 
     @property
     def url(self) -> str:

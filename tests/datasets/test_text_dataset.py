@@ -92,7 +92,7 @@ def test_secrets_are_taken_out_of_plain_text_and_counted(tmp_path: Path) -> None
     assert (written.redactions, written.dataset.dropped) == ({"github_token": 2, "email": 2}, {"duplicate": 1})
     manifest = (tmp_path / "ds-1" / "manifest.json").read_text()
     assert json.loads(manifest)["redactions"] == written.redactions
-    write_text(texts, tmp_path / "ds-2", _options(), redact=False)
+    write_text(texts, tmp_path / "ds-2", _options(), redact=())
     assert _texts(tmp_path / "ds-2") == texts
 
 

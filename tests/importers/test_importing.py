@@ -144,7 +144,7 @@ def test_secrets_are_gone_before_anything_is_handed_over(tmp_path: Path) -> None
     report, kept = take(tmp_path)
     assert secret not in kept.runs[0].model_dump_json()
     assert sum(report.redactions.values()) == 1
-    report, kept = take(tmp_path, redact=False)
+    report, kept = take(tmp_path, redact=())
     assert secret in kept.runs[0].model_dump_json()
     assert not report.redactions
 
@@ -204,7 +204,7 @@ def test_a_limit_ends_the_import_and_says_so(tmp_path: Path) -> None:
 def test_runs_are_handed_over_in_batches_of_bounded_size(tmp_path: Path) -> None:
     write(tmp_path / "small.jsonl", *map(chat, range(250)))
     write(tmp_path / "wide.jsonl", *(chat(n, "x" * 2**20) for n in range(1000, 1012)))
-    _, kept = take(tmp_path, redact=False)
+    _, kept = take(tmp_path, redact=())
     assert max(kept.batches) == 100
     assert max(kept.batches[3:]) <= 5
     assert sum(kept.batches) == 262

@@ -21,7 +21,7 @@ SECRETS = (
     "password=hunter22",
     '"api_key": "q1w2e3r4t5y6u7i8"',
     "postgres://app:s3cr3tpw@db.internal/app",
-    "jane.doe@corp.example.org",
+    "jane.doe@corp.quinceworks.io",
     "card 4556 7375 8689 9855",
     "DE89 3704 0044 0532 0130 00",
     "Authorization: Bearer mF_9.B5f-4.1JqMmF_9.B5f",

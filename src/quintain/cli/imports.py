@@ -33,7 +33,7 @@ def run_import(use: Use) -> int:
     console = Console(soft_wrap=True)
     if not console.is_terminal:
         console = Console(soft_wrap=True, width=_WIDTH)
-    services = use.services(redact=False) if use.own["no_redact"] else use.services()
+    services = use.services(redact=()) if use.own["no_redact"] else use.services()
     listed = {"max_files": MOST_FILES, **use.arguments} if use.json_out else use.arguments
     max_files = int(listed.get("max_files", _LISTED))
     result = use.call(services, path=str(Path(use.arguments["path"]).absolute()), max_files=max_files)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
 from quintain.errors import InvalidInput
 from quintain.records.dataset import TextRow
-from quintain.records.imports import Rejected
+from quintain.records.imports import BOTH_LEVELS, RedactionLevel, Rejected
 from quintain.records.text import require_clean
 from quintain.redaction.redact import redact_text
 
@@ -46,7 +46,7 @@ def write_text(
     options: ExportOptions,
     tally: ExportCounts | None = None,
     *,
-    redact: bool = True,
+    redact: Sequence[RedactionLevel] = BOTH_LEVELS,
 ) -> WrittenDataset:
     """Stream plain text into a new dataset folder of kind `text`, which appears whole or not at all.
 
@@ -55,7 +55,7 @@ def write_text(
         folder: The dataset's final place; must not exist.
         options: Of kind `text`. Of equal documents the first is kept.
         tally: Counts what is left out, and what was redacted.
-        redact: Whether to remove secrets and personal data.
+        redact: What is removed.
 
     Raises:
         As `write_dataset`.
@@ -71,7 +71,7 @@ def check_text(sources: Iterable[Source]) -> None:
         InvalidInput: a part of it cannot be read, or none of it is text to learn from.
     """
     tally = ExportCounts()
-    n = sum(1 for _ in _lines(sources, tally, redact=False))
+    n = sum(1 for _ in _lines(sources, tally, redact=()))
     if tally.rejected:
         first, more = tally.rejected[0], tally.dropped["unreadable_row"] - 1
         raise InvalidInput(f"{first.place}: {first.reason}" + (f" (and {more} more like it)" if more else ""))
@@ -82,7 +82,7 @@ def check_text(sources: Iterable[Source]) -> None:
         )
 
 
-def _lines(sources: Iterable[Source], tally: ExportCounts, *, redact: bool) -> Iterator[KeyedRow]:
+def _lines(sources: Iterable[Source], tally: ExportCounts, *, redact: Sequence[RedactionLevel]) -> Iterator[KeyedRow]:
     seen: set[str] = set()
     for source in sources:
         file = TextFile(source, source.name) if isinstance(source, Path) else source
@@ -95,7 +95,7 @@ def _lines(sources: Iterable[Source], tally: ExportCounts, *, redact: bool) -> I
                 continue
             tally.seen += 1
             if redact:
-                text, found = redact_text(text)
+                text, found = redact_text(text, redact)
                 tally.redactions += found
             digest = hashlib.sha256(text.encode()).hexdigest()
             if digest in seen or not text.strip():

@@ -25,7 +25,7 @@ from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.registry import FAULTS, Detection, Importer, detect, importer
 from quintain.importers.run_sink import RunSink
 from quintain.importers.run_splitting import split_run
-from quintain.records.imports import FileStamp, ImportReport, IngestStatus, Rejected
+from quintain.records.imports import BOTH_LEVELS, FileStamp, ImportReport, IngestStatus, RedactionLevel, Rejected
 from quintain.records.tags import usable_tags
 from quintain.records.trajectory import Source, Trajectory
 
@@ -46,7 +46,8 @@ class ImportOptions:
 
     format: str = "auto"
     """Name of a reader, or `auto` to detect each file."""
-    redact: bool = True
+    redact: tuple[RedactionLevel, ...] = BOTH_LEVELS
+    """What is removed from the runs."""
     tags: tuple[str, ...] = ()
     """Tags added to every run."""
     limit: int | None = None
@@ -214,7 +215,7 @@ class _Loop:
         if self.options.redact:
             from quintain.redaction.redact import redact
 
-            trajectory = redact(trajectory)
+            trajectory = redact(trajectory, self.options.redact)
             if trajectory.redactions:
                 self.tally.redactions += Counter(trajectory.redactions) - Counter(run.trajectory.redactions)
         trajectory = trajectory.model_copy(

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from quintain.records.record import Instant, Record
 
 IngestStatus = Literal["new", "known", "completed", "grown", "forgotten"]
 """Result of storing a run: new; known; known and completed by an outcome or tags; replacing an earlier state of its
 session; or forgotten and therefore not stored."""
+
+
+RedactionLevel = Literal["secrets", "personal"]
+BOTH_LEVELS: tuple[RedactionLevel, ...] = ("secrets", "personal")
+
+
+def _levels(value: Any) -> Any:
+    """Return the levels of a stored flag: before there were levels, true meant both."""
+    if isinstance(value, bool):
+        return BOTH_LEVELS if value else ()
+    return value
+
+
+RedactionLevels = Annotated[tuple[RedactionLevel, ...], BeforeValidator(_levels)]
 
 
 class Rejected(Record):

@@ -17,7 +17,7 @@ from quintain.records.evaluation import EvaluationPurpose
 from quintain.records.evolve import EvolveConfig, Temperature
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.hyperparameters import Method, MethodConfig, SFTConfig
-from quintain.records.imports import FileStamp
+from quintain.records.imports import BOTH_LEVELS, FileStamp, RedactionLevels
 from quintain.records.job_events import Activity
 from quintain.records.judging import Endpoint, JudgeControl, JudgingMode, Rubric
 from quintain.records.preview import Sample
@@ -165,7 +165,7 @@ class ImportSpec(Record):
     kind: Literal["import"] = "import"
     path: str
     format: str = "auto"
-    redact: bool = True
+    redact: RedactionLevels = BOTH_LEVELS
     tags: tuple[str, ...] = ()
     dry_run: bool = False
     max_files: int = Field(default=500, ge=1, description="Files listed in the report.")

@@ -7,9 +7,11 @@ str`, `token=get_token()` and `<your key>` stay. Hashes, ids and other long stri
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 
 from quintain.redaction.secrets import EDGE, Rule, Span, has_digit, pattern_rule
+from quintain.redaction.shapes import ShapeRule
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_]+")
 _SUFFIXES = {"value", "plain", "plaintext", "raw", "base64", "b64", "env", "prod", "dev", "test"}
@@ -243,6 +245,35 @@ def _argument_rule(programs: tuple[str, ...], flag: str, pattern: str) -> Rule:
     return Rule(programs, read)
 
 
+_OPTIONS = r"""(?:[ ]+(?:-{1,2}(?!p\b|p[^a])[\w-]+(?:[ =][^\s;|&-][^\s;|&]*)?|[\w-]*[.:][^\s;|&]*)){0,6}?"""
+"""Other options of a command, and the host that it logs in to."""
+
+
+def _is_login_password(secret: str) -> bool:
+    return not is_placeholder(secret) and not _PORTS.fullmatch(secret)
+
+
+_PGPASS = re.compile(
+    r""":(?:\d{4,5}|\*):(?:[A-Za-z_][\w-]{0,62}|\*):(?:[A-Za-z_][\w-]{0,62}|\*):"""
+    r"""(?P<secret>(?:\\[\\:]|[^\s:"'\\]){4,256})(?=[\s"'\\]|$)"""
+)
+"""Port, database, user and password of a line of `.pgpass`. `\\:` is a colon in the password."""
+_HOST_BACKWARDS = re.compile(r"""(?:[\w.-]{0,253}[A-Za-z]|\*|(?:\d{1,3}\.){3}\d{1,3})(?=[\s"'→|]|n\\|$)""")
+
+
+def _pgpass_spans(text: str, shape: bytes) -> Iterator[Span]:
+    for found in _PGPASS.finditer(text):
+        start = found.start()
+        host = _HOST_BACKWARDS.match(text[max(0, start - 255) : start][::-1])
+        if host and not is_placeholder(found["secret"]) and not found["secret"].isdigit():
+            yield Span(*found.span("secret"), "password")
+
+
+def credential_shapes() -> list[ShapeRule]:
+    """Return the rule for lines of a PostgreSQL password file."""
+    return [ShapeRule((b":0000:", b":00000:", b":*:"), _pgpass_spans)]
+
+
 _QUOTE = r"""(?:\\*["'`])?"""
 
 
@@ -290,6 +321,9 @@ def credential_rules() -> list[Rule]:
         _argument_rule(("curl",), " -u", rf""" -u\\{{0,3}}["']?[^\s:'"\\/]{{1,128}}:{_SHELL_ARGUMENT}"""),
         _argument_rule(("mysql", "mariadb"), " -p", rf" -p{_SHELL_ARGUMENT}"),
         _argument_rule(("sshpass",), " -p", rf" -p[ ]?{_SHELL_ARGUMENT}"),
+        pattern_rule(
+            "password", (" login ",), rf" login{_OPTIONS} -p[ =]?{_SHELL_ARGUMENT}", accepts=_is_login_password
+        ),
         pattern_rule(
             "password",
             ("machine ",),

@@ -1,8 +1,8 @@
-"""Personal data: e-mail addresses, payment cards and bank accounts.
+"""Personal data: e-mail addresses, payment cards, bank accounts; `contacts` has phone numbers and private addresses.
 
 Cards and accounts need correct check digits (Luhn, ISO/IEC 7812-1; IBAN, ISO 13616). One number in ten passes Luhn, so
 a card must also be grouped as by its network, or be near a word such as card or payment, or under a name that marks a
-card. Test cards of payment providers and e-mail addresses of reserved domains (RFC 2606, section 3) stay.
+card. Test cards of payment providers and e-mail addresses of reserved domains (RFC 2606, RFC 6761) stay.
 """
 
 from __future__ import annotations
@@ -10,21 +10,31 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from quintain.redaction.contacts import phone_rules, private_address_rules, tel_rule
+from quintain.redaction.national_ids import national_id_rules, passes_luhn
 from quintain.redaction.secrets import EDGE, Rule, Span
+from quintain.redaction.shapes import ShapeRule
 
 _LOCAL_BACKWARDS = re.compile(r"(?:[^\W\u2e80-\U0010ffff]|[.%+'-]){1,64}+")
 """Matches the end of a reversed local part."""
 _DOMAIN = re.compile(
-    r"(?:@|%40)(?P<domain>(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?\.){1,8}(?P<top>[A-Za-z]{2,24}))(?![\w(@]|\.\w|:[~/])"
+    r"(?:@|%40)(?P<domain>(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?\.){1,8}(?P<top>[A-Za-z]{2,24}))(?![\w(@]|\.\w|:(?:[~/]|[\w.-]{1,64}(?:/|\.git\b)))"
 )
+"""Not followed by the path of an scp address (`user@host:path/x`, `git@host:x.git`)."""
 _NO_TOP = frozenset({
     "png", "jpg", "jpeg", "gif", "svg", "webp", "ico", "js", "ts", "tsx", "jsx", "mjs", "css", "html", "json",
     "yaml", "yml", "toml", "txt", "tgz", "gz", "zip", "whl", "lock", "so", "dll", "exe", "service", "socket",
     "timer", "target", "mount",
 })  # fmt: skip
 """Suffixes of file and unit names, as in `icon@2x.png` and `getty@tty1.service`."""
-_NO_DOMAIN = re.compile(r"example\.(?:com|net|org)|.*\.(?:example|test|invalid|localhost)", re.IGNORECASE)
-"""Domains reserved by RFC 2606 for documentation and tests. Subdomains of example.com can replace real addresses."""
+_NO_DOMAIN = re.compile(
+    r"(?:.*\.)?example\.(?:com|net|org)|.*\.(?:example|test|invalid|localhost)|(?:example|test|invalid|localhost)\.[a-z]+",
+    re.IGNORECASE,
+)
+"""Names reserved by RFC 2606 and RFC 6761 with all names below them, and the same words directly under another top-level
+domain (`test.com`), where writers of examples put them."""
+_USER_OF_URL = re.compile(r"[^\s/?#@\"'<>]*(?:/\\?){2}:")
+"""Matches the end of a reversed URL up to the user of its host."""
 _NO_PERSON = frozenset({"git", "noreply", "no-reply", "donotreply"})
 _ESCAPE = re.compile(r"(?:\\(?:[nrtbf]|u00[0-9A-Fa-f]{2})|%[0-9A-Fa-f]{2})+")
 
@@ -40,12 +50,19 @@ def _email(text: str, at: int) -> Span | None:
     name = text[start:at].strip(".'-%")
     if not name or name.lower() in _NO_PERSON or _NO_DOMAIN.fullmatch(domain["domain"]):
         return None
+    if text[at] == "@" and _USER_OF_URL.match(text[max(0, at - 200) : at][::-1]):
+        return None  # an account on a host, as in ssh://deploy@host
     return Span(text.index(name, start), domain.end(), "email")
 
 
 def personal_rules() -> list[Rule]:
-    """Return the rule for e-mail addresses; `number_spans` finds cards and accounts."""
-    return [Rule(("@", "%40"), _email)]
+    """Return the rules for personal data that contains a literal."""
+    return [Rule(("@", "%40"), _email), tel_rule(), *private_address_rules()]
+
+
+def personal_shapes() -> list[ShapeRule]:
+    """Return the rules for personal data that consists of digits."""
+    return [ShapeRule((b"00000000", b"0000 0000"), _number_spans), *phone_rules(), *national_id_rules()]
 
 
 _DIGITS = re.compile("[0-9][0-9][0-9][0-9][ -]?[0-9]{4}")  # twice as fast as `\d{4}` at the start
@@ -69,25 +86,12 @@ _IBAN_LENGTHS = {
 """Number of characters of an IBAN by country, from the SWIFT IBAN registry."""
 
 
-_SHAPE = bytes.maketrans(b"123456789-", b"000000000 ")
-_SHORTEST = 15
-"""Length of an Amex card and of a Norwegian IBAN."""
-
-
-def may_contain_number(text: str) -> bool:
-    """Return whether a text can contain a card or an IBAN."""
-    if len(text) < _SHORTEST:
-        return False
-    shape = text.encode("utf-8", "surrogatepass").translate(_SHAPE)
-    return b"00000000" in shape or b"0000 0000" in shape  # equal to a match of `_DIGITS`, five times as fast
-
-
-def number_spans(text: str) -> Iterator[Span]:
-    """Yield the payment cards and IBANs of a text."""
+def _number_spans(text: str, shape: bytes) -> Iterator[Span]:
+    """Yield the payment cards and IBANs of a text. Its shape has the pieces that `_DIGITS` matches."""
     for found in _DIGITS.finditer(text):
         # Digits of an escape such as `%22` can precede the number.
         card = _CARD.search(text, found.start(), found.start() + 32)
-        if card and card.start() <= found.start() + 4 and _passes_luhn(card.group()) and _is_card_context(card):
+        if card and card.start() <= found.start() + 4 and _passes(card) and _is_card_context(card):
             yield Span(*card.span(), "card")
             continue
         account = _IBAN.search(text, max(0, found.start() - 14), found.end() + 40)
@@ -112,7 +116,7 @@ _TEST_CARDS = frozenset({
 def is_card(text: str) -> bool:
     """Return whether a whole text is the number of a payment card."""
     found = _CARD.fullmatch(text.strip())
-    return found is not None and _passes_luhn(found.group()) and _digits(found) not in _TEST_CARDS
+    return found is not None and _passes(found) and _digits(found) not in _TEST_CARDS
 
 
 def _is_card_context(card: re.Match[str]) -> bool:
@@ -129,10 +133,8 @@ def _digits(card: re.Match[str]) -> str:
     return "".join(character for character in card.group() if character.isdigit())
 
 
-def _passes_luhn(card: str) -> bool:
-    digits = [int(c) for c in card if c.isdigit()]
-    doubled = (2 * d - 9 * (d > 4) for d in digits[-2::-2])
-    return len(set(digits)) > 1 and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
+def _passes(card: re.Match[str]) -> bool:
+    return passes_luhn([int(c) for c in _digits(card)])
 
 
 def _iban_length(text: str) -> int | None:

@@ -1,25 +1,26 @@
 """Replace keys, passwords and personal data by `[REDACTED:kind]`, and count them by kind.
 
-One search over all texts of a run finds the matches (see `search`); a run without any is returned unchanged. The
-default is secrets, e-mail addresses, payment cards and IBANs. Hashes, UUIDs, base64 images and other long strings stay,
-unless their name marks a secret.
+One search over all texts of a run finds the matches (see `search`); a run without any is returned unchanged. There are
+two levels, `secrets` and `personal`; the default is both. Hashes, UUIDs, base64 images and other long strings stay, unless
+their name marks a secret.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from quintain.records.imports import BOTH_LEVELS, RedactionLevel
 from quintain.records.record import Record
 from quintain.records.trajectory import Action, Actor, OutcomeStatus, SampledTokens, Step, Trajectory, Usage, text_of
 from quintain.redaction.credentials import is_stand_in, secret_kind
 from quintain.redaction.personal import is_card
-from quintain.redaction.search import spans_of, texts_with_spans
+from quintain.redaction.search import Levels, spans_of, texts_with_spans
 from quintain.redaction.secrets import Span
 
 R = TypeVar("R", bound=Record)
@@ -34,24 +35,29 @@ _DERIVED_FIELDS = ("redactions", "identity")
 """Fields that redaction derives instead of reading."""
 
 
-def redact(run: Trajectory) -> Trajectory:
+def redact(run: Trajectory, levels: Collection[RedactionLevel] = BOTH_LEVELS) -> Trajectory:
     """Return a run without secrets and personal data in its fields, including names in free objects.
+
+    Args:
+        run: Any run.
+        levels: What is removed.
 
     Returns:
         The run itself if nothing is found, else a copy with the counts added to `redactions`. Changed steps lose their
         `sampled` tokens, which still spell the text. An id derived from the old content is removed.
     """
     texts, is_named = texts_of(run)
-    found = texts_with_spans(texts)
+    chosen = frozenset(levels)
+    found = texts_with_spans(texts, chosen)
     if not found and not is_named and not any(map(_may_contain_escaped_json, texts)):
         return run
-    redactor = _Redactor(frozenset(texts) - found)
+    redactor = _Redactor(chosen, frozenset(texts) - found)
     clean = redactor.record(run)
     if clean is run:
         return run
     counts = Counter(run.redactions) + redactor.counts
     if clean.task is not run.task and _repeats_prompt(run):
-        repeated = _Redactor()
+        repeated = _Redactor(chosen)
         repeated.value(run.task.prompt)
         counts -= repeated.counts
     derived = run.id is not None and run.id == f"traj-{run.identity[:16]}"
@@ -109,9 +115,9 @@ def _may_name_a_secret(value: dict[Any, Any], names: Sequence[str]) -> bool:
     return any(type(label) is str and secret_kind(label) for label in labels)
 
 
-def redact_text(text: str) -> tuple[str, Counter[str]]:
-    """Return a text without secrets and personal data, and the number of redactions of each kind."""
-    redactor = _Redactor()
+def redact_text(text: str, levels: Collection[RedactionLevel] = BOTH_LEVELS) -> tuple[str, Counter[str]]:
+    """Return a text without secrets and personal data of these levels, and the number of redactions of each kind."""
+    redactor = _Redactor(frozenset(levels))
     return redactor.text(text), redactor.counts
 
 
@@ -138,6 +144,7 @@ _BY_NAME = frozenset({"password", "secret", "token", "api_key", "authorization",
 class _Redactor:
     """Redacts values recursively and counts the redactions."""
 
+    levels: Levels = frozenset(BOTH_LEVELS)
     known: frozenset[str] = frozenset()
     """Texts known to be clean."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -147,7 +154,7 @@ class _Redactor:
         if self.is_clean(text):
             return text
         for _ in range(_ROUNDS):
-            spans = spans_of(text)
+            spans = spans_of(text, self.levels)
             if not spans:
                 break
             pieces, end = [], 0
@@ -160,7 +167,7 @@ class _Redactor:
 
     def is_clean(self, text: str) -> bool:
         """Return whether a text is known to be clean, from earlier searches."""
-        return text in self.known or (len(text) <= _SHORT and _is_clean(text))
+        return text in self.known or (len(text) <= _SHORT and _is_clean(text, self.levels))
 
     def value(self, value: Any) -> Any:
         """Return the same value if it is clean, else a redacted copy of the same type."""
@@ -192,9 +199,9 @@ class _Redactor:
 
     def arguments(self, raw: str, changes: dict[str, Any]) -> dict[str, Any]:
         """Redact `raw_args` like `args`, and keep it valid JSON; a secret in both counts once."""
-        if not changes and (raw in self.known or not spans_of(raw)):
+        if not changes and (raw in self.known or not spans_of(raw, self.levels)):
             return {}
-        inner = _Redactor()
+        inner = _Redactor(self.levels)
         clean = inner.text(raw)
         if "args" in changes or clean is not raw:
             clean = inner.same_json(raw, clean)
@@ -208,7 +215,7 @@ class _Redactor:
             original = json.loads(before)
         except (ValueError, RecursionError):
             return after
-        inner = _Redactor()
+        inner = _Redactor(self.levels)
         wanted = inner.value(original)
         try:
             if json.loads(after) == wanted:
@@ -242,6 +249,8 @@ class _Redactor:
         """Redact a value under a secret name, even without a matching rule."""
         if isinstance(value, list | tuple):
             return _changed(value, [self.named(kind, item) for item in value])
+        if ("personal" if kind == "card" else "secrets") not in self.levels:
+            return self.value(value)
         if type(value) is int and kind == "password" and abs(value) > 999:
             self.counts[kind] += 1
             return 0
@@ -255,8 +264,8 @@ class _Redactor:
 
 
 @lru_cache(maxsize=16_384)
-def _is_clean(text: str) -> bool:
-    return not spans_of(text)
+def _is_clean(text: str, levels: Levels) -> bool:
+    return not spans_of(text, levels)
 
 
 def _is_secret_value(kind: str, value: str) -> bool:

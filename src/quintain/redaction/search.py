@@ -10,13 +10,11 @@ from itertools import accumulate, count
 from operator import add
 from typing import TYPE_CHECKING
 
-from quintain.redaction.credentials import credential_rules
-from quintain.redaction.personal import (
-    may_contain_number,
-    number_spans,
-    personal_rules,
-)
+from quintain.records.imports import BOTH_LEVELS, RedactionLevel
+from quintain.redaction.credentials import credential_rules, credential_shapes
+from quintain.redaction.personal import personal_rules, personal_shapes
 from quintain.redaction.secrets import Reader, Rule, Span, token_rules
+from quintain.redaction.shapes import ShapeRule, rules_that_fit, shape_spans
 
 if TYPE_CHECKING:
     from ahocorasick_rs import AhoCorasick
@@ -74,13 +72,22 @@ class _Search:
         return found
 
 
+Levels = frozenset[RedactionLevel]
+_BOTH: Levels = frozenset(BOTH_LEVELS)
+
+
 @cache
-def _search() -> _Search:
+def _search(levels: Levels) -> _Search:
     # Imported at the first redaction, because the import takes 0.15 s.
     from ahocorasick_rs import AhoCorasick, Implementation
 
+    chosen: list[Rule] = []
+    if "secrets" in levels:
+        chosen += [*token_rules(), *credential_rules()]
+    if "personal" in levels:
+        chosen += personal_rules()
     rules: dict[str, list[Rule]] = {}
-    for rule in (*token_rules(), *credential_rules(), *personal_rules()):
+    for rule in chosen:
         for literal in rule.literals:
             rules.setdefault(literal, []).append(rule)
     return _Search(
@@ -93,22 +100,25 @@ def _search() -> _Search:
     )
 
 
-def spans_of(text: str) -> list[Span]:
+@cache
+def _shapes(levels: Levels) -> tuple[ShapeRule, ...]:
+    of_secrets = credential_shapes() if "secrets" in levels else []
+    return (*of_secrets, *(personal_shapes() if "personal" in levels else []))
+
+
+def spans_of(text: str, levels: Levels = _BOTH) -> list[Span]:
     """Return all spans to redact; rules for specific tokens come before those for any secret."""
-    found = _search().spans(text)
-    if may_contain_number(text):
-        found += number_spans(text)
-    return found
+    return [*_search(levels).spans(text), *shape_spans(text, _shapes(levels))]
 
 
-def texts_with_spans(texts: Sequence[str]) -> frozenset[str]:
+def texts_with_spans(texts: Sequence[str], levels: Levels = _BOTH) -> frozenset[str]:
     """Return the texts in which `spans_of` finds a span, by common searches over about a million characters each."""
     found: set[str] = set()
     for group in _groups(texts):
         joined = _SEPARATOR_CHARACTER.join(group)
-        found.update(group[n] for n in _search().matching_texts(group, joined))
-        if may_contain_number(joined):
-            found.update(text for text in group if may_contain_number(text) and any(number_spans(text)))
+        found.update(group[n] for n in _search(levels).matching_texts(group, joined))
+        if fit := rules_that_fit(joined, _shapes(levels)):
+            found.update(text for text in group if text not in found and any(shape_spans(text, fit)))
     return frozenset(found)
 
 

@@ -125,7 +125,13 @@ _TOKENS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ("hooks.slack.com",),
         r"hooks\.slack\.com\\?/(?:services|workflows|triggers)\\?/(?P<secret>[A-Za-z0-9_/\\]{16,200})",
     ),
-    ("discord_token", ("/api/webhooks/",), r"/api/webhooks/\d{15,22}/(?P<secret>[\w-]{50,100})"),
+    ("discord_token", ("/webhooks/",), r"/webhooks/\d{15,22}/(?P<secret>[\w-]{50,100})"),
+    ("discord_token", ("mfa.",), EDGE + rf"mfa\.{_W}{{80,95}}"),
+    (
+        "api_key",
+        ("wandb login ",),
+        r"(?i:wandb login)[ ](?:--[\w-]+(?:[ =]https?:\S+)?[ ]){0,6}(?P<secret>[0-9a-f]{40})(?!\w)",
+    ),
     (
         "stripe_key",
         ("sk_live_", "rk_live_", "sk_test_", "rk_test_"),
@@ -209,6 +215,41 @@ def _private_key(text: str, at: int) -> Span | None:
     return Span(at, cut.end(), "private_key") if cut else None
 
 
+_PEM_TAIL = re.compile(
+    r"(?P<last>(?:\s|[nr]\\{1,3}){1,40}+[A-Za-z0-9+/=]{1,100}(?!\\))(?P<line>[\t→|:]{1,2}[ ]{0,8}\d{1,6})?"
+    r"(?P<full>(?:(?:\s|[nr]\\{1,3}){1,40}+[A-Za-z0-9+/=]{40,4096}(?!\\)(?:[\t→|:]{1,2}[ ]{0,8}\d{1,6})?){0,400})"
+)
+"""The end of a key in a reversed text: a last line, and full lines, with or without line numbers."""
+
+
+def _private_key_end(text: str, at: int) -> Span | None:
+    """Return the lines of a key above its last line, where the first line is missing."""
+    foot = _PEM_END.match(text, at)
+    lines = _PEM_TAIL.match(text[max(0, at - _MAX_PEM) : at][::-1]) if foot else None
+    if foot is None or lines is None or (not lines["full"] and sum(map(str.isalnum, lines["last"])) < 16):
+        return None
+    body = lines.group()[::-1].lstrip(" \t\r\n")
+    return Span(at - len(body), foot.end(), "private_key")
+
+
+_WRAPPED_PEM = re.compile(
+    r"LS0tLS1CRUdJTi(?:[A-Za-z0-9+/]{86,65536}={0,2}|[A-Za-z0-9+/]{30,85}(?:(?:\s|\\[nr]){1,40}[A-Za-z0-9+/]{40,80}(?![^\s\\\"'=])){0,400}"
+    r"(?:(?:\s|\\[nr]){1,40}[A-Za-z0-9+/]{1,79}={1,2}|={1,2})?)"
+)
+"""Base64 of `-----BEGIN`, on one line or on lines of equal length."""
+
+
+def _wrapped_private_key(text: str, at: int) -> Span | None:
+    """Return the span of a PEM block that is encoded once more, as in Kubernetes secrets."""
+    found = _WRAPPED_PEM.match(text, at)
+    if found is None:
+        return None
+    begin = re.sub(r"\s|\\[nr]", "", found.group()[:200])[:60]
+    if len(begin) % 4 or _PEM.match(base64.b64decode(begin).decode("latin-1")) is None:
+        return None
+    return Span(*found.span(), "private_key")
+
+
 _AZURE_MARKS = tuple(f"{version}q~" for version in range(10))
 _DISCORD_IDS = tuple(base64.b64encode(f"{number}".encode()).decode().lower() for number in range(100, 1000))
 """A bot token begins with its id, 17 to 20 digits, in base64; these encode the first three digits."""
@@ -233,6 +274,8 @@ def token_rules() -> list[Rule]:
     keys = [pattern_rule("api_key", literals, pattern) for literals, pattern in _issued_keys()]
     return [
         Rule(("-----begin",), _private_key),
+        Rule(("-----end",), _private_key_end),
+        Rule(("ls0tls1crudjti",), _wrapped_private_key),
         pattern_rule(
             "private_key", ("private-lines:",), r"(?i:Private-Lines): \d+(?P<secret>[A-Za-z0-9+/=\s\\]{40,8192})"
         ),

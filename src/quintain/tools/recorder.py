@@ -33,7 +33,7 @@ from quintain.importers.transcripts.chat_messages import read_turns
 from quintain.importers.transcripts.message_parts import count_invalid
 from quintain.importers.transcripts.transcript import Transcript
 from quintain.jobs.directory import write_atomically
-from quintain.records.imports import RunLink
+from quintain.records.imports import BOTH_LEVELS, RedactionLevel, RunLink
 from quintain.records.trajectory import Actor, AgentInfo, Outcome, OutcomeStatus, Step, Trajectory
 from quintain.redaction.redact import redact, redact_text
 from quintain.settings import Settings, read_settings
@@ -205,16 +205,14 @@ class Recording:
             settings = read_settings(home)
         except InvalidInput:
             if home is not None:
-                _write_to_inbox(_raw_document(parts | {"steps": self.turns.steps}, redacted=True), home / "inbox")
+                _write_to_inbox(_raw_document(parts | {"steps": self.turns.steps}, BOTH_LEVELS), home / "inbox")
             raise
         try:
             run = self.turns.trajectory(format="recorder", **parts)
         except Exception:
-            _write_to_inbox(
-                _raw_document(parts | {"steps": self.turns.steps}, redacted=settings.redact), settings.inbox_dir
-            )
+            _write_to_inbox(_raw_document(parts | {"steps": self.turns.steps}, settings.redact), settings.inbox_dir)
             raise
-        run = redact(run) if settings.redact else run
+        run = redact(run, settings.redact) if settings.redact else run
         try:
             self.trajectory_id = _store(split_trajectory(run), settings)
         except Exception:
@@ -258,13 +256,13 @@ def _store(parts: Sequence[Trajectory], settings: Settings) -> str:
     return added[-1].id
 
 
-def _raw_document(parts: Mapping[str, Any], *, redacted: bool) -> str:
+def _raw_document(parts: Mapping[str, Any], levels: Sequence[RedactionLevel]) -> str:
     """Return the fields of a run that did not validate, as JSON."""
     plain = {name: to_jsonable_python(part) for name, part in parts.items() if part is not None}
-    if redacted:
+    if levels:
         # Redaction works on records: any record with the document in a free field does.
         wrapped = Trajectory(steps=(Step(actor=Actor.AGENT),), extra=plain)
-        plain = redact(wrapped).extra
+        plain = redact(wrapped, levels).extra
     return json.dumps(plain, ensure_ascii=False)
 
 

@@ -82,7 +82,7 @@ def text_dataset(services: Services, files: Sequence[Path], *, make: bool = True
     """
     check_text(files)
     # Texts that were frozen with their secrets are others than those without.
-    redacted = ["redacted"] if services.settings.redact else []
+    redacted = ["redacted", *services.settings.redact] if services.settings.redact else []
     name = f"text-{_digest(*map(sha256_of, files), *redacted)}"
     if (found := _found(services, name)) is not None or not make:
         return found

@@ -66,7 +66,7 @@ def import_trajectories(
     if services.settings.redact and labels:
         from quintain.redaction.redact import redact_text
 
-        labels = tuple(dict.fromkeys(redact_text(label)[0] for label in labels))
+        labels = tuple(dict.fromkeys(redact_text(label, services.settings.redact)[0] for label in labels))
     if format != "auto":
         importer(format)
     place = readable(services, path, "logs")

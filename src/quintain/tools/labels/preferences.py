@@ -179,8 +179,8 @@ def _stated_pairs(services: Services, source: Source, pairs: Sequence[Any]) -> _
             batch.skip(fault[0], Hint(f"pairs[{place}]: ", fault[1]))
         else:
             preference = pair.preference(source)
-            if services.settings.redact and preference.reason:
-                preference = preference.model_copy(update={"reason": redact_text(preference.reason)[0]})
+            if (levels := services.settings.redact) and preference.reason:
+                preference = preference.model_copy(update={"reason": redact_text(preference.reason, levels)[0]})
             batch.preferences.append(preference)
     return batch
 

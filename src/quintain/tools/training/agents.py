@@ -59,8 +59,8 @@ def register_agent(
     """
     require_free_name(name)
     if services.settings.redact:
-        system_prompt = None if system_prompt is None else redact_text(system_prompt)[0]
-        description = redact_text(description)[0]
+        system_prompt = None if system_prompt is None else redact_text(system_prompt, services.settings.redact)[0]
+        description = redact_text(description, services.settings.redact)[0]
     origin = _origin(services, model)
     try:
         agent = Agent(

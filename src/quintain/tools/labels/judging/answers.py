@@ -119,7 +119,7 @@ def _take(context: AnswerContext, given: Submission, items: Mapping[str, BatchIt
     if shown_item is None:
         raise NotFound(run_changed(item.item_id), code="run_changed")
     if services.settings.redact and given.rationale:
-        given = given.model_copy(update={"rationale": redact_text(given.rationale)[0]})
+        given = given.model_copy(update={"rationale": redact_text(given.rationale, services.settings.redact)[0]})
     warnings: list[str] = []
     if batch.mode in {"score", "steps"}:
         warnings += _judge_run(context, shown_item, given)
@@ -286,7 +286,8 @@ def checked_correction(context: AnswerContext, run: Trajectory, given: dict[str,
     if given is None:
         return None
     better = corrected(run, read_correction(given), f"{context.batch.rater}{context.relayed}")
-    return redact(better) if context.services.settings.redact else better
+    levels = context.services.settings.redact
+    return redact(better, levels) if levels else better
 
 
 def _store_correction(context: AnswerContext, item_id: str, better: Trajectory) -> None:
