@@ -18,6 +18,7 @@ from quintain.records.common_hyperparameters import ReplayConfig as ReplayConfig
 from quintain.records.common_hyperparameters import Settings as Settings
 from quintain.records.common_hyperparameters import Sink as Sink
 from quintain.records.common_hyperparameters import TrainingConfig as TrainingConfig
+from quintain.records.dataset import DatasetKind
 
 
 class SFTConfig(TrainingConfig):
@@ -297,7 +298,7 @@ CONFIGS: dict[str, type[TrainingConfig]] = {
 }
 """Method -> its hyperparameters."""
 
-DATASET_KINDS: dict[str, str] = {
+DATASET_KINDS: dict[str, DatasetKind] = {
     "sft": "sft",
     "bc": "sft",
     "pretrain": "text",
