@@ -98,4 +98,5 @@ def test_all_rows_of_a_file_can_be_asked_for(tmp_path: Path) -> None:
     source = Math(file=path)
     everything = source.tasks("all", 10, 3)
     assert len({task.id for task in everything}) == 10
+    assert {task.metadata["split"] for task in everything} == {"held_out"}, "their runs are no training data"
     assert {task.id for task in source.tasks("held_out", 1, 3)} <= {task.id for task in everything}

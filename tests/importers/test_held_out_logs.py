@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_logs import detected, outline, read_one, write
+from agent_logs import detected, outline, read, read_one, write
 from quintain.errors import InvalidInput
 
 
@@ -416,3 +416,20 @@ def test_an_amp_thread_keeps_what_its_tools_gave_with_model_and_place(tmp_path: 
     assert first is not None
     assert (first.input_tokens, first.output_tokens, run.key) == (10, 2, "amp:T-1")
     assert any("may have seen other words" in note for note in report.notes)
+
+
+def test_a_document_with_one_message_a_line_is_one_document(tmp_path: Path) -> None:
+    asked, answer = '{"role": "user", "content": "Go"}', '{"role": "assistant", "content": "Done."}'
+    for messages in ([asked, answer], [asked, answer, asked, answer]):
+        text = '{"model": "m", "messages": [\n' + ",\n".join(messages) + "\n]}\n"
+        run, report = read_one("openai_chat", write(tmp_path / "chat.json", text.encode()), tmp_path)
+        assert len(run.trajectory.steps) == len(messages)
+        assert not report.n_rejected
+
+
+def test_lines_after_a_torn_first_line_are_still_lines(tmp_path: Path) -> None:
+    row = json.dumps({"messages": [{"role": "user", "content": "Go"}, {"role": "assistant", "content": "Done."}]})
+    for torn in ('{"messages": [', row[:40], row[:-1]):
+        path = write(tmp_path / "rows.jsonl", f"{torn}\n{row}\n{row}\n".encode())
+        found = read(path, tmp_path)
+        assert (len(found.runs), found.report.n_rejected) == (2, 1)

@@ -63,6 +63,9 @@ MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "loss_type": ("dpo", "ipo", {"loss": "ipo"}),
     "center_rewards_coefficient": ("reward", 0.5, {"centring": 0.5}),
     "num_iterations": ("evolve", 3, {"iterations": 3}),
+    "max_completion_length": ("grpo", 64, {"max_new_tokens": 64}),
+    "epsilon": ("grpo", 0.3, {"clip_low": 0.3, "clip_high": 0.3}),
+    "epsilon_high": ("grpo", 0.4, {"clip_high": 0.4}),
     "samples_per_task": ("evolve", 8, {"attempts": 8}),
     "selection_method": ("evolve", "rejection_sampling", {"select": "rejection"}),
     "selection_ratio": ("evolve", 0.2, {"ratio": 0.2}),
@@ -95,6 +98,25 @@ def test_a_name_of_another_trainer_means_the_same_here(name: str) -> None:
 
 def test_every_name_in_the_table_has_a_meaning_in_this_test() -> None:
     assert MEANINGS.keys() == aliases.RENAMED.keys()
+
+
+def test_one_name_means_what_it_means_for_the_method_and_the_later_of_two_bounds_counts() -> None:
+    """TRL's `num_iterations` of GRPO is the number of updates on each batch of rollouts; `epsilon_high` overrides `epsilon`."""
+    assert read("grpo", {"num_iterations": 2}).updates_per_rollout == 2
+    bounds = read("grpo", {"epsilon": 0.1, "epsilon_high": 0.3})
+    assert (bounds.clip_low, bounds.clip_high) == (0.1, 0.3)
+    assert "samples its own rollouts" in fault("grpo", use_vllm=True)
+    assert "give `reward`" in fault("grpo", reward_funcs=["accuracy"])
+
+
+def test_names_that_change_no_result_are_taken_and_switches_of_sinks_add_up() -> None:
+    ignored = {"packing": False, "logging_steps": 10, "save_strategy": "steps", "use_vllm": False, "push_to_hub": False}
+    assert read("sft", ignored) == SFTConfig()
+    sinks = read("sft", {"use_wandb": True, "use_tensorboard": True, "report_to": "trackio"}).report_to
+    assert sinks == ("trackio", "wandb", "tensorboard")
+    assert read("sft", {"use_wandb": False, "use_tensorboard": None}).report_to == ()
+    assert "true or false" in fault("sft", use_wandb="yes")
+    assert read("sft", {"warmup_steps": 100}).warmup_steps == 100
 
 
 @pytest.mark.parametrize("name", aliases.ACCUMULATION)

@@ -30,6 +30,13 @@ def plan(store: Store, **conditions: object) -> list[str]:
         return [row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {select}")]
 
 
+def indexed(store: Store) -> int:
+    """How many runs with a trigram of `case` the index has."""
+    query = "SELECT rowid FROM trajectories_text WHERE trajectories_text MATCH 'cas'"
+    with read_transaction(store.engine) as connection:
+        return len(connection.exec_driver_sql(query).all())
+
+
 TEXTS = {
     "german": "Die Straße ist gesperrt",
     "chinese": "仓库里没有红色的盒子",
@@ -76,16 +83,16 @@ def test_the_index_keeps_in_step_with_growth_replacement_and_forgetting(store: S
 
 def test_a_run_that_the_index_lacks_is_found_and_later_indexed(store: Store, tmp_path: Path) -> None:
     store.trajectories.add_many([run(f"t{i}", user(f"case {i}"), answer()) for i in range(3)], NOW)
-    assert index_new_texts(store.engine, most=2) is False
+    # Each text has 32 characters: the second run exceeds 40.
+    assert index_new_texts(store.engine, most_chars=40) is False
+    assert indexed(store) == 2
     hurried = open_store(f"sqlite:///{tmp_path / 'quintain.db'}", wait_s=0.05)
     with write_transaction(store.engine):
         # The index cannot be written now, so that every text is compared.
         assert found(hurried, text="case") == ["t2", "t1", "t0"]
     hurried.close()
     assert store.trajectories.index_new_texts() is True
-    with read_transaction(store.engine) as connection:
-        query = "SELECT rowid FROM trajectories_text WHERE trajectories_text MATCH 'cas'"
-        assert len(connection.exec_driver_sql(query).all()) == 3
+    assert indexed(store) == 3
 
 
 def test_a_search_for_text_starts_from_the_index_and_keeps_the_order_of_pages(store: Store) -> None:

@@ -30,6 +30,8 @@ def test_a_benchmark_is_exported_played_and_compared(tool: Caller) -> None:
     assert answers[1]["accuracy"] == 1.0
     compared = tool(action="compare", agents=["starter", "expert"])
     assert compared["comparisons"][0]["n_tasks"] == 4
+    leaked = tool(action="export", kind="sft", name="leak", filter={"job_id": answers[1]["job_id"]})
+    assert (leaked["code"], "held_out" in leaked["message"]) == ("empty_dataset", True), leaked
     metrics = tool(action="library", kind="evaluations")["items"][0]["metrics"]
     # The expert plays its own plan again: the same tools in the same order, in the same number of steps, and solves it.
     for name in ("tool_selection_f1", "plan_success", "step_efficiency", "end_to_end", "timing"):

@@ -236,17 +236,36 @@ def test_an_export_keeps_the_settings_of_its_agent_and_its_origin(services: Serv
     assert resolve_agent(services, "picker-1-merged").name == "picker-1-merged"
 
 
-def test_the_folder_of_an_agent_trained_here_is_that_agent(services: Services, settings: Settings) -> None:
+def test_the_folder_of_an_agent_trained_here_is_that_agent_and_a_copy_its_child(
+    services: Services, settings: Settings
+) -> None:
     folder = adapter(settings.agents_dir / "picker-0123456789", str(starter_folder()))
     starter = ModelRef(source="starter", path=str(starter_folder()))
     agents = services.store.agents
+    (folder / "adapter_model.safetensors").write_text("its weights")
     trained = agents.add(
-        Agent(name="picker", model=starter.model_copy(update={"adapter": str(folder)})), services.clock()
+        Agent(
+            name="picker",
+            model=starter.model_copy(update={"adapter": str(folder)}),
+            system_prompt="Be brief.",
+            job_id="job-1",
+        ),
+        services.clock(),
     )
     agents.add(Agent(name="picker", model=starter), services.clock())
     assert resolve_agent(services, str(folder)).id == trained.id
     copied = shutil.copytree(folder, settings.inbox_dir / "copied")
-    assert resolve_agent(services, str(copied)).model == starter.model_copy(update={"adapter": str(copied)})
+    again = resolve_agent(services, str(copied))
+    assert again.model == starter.model_copy(update={"adapter": str(copied)})
+    assert (again.name, again.parent, again.system_prompt) == ("copied", trained.id, "Be brief.")
+    other = adapter(settings.inbox_dir / "other", "quintain/starter")
+    (other / "adapter_model.safetensors").write_text("its weight2")
+    assert resolve_agent(services, str(other)).parent is None
+    model(settings.inbox_dir / "both")
+    for path in folder.iterdir():
+        shutil.copy(path, settings.inbox_dir / "both")
+    error = error_of(services, "both")
+    assert (error.code, "an adapter and a whole model" in error.message) == ("model_ambiguous", True)
 
 
 def checkpoint(folder: Path, step: int, *, name: str = "", lora: bool = True, format: int = 3) -> Path:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from jobs_in_process import jobs_in_process  # noqa: F401
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.job import EvolveSpec, RolloutSpec, TrainSpec
 from quintain.scoring.registry import _REGISTERED, register
@@ -151,3 +152,27 @@ def test_methods_that_learn_from_no_reward_refuse_one(tool: Caller) -> None:
     tool.register_dataset("mine", runs)
     found = tool(action="train", algorithm="sft", dataset="mine", reward="length", wait=False)
     assert (found["status"], found["code"]) == ("error", "no_reward")
+
+
+def said(text: str) -> dict[str, Any]:
+    messages = [{"role": "user", "content": "Where is it?"}, {"role": "assistant", "content": text}]
+    return {"messages": messages, "task": {"id": "t1", "prompt": "Where is it?"}}
+
+
+@pytest.mark.usefixtures("jobs_in_process")
+def test_a_reward_replaces_what_a_dataset_says_of_its_runs(tool: Caller) -> None:
+    """Brevity is 1 for one word and 0.5 for three; the run without text has none and leaves its group."""
+    runs = [said("Here."), said("Here it is."), said("")]
+    tool.register_dataset("groups", [{"runs": runs[:2], "rewards": [0.0, 1.0]}], kind="grpo")
+    tool.register_dataset("pairs", [{"chosen": runs[1], "rejected": runs[0]}], kind="dpo")
+    reward = {"brief": {"weight": 1, "type": "length", "full_at": 1, "zero_at": 5}, "steps": 1}
+    for method, dataset in (("grpo", "groups"), ("dpo", "pairs")):
+        settings = {"action": "train", "algorithm": method, "dataset": dataset, "num_epochs": 1, "batch_size": 1}
+        found = tool(**settings, use_lora=False, reward=reward, name=f"brief-{method}")
+        assert found["status"] == "success", found
+        view = tool(action="status", job_id=found["job_id"])
+        assert view["metrics"]["reward/brief"] == pytest.approx(0.75)
+        assert view["metrics"]["reward/steps"] == 1.0
+        report = view["result"]["report"]
+        assert report["reward"]["mean"] == pytest.approx(0.875)
+        assert report["examples"] == 1

@@ -119,8 +119,8 @@ def test_two_processes_train_as_one_does_until_one_is_killed(
     job = spec(model_folder, tmp_path / "out", **TWO)
     with pytest.raises(TrainingFailed, match=r"\[process_lost\] process 2 of 2 was killed by SIGKILL; resume the job"):
         run(job, tmp_path / "job", rows_for("sft", 5), killed, rows_for("sft", 3))
-    assert (len(killed.steps), killed.checkpoints) == (5, [2, 4])
-    assert_same_figures(alone.heard.steps[:5], killed.steps)
+    assert (len(killed.steps), killed.checkpoints) == (6, [2, 4]), "the start and five steps"
+    assert_same_figures(alone.heard.steps[:6], killed.steps)
     checkpoint = "job/checkpoints/step-00000004"
     assert alike(alone.output.parent / checkpoint, tmp_path / checkpoint)
     assert others() == []

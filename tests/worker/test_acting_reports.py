@@ -79,18 +79,20 @@ def test_a_job_whose_episodes_all_end_in_errors_fails_with_the_cause(
 
 
 def test_errors_of_some_episodes_are_a_warning_and_the_report_has_kinds_and_failures(tmp_path: Path) -> None:
-    result = rollouts.run(spec("test/half-open"), tmp_path, Stopping(tmp_path))
-    assert (result.n, result.n_error, result.n_unknown, result.success_rate) == (3, 1, 0, 1.0)
+    twice = spec("test/half-open").model_copy(update={"repeats": 2})
+    result = rollouts.run(twice, tmp_path, Stopping(tmp_path))
+    assert (result.n, result.n_error, result.n_unknown, result.success_rate) == (6, 2, 0, 1.0)
     (warning,) = (event for event in events(tmp_path) if event.type == "warning")
     assert warning.code == "episodes_failed"
-    assert (warning.message or "").startswith("1 of 4 episodes in test/half-open ended in errors")
-    assert "(environment_error 1, first: RuntimeError: no key)" in (warning.message or "")
+    assert (warning.message or "").startswith("2 of 8 episodes in test/half-open ended in errors")
+    assert "(environment_error 2, first: RuntimeError: no key)" in (warning.message or "")
     types = {name: (rate["successes"], rate["n"]) for name, rate in result.report["by_type"].items()}
-    assert types == {"door": (2, 2), "gate": (1, 1)}
-    assert result.report["failures"]["environment_error"]["n"] == 1
+    assert types == {"door": (4, 4), "gate": (2, 2)}
+    assert result.report["failures"]["environment_error"]["n"] == 2
+    assert [(one["k"], one["value"], one["n"]) for one in result.report["pass_at_k"]] == [(1, 1.0, 3), (2, 1.0, 3)]
     steps = [event for event in events(tmp_path) if event.type == "progress"]
-    assert [event.metrics for event in steps] == [{}] * 4, "a running mean is no curve"
-    assert steps[-1].totals == {"success_rate": 1.0, "mean_turns": 0.0, "errors": 1.0, "unknown": 0.0}
+    assert [event.metrics for event in steps] == [{}] * 8, "a running mean is no curve"
+    assert steps[-1].totals == {"success_rate": 1.0, "mean_turns": 0.0, "errors": 2.0, "unknown": 0.0}
 
 
 def test_turns_are_reported_once_a_second_with_the_time_left(tmp_path: Path) -> None:

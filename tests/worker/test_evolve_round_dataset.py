@@ -15,6 +15,7 @@ from quintain.records.evaluation import EpisodeResult
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import EvolveSpec
+from quintain.records.reward import LengthReward, RewardPart, RewardSpec
 from quintain.records.trajectory import Actor, Outcome, OutcomeStatus, SampledTokens, Step, Task, Trajectory
 from quintain.worker.evolution.round_dataset import RoundDataset, freeze_round, read_episodes
 
@@ -34,7 +35,7 @@ ROUND: list[Played] = [
 ]
 
 
-def spec(folder: Path, **settings: Any) -> EvolveSpec:
+def spec(folder: Path, reward: RewardSpec | None = None, **settings: Any) -> EvolveSpec:
     config = EvolveConfig(**settings)
     return EvolveSpec(
         name="learner",
@@ -42,6 +43,7 @@ def spec(folder: Path, **settings: Any) -> EvolveSpec:
         environment="test/env",
         config=config,
         training=CONFIGS[config.train](),  # type: ignore[arg-type]
+        reward=reward,
         output_dir="unused",
         datasets_dir=str(folder / "datasets"),
         seed=1,
@@ -71,7 +73,10 @@ def freeze(
     folder: Path, played: list[Played], number: int = 1, before: Dataset | None = None, **settings: Any
 ) -> RoundDataset:
     explored = read_episodes(stage(folder / f"{number:02d}-explore", played))
-    return freeze_round(spec(folder, **settings), number, explored, before, folder / f"{number:02d}-select", "job-1")
+    select = folder / f"{number:02d}-select"
+    frozen = freeze_round(spec(folder, **settings), number, explored, before, select, "job-1")
+    assert frozen is not None, "nobody asked it to stop"
+    return frozen
 
 
 def rows(frozen: RoundDataset) -> list[Any]:
@@ -161,3 +166,14 @@ def test_a_choice_is_made_once_and_the_same_for_equal_runs_of_another_job(tmp_pa
     chosen = [[said(row.trajectory) for row in rows(frozen)] for frozen in (first, other)]
     assert chosen[0] == chosen[1]
     assert len(chosen[0]) == 6
+
+
+def test_a_named_reward_decides_what_a_round_learns_from(tmp_path: Path) -> None:
+    """By brevity alone `yes` beats `yes and more` of task a, although only the second one succeeded; b broke."""
+    short = RewardPart(scorer="short", declared=LengthReward(name="short", full_at=1, zero_at=5))
+    played = [("a", 0, 0.0, "yes"), ("a", 1, 1.0, "yes and more"), ("b", 0, None, "broken"), ("c", 0, 1.0, "")]
+    frozen = freeze(tmp_path, played, reward=RewardSpec(parts=(short,)), train="grpo")
+    (group,) = rows(frozen)
+    assert [said(run) for run in group.trajectories] == ["a: yes", "a: yes and more"]
+    assert group.rewards == (1.0, 0.5)
+    assert (frozen.reward["scored"], sum(frozen.reward["unscored"].values())) == (2, 2)

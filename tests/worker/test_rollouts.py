@@ -8,16 +8,20 @@ from typing import Any
 
 import pytest
 
+from fake_endpoint import Answer, Asked, says, serving
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.temperature_schedule import action_sequence
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import Evaluation
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec
+from quintain.records.reward import JudgePart, RewardPart, RewardSpec
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
+from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.worker.job_kinds import rollouts
 from quintain.worker.reporter import FileReporter
+from scripted_judges import by_run
 from worker.stopping import Stopping
 
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
@@ -103,3 +107,23 @@ def test_an_evaluation_of_a_mixture_is_stored_under_its_reference_with_separate_
     assert (evaluation.environment, len(evaluation.results), result.n) == (MIX, 4, 4)
     where = [run.task.environment for run in runs(folder).values()]
     assert sorted(where) == [*["quintain/inventory"] * 2, *["quintain/tools-1k?k=8&mode=direct"] * 2]
+
+
+def test_runs_are_scored_by_a_judge_when_all_are_played_and_once(tmp_path: Path) -> None:
+    """A judge that never sees two different runs of a task alike ranks them; a resumed job asks nothing again."""
+
+    def reply(asked: Asked, before: int) -> Answer:
+        return says(json.dumps({"quotes": [], "ranking": [[i + 1] for i in range(len(by_run(asked.user)))]}))
+
+    with serving(reply) as endpoint:
+        part = JudgePart(
+            endpoint=endpoint.profile(), rubric=RUBRICS["default"], mode="group", cache_dir=str(tmp_path / "cache")
+        )
+        reward = RewardSpec(parts=(RewardPart(scorer="judge:default", judge=part),))
+        result = play(tmp_path / "job", attempts=2, sampling=Sampling(temperature=1.0, max_new_tokens=8), reward=reward)
+        asked = len(endpoint.asked)
+        play(tmp_path / "job", attempts=2, sampling=Sampling(temperature=1.0, max_new_tokens=8), reward=reward)
+        assert len(endpoint.asked) == asked
+    scores = result.report["scores"]
+    assert scores["scored"] + sum(scores["unscored"].values()) == 4 == len(outputs(tmp_path / "job", "score"))
+    assert scores["judges"]["judge:default"]["requests"] == asked

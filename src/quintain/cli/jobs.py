@@ -9,7 +9,7 @@ from contextlib import suppress
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from quintain.cli.command_lines import command_line, for_terminal
 from quintain.cli.session import (
@@ -35,7 +35,8 @@ def run_list(use: Use) -> int:
     if use.json_out:
         print_json(found)
         return 0
-    table = Table("job", "label", "status", "step", "created", box=None)
+    short = Column("label", no_wrap=True, overflow="ellipsis")
+    table = Table("job", short, "status", "step", "created", box=None)
     for item in found.items:
         step = f"{item.step}/{item.total_steps or '?'}"
         waits = f" (waits for {', '.join(item.waiting_for.held_by)})" if item.waiting_for else ""

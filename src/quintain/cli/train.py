@@ -13,8 +13,10 @@ from quintain.cli.session import Use, in_line, plain_console
 from quintain.errors import InvalidInput
 from quintain.records.documents import read_document
 from quintain.records.job import JobResult
+from quintain.records.record import shown
 from quintain.records.text import printable
 from quintain.tools.training.config_files import start_config
+from quintain.tools.training.start import copy_model, create_folder
 
 _SOURCES = ("dataset", "text", "environment")
 
@@ -32,10 +34,26 @@ def run_train(use: Use) -> int:
     services = use.services()
     settings = use.arguments.get("hyperparameters", {})
     folder = config.absolute().parent if config is not None else Path.cwd()
+    target = create_folder(_folder(document.pop("output_dir", None)))
     view = followed(services, use, start_config(services, document, settings, folder))
     if isinstance(view, int):
         return view
+    if target is not None and view.result is not None and view.result.agent:
+        agent = services.store.agents.get(view.result.agent)
+        copy_model(agent.model.adapter or agent.model.path, target)
+        plain_console(stderr=use.json_out).print(printable(f"model: {target}"))
     return show_job(console, view, _show, json_out=use.json_out)
+
+
+def _folder(name: object) -> Path | None:
+    """Return the folder of `output_dir` of a config file, to which the trained model is copied.
+
+    Raises:
+        InvalidInput: it is not text.
+    """
+    if not isinstance(name, str | None):
+        raise InvalidInput(f"output_dir: expected a path, got {shown(name)}; name a folder, or leave it out")
+    return None if name is None else Path(name).expanduser()
 
 
 def request_of(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from quintain.records.trajectory import Task
 MAX_TASKS = 200_000
 """Maximum tasks of one file."""
 ALL = "all"
-"""The split of all tasks of a file, for evaluations."""
+"""The split of all tasks of a file, for evaluations; the tasks drawn from it are marked as held out."""
 HELD_OUT = 5
 """One in so many tasks is held out if rows do not name their split."""
 _MAX_LISTED = 5
@@ -75,7 +75,11 @@ class TaskFile:
                 code="too_many_tasks",
             )
         Random(stable_seed(self.digest, split, seed)).shuffle(found)
-        return found[:n]
+        if split != ALL:
+            return found[:n]
+        # Their runs are no training data, whichever split a row is in.
+        held_out = {"split": SPLITS[1]}
+        return [task.model_copy(update={"metadata": task.metadata | held_out}) for task in found[:n]]
 
     def require(self, fault: Fault) -> None:
         """Refuse a file with tasks that an environment cannot play.

@@ -43,8 +43,12 @@ def is_lines(head: bytes) -> bool:
         return not head.lstrip().startswith(b"[")
     if found[0].lstrip().startswith(b"["):
         return all(map(_is_value, found[:2]))
-    # A torn first line is followed by others that begin with a bracket; the lines of a value over several lines are not.
-    return found[1].startswith(b"{") or any(line.startswith(b"{") and _is_value(line) for line in found)
+    if _is_value(found[0]):
+        return True
+    # A torn first line is followed by whole values; the lines of a value over several lines by commas and brackets.
+    whole = sum(line.startswith(b"{") and _is_value(line) for line in found)
+    parts = sum(line.startswith((b"]", b"}")) or line.rstrip().endswith((b",", b"[", b"{")) for line in found)
+    return whole >= parts if whole or parts else found[1].startswith(b"{")
 
 
 def _is_value(line: bytes) -> bool:

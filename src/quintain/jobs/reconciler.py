@@ -60,7 +60,7 @@ def dispatch(store: Store, options: JobOptions, clock: Callable[[], datetime]) -
 
 
 def index_texts(store: Store, options: JobOptions, clock: Callable[[], datetime]) -> set[str]:
-    """Index the texts of new runs for searches, a bounded number in one pass. No job changes."""
+    """Index the texts of new runs for searches, a bounded amount in one pass. No job changes."""
     store.trajectories.index_new_texts()
     return set()
 

@@ -96,6 +96,9 @@ class TrainingConfig(Settings):
         default=None, gt=0, le=1, description="Peak learning rate of AdamW; null: by method, model size and adapters."
     )
     warmup_ratio: float = Field(default=0.1, ge=0, le=1, description="Share of the steps with a rising learning rate.")
+    warmup_steps: int | None = Field(
+        default=None, ge=0, le=1_000_000, description="Steps with a rising learning rate; null: by warmup_ratio."
+    )
     schedule: Literal["cosine", "linear", "constant"] = Field(default="cosine", description="Decay after the warm-up.")
     weight_decay: float = Field(default=0.0, ge=0, le=1, description="Of matrices; 0: off.")
     grad_clip: float = Field(default=1.0, ge=0, le=1000, description="Bound of the gradient norm; 0: off.")

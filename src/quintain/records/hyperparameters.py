@@ -18,6 +18,7 @@ from quintain.records.common_hyperparameters import ReplayConfig as ReplayConfig
 from quintain.records.common_hyperparameters import Settings as Settings
 from quintain.records.common_hyperparameters import Sink as Sink
 from quintain.records.common_hyperparameters import TrainingConfig as TrainingConfig
+from quintain.records.dataset import DatasetKind
 
 
 class SFTConfig(TrainingConfig):
@@ -28,7 +29,7 @@ class SFTConfig(TrainingConfig):
         default=4096, ge=64, le=1_000_000, description="Tokens in one forward pass, shared prefixes counted once."
     )
     step_weighting: Literal["none", "reward"] = Field(
-        default="none", description="reward: a step's tokens weigh r / mean(r) of its trajectory; unknown rewards: 1."
+        default="none", description="reward: a step's tokens weigh v / mean(v) of its run, v its value; unknown: 1."
     )
     chunk: bool = Field(
         default=False, description="Split trajectories that are too long at step borders instead of cutting them."
@@ -211,7 +212,7 @@ class _GroupLoss(TrainingConfig):
         default=True, description="Divide advantages by the group's standard deviation (dr_grpo leaves it out)."
     )
     step_level: bool = Field(
-        default=False, description="Spread a run's advantage over its steps by their rewards, mean and sign kept."
+        default=False, description="Spread a run's advantage over its steps by their values, mean and sign kept."
     )
     max_tokens: int | None = Field(
         default=None,
@@ -297,7 +298,7 @@ CONFIGS: dict[str, type[TrainingConfig]] = {
 }
 """Method -> its hyperparameters."""
 
-DATASET_KINDS: dict[str, str] = {
+DATASET_KINDS: dict[str, DatasetKind] = {
     "sft": "sft",
     "bc": "sft",
     "pretrain": "text",

@@ -52,12 +52,21 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "loss_type": ("loss",),
     "center_rewards_coefficient": ("centring",),
     "num_iterations": ("iterations",),
+    "max_completion_length": ("max_new_tokens",),
+    "epsilon": ("clip_low", "clip_high"),
+    "epsilon_high": ("clip_high",),
     "samples_per_task": ("attempts",),
     "selection_method": ("select",),
     "selection_ratio": ("ratio",),
     "reward_threshold": ("threshold",),
 }
 """Alias -> settings here; a dot separates a group from its member."""
+
+OTHERWISE = {"num_iterations": "updates_per_rollout"}
+"""Alias -> setting that it means for methods without that of `RENAMED`: rounds of agent trainers, updates in TRL's GRPO."""
+
+NARROWED = {"epsilon": "epsilon_high"}
+"""Alias of two settings -> alias that takes over the second."""
 
 VALUES: dict[str, dict[Any, Any]] = {
     "step_weighted_loss": {True: "reward", False: "none"},
@@ -85,24 +94,51 @@ FIXED: dict[str, tuple[Any, str]] = {
     "use_lora_plus": (False, "all adapters learn at one rate here; leave it out and raise learning_rate"),
     "coreset_metric_key": ("loss", "the loss is that of the start model on the data; leave it out"),
     "optim": ("adamw_torch", "the optimizer is AdamW; leave it out"),
-    "warmup_steps": (0, "give warmup_ratio, the share of the steps"),
-    "logging_steps": (1, "every step is reported; leave it out"),
-    "use_wandb": (False, "give report_to: [wandb]"),
+    "use_vllm": (False, "the model under training samples its own rollouts; leave it out"),
+    "assistant_only_loss": (True, "only what the agent wrote is trained; leave it out"),
+    "push_to_hub": (False, "export_agent hands the trained agent over"),
     "wandb_project": (None, "give report_to: [wandb] and set WANDB_PROJECT"),
     "run_name": (None, "a run is named after its agent: give `name` beside the hyperparameters"),
     "wandb_run_name": (None, "a run is named after its agent: give `name` beside the hyperparameters"),
-    "use_tensorboard": (False, "give report_to: [tensorboard]"),
     "seed": (None, "give `seed` beside the hyperparameters"),
     "model_name_or_path": (None, "give `model` beside the hyperparameters"),
     "base_model": (None, "give `model` beside the hyperparameters"),
     "tokenizer_name": (None, "the tokenizer of the model is used; leave it out"),
     "train_file": (None, "give a dataset beside the hyperparameters"),
     "eval_file": (None, "the validation split of the dataset is used; export it with a validation_share"),
+    "reward_funcs": (None, "give `reward` beside the hyperparameters"),
+    "reward_weights": (
+        None,
+        "give `reward` with weights beside the hyperparameters, such as {'outcome': 0.8, 'length': 0.2}",
+    ),
     "output_dir": (None, "the job chooses the folder; its result names it"),
     "resume_from_checkpoint": (None, "resume_job continues a job from its newest checkpoint"),
 }
 """Alias -> the only value accepted, and the remedy for any other."""
 
+
+WITHOUT_EFFECT = frozenset(
+    {
+        "dataloader_num_workers",
+        "dataloader_pin_memory",
+        "ddp_find_unused_parameters",
+        "eval_accumulation_steps",
+        "eval_strategy",
+        "evaluation_strategy",
+        "logging_first_step",
+        "logging_steps",
+        "logging_strategy",
+        "packing",
+        "padding_free",
+        "per_device_eval_batch_size",
+        "remove_unused_columns",
+        "save_strategy",
+    }
+)
+"""Names of other trainers that change no result here: rows are packed without padding, every step is reported."""
+
+SINKS = {"use_wandb": "wandb", "use_tensorboard": "tensorboard"}
+"""Switch -> the member of `report_to` that it adds."""
 
 QUALIFIERS = {"chunk_overlap": ("chunk", "chunk_long_trajectories")}
 """Setting -> the switches that give it an effect; without one it is ignored by methods that lack the switch."""
@@ -145,21 +181,33 @@ def _translated(values: Mapping[str, Any], fields: Container[str]) -> Iterator[t
         _require_text(name)
     values = _with_batch_size(values)
     yield from _precision(values)
+    yield from _sinks(values)
     for name, value in values.items():
+        if name in WITHOUT_EFFECT or name in SINKS or (name == "report_to" and _adds_sinks(values)):
+            continue
         if name in FIXED:
             only, remedy = FIXED[name]
             if value is not None and value != only:
                 raise _fault(f"`{name}` cannot be {shown(value)}: {remedy}")
         elif name in RENAMED:
             translated = VALUES.get(name, {}).get(value, value) if isinstance(value, str | bool) else value
-            known = RENAMED[name][0].split(".")[0] in fields
+            paths = _paths(name, values, fields)
+            known = paths[0].split(".")[0] in fields
             if value is not None and (known or value is not False):
-                for path in RENAMED[name] if known else (name,):
+                for path in paths if known else (name,):
                     yield path, name, _comparable(translated)
         elif name in GROUPS and name in fields:
             yield from _group(name, value)
         elif not (name in PRECISIONS or (name in GROUPS and value is False) or _has_no_effect(name, values, fields)):
             yield name, name, _comparable(value)
+
+
+def _paths(name: str, values: Mapping[str, Any], fields: Container[str]) -> tuple[str, ...]:
+    """Return the settings that an alias stands for."""
+    paths = RENAMED[name]
+    if name in OTHERWISE and paths[0] not in fields:
+        return (OTHERWISE[name],)
+    return paths[:1] if values.get(NARROWED.get(name, "")) is not None else paths
 
 
 def _has_no_effect(name: str, values: Mapping[str, Any], fields: Container[str]) -> bool:
@@ -213,6 +261,26 @@ def _precision(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
             )
         if on or not any(switches.values()):
             yield "precision", name, PRECISIONS[name] if on else "fp32"
+
+
+def _adds_sinks(values: Mapping[str, Any]) -> bool:
+    return any(values.get(name) is True for name in SINKS)
+
+
+def _sinks(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield `report_to` with the sinks that switches add to it."""
+    switches = {name: values[name] for name in SINKS if values.get(name) is not None}
+    for name, on in switches.items():
+        if not isinstance(on, bool):
+            raise _fault(f"`{name}`: expected true or false, got {shown(on)}; or give report_to: [{SINKS[name]}]")
+    if added := [SINKS[name] for name, on in switches.items() if on]:
+        given = values.get("report_to") or ()
+        stated = (given,) if isinstance(given, str) else tuple(given)
+        yield (
+            "report_to",
+            " and ".join(name for name, on in switches.items() if on),
+            tuple(dict.fromkeys((*stated, *added))),
+        )
 
 
 def _require_text(name: Any) -> None:

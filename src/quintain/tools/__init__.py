@@ -8,8 +8,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from quintain.tools.facade import RLTrainingTool
     from quintain.tools.recorder import Recorder
+    from quintain.tools.trainer_wrappers import (
+        GRPOTrainerWrapper,
+        SFTTrainerWrapper,
+        create_accuracy_reward,
+        create_lora_config,
+        create_rl_dataset,
+        create_sft_dataset,
+    )
 
-__all__ = ["RLTrainingTool", "Recorder"]
+__all__ = [
+    "GRPOTrainerWrapper",
+    "RLTrainingTool",
+    "Recorder",
+    "SFTTrainerWrapper",
+    "create_accuracy_reward",
+    "create_lora_config",
+    "create_rl_dataset",
+    "create_sft_dataset",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,4 +38,8 @@ def __getattr__(name: str) -> Any:
         from quintain.tools.recorder import Recorder
 
         return Recorder
+    if name in __all__:
+        from quintain.tools import trainer_wrappers
+
+        return getattr(trainer_wrappers, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

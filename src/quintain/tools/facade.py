@@ -11,24 +11,25 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
+import math
 import time
 from collections.abc import Iterable, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from quintain.datasets.rows import read_rows
 from quintain.errors import InvalidInput, QuintainError
-from quintain.records.dataset import DatasetKind, DatasetRow
+from quintain.records.dataset import DatasetKind
 from quintain.records.documents import read_document
+from quintain.records.hyperparameters import DPOConfig, GRPOConfig, TrainingConfig
 from quintain.records.job import UNFINISHED, JobStatus, TrainSpec
 from quintain.records.record import Record, shown
+from quintain.records.setting_aliases import SINKS
 from quintain.scoring.custom import RewardFunction
 from quintain.scoring.registry import register
 from quintain.settings import read_settings
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data.dataset_folders import freeze_ready_made, new_options
+from quintain.tools.dict_call_rows import default_rows, file_of_rows, load_rows, require_count
 from quintain.tools.evaluation.default_suites import default_suite
 from quintain.tools.invocation import arguments_model, call, check, refuse_unknown
 from quintain.tools.labels.reward_types import create_reward
@@ -38,8 +39,8 @@ from quintain.tools.spec import Picture
 from quintain.tools.training.config_files import start_config
 from quintain.tools.training.methods import EVOLVE, canonical_settings, check_settings, merge_settings, require_method
 from quintain.tools.training.requests import Request
-from quintain.tools.training.sources import Source
-from quintain.tools.training.start import create_folder, train
+from quintain.tools.training.sources import Source, acting_on_questions
+from quintain.tools.training.start import copy_model, create_folder, train
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ _SHARED = ("environment", "reward", "name", "seed", "hyperparameters", "request_
 """Arguments of `start_training` under their own names."""
 _TRAIN = (
     *("algorithm", "model_name", "dataset", "max_samples", "num_epochs", "output_dir", "use_lora", "batch_size"),
-    *("learning_rate", "config", "wait"),
+    *("learning_rate", "use_wandb", "use_tensorboard", "wandb_project", "config", "wait"),
 )
 _EVOLVE = ("model_name", "output_dir", "wait")
 _EVALUATE = ("model_path", "max_samples", "wait")
@@ -170,12 +171,11 @@ class RLTrainingTool:
         refuse_unknown("train", parameters, dict.fromkeys(sorted({*_TRAIN, *_SHARED})))
         if "config" in parameters:
             return self._train_from_file(parameters)
-        if "dataset" not in parameters and ("environment" not in parameters or "max_samples" in parameters):
-            raise InvalidInput(
-                "train needs `dataset`: a dataset id or name from export or register_dataset; or, for grpo or dpo and "
-                "without `max_samples`, `environment`"
-            )
         method = str(parameters.get("algorithm", "sft")).lower()
+        if "dataset" not in parameters and ("environment" not in parameters or "max_samples" in parameters):
+            parameters["dataset"] = default_rows(self._open())
+        elif isinstance(parameters.get("dataset"), list):
+            parameters["dataset"] = file_of_rows(self._open(), parameters["dataset"])
         model = parameters.get("model_name", "starter")
         given: dict[str, Any] = {"method": require_method(method), "model": model}
         given |= {key: parameters[key] for key in _SHARED if key in parameters}
@@ -185,13 +185,16 @@ class RLTrainingTool:
         settings = canonical_settings(method, arguments.get("hyperparameters"))
         config = check_settings(method, merge_settings(_train_defaults(parameters), settings))
         if (most := parameters.get("max_samples")) is not None:
-            _require_count("max_samples", most)
+            require_count("max_samples", most)
         source = Source(arguments.get("dataset_id"), arguments.get("environment"), max_samples=most)
+        source = acting_on_questions(self._open(), method, source)
+        if source.environment is not None and most is not None and "rollouts" not in settings:
+            config = _with_prompts(config, most)
         request = Request(**{key: arguments[key] for key in Request.model_fields if key in arguments})
         target = _target(parameters.get("output_dir"))
         started = train(self._open(), method, config, request, source, folder=target)
         about = {"algorithm": method.upper(), "model": model, "num_epochs": config.epochs}
-        if source.dataset is not None:
+        if source.environment is None:
             about["dataset_size"] = self._rows_of(started.job_id)
         return self._trained(started, about, target, wait=parameters.get("wait", True))
 
@@ -223,8 +226,9 @@ class RLTrainingTool:
             path = Path(str(parameters["config"])).expanduser()
         except RuntimeError:
             raise InvalidInput(f"config is {shown(parameters['config'])}, of a user without a home folder") from None
-        document = read_document(path)
-        target = create_folder(_target(parameters.get("output_dir")))
+        document = dict(read_document(path))
+        named = document.pop("output_dir", None)
+        target = create_folder(_target(parameters.get("output_dir", named)))
         started = start_config(self._open(), document, folder=path.absolute().parent)
         return self._trained(started, {"config": str(path)}, target, wait=parameters.get("wait", True))
 
@@ -241,7 +245,7 @@ class RLTrainingTool:
                 answer["report"] = view.result.report
             agent = self._open().store.agents.get(view.result.agent)
             answer["agent"] = agent.id
-            answer["output_dir"] = _copied(agent.model.adapter or agent.model.path, target)
+            answer["output_dir"] = copy_model(agent.model.adapter or agent.model.path, target)
         return answer
 
     def _evaluate(self, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -280,26 +284,7 @@ class RLTrainingTool:
         return answer
 
     def _load_dataset(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        refuse_unknown("load_dataset", parameters, dict.fromkeys(("dataset", "format", "split", "max_samples")))
-        if "dataset" not in parameters:
-            raise InvalidInput("load_dataset needs `dataset`: a dataset id or name from export or register_dataset")
-        dataset = self._open().store.datasets.get(parameters["dataset"])
-        split = parameters.get("split", "train")
-        if split not in dataset.splits:
-            raise InvalidInput(f"{dataset.id} has no split {split!r}; it has: {', '.join(dataset.splits)}")
-        most = parameters.get("max_samples")
-        if most is not None:
-            _require_count("max_samples", most)
-        rows = list(islice(read_rows(Path(dataset.path), split, kind=dataset.kind), most))
-        sample = rows[0].trajectory if rows and isinstance(rows[0], DatasetRow) else next(iter(rows), None)
-        return {
-            "status": "success",
-            "dataset_id": dataset.id,
-            "format": dataset.kind,
-            "split": split,
-            "dataset_size": len(rows),
-            "sample_keys": sorted(sample.model_dump(exclude_defaults=True)) if sample else [],
-        }
+        return load_rows(self._open(), parameters)
 
     def _wait(self, parameters: dict[str, Any]) -> dict[str, Any]:
         refuse_unknown("wait", parameters, dict.fromkeys(("job_id", "timeout_s")))
@@ -334,17 +319,21 @@ def _answer(result: Record) -> dict[str, Any]:
     return {"status": state, **answer}
 
 
+def _with_prompts(config: TrainingConfig, n: int) -> TrainingConfig:
+    """Return online settings whose rollouts act on `n` tasks for each epoch."""
+    if not isinstance(config, DPOConfig | GRPOConfig):
+        return config
+    return config.model_copy(update={"rollouts": max(1, math.ceil(n * config.epochs / config.tasks_per_step))})
+
+
 def _train_defaults(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that `train` takes without `hyperparameters`, which go before them."""
     settings = {"epochs": parameters.get("num_epochs", 3), "batch_size": parameters.get("batch_size", 4)}
     if "learning_rate" in parameters:
         settings["learning_rate"] = parameters["learning_rate"]
+    if sinks := tuple(sink for name, sink in SINKS.items() if parameters.get(name) is True):
+        settings["report_to"] = sinks
     return {**settings, "lora": {} if parameters.get("use_lora", True) else None}
-
-
-def _require_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidInput(f"{name} is {shown(value)}; it must be a whole number of at least 1, or left out")
 
 
 def _target(output_dir: str | None) -> Path | None:
@@ -357,14 +346,6 @@ def _target(output_dir: str | None) -> Path | None:
         return None if output_dir is None else Path(output_dir).expanduser()
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidInput(f"output_dir: expected a path, got {shown(output_dir)} ({error}); name a folder") from None
-
-
-def _copied(model: str, folder: Path | None) -> str:
-    """Where the model lies; a copy of it where the caller asked for a folder of its own."""
-    if folder is None:
-        return model
-    shutil.copytree(model, folder, dirs_exist_ok=True)
-    return str(folder)
 
 
 def _finished(view: JobView) -> dict[str, Any]:

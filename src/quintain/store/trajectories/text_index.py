@@ -4,7 +4,7 @@ Both answer the same question, whether the casefolded text contains the casefold
 LIKE decides. A pattern of fewer than three characters has no trigram, so it is compared with every run.
 
 FTS5 takes three times as long as the insertion of a run. New runs are therefore indexed by the reconciler and by searches, a
-bounded number at a time. Until none is left, searches compare the text of every run.
+bounded amount at a time. Until none is left, searches compare the text of every run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ _SQLITE: tuple[str, ...] = (
 )
 
 _NEWEST = "SELECT (SELECT seq FROM trajectories_text_state), (SELECT coalesce(max(seq), 0) FROM trajectories)"
-_ADD = "INSERT INTO trajectories_text(rowid, text) SELECT seq, text FROM trajectories WHERE seq > ? AND seq <= ?"
+_TEXTS = "SELECT seq, text FROM trajectories WHERE seq > ? ORDER BY seq"
+_ADD = "INSERT INTO trajectories_text(rowid, text) VALUES (?, ?)"
+_AT_ONCE_CHARS = 3_000_000
+"""Characters that are indexed under one write lock, which takes about 0.4 s."""
 
 _POSTGRESQL: tuple[str, ...] = (
     "CREATE EXTENSION IF NOT EXISTS pg_trgm",
@@ -74,12 +77,12 @@ def create_text_index(connection: Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
-def index_new_texts(engine: Engine, most: int = 2000) -> bool:
+def index_new_texts(engine: Engine, most_chars: int = _AT_ONCE_CHARS) -> bool:
     """Add the oldest runs that are not in the index yet. Return whether all are in it now.
 
     Args:
         engine: The database. PostgreSQL indexes every run at once by itself.
-        most: Runs to add at most; 1,000 runs of 3,000 characters take about 0.3 s.
+        most_chars: Stop behind the run with which the texts exceed this. At least one run is added.
     """
     if engine.dialect.name != "sqlite":
         return True
@@ -89,8 +92,12 @@ def index_new_texts(engine: Engine, most: int = 2000) -> bool:
         return True
     with write_transaction(engine) as connection:
         indexed, newest = connection.exec_driver_sql(_NEWEST).one()
-        last = min(newest, indexed + most)
-        connection.exec_driver_sql(_ADD, (indexed, last))
+        last, chars = indexed, 0
+        for seq, text in connection.exec_driver_sql(_TEXTS, (indexed,)):
+            connection.exec_driver_sql(_ADD, (seq, text))
+            last, chars = seq, chars + len(text)
+            if chars > most_chars:
+                break
         connection.exec_driver_sql("UPDATE trajectories_text_state SET seq = ?", (last,))
     return bool(last == newest)
 

@@ -172,7 +172,7 @@ class Trajectories:
                 yield Trajectory.model_validate_json(document)
 
     def index_new_texts(self) -> bool:
-        """Add new runs to the index of texts, a bounded number at a time. Return whether all are in it now."""
+        """Add new runs to the index of texts, a bounded amount at a time. Return whether all are in it now."""
         return index_new_texts(self.engine)
 
     def count(self, filter: TrajectoryFilter) -> int:

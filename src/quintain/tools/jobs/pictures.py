@@ -17,7 +17,7 @@ from quintain.records.lineage import LineageEdge
 from quintain.tools.data.lineage import get_lineage
 from quintain.tools.jobs.curves import metric_curves
 from quintain.tools.jobs.labels import label_of
-from quintain.tools.jobs.success_bars import result_bars
+from quintain.tools.jobs.success_bars import success_bars
 from quintain.tools.results import Curve
 from quintain.tools.services import Services
 from quintain.tools.spec import Picture
@@ -42,9 +42,9 @@ def plot_job(
         return _comparison(services, job_id)
     job = services.store.jobs.get(job_id)
     title = f"{label_of(job.spec)} ({job.status})"
-    if metrics is None and (bars := result_bars(services, job)):
-        lines = [f"{bar['label']}: {bar['value']:.1%} [{bar['low']:.1%}, {bar['high']:.1%}]" for bar in bars]
-        figure = {"title": title, "panels": [{"title": "Success rate, 95 % interval", "bars": bars}]}
+    if metrics is None and (panel := success_bars(services, job)) is not None:
+        lines = [f"{bar['label']}: {bar['value']:.1%} [{bar['low']:.1%}, {bar['high']:.1%}]" for bar in panel.bars]
+        figure = {"title": title, "panels": [panel._asdict()]}
         return Picture("\n".join([f"{job.id}: {title}", *lines]), draw(figure))
     curves = metric_curves(services, job_id)
     bounds = {f"{name}_{side}" for name in curves for side in ("low", "high")}

@@ -59,6 +59,25 @@ _TRAIN_STAGE = ("method", "label", *_SOURCES, "max_samples", "reward", "agent", 
 _EVALUATE_STAGE = ("method", "label", *(name for name in EvaluateStage.model_fields if name not in {"kind", "label"}))
 
 
+_ELSEWHERE = {"model_name_or_path": "model", "model_name": "model", "train_file": "dataset", "algorithm": "method"}
+"""Key of other trainers' config files -> key here."""
+
+
+def canonical_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config file of another trainer under the keys of this one.
+
+    Raises:
+        InvalidInput: two names of one key.
+    """
+    named = dict(document)
+    for alias, key in _ELSEWHERE.items():
+        if alias in named:
+            if key in named:
+                raise InvalidInput(f"config: expected one of `{alias}` and `{key}`, got both; keep one of them")
+            named[key] = named.pop(alias)
+    return named
+
+
 def settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
     """The hyperparameters of a config file: under `hyperparameters`, or without that key all that is no part of the request.
 
@@ -96,6 +115,7 @@ def start_config(
         NotFound: a dataset, an environment, an agent or a file of texts does not exist.
     """
     require_clean(dict(document), "config")
+    document = canonical_document(document)
     require_clean(dict(changes or {}), "settings")
     if "stages" in document:
         if changes:
@@ -236,7 +256,7 @@ def _source(method: str, given: Mapping[str, Any], folder: Path) -> Source:
     Args:
         method: How to learn.
         given: The config file or a stage of it.
-        folder: Base of relative paths of texts.
+        folder: Base of relative paths of texts and rows.
 
     Raises:
         InvalidInput: a value of the wrong type, or several sources.
@@ -250,6 +270,8 @@ def _source(method: str, given: Mapping[str, Any], folder: Path) -> Source:
             f"max_samples: expected a whole number of at least 1 beside a dataset, got {shown(most)}; give the number of "
             "rows to train on, or leave it out"
         )
+    if dataset is not None and (folder / dataset).is_file():
+        dataset = str(folder / dataset)
     if "text" not in given:
         return Source(dataset=dataset, environment=environment, max_samples=most)
     if len(given.keys() & set(_SOURCES)) > 1:

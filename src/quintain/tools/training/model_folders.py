@@ -53,6 +53,7 @@ def model_in(services: Services, path: Path, reference: str) -> ModelRef:
     if path.is_file() and path.suffix == ".gguf":
         return ModelRef(source="gguf", path=str(path))
     if (path / "adapter_config.json").is_file():
+        _require_no_model_beside(path, reference)
         base = _base_of(services, path, reference)
         return base.model_copy(update={"adapter": str(path)})
     ggufs = sorted(path.glob("*.gguf")) if path.is_dir() else []
@@ -66,6 +67,21 @@ def model_in(services: Services, path: Path, reference: str) -> ModelRef:
             code="model_ambiguous",
         )
     raise _no_model(path, reference)
+
+
+def _require_no_model_beside(path: Path, reference: str) -> None:
+    """Refuse a folder into which a whole model and an adapter were written, since either may be meant.
+
+    Raises:
+        InvalidInput: always for such a folder.
+    """
+    whole = sorted(file.name for file in path.glob("model*.safetensors"))
+    if whole and (path / "config.json").is_file():
+        raise InvalidInput(
+            f"{clip(reference)!r} contains an adapter and a whole model ({whole[0]}), written one after the other; copy the files of "
+            "the one that you mean into a folder of its own",
+            code="model_ambiguous",
+        )
 
 
 def _no_model(path: Path, reference: str) -> NotFound:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import re
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from quintain.tools.training.model_folders import model_in, near_models, role_in
 
 _MAX_EXPORT_RECORD = 16 * 2**20
 """Bytes of the record in an exported folder."""
+
+_COMPARED = 200
+"""Newest agents whose weights are compared with those of a folder."""
 
 
 def store_base(services: Services, base: Agent) -> Agent:
@@ -78,7 +82,7 @@ def agent_of_path(services: Services, path: str, reference: str) -> Agent:
     resolved = readable(services, path, "model")
     model = model_in(services, resolved, reference)
     base = Agent(name=_name(resolved), model=model, role=role_in(resolved), description=_description(model))
-    return store_base(services, _with_export_settings(services, base, resolved))
+    return store_base(services, _with_origin(services, base, resolved))
 
 
 def _name(path: Path) -> str:
@@ -103,19 +107,57 @@ def _trained_here(services: Services, folder: Path) -> Agent | None:
     return None
 
 
-def _with_export_settings(services: Services, base: Agent, folder: Path) -> Agent:
-    """Return the agent with the settings that `export_agent` wrote beside its weights, if it did."""
+def _with_origin(services: Services, base: Agent, folder: Path) -> Agent:
+    """Return the agent with settings and parent of the one whose files these are: an export of it, or a copy."""
+    exported = _exported(folder)
+    if exported is None:
+        original = _original(services, base.model)
+        return base if original is None else _with_settings(base, original, original.id)
+    here = services.store.agents.find(exported.id) if exported.id else None
+    same = here is not None and (here.created_at, here.model) == (exported.created_at, exported.model)
+    named = base.model_copy(update={"name": exported.name})
+    return _with_settings(named, exported, exported.id if same else None)
+
+
+def _with_settings(base: Agent, origin: Agent, parent: str | None) -> Agent:
+    kept = {name: getattr(origin, name) for name in ("system_prompt", "sampling", "template", "held_out")}
+    return base.model_copy(update={**kept, "parent": parent})
+
+
+def _exported(folder: Path) -> Agent | None:
+    """Return the agent of which `export_agent` wrote the folder."""
     record = folder / AGENT_FILE
     try:
         if not record.is_file() or record.stat().st_size > _MAX_EXPORT_RECORD:
-            return base
-        exported = AgentExport.model_validate_json(record.read_bytes()).agent
+            return None
+        return AgentExport.model_validate_json(record.read_bytes()).agent
     except (OSError, ValidationError):  # a file of another program
-        return base
-    kept = {name: getattr(exported, name) for name in ("system_prompt", "sampling", "template", "held_out")}
-    here = services.store.agents.find(exported.id) if exported.id else None
-    parent = here.id if here and here.created_at == exported.created_at and here.model == exported.model else None
-    return base.model_copy(update={**kept, "name": exported.name, "parent": parent})
+        return None
+
+
+def _original(services: Services, model: ModelRef) -> Agent | None:
+    """Return the trained agent of which these weights are a copy, such as in the `output_dir` of a dict call."""
+    weights = _weights(model)
+    if weights is None:
+        return None
+    for agent in services.store.agents.page(limit=_COMPARED).items:
+        other = _weights(agent.model) if agent.job_id is not None else None
+        try:  # of different weights, the first block differs
+            if other is not None and other.name == weights.name and filecmp.cmp(other, weights, shallow=False):
+                return agent
+        except OSError:  # deleted by now
+            continue
+    return None
+
+
+def _weights(model: ModelRef) -> Path | None:
+    """Return the first file of weights of a trained model; None if it has none."""
+    if model.source != "folder" and not model.adapter:
+        return None
+    folder = Path(model.adapter or model.path)
+    found = (path for path in sorted(folder.glob("*.safetensors")) if path.name != "value_head.safetensors")
+    path = next(found, None)
+    return path if path is not None and path.stat().st_size else None
 
 
 def unknown_agent(services: Services, reference: str, error: NotFound) -> NotFound:

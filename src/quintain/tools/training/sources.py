@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quintain.datasets.manifest import FILE_NAME, sha256_of
-from quintain.errors import InvalidInput
+from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import Hint, call
 from quintain.records.dataset import Dataset
 from quintain.records.hyperparameters import DATASET_KINDS, ONLINE_METHODS
 from quintain.tools.data.dataset_folders import first_rows, text_dataset
 from quintain.tools.data.lineage import require_remembered
+from quintain.tools.data.row_references import find_rows, holds_questions, named_dataset
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.services import Services
 
@@ -54,13 +55,37 @@ class Source(NamedTuple):
         dataset = self.dataset
         if self.text:
             dataset = text_dataset(services, self.text, make=make)
-            if dataset is None:
-                return {}
+        elif dataset is not None and self.environment is None:
+            dataset = named_dataset(services, dataset, DATASET_KINDS[method], make=make)
+        if dataset is None and self.environment is None and (self.text or self.dataset):
+            return {}
         source = training_source(services, method, dataset, self.environment)
-        if self.max_samples is None:
+        if self.max_samples is None or "dataset_id" not in source:
             return source
         sample = first_rows(services, services.store.datasets.get(source["dataset_id"]), self.max_samples, make=make)
         return training_source(services, method, sample or dataset, None)
+
+
+def acting_on_questions(services: Services, method: str, source: Source) -> Source:
+    """Return the source with an environment in place of a file of questions, for methods that learn online.
+
+    Questions with answers are tasks: the agent answers them, and the answer is checked.
+    """
+    name = source.dataset
+    if method not in ONLINE_METHODS or name is None or source.environment is not None:
+        return source
+    path = None if _is_dataset(services, name) else find_rows(services, name)
+    if path is None or not holds_questions(path):
+        return source
+    return source._replace(dataset=None, environment=f"quintain/math?file={path}")
+
+
+def _is_dataset(services: Services, name: str) -> bool:
+    try:
+        services.store.datasets.get(name)
+    except NotFound:
+        return False
+    return True
 
 
 def training_source(

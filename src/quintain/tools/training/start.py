@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -127,6 +128,14 @@ def train(
     if judge is None:
         return started
     return started.model_copy(update={"next_step": Hint(agreement_note(judge), " ", started.next_step)})
+
+
+def copy_model(model: str, folder: Path | None) -> str:
+    """Return where a model lies: in a copy in the folder that the caller named, else in its own."""
+    if folder is None:
+        return model
+    shutil.copytree(model, folder, dirs_exist_ok=True)
+    return str(folder)
 
 
 def create_folder(folder: Path | None) -> Path | None:

@@ -106,7 +106,8 @@ class EpochSource:
 
 def learning_rate(step: int, total: int, config: TrainingConfig) -> float:
     """Return the learning rate of a step, counted from 0: linear warm-up, then the schedule, above 0 up to the last step."""
-    peak, warmup = config.learning_rate, math.ceil(config.warmup_ratio * total)
+    peak, warmup = config.learning_rate, config.warmup_steps
+    warmup = math.ceil(config.warmup_ratio * total) if warmup is None else min(warmup, total)
     if peak is None:
         raise ValueError("expected a learning rate, got None; resolve it with records.learning_rates.default_rate")
     if step < warmup:

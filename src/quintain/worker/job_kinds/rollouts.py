@@ -27,6 +27,9 @@ from quintain.worker.request_ledger import spending_report
 RESULT = "episode_result"
 """Key of `Trajectory.extra` with an episode's result, so that a resumed job can read it."""
 
+_KINDS = 20
+"""Kinds of tasks in a job's report."""
+
 
 def run(spec: RolloutSpec | EvaluateSpec, directory: Path, reporter: Reporter) -> JobResult:
     """Play the planned episodes and output them. An evaluation ends with a summary of its results.
@@ -219,8 +222,14 @@ def _conclude(
 
 
 def _report(evaluation: Evaluation) -> dict[str, object]:
-    """Return success by kind of task, kinds of failures with examples, and success within k attempts, if known."""
+    """Return success by kind of task, kinds of failures with examples, and success within k attempts, if known.
+
+    Of many kinds of tasks, the most frequent are included; the evaluation contains all.
+    """
     whole = evaluation.model_dump(
         mode="json", include={"by_type", "by_difficulty", "failures", "pass_at_k", "pass_hat_k"}
     )
+    for name in ("by_type", "by_difficulty"):
+        frequent = sorted(whole[name].items(), key=lambda group: -group[1]["n"])[:_KINDS]
+        whole[name] = dict(sorted(frequent))
     return {name: part for name, part in whole.items() if part}

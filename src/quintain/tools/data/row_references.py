@@ -1,0 +1,82 @@
+"""Names of rows: a dataset, a path, or a file in the inbox, for callers that name one where a dataset is expected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from quintain.datasets.manifest import sha256_of
+from quintain.datasets.row_files import is_rows, rows_of
+from quintain.datasets.selection import ExportCounts
+from quintain.errors import InvalidInput, NotFound
+from quintain.importers.protocol import Report
+from quintain.records.dataset import DatasetKind
+from quintain.tools.data.dataset_folders import new_options
+from quintain.tools.data.row_file_datasets import freeze_file
+from quintain.tools.roots import readable
+from quintain.tools.services import Services
+
+ROW_SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
+"""Endings that may be left out of the name of a file of rows."""
+
+
+def find_rows(services: Services, name: str) -> Path | None:
+    """Return the file or folder of rows of a name: a path, or one in the inbox, where the ending may be left out.
+
+    Raises:
+        Refused: the path exists outside the allowed roots.
+    """
+    inbox = services.settings.inbox_dir
+    for path in (Path(name), inbox / name, *(inbox / f"{name}{suffix}" for suffix in ROW_SUFFIXES)):
+        try:
+            found = readable(services, path, "data")
+            if found.exists():
+                return found
+        except NotFound:
+            continue
+    return None
+
+
+def named_dataset(services: Services, name: str, kind: DatasetKind, *, make: bool = True) -> str | None:
+    """Return the id of a dataset by its id or name, or of the dataset of a file of rows, reusing an existing one.
+
+    Args:
+        services: Where datasets are found and made.
+        name: A dataset, a path, or the name of a file in the inbox.
+        kind: Kind of a new dataset.
+        make: Make the new one; otherwise only check that the file exists (None).
+
+    Raises:
+        NotFound: neither a dataset nor a file of rows has this name.
+        Refused: as `find_rows`.
+        InvalidInput: as `freeze_file`.
+    """
+    try:
+        return services.store.datasets.get(name).id
+    except NotFound as missing:
+        path = find_rows(services, name)
+        if path is None:
+            raise NotFound(f"{missing.message}; or name a file of rows: a path, or a file in the inbox") from None
+    if not path.is_file():
+        raise InvalidInput(
+            f"dataset: expected a file of rows, got the folder {path.name!r}; export it with `path` first"
+        )
+    digest = sha256_of(path)[:12]
+    label = re.sub(r"[^A-Za-z0-9._-]", "-", path.stem).lstrip("._-")[:60] or "rows"
+    frozen = f"{label}-{kind}-{digest}"
+    try:
+        known = services.store.datasets.get(frozen)
+        if Path(known.path).is_dir():
+            return known.id
+    except NotFound:
+        pass
+    if not make:
+        return None
+    return freeze_file(services, str(path), {}, new_options(services, frozen, kind), ExportCounts()).dataset.id
+
+
+def holds_questions(path: Path) -> bool:
+    """Return whether a file of rows has questions with answers, as GSM8K: tasks to act on instead of runs."""
+    first = next(iter(rows_of(path, Report())), None) if path.is_file() and is_rows(path) else None
+    return first is not None and isinstance(first.value, Mapping) and {"question", "answer"} <= first.value.keys()

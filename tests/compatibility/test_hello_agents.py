@@ -1,0 +1,138 @@
+"""HelloAgents: the documented calls of its trainers and of `RLTrainingTool`, unchanged but for import path and model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs_in_process import in_process
+from quintain.errors import InvalidInput
+from quintain.tools import (
+    GRPOTrainerWrapper,
+    RLTrainingTool,
+    SFTTrainerWrapper,
+    create_accuracy_reward,
+    create_lora_config,
+    create_rl_dataset,
+    create_sft_dataset,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
+
+SHORT = {"type": "length", "unit": "characters", "full_at": 0, "zero_at": 60}
+"""A reward that differs between tries: the starter answers none of the questions right."""
+
+QUESTIONS = [
+    {
+        "question": f"Ann has {i} apples and buys {i + 1} more. How many apples does she have?",
+        "answer": f"She has {i} + {i + 1} = <<{i}+{i + 1}={2 * i + 1}>>{2 * i + 1} apples.\n#### {2 * i + 1}",
+    }
+    for i in range(2, 14)
+]
+
+
+@pytest.fixture
+def gsm8k(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home whose inbox has questions under the name of GSM8K, and a working folder for `./output`."""
+    inbox = home / "inbox"
+    inbox.mkdir()
+    (inbox / "gsm8k.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in QUESTIONS), encoding="utf-8")
+    monkeypatch.setenv("QUINTAIN_HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+    with in_process():
+        yield home
+
+
+def run(**parameters: Any) -> dict[str, Any]:
+    tool = RLTrainingTool()
+    answer: dict[str, Any] = json.loads(tool.run(parameters))
+    tool.close()
+    return answer
+
+
+def test_the_documented_tool_calls_train_by_sft_then_by_grpo_from_its_output(gsm8k: Path) -> None:
+    sft = run(
+        action="train",
+        algorithm="sft",
+        model_name="starter",
+        max_samples=8,
+        num_epochs=1,
+        output_dir="./output/sft",
+        use_lora=True,
+        batch_size=4,
+        use_tensorboard=False,
+        use_wandb=False,
+    )
+    assert (sft["status"], sft["algorithm"], sft["dataset_size"]) == ("success", "SFT", 8), sft
+    assert Path("output/sft/adapter_config.json").is_file()
+    few = {"group_size": 2, "tasks_per_step": 2, "max_new_tokens": 8}
+    grpo = run(
+        action="train",
+        algorithm="grpo",
+        model_name="./output/sft",
+        max_samples=2,
+        num_epochs=1,
+        output_dir="./output/grpo",
+        use_lora=True,
+        batch_size=2,
+        hyperparameters=few,
+        reward=SHORT,
+    )
+    assert (grpo["status"], grpo["algorithm"]) == ("success", "GRPO"), grpo
+    assert Path(grpo["output_dir"]).is_dir()
+    loaded = run(action="load_dataset", format="sft", split="train", max_samples=5, model_name="Qwen/Qwen3-0.6B")
+    assert (loaded["status"], loaded["format"], loaded["dataset_size"]) == ("success", "sft", 5)
+
+
+def test_the_documented_wrappers_train_and_save(gsm8k: Path) -> None:
+    lora = create_lora_config(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=["q_proj", "v_proj"])
+    trainer = SFTTrainerWrapper(
+        model_name="starter",
+        dataset=create_sft_dataset(split="train", max_samples=4),
+        output_dir="./output/sft",
+        num_epochs=1,
+        batch_size=4,
+        learning_rate=2e-5,
+        use_lora=True,
+        lora_config=lora,
+    )
+    with pytest.raises(InvalidInput, match=r"call train\(\) first"):
+        trainer.save_model("./my_model")
+    result = trainer.train()
+    assert result["output_dir"] == "output/sft"
+    trainer.save_model("./my_model")
+    config = json.loads(Path("my_model/adapter_config.json").read_text(encoding="utf-8"))
+    assert (config["r"], sorted(config["target_modules"])) == (4, ["q_proj", "v_proj"])
+    grpo = GRPOTrainerWrapper(
+        model_name="./output/sft",
+        dataset=create_rl_dataset(split="train", max_samples=2, model_name="Qwen/Qwen3-0.6B"),
+        reward_fn=SHORT,
+        output_dir="./output/grpo",
+        num_epochs=1,
+        batch_size=2,
+        num_generations=2,
+        tasks_per_step=2,
+        max_completion_length=8,
+    )
+    assert grpo.train()["status"] == "success"
+    assert create_accuracy_reward() == "answer"
+
+
+def test_rows_and_paths_are_datasets_and_without_gsm8k_the_answer_names_the_way(gsm8k: Path) -> None:
+    rows = [
+        {"messages": [{"role": "user", "content": q["question"]}, {"role": "assistant", "content": q["answer"]}]}
+        for q in QUESTIONS
+    ]
+    steps = {"max_steps": 1}
+    listed = run(action="train", dataset=rows, output_dir="./out", hyperparameters=steps)
+    assert (listed["status"], listed["dataset_size"]) == ("success", 12), listed
+    Path("mine.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows[:6]), encoding="utf-8")
+    named = run(action="train", dataset="mine.jsonl", output_dir="./out2", hyperparameters=steps)
+    assert (named["status"], named["dataset_size"]) == ("success", 6), named
+    (gsm8k / "inbox" / "gsm8k.jsonl").unlink()
+    gone = run(action="train", algorithm="sft", max_samples=4)
+    assert (gone["status"], "inbox as gsm8k.jsonl" in gone["message"]) == ("error", True)
