@@ -355,6 +355,6 @@ class LineageResult(Record):
     truncated: bool
     learned_from: LearnedFrom | None = None
     shaped: tuple[str, ...] | None = None
-    forgotten: ForgetReport | None = None
+    forgotten: None = None
     resource_uri: str
     next_step: Hint

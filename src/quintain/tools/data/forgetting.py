@@ -44,18 +44,17 @@ def forget(
     services: Services,
     id: Annotated[str, Field(min_length=1, max_length=500, description="Id of a run, or a session id.")],
     trajectory_ids: Annotated[list[str] | None, Field(max_length=10_000, description="More runs, as `id`.")] = None,
-    dry_run: Annotated[StrictBool, Field(description="Only report what would happen. false forgets for good.")] = True,
+    dry_run: Annotated[StrictBool, Field(description="false: forget for good.")] = True,
     twins: Annotated[StrictBool, Field(description="Also forget equal runs under other ids.")] = False,
     copies: Annotated[
         StrictBool,
-        Field(description="Also delete datasets with the runs, their exports, and inputs of finished jobs."),
+        Field(description="Also delete their datasets, exports and inputs of finished jobs."),
     ] = False,
 ) -> ForgetResult:
-    """Forget runs or a session, for good. Without dry_run=false nothing changes: the answer reports what would happen.
+    """Forget runs or a session, for good. By default a dry run, which reports what would happen.
 
-    The runs' content is removed and kept from coming in again. Datasets that hold them are blocked for training, trainings
-    on them are stopped, and everything that they touched is listed with a remedy. `twins` names runs with the same content
-    under other ids, which stay unless `twins` is true. `copies` names files that are yours to delete.
+    Their content is removed and kept out. Datasets with them are blocked, trainings on them stop, and all that they touched
+    is listed. `twins` names equal runs under other ids, `copies` the files left to delete.
     """
     lineage = services.store.lineage
     refs = [ref for one in dict.fromkeys((id, *(trajectory_ids or ()))) for ref in lineage.resolve(one)]

@@ -36,7 +36,7 @@ def get_lineage(
         ),
     ],
     depth: Annotated[int, Field(ge=1, le=50, description="Steps to follow in each direction.")] = _DEPTH,
-    forget: Annotated[StrictBool, Field(description="Refused: the tool `forget` does this.")] = False,
+    forget: Annotated[StrictBool, Field(description="Refused: use `forget`.")] = False,
     trajectory_ids: Annotated[list[str] | None, Field(max_length=10_000, description="More runs, as `id`.")] = None,
 ) -> LineageResult:
     """Show what made a thing and what it made: runs, scores, datasets, jobs, checkpoints, agents, evaluations, comparisons.
