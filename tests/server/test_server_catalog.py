@@ -45,7 +45,7 @@ def test_the_list_of_tools_is_short_and_the_same_whatever_is_stored(settings: Se
 
 
 def test_no_schema_gives_a_list_of_types(settings: Settings) -> None:
-    """Inspector and some hosts take one type a schema; alternatives come as `anyOf`, and as nothing in results."""
+    """Inspector and some hosts take one type a schema; alternatives come as `anyOf`, and in results as a name alone."""
 
     def types(schema: Any) -> list[Any]:
         if isinstance(schema, list):

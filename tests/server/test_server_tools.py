@@ -139,7 +139,8 @@ def test_the_list_of_tools_is_sorted_and_says_what_each_tool_may_do(small: Quint
         }  # fmt: skip
         assert add.input_schema["properties"]["text"] == {"type": "string"}
         assert add.output_schema["properties"]["title"] == {"type": "string"}
-        assert add.output_schema["properties"]["value"] == {}
+        assert "value" not in add.output_schema["properties"]
+        assert add.output_schema["required"] == ["value"]
         assert "description" not in json.dumps(add.output_schema)
         assert tools["draw_note"].output_schema is None
         hints = tools["odd_note"].annotations

@@ -35,12 +35,14 @@ def run_list(use: Use) -> int:
     if use.json_out:
         print_json(found)
         return 0
-    short = Column("label", no_wrap=True, overflow="ellipsis")
-    table = Table("job", short, "status", "step", "created", box=None)
+    names = ("job", "status", "step", "created")
+    job, *others = (Column(name, no_wrap=True) for name in names)
+    label = Column("label", no_wrap=True, overflow="ellipsis", ratio=1)
+    table = Table(job, label, *others, box=None, expand=True)
     for item in found.items:
         step = f"{item.step}/{item.total_steps or '?'}"
-        waits = f" (waits for {', '.join(item.waiting_for.held_by)})" if item.waiting_for else ""
-        cells = (item.job_id, printable(item.label), f"{item.status}{waits}", step)
+        waits = f"waits for {', '.join(item.waiting_for.held_by)}: " if item.waiting_for else ""
+        cells = (item.job_id, printable(f"{waits}{item.label}"), item.status, step)
         table.add_row(*map(escape, cells), f"{item.created_at:%Y-%m-%d %H:%M:%S}")
     Console().print(table)
     show_next_step(plain_console(), found)

@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter
 
+from quintain.tools.invocation import MAX_ENTRIES
 from quintain.tools.training.methods import inlined
 
 Schema = dict[str, Any]
@@ -21,11 +22,14 @@ _LITERAL = frozenset({"default", "enum", "const", "required"})
 
 _COMMON = "next_step"
 
-_OPEN = ("additionalProperties", True)
+_LEFT_OUT = frozenset({"title", "maxProperties"})
+
+_USUAL = (("additionalProperties", True), ("maxItems", MAX_ENTRIES))
+"""Keywords that add nothing: objects are open, and every list has this bound unless it sets its own."""
 
 
 def input_schema(arguments: type[BaseModel]) -> Schema:
-    """The schema of the arguments: descriptions and bounds stay, generated titles go.
+    """The schema of the arguments: descriptions and bounds stay, generated titles and the bounds of all tools go.
 
     An optional argument is shown without its null branch, and what is defined apart in its place: some hosts cannot read the
     one or follow the other. Null is accepted all the same.
@@ -39,18 +43,19 @@ def output_schema(function: Callable[..., Any], *, brief: bool = False) -> Schem
 
     The members of lists and objects, titles, descriptions and bounds are left out: full schemas would take half of the list
     of tools. `next_step` is left out too, because the instructions name it for every answer. Objects stay open, so that a
-    client with a cached list of tools accepts the fields of a newer server. A result that another tool describes in full
-    lists only its required names.
+    client with a cached list of tools accepts the fields of a newer server. A field that can be null has no single type, so that it
+    is only named, among the required ones. A result that another tool describes in full lists only its required names.
     """
     annotation = get_type_hints(function, include_extras=True)["return"]
     full = TypeAdapter(annotation).json_schema(mode="serialization")
     if brief:
         return {"type": "object", "required": full["required"]}
     records = full.get("$defs", {})
-    return {
-        "type": "object",
-        "properties": {name: _outline(field, records) for name, field in full["properties"].items() if name != _COMMON},
-    }
+    outlines = {name: _outline(field, records) for name, field in full["properties"].items() if name != _COMMON}
+    schema: Schema = {"type": "object", "properties": {name: part for name, part in outlines.items() if part}}
+    if untyped := [name for name, part in outlines.items() if not part]:
+        schema["required"] = untyped
+    return schema
 
 
 def _outline(field: Schema, records: Schema) -> Schema:
@@ -76,8 +81,7 @@ def _rewritten(schema: Any, shorten: Callable[[Schema], Schema]) -> Any:
 
 
 def _shorter_argument(schema: Schema) -> Schema:
-    # Objects are open by default.
-    rest = {key: value for key, value in schema.items() if key != "title" and (key, value) != _OPEN}
+    rest = {key: value for key, value in schema.items() if key not in _LEFT_OUT and (key, value) not in _USUAL}
     branches = rest.pop("anyOf", [])
     if "default" in rest and rest["default"] is None:
         del rest["default"]
