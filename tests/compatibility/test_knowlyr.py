@@ -9,6 +9,7 @@ import pytest
 
 from jobs_in_process import in_process
 from quintain.settings import Settings
+from quintain.tools import RLTrainingTool
 from quintain.tools.services import open_services
 from terminal import quintain
 
@@ -50,6 +51,34 @@ def row(number: int) -> dict[str, object]:
         "task_id": f"task-{number:03}",
         "reward": 0.85,
     }
+
+
+def test_the_recorders_shape_is_a_trajectory_of_record_trajectory(home: Path) -> None:
+    step = {
+        "step_id": 1,
+        "thought": "Read it",
+        "tool_call": {"name": "read_file", "parameters": {"file_path": "sort.py"}},
+        "tool_result": {"output": "def sort(arr): ...", "exit_code": 0, "error": None},
+        "timestamp": "2026-01-01T00:00:00Z",
+        "token_count": 12,
+    }
+    record = {
+        "task": {"task_id": "t1", "description": "Fix the bug", "type": "bug_fix", "repo": "owner/repo"},
+        "agent": "my-agent",
+        "model": "some-model",
+        "steps": [step],
+        "outcome": {"success": True, "score": 1.0, "tests_passed": 3, "tests_failed": 0, "total_steps": 1},
+        "metadata": {},
+    }
+    tool = RLTrainingTool(home=home)
+    recorded = json.loads(tool.run({"action": "record", "trajectory": record}))
+    assert recorded["status"] == "success", recorded
+    run = json.loads(tool.run({"action": "get", "trajectory_id": recorded["trajectory_id"]}))["trajectory"]
+    tool.close()
+    assert (run["task"]["prompt"], run["agent"]["model"]) == ("Fix the bug", "some-model")
+    called = next(step for step in run["steps"] if step["actor"] == "agent")
+    assert called["actions"][0]["tool"] == "read_file"
+    assert called["observations"][0]["content"] == "def sort(arr): ..."
 
 
 def test_the_documented_config_file_trains_and_leaves_the_model_in_its_output_dir(

@@ -23,20 +23,20 @@ def benchmark(tool: Caller, environment: object, n_tasks: int = 3, agent: str = 
 
 @pytest.mark.usefixtures("jobs_in_process")
 def test_a_benchmark_is_exported_played_and_compared(tool: Caller) -> None:
-    dataset = benchmark(tool, {"quintain/inventory?difficulty=easy": 1, "quintain/math?difficulty=easy": 1}, n_tasks=4)
+    dataset = benchmark(tool, {"quintain/inventory?difficulty=easy": 1, "quintain/math?difficulty=easy": 1}, n_tasks=2)
     asked = {"dataset_id": dataset, "split": "test", "max_turns": 4, "sampling": {"max_new_tokens": 4}}
     answers = [tool(action="evaluate", agent=agent, **asked) for agent in ("starter", "expert")]
-    assert [answer["num_samples"] for answer in answers] == [4, 4], answers
+    assert [answer["num_samples"] for answer in answers] == [2, 2], answers
     assert answers[1]["accuracy"] == 1.0
     compared = tool(action="compare", agents=["starter", "expert"])
-    assert compared["comparisons"][0]["n_tasks"] == 4
+    assert compared["comparisons"][0]["n_tasks"] == 2
     leaked = tool(action="export", kind="sft", name="leak", filter={"job_id": answers[1]["job_id"]})
     assert (leaked["code"], "held_out" in leaked["message"]) == ("empty_dataset", True), leaked
     metrics = tool(action="library", kind="evaluations")["items"][0]["metrics"]
     # The expert plays its own plan again: the same tools in the same order, in the same number of steps, and solves it.
     for name in ("tool_selection_f1", "plan_success", "step_efficiency", "end_to_end", "timing"):
         assert metrics[name]["value"] == 1.0, name
-        assert metrics[name]["n"] == 4, name
+        assert metrics[name]["n"] == 2, name
 
 
 @pytest.mark.usefixtures("jobs_in_process")

@@ -20,12 +20,12 @@ __all__ = ["jobs_in_process"]
 def test_an_agent_trained_on_questions_is_measured_on_questions(
     tool: Caller, services: Services, home: Path, tmp_path: Path
 ) -> None:
-    rows = [{"question": f"What is {i} + 1?", "answer": f"{i} + 1 = {i + 1}.\n#### {i + 1}"} for i in range(12)]
+    rows = [{"question": f"What is {i} + 1?", "answer": f"{i} + 1 = {i + 1}.\n#### {i + 1}"} for i in range(6)]
     path = home / "inbox" / "gsm8k.jsonl"
     path.parent.mkdir(exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     imported = tool(action="import", path=str(path), tags=["gsm8k"])
-    assert imported["imported"] == 12, imported
+    assert imported["imported"] == 6, imported
     kept = {"outcomes": ["unknown"]}
     one = tool(action="export", kind="sft", name="held", filter={"tags": ["gsm8k"]}, validation_share=0.3, **kept)
     other = tool(action="export", kind="sft", name="whole", filter={"tags": ["gsm8k"]}, validation_share=0.0, **kept)

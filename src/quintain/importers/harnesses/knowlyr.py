@@ -30,7 +30,7 @@ from quintain.importers.transcripts.field_values import (
     parse_json_text,
 )
 from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
-from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
+from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task, Trajectory
 
 _ENDED_ONLY = ("swe-agent", "sweagent", "crew")
 """Frameworks whose success flag means that the run ended, not that it reached its goal."""
@@ -175,6 +175,24 @@ class Knowlyr:
         if not steps and response.strip():
             transcript.add_agent_turn(response)
         yield from build_run(transcript, report, line, format=self.name, **fields)
+
+
+def is_record(row: dict[str, Any]) -> bool:
+    """Whether a run is one of knowlyr's recorder, which names its agent by text and its task by a description."""
+    return _is_run(row) and isinstance(row.get("agent"), str) and "description" in as_dict(row.get("task"))
+
+
+def read_record(row: dict[str, Any]) -> Trajectory:
+    """Return the run of a record of knowlyr's recorder.
+
+    Raises:
+        InvalidInput: it has no step of an agent.
+    """
+    report = Report()
+    run = next(iter(Knowlyr()._run(row, 1, report)), None)
+    if run is None:
+        raise InvalidInput(report.rejected[0][1] if report.rejected else NO_RUN)
+    return run.trajectory
 
 
 def _is_run(row: dict[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import Field, ValidationError
 
 from quintain.errors import Conflict, InvalidInput
+from quintain.importers.harnesses.knowlyr import is_record, read_record
 from quintain.importers.run_splitting import require_one_part
 from quintain.importers.transcripts.atif_documents import is_atif, read_atif
 from quintain.importers.transcripts.chat_messages import extend_run, from_messages
@@ -79,7 +80,7 @@ def record_trajectory(
 ) -> Recorded:
     """Store one run of an agent so that it can be scored, exported and learned from.
 
-    Give `trajectory` (canonical form, or an ATIF document) or `messages` with `task`. The same run twice is one row (`created` is
+    Give `trajectory` (canonical, ATIF, or of knowlyr's recorder) or `messages` with `task`. The same run twice is one row (`created` is
     false). The outcome stays `unknown` until you state it, now or later with `trajectory_id`: never guess it. For a run that is
     still going on: `live="open"` with its first messages, `"append"` with new ones, `"close"` with the outcome.
     """
@@ -198,6 +199,8 @@ def _canonical(trajectory: dict[str, Any], parts: dict[str, Any]) -> Trajectory:
     loose = [name for name, value in parts.items() if value is not None and name != "tags"]
     if loose:
         raise InvalidInput(f"`trajectory` already holds {', '.join(loose)}; put them inside it, or record `messages`")
+    if is_record(trajectory):
+        return read_record(trajectory)
     run = read_atif(trajectory) if is_atif(trajectory) else read_trajectory(trajectory)
     if run.id is not None and not _ID.fullmatch(run.id):
         raise InvalidInput(
