@@ -147,7 +147,7 @@ def played_flow(folder: Path) -> Flow:
         flow.do("export_dataset", kind=kind, name="none", trajectory_ids=ids)
     flow.do("export_dataset", kind="sft", name="none", trajectory_ids=[run], scorer="people", min_score=0.5)
     gone = call(services, tool("record_trajectory"), {"messages": messages, "task": "Forget."}).trajectory_id
-    call(services, tool("get_lineage"), {"id": gone, "forget": True})
+    call(services, tool("forget"), {"id": gone, "dry_run": False})
     for name, wrong in (
         ("get_trajectory", {"trajectory_id": "traj-none"}),
         ("get_trajectory", {"trajectory_id": gone}),
@@ -280,7 +280,7 @@ def test_every_hint_is_carried_out_as_a_call_and_as_a_command(flow: Flow) -> Non
     [
         (tool_call("get_job", job_id="job-1", wait_s=30), "quintain jobs watch job-1"),
         (tool_call("get_job", job_id="job-1", detail="log"), "quintain jobs show job-1 --detail log"),
-        (tool_call("get_lineage", id="traj-1", forget=True), "quintain lineage traj-1 --forget"),
+        (tool_call("forget", id="traj-1", dry_run=False), "quintain forget traj-1 --for-good"),
         (tool_call("compare_agents", agents=["a@1", ...]), "quintain compare a@1 AGENT"),
         (tool_call("start_training", method="evolve", model="a"), "quintain evolve a"),
         (

@@ -162,7 +162,7 @@ def test_a_run_that_is_forgotten_while_its_form_is_open_is_told(settings: Settin
                 first = await asked(client, arguments=ASK)
                 assert isinstance(first, InputRequiredResult)
                 batch = services.store.judging.newest(1)[0]
-                await call(client, "get_lineage", id=batch.items[0].trajectory_ids[0], forget=True)
+                await call(client, "forget", id=batch.items[0].trajectory_ids[0], dry_run=False)
                 last: Any = first
                 for _ in range(3):
                     last = await asked(

@@ -19,7 +19,7 @@ from quintain.records.score import Score
 from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.server.app import create_server
 from quintain.settings import Settings
-from quintain.tools.data.lineage import get_lineage
+from quintain.tools.data.forgetting import forget
 from quintain.tools.jobs.jobs import cancel_job
 from quintain.tools.labels.score_jobs import start_judging
 from quintain.tools.services import open_services
@@ -86,7 +86,7 @@ def test_an_endpoint_judges_runs_through_a_client_and_a_worker(
     assert holding == []
 
     services_trusted = open_services(settings, trusted=True)
-    report_of = get_lineage(services_trusted, ids[0], forget=True).forgotten
+    report_of = forget(services_trusted, ids[0], dry_run=False)
     assert report_of is not None
     assert any("runs" in path for path in report_of.removed)
     left = [p for p in settings.cache_dir.rglob("*.json*") if ids[0].encode() in p.read_bytes()]

@@ -20,7 +20,7 @@ from quintain.records.hyperparameters import SFTConfig
 from quintain.records.job import EvolveSpec, JobResult
 from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
-from quintain.tools.data.lineage import get_lineage
+from quintain.tools.data.forgetting import forget
 from quintain.tools.jobs.jobs import cancel_job, resume_job, view_of
 from quintain.tools.services import Services
 from quintain.tools.training.config_files import start_config
@@ -219,7 +219,7 @@ def test_an_evolution_under_way_is_asked_to_stop_when_a_run_that_it_learns_from_
     waiting.store.trajectories.add_many([forgotten], waiting.clock())
     made = Dataset(id=round_dataset_id(job_id, 1), name="round", kind="sft", path="/d", rows=1, splits={"train": 1})
     waiting.store.datasets.add_from_job(made, [forgotten.id or ""], waiting.clock())
-    report = get_lineage(waiting, forgotten.id or "", forget=True).forgotten
+    report = forget(waiting, forgotten.id or "", dry_run=False)
     assert report is not None
     stopping = [thing for thing in report.touched if thing.state == "stopping"]
     assert [(thing.kind, thing.id) for thing in stopping] == [("job", going_on), ("job", player)]

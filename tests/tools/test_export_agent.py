@@ -18,7 +18,7 @@ from quintain.records.handover import AgentExport, Ancestor, ExportAgentSpec, Pa
 from quintain.records.job import JobStatus
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
-from quintain.tools.data.lineage import get_lineage
+from quintain.tools.data.forgetting import forget
 from quintain.tools.jobs.jobs import resume_job
 from quintain.tools.roots import writable
 from quintain.tools.services import Services, open_services
@@ -116,7 +116,7 @@ def test_an_agent_that_learned_from_a_forgotten_run_is_not_handed_over(services:
     stopped = job(store, "job-stopped", spec, JobStatus.FAILED)
     done = job(store, "job-done", spec)
     Path(spec.destination).mkdir(parents=True)
-    report = get_lineage(services, gone, forget=True).forgotten
+    report = forget(services, gone, dry_run=False)
     assert report is not None
     told = {thing.id: (thing.state, thing.remedy) for thing in report.touched}
     assert told[waiting][0] == "cancelled"

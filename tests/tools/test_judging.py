@@ -16,6 +16,7 @@ from quintain.records.score import Score
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Task, Trajectory
 from quintain.scoring.judges.datamarking import is_mark
 from quintain.tools.data.datasets import export_dataset
+from quintain.tools.data.forgetting import forget
 from quintain.tools.data.lineage import get_lineage
 from quintain.tools.labels.judging.results import JudgingBatchResult
 from quintain.tools.labels.judging.tools import ask_person, get_judging_batch, submit_scores
@@ -449,14 +450,14 @@ def test_lineage_shows_a_correction_both_ways_and_forgetting_the_original_names_
     )
     assert better_id in {node.id for node in get_lineage(services, run_id).descendants}
     assert run_id in {node.id for node in get_lineage(services, better_id).ancestors}
-    report = get_lineage(services, run_id, forget=True).forgotten
+    report = forget(services, run_id, dry_run=False)
     assert report is not None
     touched = {thing.id: thing for thing in report.touched}
     assert (touched[better_id].kind, touched[better_id].state) == ("trajectory", "kept")
-    assert f"get_lineage(id={better_id!r}, forget=True)" in touched[better_id].remedy
+    assert f"forget(id={better_id!r}, dry_run=False)" in touched[better_id].remedy
     # The dataset holds the correction, not the forgotten run: nothing blocks it yet.
     assert touched[dataset.dataset_id].state == "kept"
-    after = get_lineage(services, better_id, forget=True).forgotten
+    after = forget(services, better_id, dry_run=False)
     assert after is not None
     assert {thing.id: thing.state for thing in after.touched}[dataset.dataset_id] == "blocked"
 

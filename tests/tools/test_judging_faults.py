@@ -273,14 +273,14 @@ def test_why_there_is_nothing_to_judge_is_told(services: Services, ask: Ask) -> 
         "'assistant' has judged all runs by rubric 'default', of 1 run"
         in ask("get_judging_batch", limit=1)["next_step"]
     )
-    ask("get_lineage", id=run_id, forget=True)
+    ask("forget", id=run_id, dry_run=False)
     gone = ask("get_judging_batch", limit=1, trajectory_ids=[run_id])["next_step"]
     assert "All of these runs were forgotten" in gone
 
 
 def test_mining_that_finds_nothing_names_the_reason_and_the_next_call(services: Services, ask: Ask) -> None:
     (run_id,) = stored(services, run("t1"))
-    ask("get_lineage", id=run_id, forget=True)
+    ask("forget", id=run_id, dry_run=False)
     told = ask("record_preferences", source="mined", trajectory_ids=[run_id])
     assert [(one["reason"], one["count"]) for one in told["skipped"]] == [("forgotten", 1)]
     assert told["next_step"].startswith("Nothing was recorded: these runs were forgotten and are never exported again")
@@ -289,7 +289,7 @@ def test_mining_that_finds_nothing_names_the_reason_and_the_next_call(services: 
 def test_a_forgotten_item_is_not_asked_for_again(services: Services, ask: Ask) -> None:
     stored(services, run("t1"), run("t2"))
     batch = services.store.judging.get(ask("get_judging_batch", limit=2)["batch_id"])
-    ask("get_lineage", id=batch.items[0].trajectory_ids[0], forget=True)
+    ask("forget", id=batch.items[0].trajectory_ids[0], dry_run=False)
     told = ask("submit_scores", batch_id=batch.id, scores=[{"item_id": name, "value": 1} for name in ("i1", "i2")])
     assert (told["accepted"], told["remaining"]) == (1, [])
     assert "[run_changed]" in told["rejected"][0]["reason"]

@@ -124,7 +124,7 @@ def test_what_was_forgotten_is_called_so_when_it_comes_again(tool: Caller, tmp_p
     (imported,) = tool.found(since="2000-01-01")
     recorded = tool.record(messages=MESSAGES, task="Count.", outcome="success", tags=["gone"])["trajectory_id"]
     dataset = tool(action="export", kind="sft", name="held", trajectory_ids=[recorded])["dataset_id"]
-    tool(action="lineage", id=imported, trajectory_ids=[recorded], forget=True)
+    tool(action="forget", id=imported, trajectory_ids=[recorded], dry_run=False)
     told = tool(action="import", path=str(folder), again=True)
     assert (told["imported"], told["duplicates"], told["forgotten"]) == (0, 0, 1)
     assert "forgotten" in told["next_step"]
@@ -139,7 +139,7 @@ def test_what_was_forgotten_is_called_so_when_it_comes_again(tool: Caller, tmp_p
 def test_forgetting_takes_no_word_for_yes(tool: Caller) -> None:
     name = tool.record(messages=MESSAGES, task="Count.")["trajectory_id"]
     for word in ("yes", "false", 1):
-        assert tool(action="lineage", id=name, forget=word)["status"] == "error"
+        assert tool(action="forget", id=name, dry_run=word)["status"] == "error"
     assert tool.found(since="2000-01-01") == [name]
 
 

@@ -21,6 +21,7 @@ from quintain.server.app import build_server
 from quintain.settings import Settings
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data.datasets import export_dataset
+from quintain.tools.data.forgetting import forget
 from quintain.tools.data.imports import import_trajectories
 from quintain.tools.data.library import list_library
 from quintain.tools.data.lineage import get_lineage
@@ -84,7 +85,7 @@ def test_forgetting_a_session_blocks_all_that_it_touched(services: Services, his
     waiting = job(services.store, "job-waiting", history.spec, JobStatus.QUEUED)
     running = job(services.store, "job-running", history.spec, JobStatus.RUNNING)
     stopped = job(services.store, "job-stopped", history.spec, JobStatus.INTERRUPTED)
-    report = get_lineage(services, "s1", forget=True).forgotten
+    report = forget(services, "s1", dry_run=False)
     assert report is not None
     assert (report.runs, report.before) == (1, 0)
     states = {(thing.kind, thing.id): thing.state for thing in report.touched}
@@ -114,7 +115,7 @@ def test_forgetting_a_session_blocks_all_that_it_touched(services: Services, his
 
 
 def test_what_was_forgotten_cannot_be_read_exported_or_brought_back(services: Services, history: History) -> None:
-    get_lineage(services, history.gone, forget=True)
+    forget(services, history.gone, dry_run=False)
     with pytest.raises(NotFound, match=r"\[forgotten\]"):
         get_trajectory(services, history.gone)
     again = export_dataset(services, "sft", "again", filter=TrajectoryFilter(tags=("mine",)))
@@ -124,7 +125,7 @@ def test_what_was_forgotten_cannot_be_read_exported_or_brought_back(services: Se
     assert SECRET not in (Path(again.path) / "train.jsonl").read_text()
     assert services.store.trajectories.add_many([history.run], NOW) == [(history.gone, "forgotten")]
     assert [item.id for item in search_trajectories(services).items] == [history.kept]
-    second = get_lineage(services, history.gone, forget=True).forgotten
+    second = forget(services, history.gone, dry_run=False)
     assert second is not None
     assert (second.runs, second.before) == (0, 1)
 
@@ -134,7 +135,7 @@ def test_an_agent_that_learned_from_a_forgotten_run_says_so_wherever_it_is_used(
 ) -> None:
     clean = register_agent(services, "prompted", history.agent.id or "", system_prompt="Be brief.")
     assert "forgotten" not in clean.next_step
-    get_lineage(services, history.gone, forget=True)
+    forget(services, history.gone, dry_run=False)
     said = f"Note: {history.agent.id} has learned from a run that was forgotten since"
     notes = {item["id"]: item.get("note") for item in list_library(services, "agents").items}
     assert (notes[history.agent.id] or "").startswith(said)
@@ -150,7 +151,7 @@ def test_replay_buffers_of_forgotten_runs_are_emptied(services: Services, histor
     job(services.store, "job-replay", spec)
     for name in ("mine", "other"):
         (services.settings.cache_dir / "replay" / name).mkdir(parents=True)
-    report = get_lineage(services, history.gone, forget=True).forgotten
+    report = forget(services, history.gone, dry_run=False)
     assert report is not None
     assert report.removed == (str(services.settings.cache_dir / "replay" / "mine"),)
     assert [path.name for path in (services.settings.cache_dir / "replay").iterdir()] == ["other"]
@@ -159,7 +160,7 @@ def test_replay_buffers_of_forgotten_runs_are_emptied(services: Services, histor
 def test_only_runs_and_sessions_can_be_forgotten(services: Services, history: History) -> None:
     for wrong in (history.dataset.dataset_id, history.agent.id or "", "eval-1"):
         with pytest.raises(InvalidInput, match=r"\[not_a_run\] forget takes runs and sessions"):
-            get_lineage(services, history.gone, forget=True, trajectory_ids=[wrong])
+            forget(services, history.gone, dry_run=False, trajectory_ids=[wrong])
     assert services.store.lineage.forgotten([history.gone]) == set()
 
 
@@ -208,9 +209,14 @@ def test_the_command_prints_trees_draws_and_forgets_after_asking(
     assert f"dataset {history.dataset.dataset_id}: good (sft, 2 rows)" in shown.output
     assert f"Agents that learned from it: {history.agent.id}." in shown.output
     assert png.read_bytes().startswith(b"\x89PNG")
-    assert CliRunner().invoke(app, [*command, "--forget"], input="n\n").exit_code == 1
+    assert CliRunner().invoke(app, [*command, "--forget"]).exit_code == 2
+    command[0] = "forget"
+    planned = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
+    assert "Would forget: 1 run (0 before)" in planned.output
+    assert "quintain forget s1 --for-good" in planned.output
+    assert CliRunner().invoke(app, [*command, "--for-good"], input="n\n").exit_code == 1
     assert services.store.lineage.forgotten([history.gone]) == set()
-    done = CliRunner().invoke(app, [*command, "--forget", "--yes"], env={"COLUMNS": "200"})
+    done = CliRunner().invoke(app, [*command, "--for-good", "--yes"], env={"COLUMNS": "200"})
     assert "Forgotten: 1 run (0 before), 0 scores removed." in done.output
     assert services.store.lineage.forgotten([history.gone]) == {history.gone}
     assert CliRunner().invoke(app, ["lineage", "nothing", "--home", str(home)]).exit_code == 2
@@ -226,7 +232,7 @@ def test_the_log_of_a_forgotten_run_and_its_exports_for_other_trainers_are_among
     assert import_trajectories(services, str(log)).imported == 1
     (run_id,) = (item.id for item in search_trajectories(services, TrajectoryFilter(text="quinces")).items)
     made = export_dataset(services, "sft", "good", trajectory_ids=[run_id], outcomes=["unknown"], format="trl")
-    report = get_lineage(services, run_id, forget=True).forgotten
+    report = forget(services, run_id, dry_run=False)
     assert report is not None
     held = {path for path in report.copies if SECRET in "".join(_texts(Path(path)))}
     assert {str(log), made.path, str(services.settings.datasets_dir / made.dataset_id)} <= held

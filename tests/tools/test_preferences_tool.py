@@ -400,7 +400,7 @@ def test_a_step_level_preference_of_runs_that_do_not_share_the_beginning_is_left
 def test_pairs_split_by_task_and_forgotten_runs_never_come_back(services: Services, settings: Settings) -> None:
     ids = [_store(services, _said(f"t{i}", "a"), _said(f"t{i}", "b")) for i in range(40)]
     _recorded(settings, source="person", pairs=[{"chosen": a, "rejected": b} for a, b in ids])
-    asked(settings, "get_lineage", id=ids[0][0], forget=True)
+    asked(settings, "forget", id=ids[0][0], dry_run=False)
     assert services.store.preferences.among(ids[0]) == []
     frozen = _exported(settings, pairs="recorded", validation_share=0.3)
     assert frozen["rows"] == 39

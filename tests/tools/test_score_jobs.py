@@ -13,6 +13,7 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.job import JudgeSpec, ScoreSpec
 from quintain.records.trajectory import Trajectory
 from quintain.settings import Settings
+from quintain.tools.data.forgetting import forget
 from quintain.tools.data.lineage import get_lineage
 from quintain.tools.data.run_files import write_runs
 from quintain.tools.jobs.jobs import list_jobs
@@ -114,6 +115,6 @@ def test_forgetting_a_run_takes_away_the_files_that_hold_it_and_no_other(
 ) -> None:
     write_runs(services, runs[:2])
     kept = write_runs(services, runs[2:])
-    get_lineage(services, str(runs[0].id), forget=True)
+    forget(services, str(runs[0].id), dry_run=False)
     left = list((services.settings.cache_dir / "runs").iterdir())
     assert left == [Path(kept.path)]

@@ -23,7 +23,7 @@ from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.server.app import create_server
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
-from quintain.tools.data.lineage import get_lineage
+from quintain.tools.data.forgetting import forget
 from quintain.tools.data.run_files import write_runs
 from quintain.tools.jobs.jobs import view_of
 from quintain.tools.labels.calibration import fit_calibration
@@ -196,7 +196,7 @@ def test_an_agent_has_one_name_everywhere(services: Services) -> None:
 
 def test_runs_that_were_forgotten_are_unscored_and_say_so(services: Services) -> None:
     gone, kept = add(services, 2)
-    get_lineage(services, gone, forget=True)
+    forget(services, gone, dry_run=False)
     told = score_trajectories(services, "outcome", trajectory_ids=[gone, kept])
     assert (told.scored + told.unscored_count, told.unscored[0].id) == (2, gone)
     assert told.unscored[0].reason.startswith("forgotten")

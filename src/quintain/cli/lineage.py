@@ -1,4 +1,4 @@
-"""`quintain lineage`: what made a thing and what it made, as trees; and forgetting."""
+"""`quintain lineage`: what made a thing and what it made, as trees. `quintain forget`."""
 
 from __future__ import annotations
 
@@ -11,37 +11,50 @@ from rich.table import Table
 from rich.tree import Tree
 
 from quintain.cli.command_lines import for_terminal
-from quintain.cli.session import Use, print_json, write_file
+from quintain.cli.session import Use, print_json, show_next_step, write_file
 from quintain.records.lineage import LineageNode
 from quintain.records.record import counted
 from quintain.records.text import printable
 from quintain.tools.data.lineage import node_text
 from quintain.tools.jobs.pictures import lineage_picture
-from quintain.tools.results import ForgetReport, LineageResult
+from quintain.tools.results import ForgetResult, LineageResult
 
 _STYLES = {"forgotten": "red", "blocked": "red", "tainted": "yellow"}
 
 
 def run_lineage(use: Use) -> int:
-    """Print the lineage of a thing; forget runs or draw a picture where asked. Returns the exit status."""
+    """Print the lineage of a thing; draw a picture where asked. Returns the exit status."""
     console = Console()
     services = use.services()
-    found = use.call(services, forget=False)
-    if use.json_out and not use.arguments.get("forget"):
+    found = use.call(services)
+    if use.json_out:
         print_json(found)
     else:
         _print(console, found)
-    if use.arguments.get("forget"):
-        if not use.own["yes"] and not typer.confirm("Remove the content of these runs for good? This cannot be undone"):
-            return 1
-        forgotten = use.call(services)
-        if use.json_out:
-            print_json(forgotten)
-        elif forgotten.forgotten is not None:
-            _print_report(console, forgotten.forgotten)
     if (png := use.own["png"]) is not None:
         write_file(png, lineage_picture(services, use.arguments["id"]), "the picture")
         console.print(f"Picture: {png}", soft_wrap=True, markup=False)
+    return 0
+
+
+def run_forget(use: Use) -> int:
+    """Print what forgetting would do, then forget where asked and confirmed. Returns the exit status."""
+    console, services = Console(), use.services()
+    if use.arguments.get("dry_run", True) or not use.own["yes"]:
+        planned = use.call(services, dry_run=True)
+        if not use.json_out:
+            _print_report(console, planned)
+        elif use.arguments.get("dry_run", True):
+            print_json(planned)
+    if use.arguments.get("dry_run", True):
+        return 0
+    if not use.own["yes"] and not typer.confirm("Remove the content of these runs for good? This cannot be undone"):
+        return 1
+    done = use.call(services)
+    if use.json_out:
+        print_json(done)
+    else:
+        _print_report(console, done)
     return 0
 
 
@@ -87,14 +100,21 @@ def _safe(text: str) -> str:
     return escape(printable(text))
 
 
-def _print_report(console: Console, report: ForgetReport) -> None:
+def _print_report(console: Console, report: ForgetResult) -> None:
     runs, scores = counted(report.runs, "run"), counted(report.scores_removed, "score")
-    console.print(f"Forgotten: {runs} ({report.before} before), {scores} removed.")
+    what = "Would forget" if report.dry_run else "Forgotten"
+    console.print(f"{what}: {runs} ({report.before} before), {scores} removed.")
+    if report.twins:
+        also = "with them" if report.twins_forgotten else "not forgotten"
+        equal = counted(report.twins_count, "equal run")
+        console.print(f"{equal} under other ids, {also}: {printable(', '.join(report.twins))}", markup=False)
     if report.touched:
         table = Table("touched", "id", "state", "remedy", box=None)
         for thing in report.touched:
             table.add_row(thing.kind, _safe(thing.id), thing.state, _safe(for_terminal(thing.remedy)))
         console.print(table)
-    for title, paths in (("Removed", report.removed), ("Still on the disk, delete it yourself", report.copies)):
+    removed = "Would be removed" if report.dry_run else "Removed"
+    for title, paths in ((removed, report.removed), ("Still on the disk, delete it yourself", report.copies)):
         for path in paths:
             console.print(printable(f"{title}: {path}"), soft_wrap=True, markup=False)
+    show_next_step(console, report)

@@ -177,10 +177,14 @@ COMMANDS: Mapping[str, Command] = {
         "get_lineage",
         run="quintain.cli.lineage:run_lineage",
         positional=("id",),
-        own=(
-            Own("png", "--png", Path | None, None, "Also write a picture to this file."),
-            Own("yes", "--yes", bool, False, "Do not ask before forgetting."),
-        ),
+        own=(Own("png", "--png", Path | None, None, "Also write a picture to this file."),),
+    ),
+    "forget": Command(
+        "forget",
+        run="quintain.cli.lineage:run_forget",
+        names={"dry_run": "--dry-run/--for-good"},
+        positional=("id",),
+        own=(Own("yes", "--yes", bool, False, "Do not ask before forgetting."),),
     ),
     "plan": Command(
         "plan_training",

@@ -93,3 +93,5 @@ class Forgotten(Record):
     made_by: tuple[str, ...] = Field(default=(), description="Jobs that produced these runs.")
     replay_buffers: tuple[str, ...] = Field(default=(), description="Replay buffers that may contain parts of them.")
     touched: AffectedRecords = AffectedRecords()
+    twins: tuple[str, ...] = Field(default=(), description="Stored runs with the same content under other ids.")
+    blocked: dict[str, int] = Field(default_factory=dict, description="Dataset -> number of its forgotten runs.")

@@ -242,6 +242,11 @@ class Trajectory(Record):
         digest.update(b',"tools":' + _SORTED.encode(self.tools).encode() + b"}")
         return digest.hexdigest()
 
+    @property
+    def content_hash(self) -> str:
+        """`identity` without the episode key and the session id: equal for equal runs of several episodes."""
+        return self.model_copy(update={"episode_key": "", "session_id": None}).identity
+
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copy like every record. The copy recomputes its identity."""
         copied = super().model_copy(update=update, deep=deep)

@@ -76,7 +76,8 @@ class RLTrainingTool:
         """Carry out `parameters["action"]` (default `train`) and answer in JSON.
 
         Every tool is an action, by its full name or its short one: record, search, get, score, export, preview, plan, collect,
-        compare, register, status, jobs, cancel, resume, plot, library; besides train, evolve, evaluate, load_dataset, create_reward, wait.
+        compare, register, status, jobs, cancel, resume, plot, library, lineage, forget; besides
+        train, evolve, evaluate, load_dataset, create_reward, wait.
         """
         try:
             if not isinstance(parameters, Mapping):

@@ -320,7 +320,7 @@ class TouchedThing(Record):
 
 
 class ForgetReport(Record):
-    """What forgetting did."""
+    """What forgetting did, or would do."""
 
     runs: int = Field(description="Forgotten now.")
     before: int = Field(description="Forgotten earlier.")
@@ -328,10 +328,20 @@ class ForgetReport(Record):
     touched: tuple[TouchedThing, ...]
     touched_count: int
     removed: tuple[str, ...] = Field(
-        description="Replay buffers and previews that may have held a part of them; deleted."
+        description="Files that were deleted: replay buffers and previews; with `copies` also datasets, exports, job inputs."
     )
     copies: tuple[str, ...] = Field(description="Files that still hold them; never used again, yours to delete.")
     copies_count: int
+
+
+class ForgetResult(ForgetReport):
+    """`forget`. Of a dry run: what would be forgotten, touched and deleted."""
+
+    dry_run: bool
+    twins: tuple[str, ...] = Field(description="Runs with the same content under other ids, at most 100.")
+    twins_count: int
+    twins_forgotten: bool = Field(description="Whether `twins` are among the forgotten runs.")
+    next_step: Hint
 
 
 class LineageResult(Record):
@@ -345,6 +355,6 @@ class LineageResult(Record):
     truncated: bool
     learned_from: LearnedFrom | None = None
     shaped: tuple[str, ...] | None = None
-    forgotten: ForgetReport | None = None
+    forgotten: None = None
     resource_uri: str
     next_step: Hint

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, delete, func, select, update
 
-from quintain.records.trajectory import OutcomeStatus
+from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.store.documents import chunks, not_found_error
 from quintain.store.engine import upsert
 from quintain.store.preferences import delete_preferences
@@ -34,36 +34,22 @@ class RemovedContent(NamedTuple):
     made_by: tuple[str, ...]
 
 
-def remove_content(connection: Connection, ids: Sequence[str], now: datetime) -> RemovedContent:
-    """Delete the content of runs, keeping ids, hashes, the job and the agent that produced them.
+def read_content(connection: Connection, ids: Sequence[str]) -> RemovedContent:
+    """Return the summary of a removal, without removing anything.
 
     Raises:
         NotFound: An id is not stored.
     """
-    if connection.dialect.name == "sqlite":
-        # Without it the text would remain in free pages of the file until overwritten.
-        connection.exec_driver_sql("PRAGMA secure_delete=ON")
     wanted = list(dict.fromkeys(ids))
     known: dict[str, Any] = {}
+    removed = 0
     for chunk in chunks(wanted):
-        query = select(_c.seq, _c.id, _c.tags, _c.job_id, _c.forgotten_at, _c.document).where(_c.id.in_(chunk))
+        query = select(_c.id, _c.job_id, _c.forgotten_at, _c.document).where(_c.id.in_(chunk))
         known.update((row.id, row) for row in connection.execute(query))
+        removed += connection.scalar(select(func.count()).where(scores.c.trajectory_id.in_(chunk))) or 0
     if unknown := [run_id for run_id in wanted if run_id not in known]:
         raise not_found_error(connection, table, unknown, "trajectory")
     fresh = [known[run_id] for run_id in wanted if known[run_id].forgotten_at is None]
-    removed = 0
-    for row in fresh:
-        remove_tags(connection, row.seq, row.tags)
-        kept = [tag for tag in json.loads(row.tags) if tag in _KEPT_TAGS]
-        connection.execute(update(table).where(_c.seq == row.seq).values(_EMPTY | {
-            "tags": json.dumps(kept), "forgotten_at": now, "updated_at": now
-        }))  # fmt: skip
-        delete_preferences(connection, row.id)
-        removed += connection.execute(delete(scores).where(scores.c.trajectory_id == row.id)).rowcount
-    if fresh:
-        purge_deleted_text(connection)
-    if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql("PRAGMA secure_delete=OFF")
     sources = dict.fromkeys(json.loads(row.document).get("source", {}).get("uri") for row in fresh)
     return RemovedContent(
         now=tuple(row.id for row in fresh),
@@ -72,6 +58,54 @@ def remove_content(connection: Connection, ids: Sequence[str], now: datetime) ->
         sources=tuple(uri for uri in sources if uri),
         made_by=tuple(dict.fromkeys(row.job_id for row in fresh if row.job_id)),
     )
+
+
+def remove_content(connection: Connection, ids: Sequence[str], now: datetime) -> None:
+    """Delete the content of stored runs, keeping ids, hashes, the job and the agent that produced them."""
+    if not ids:
+        return
+    if connection.dialect.name == "sqlite":
+        # Without it the text would remain in free pages of the file until overwritten.
+        connection.exec_driver_sql("PRAGMA secure_delete=ON")
+    for chunk in chunks(list(ids)):
+        for row in connection.execute(select(_c.seq, _c.id, _c.tags).where(_c.id.in_(chunk))).all():
+            remove_tags(connection, row.seq, row.tags)
+            kept = [tag for tag in json.loads(row.tags) if tag in _KEPT_TAGS]
+            connection.execute(update(table).where(_c.seq == row.seq).values(_EMPTY | {
+                "tags": json.dumps(kept), "forgotten_at": now, "updated_at": now
+            }))  # fmt: skip
+            delete_preferences(connection, row.id)
+            connection.execute(delete(scores).where(scores.c.trajectory_id == row.id))
+    purge_deleted_text(connection)
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("PRAGMA secure_delete=OFF")
+
+
+def twins_of(connection: Connection, ids: Sequence[str]) -> list[str]:
+    """Return the stored runs with the content of one of these, under other ids, oldest first.
+
+    Equal runs of several episodes or sessions are separate rows. Those with the same beginning of the prompt and number
+    of turns are read and compared by their content.
+    """
+    given, hashes = set(ids), set[str]()
+    likely: set[tuple[str, int]] = set()
+    for chunk in chunks(list(given)):
+        mine = select(_c.prompt, _c.n_steps, _c.document).where(_c.id.in_(chunk), _c.forgotten_at.is_(None))
+        for row in connection.execute(mine):
+            likely.add((row.prompt, row.n_steps))
+            hashes.add(_content_hash(row.document))
+    found: list[tuple[int, str]] = []
+    for prompts in chunks(list({prompt for prompt, _ in likely})):
+        others = select(_c.seq, _c.id, _c.prompt, _c.n_steps).where(_c.prompt.in_(prompts), _c.forgotten_at.is_(None))
+        alike = [row.id for row in connection.execute(others) if (row.prompt, row.n_steps) in likely]
+        for chunk in chunks([run_id for run_id in alike if run_id not in given]):
+            rows = connection.execute(select(_c.seq, _c.id, _c.document).where(_c.id.in_(chunk)))
+            found += [(row.seq, row.id) for row in rows if _content_hash(row.document) in hashes]
+    return [run_id for _, run_id in sorted(found)]
+
+
+def _content_hash(document: str) -> str:
+    return Trajectory.model_validate_json(document).content_hash
 
 
 _EMPTY = {
@@ -105,10 +139,18 @@ def forgotten_ids(connection: Connection, ids: Sequence[str]) -> set[str]:
     return found
 
 
-def datasets_with_forgotten(connection: Connection, dataset_ids: Collection[str]) -> dict[str, int]:
-    """Return dataset -> number of its forgotten runs, for the affected datasets."""
+def datasets_with_forgotten(
+    connection: Connection, dataset_ids: Collection[str], also: Collection[str] = ()
+) -> dict[str, int]:
+    """Return dataset -> number of its forgotten runs, for the affected datasets.
+
+    Args:
+        connection: A connection.
+        dataset_ids: Datasets to look at.
+        also: Further runs that count as forgotten.
+    """
     m = dataset_members.c
-    gone = select(_c.id).where(_c.forgotten_at.is_not(None))
+    gone = select(_c.id).where(_c.forgotten_at.is_not(None) | _c.id.in_(also))
     counted: dict[str, int] = {}
     for chunk in chunks(list(dataset_ids)):
         query = select(m.dataset_id, func.count().label("n")).where(m.trajectory_id.in_(gone), m.dataset_id.in_(chunk))

@@ -16,7 +16,14 @@ from quintain.records.lineage import Lineage as View
 from quintain.store.agents import find_agent
 from quintain.store.engine import read_transaction, write_transaction
 from quintain.store.jobs import find_job
-from quintain.store.lineage.forgetting import block_session, datasets_with_forgotten, forgotten_ids, remove_content
+from quintain.store.lineage.forgetting import (
+    block_session,
+    datasets_with_forgotten,
+    forgotten_ids,
+    read_content,
+    remove_content,
+    twins_of,
+)
 from quintain.store.lineage.graph import (
     agents_trained_on,
     count_forgotten_sources,
@@ -132,7 +139,15 @@ class Lineage:
         with read_transaction(self.engine) as connection:
             return count_forgotten_sources(connection, agent_id)
 
-    def forget(self, trajectory_ids: Sequence[str], now: datetime, *, session_id: str | None = None) -> Forgotten:
+    def forget(
+        self,
+        trajectory_ids: Sequence[str],
+        now: datetime,
+        *,
+        session_id: str | None = None,
+        twins: bool = False,
+        dry_run: bool = False,
+    ) -> Forgotten:
         """Delete the content of runs for good, so that it cannot be used again.
 
         Ids and hashes are kept: neither a repeated import of the same log nor a longer version of its session restores the
@@ -142,19 +157,28 @@ class Lineage:
             trajectory_ids: Ids of the runs.
             now: Time of the removal.
             session_id: Session whose runs these all are. Future runs of it are rejected too.
+            twins: Forget the runs with the same content under other ids too. Otherwise they are only reported.
+            dry_run: Report what would happen, and change nothing.
 
         Raises:
             NotFound: An id is not stored; nothing is forgotten.
         """
-        with write_transaction(self.engine) as connection:
-            touched, buffers = _affected_by(connection, trajectory_ids)
-            removed = remove_content(connection, trajectory_ids, now)
-            if session_id is not None:
-                block_session(connection, session_id, trajectory_ids[0], now)
-            # The caller empties the buffers; their later content does not descend from these runs.
-            connection.execute(
-                delete(links).where(links.c.source_kind == REPLAY_BUFFER, links.c.source_id.in_(sorted(buffers)))
-            )
+        with read_transaction(self.engine) if dry_run else write_transaction(self.engine) as connection:
+            removed = read_content(connection, trajectory_ids)
+            equal = twins_of(connection, trajectory_ids)
+            ids = [*trajectory_ids, *equal] if twins else list(trajectory_ids)
+            if twins and equal:
+                removed = read_content(connection, ids)
+            touched, buffers = _affected_by(connection, ids)
+            if not dry_run:
+                remove_content(connection, removed.now, now)
+                if session_id is not None:
+                    block_session(connection, session_id, trajectory_ids[0], now)
+                # The caller empties the buffers; their later content does not descend from these runs.
+                connection.execute(
+                    delete(links).where(links.c.source_kind == REPLAY_BUFFER, links.c.source_id.in_(sorted(buffers)))
+                )
+            blocked = datasets_with_forgotten(connection, touched.datasets, removed.now)
         return Forgotten(
             trajectory_ids=removed.now,
             before=removed.before,
@@ -163,6 +187,8 @@ class Lineage:
             made_by=removed.made_by,
             replay_buffers=tuple(sorted(buffers)),
             touched=touched,
+            twins=tuple(equal),
+            blocked=blocked,
         )
 
     def affected_by(self, trajectory_ids: Sequence[str]) -> AffectedRecords:

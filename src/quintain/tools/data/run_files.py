@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 from pathlib import Path
 
@@ -56,17 +56,19 @@ def write_runs(services: Services, runs: Iterable[Trajectory]) -> RunsFile:
     return RunsFile(path=str(path), sha256=digest.hexdigest(), n=n)
 
 
-def forget_runs(services: Services, ids: Collection[str]) -> Iterator[str]:
-    """Delete run files and cached judgements with one of these runs, and yield their paths.
+def files_with_runs(services: Services, ids: Collection[str]) -> list[Path]:
+    """Return the run files and cached judgements with one of these runs.
 
-    A job that still needs such a file fails with the reason.
+    A job that still needs such a file fails with the reason when it is deleted.
     """
-    wanted = {json.dumps(run_id).encode() for run_id in ids}
     answers = services.settings.cache_dir / JUDGEMENTS
-    for path in [*_folder(services).glob("*.jsonl"), *answers.glob("*/*.json")]:
-        if _holds(path, wanted):
-            path.unlink(missing_ok=True)
-            yield str(path)
+    return holding([*_folder(services).glob("*.jsonl"), *answers.glob("*/*.json")], ids)
+
+
+def holding(paths: Iterable[Path], ids: Collection[str]) -> list[Path]:
+    """Return the files that name one of these runs, as JSON."""
+    wanted = {json.dumps(run_id).encode() for run_id in ids}
+    return [path for path in paths if _holds(path, wanted)]
 
 
 def _folder(services: Services) -> Path:
@@ -77,7 +79,7 @@ def _holds(path: Path, wanted: Collection[bytes]) -> bool:
     try:
         with path.open("rb") as lines:
             return any(run_id in line for line in lines for run_id in wanted)
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         return False
 
 

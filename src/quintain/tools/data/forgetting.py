@@ -1,0 +1,302 @@
+"""Forgetting runs: a report of everything that they touched, and the deletion of their content and its copies."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from pydantic import Field, StrictBool
+
+from quintain.errors import InvalidInput
+from quintain.next_step import Hint, call
+from quintain.records.evolve import round_dataset_id
+from quintain.records.handover import ExportAgentSpec
+from quintain.records.job import UNFINISHED, EvolveSpec, Job, JobStatus, PreviewSpec
+from quintain.records.lineage import AffectedRecords, Forgotten
+from quintain.records.record import counted
+from quintain.tools.data.lineage import datasets_of
+from quintain.tools.data.run_files import files_with_runs, holding
+from quintain.tools.results import ForgetResult, TouchedThing
+from quintain.tools.services import Services
+
+if TYPE_CHECKING:
+    from quintain.store.lineage.links import Ref
+
+_SHOWN = 100
+"""Affected objects, twins and copies in an answer; the rest is counted."""
+
+
+class _Request(NamedTuple):
+    """Options of one call."""
+
+    id: str
+    dry_run: bool
+    twins: bool
+    copies: bool
+
+
+def forget(
+    services: Services,
+    id: Annotated[str, Field(min_length=1, max_length=500, description="Id of a run, or a session id.")],
+    trajectory_ids: Annotated[list[str] | None, Field(max_length=10_000, description="More runs, as `id`.")] = None,
+    dry_run: Annotated[StrictBool, Field(description="false: forget for good.")] = True,
+    twins: Annotated[StrictBool, Field(description="Also forget equal runs under other ids.")] = False,
+    copies: Annotated[
+        StrictBool,
+        Field(description="Also delete their datasets, exports and inputs of finished jobs."),
+    ] = False,
+) -> ForgetResult:
+    """Forget runs or a session, for good. By default a dry run, which reports what would happen.
+
+    Their content is removed and kept out. Datasets with them are blocked, trainings on them stop, and all that they touched
+    is listed. `twins` names equal runs under other ids, `copies` the files left to delete.
+    """
+    lineage = services.store.lineage
+    refs = [ref for one in dict.fromkeys((id, *(trajectory_ids or ()))) for ref in lineage.resolve(one)]
+    request = _Request(id, dry_run, twins, copies)
+    return _forget(services, list(dict.fromkeys(refs)), request)
+
+
+def _forget(services: Services, refs: Sequence[Ref], request: _Request) -> ForgetResult:
+    other = next((ref for ref in refs if ref.kind != "trajectory"), None)
+    if other is not None:
+        raise InvalidInput(
+            Hint(
+                f"forget takes runs and sessions; {other.id!r} is of kind {other.kind!r}: give a trajectory id or a session id; ",
+                call("search_trajectories", filter=...),
+                " finds runs by dataset_id or job_id",
+            ),
+            code="not_a_run",
+        )
+    runs = [ref.id for ref in refs]
+    done = services.store.lineage.forget(
+        runs,
+        services.clock(),
+        session_id=None if request.id in runs else request.id,
+        twins=request.twins,
+        dry_run=request.dry_run,
+    )
+    things = list(_things(services, done, request))
+    found = dict.fromkeys(path for path in _deletable(services, done, copies=request.copies) if path.exists())
+    removed = [path for path in found if request.dry_run or _delete(path)]
+    left = list(_copies(services, done, set(removed)))
+    return ForgetResult(
+        dry_run=request.dry_run,
+        runs=len(done.trajectory_ids),
+        before=len(done.before),
+        scores_removed=done.scores_removed,
+        touched=tuple(things[:_SHOWN]),
+        touched_count=len(things),
+        removed=tuple(map(str, removed)),
+        copies=tuple(left[:_SHOWN]),
+        copies_count=len(left),
+        twins=done.twins[:_SHOWN],
+        twins_count=len(done.twins),
+        twins_forgotten=request.twins and bool(done.twins),
+        next_step=_next_step(request, done, left, touched=bool(things)),
+    )
+
+
+def _next_step(request: _Request, done: Forgotten, left: Sequence[str], *, touched: bool) -> Hint:
+    steps: list[Hint | str] = []
+    if done.twins and not request.twins:
+        steps.append(
+            Hint(
+                f"{counted(len(done.twins), 'equal run')} under other ids would stay; `twins` takes them along. "
+                if request.dry_run
+                else f"{counted(len(done.twins), 'equal run')} under other ids stayed: ",
+                *(
+                    ()
+                    if request.dry_run
+                    else (call("forget", id=done.twins[0], trajectory_ids=list(done.twins[1:10]) or None), ". ")
+                ),
+            )
+        )
+    if request.dry_run:
+        options = {name: True for name in ("twins", "copies") if getattr(request, name)}
+        steps += [
+            "Nothing was changed. To forget for good: ",
+            Hint(call("forget", id=request.id, dry_run=False, **options)),
+            ".",
+        ]
+        return Hint(*steps)
+    if touched:
+        steps.append("Work through `touched`, each with its remedy. ")
+    steps.append("Delete the files in `copies` that you no longer need." if left else "No copy of them is known.")
+    return Hint(*steps)
+
+
+def _things(services: Services, done: Forgotten, request: _Request) -> Iterable[TouchedThing]:
+    touched, learning = done.touched, _still_learning(services, done)
+    for job_id in learning:  # first: an answer lists so many things and no more
+        yield _to_be_stopped(services, job_id) if request.dry_run else _stopped(services, job_id)
+    for run_id in touched.trajectories:
+        remedy = Hint(
+            "It goes on from a forgotten run, or was started by one, and may contain some of its text: forget it too with ",
+            call("forget", id=run_id, dry_run=False),
+            ".",
+        )
+        yield TouchedThing(kind="trajectory", id=run_id, state="kept", remedy=remedy)
+    for dataset_id in touched.datasets:
+        dataset = services.store.datasets.get(dataset_id)
+        remedy = Hint(
+            "No training starts on it. Export it again, forgotten runs are left out: ",
+            call("export_dataset", kind=dataset.kind, name=dataset.name, filter={"dataset_id": dataset_id}),
+            "." if request.copies else f"; then delete {dataset.path}.",
+        )
+        if dataset_id in done.blocked:
+            yield TouchedThing(kind="dataset", id=dataset_id, state="blocked", remedy=remedy)
+        else:
+            remedy = Hint(
+                "It contains no forgotten run, but a run listed here; forget that one too, and it is blocked."
+            )
+            yield TouchedThing(kind="dataset", id=dataset_id, state="kept", remedy=remedy)
+    for job_id in touched.jobs:
+        if job_id not in learning:
+            yield _job(services, job_id)
+    for agent_id in touched.agents:
+        remedy = Hint(
+            "It has learned from a forgotten run, which nothing takes out of its weights: train anew without it, from a base "
+            "that did not learn from it."
+        )
+        yield TouchedThing(kind="agent", id=agent_id, state="tainted", remedy=remedy)
+    for kind, ids in (("evaluation", touched.evaluations), ("comparison", touched.comparisons)):
+        for found in ids:
+            yield TouchedThing(
+                kind=kind, id=found, state="kept", remedy="Its figures stay; no text of the run is in them."
+            )
+
+
+def _still_learning(services: Services, done: Forgotten) -> list[str]:
+    """Return unfinished jobs that learn from the runs, or export an agent that did.
+
+    From a dataset with them, or from what they or the jobs that they continue played.
+    """
+    datasets, touched = set(done.touched.datasets), {*done.touched.jobs, *done.made_by}
+
+    def learns(job: Job) -> bool:
+        rounds = job.spec.config.iterations if isinstance(job.spec, EvolveSpec) else 0
+        if job.id in touched or any(round_dataset_id(job.id, number + 1) in datasets for number in range(rounds)):
+            return True
+        return job.resumed_from is not None and learns(services.store.jobs.get(job.resumed_from))
+
+    unfinished = services.store.jobs.unfinished()
+    return [job.id for job in unfinished if job.kind in {"train", "recipe", "evolve", "export_agent"} and learns(job)]
+
+
+def _stopped(services: Services, job_id: str) -> TouchedThing:
+    """Cancel a job that learns from a forgotten run, and report its state."""
+    with suppress(OSError):  # its folder is gone or cannot be written: the request is stored, and is passed on later
+        services.jobs.cancel(job_id)
+    job = services.store.jobs.get(job_id)
+    if isinstance(job.spec, ExportAgentSpec):
+        state = "cancelled" if job.status is JobStatus.CANCELLED else "stopping"
+        remedy = "It hands over an agent that learned from them; it was asked to stop, and leaves no files then."
+        return TouchedThing(kind="job", id=job_id, state=state, remedy=remedy)
+    if job.status is JobStatus.CANCELLED:
+        remedy = "It had not begun; start it again on a new export."
+        return TouchedThing(kind="job", id=job_id, state="cancelled", remedy=remedy)
+    follow = call("get_job", job_id=job_id, wait_s=30)
+    remedy = Hint(
+        "It has read or played them, and was asked to stop; ",
+        follow,
+        " shows when it has stopped. Its results so far stay; start anew without them: export again, or begin another "
+        "evolution.",
+    )
+    return TouchedThing(kind="job", id=job_id, state="stopping", remedy=remedy)
+
+
+def _to_be_stopped(services: Services, job_id: str) -> TouchedThing:
+    remedy = "It learns from them, and would be asked to stop."
+    return TouchedThing(kind="job", id=job_id, state=services.store.jobs.get(job_id).status, remedy=remedy)
+
+
+def _job(services: Services, job_id: str) -> TouchedThing:
+    job = services.store.jobs.get(job_id)
+    if job.status in UNFINISHED:
+        remedy = Hint("It works with what it has read already. Stop it with ", call("cancel_job", job_id=job_id), ".")
+        return TouchedThing(kind="job", id=job_id, state=job.status, remedy=remedy)
+    if isinstance(job.spec, ExportAgentSpec) and Path(job.spec.destination).is_dir():
+        remedy = Hint(f"It handed over an agent that learned from them: delete {job.spec.destination}, and its copies.")
+        return TouchedThing(kind="job", id=job_id, state=job.status, remedy=remedy)
+    return TouchedThing(kind="job", id=job_id, state=job.status, remedy="It does not go on; its results stay readable.")
+
+
+def _deletable(services: Services, done: Forgotten, *, copies: bool) -> Iterable[Path]:
+    """Yield caches with the runs: replay buffers, which training would read, previews, and judges' answers.
+
+    With `copies` also folders of datasets with the runs, their exports, and inputs and episodes of finished jobs.
+    """
+    settings = services.settings
+    for name in done.replay_buffers:
+        yield settings.cache_dir / "replay" / name
+    for job_id in done.touched.jobs:
+        spec = services.store.jobs.get(job_id).spec
+        if isinstance(spec, PreviewSpec):
+            yield spec.answer
+    yield from files_with_runs(services, done.trajectory_ids)
+    if not copies:
+        return
+    for dataset_id in done.blocked:
+        folder = Path(services.store.datasets.get(dataset_id).path)
+        if folder.resolve().is_relative_to(settings.home.resolve()):
+            yield folder
+        yield from sorted(settings.exports_dir.glob(f"{dataset_id}-*"))
+    for parts, job_ids in (("inputs", _learning(services, done.touched)), ("outputs/trajectory.jsonl", done.made_by)):
+        for job_id in job_ids:
+            if services.store.jobs.get(job_id).status not in UNFINISHED:
+                folder = settings.jobs_dir / job_id
+                yield from (folder / parts, *sorted(folder.glob(f"stages/*/{parts}")))
+
+
+def _delete(path: Path) -> bool:
+    """Delete a file or folder. Return whether nothing is left of it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+    return not path.exists()
+
+
+def _copies(services: Services, done: Forgotten, removed: Collection[Path]) -> Iterable[str]:
+    """Yield files and folders that contain the runs after a removal; none of them is used again."""
+    settings = services.settings
+    datasets = (Path(services.store.datasets.get(dataset_id).path) for dataset_id in done.touched.datasets)
+    exports = (path for one in done.touched.datasets for path in sorted(settings.exports_dir.glob(f"{one}-*")))
+    jobs = (settings.jobs_dir / job_id for job_id in dict.fromkeys((*done.made_by, *_learning(services, done.touched))))
+    jobs = (folder for folder in jobs if _has_copy(services, folder, done, removed))
+    backups = sorted(settings.home.glob("quintain.db.before-*"))
+    logs = (path for source in done.sources if (path := _local(source)) is not None)
+    for path in (*datasets, *exports, *jobs, *backups, *logs):
+        if path.exists() and path not in removed:
+            yield str(path)
+
+
+def _has_copy(services: Services, folder: Path, done: Forgotten, removed: Collection[Path]) -> bool:
+    """Whether a job's folder still contains runs: it is at work, or a file names one of them."""
+    if not any(path.is_relative_to(folder) for path in removed):
+        return True
+    if services.store.jobs.get(folder.name).status in UNFINISHED:
+        return True
+    left = (path for path in folder.rglob("*.json*") if not any(path.is_relative_to(gone) for gone in removed))
+    return bool(holding(left, done.trajectory_ids))
+
+
+def _local(source: str) -> Path | None:
+    """Return the file of a path or `file:` URI; None for another machine or not a file."""
+    if "://" not in source:
+        return Path(source) if Path(source).is_absolute() else None
+    parts = urlsplit(source)
+    return Path(url2pathname(parts.path)) if (parts.scheme, parts.netloc) == ("file", "") else None
+
+
+def _learning(services: Services, touched: AffectedRecords) -> Iterable[str]:
+    """Return the jobs that copied a dataset into their folder."""
+    held = set(touched.datasets)
+    return (job_id for job_id in touched.jobs if held & set(datasets_of(services.store.jobs.get(job_id).spec)))
