@@ -161,8 +161,8 @@ class Rewards:
     def constant_parts(self) -> list[str]:
         """Return a warning for each part of several that had one value in all runs, and so ranked none of them."""
         return [
-            f"part {name!r} of the reward was {total.low:g} in all {total.n:,} runs and ranked none of them; give it other "
-            "bounds, or leave it out"
+            f"part {name!r} of the reward was {total.low:g} in all {total.n:,} runs and ranked none of them; choose "
+            "other bounds or tasks, or leave it out"
             for name in self._spec.names
             if (total := self._totals[name]).n >= _FEWEST_ALIKE
             and total.low == total.high
