@@ -582,7 +582,8 @@ HOSTILE = [
     "xoxb-1", "hooks.slack.com/services/", "login a password ", " -u a:", "mysql -p", "curl -ua:",
     "sshpass -p'", "MTAx", "A", "{\\u00", "AccountKey=", "sig=%41", "glagent-", "pass" * 3 + "-", "aB3_-.=/+",
     "İpwd:", 'password="your' + "a" * 150 + '1" ', "token=" + "a" * 300 + "1 ", "token=" + "a1" * 300,
-    "xoxb-1-",
+    "xoxb-1-", "LS0tLS1CRUdJTi", "A" * 64 + "\n-----END PRIVATE KEY-----", " login -a b", ":5432:a:a:", "+491701234567 ",
+    "fd12:", "12", "2341 ", "tel:1-",
 ]  # fmt: skip
 """Pieces of which a hostile text is made by saying them again and again."""
 
