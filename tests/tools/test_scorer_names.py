@@ -310,7 +310,7 @@ def test_a_reward_that_would_be_ignored_is_refused(services: Services) -> None:
 def after(services: Services, spec: Any, result: JobResult) -> str:
     """What is said of a job that has done its work."""
     facts = {"id": "job-1", "kind": spec.kind, "status": "succeeded", "request_key": "k"}
-    return view_of(Job(**facts, spec=spec, result=result, created_at=NOW, updated_at=NOW)).next_step
+    return view_of(services, Job(**facts, spec=spec, result=result, created_at=NOW, updated_at=NOW)).next_step
 
 
 def test_what_a_reward_model_is_for_is_said_when_it_is_trained(services: Services) -> None:

@@ -136,6 +136,7 @@ class _IsolatedEnvironment:
         return _read(TimeStep, self._child.ask({"op": "take_answer", "text": text}), "the result of take_answer")
 
     def close(self) -> None:
+        self.__dict__.pop("take_answer", None)  # a bound method: with it the source would live until garbage collection
         child, self._child = self._child, None
         if child is not None and child.alive:
             try:
