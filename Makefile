@@ -12,7 +12,7 @@ demo: install
 # Types are checked beside the tests, for mypy keeps one core busy and no more; what it says comes last.
 test: style
 	@told=$$(mktemp); $(BIN)/mypy >$$told 2>&1 & types=$$!; \
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "not soak"; tests=$$?; \
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not soak"; tests=$$?; \
 	wait $$types; typed=$$?; cat $$told; rm $$told; \
 	test $$typed -eq 0 && exit $$tests
 

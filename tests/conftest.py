@@ -28,7 +28,7 @@ sys.dont_write_bytecode = False
 generated.register_profile("repeatable", derandomize=True)
 generated.load_profile("repeatable")
 
-_LONG = {"system", "worker", "trainers"}
+_LONG = {"system", "worker", "trainers", "jobs", "compatibility"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -73,7 +73,7 @@ class FileReporter:
 
     def warn(self, code: str, message: str) -> None:
         """Report a problem that does not stop the run."""
-        logger.warning("%s: %s", code, message)
+        logger.warning("%s: %s", code, message.encode("utf-8", "backslashreplace").decode())
         self._event("warning", code=code, message=message)
 
     def output(self, kind: str, record: Record) -> None:
