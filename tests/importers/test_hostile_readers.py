@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -129,9 +130,14 @@ def test_no_text_makes_a_reader_think_for_long(tmp_path: Path, format: str) -> N
     slow = []
     for piece in ENDLESS:
         file = log(tmp_path, content(name, _prose_replaced(value, piece * (10_000 // len(piece)))), name)
-        begin = time.process_time()
-        read_calmly(reader, file)
-        if (took := time.process_time() - begin) > 0.2:
+        took = math.inf
+        for _ in range(3):  # a collection of garbage in this large process takes as long as the bound
+            begin = time.process_time()
+            read_calmly(reader, file)
+            took = min(took, time.process_time() - begin)
+            if took <= 0.2:
+                break
+        else:
             slow.append(f"{piece!r}: {took:.2f} s")
     assert not slow
 

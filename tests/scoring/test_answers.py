@@ -365,4 +365,4 @@ def test_equality_is_symmetric_where_neither_side_leaves_something_out() -> None
 def test_no_text_makes_matching_slow(text: str) -> None:
     start = time.process_time()
     assert value("42", text) == 0.0
-    assert time.process_time() - start < 3
+    assert time.process_time() - start < 15

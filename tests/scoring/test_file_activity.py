@@ -143,4 +143,4 @@ def test_a_call_that_failed_did_nothing_and_a_script_that_failed_may_have() -> N
 def test_no_script_keeps_the_reader_busy(text: str) -> None:
     began = time.process_time()
     list(script_operations(text * (20_000 // len(text))))
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 5

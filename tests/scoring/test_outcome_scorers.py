@@ -369,7 +369,7 @@ def test_no_text_makes_the_search_for_steps_slow(mark: str) -> None:
     text = (mark * 200_000)[:200_000] + "42"
     start = time.process_time()
     HelloAgentsScorer().score(checked({"type": "answer", "answer": "42"}, text=text))
-    assert time.process_time() - start < 1
+    assert time.process_time() - start < 5
 
 
 def _by(checker: Any, text: str = "42", **fields: Any) -> Score:
