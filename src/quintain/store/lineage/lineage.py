@@ -191,11 +191,6 @@ class Lineage:
             blocked=blocked,
         )
 
-    def affected_by(self, trajectory_ids: Sequence[str]) -> AffectedRecords:
-        """Return everything that was made from these runs."""
-        with read_transaction(self.engine) as connection:
-            return _affected_by(connection, trajectory_ids)[0]
-
 
 def _targets_and_checkpoint(connection: Connection, ref: Ref) -> list[Ref]:
     found = targets(connection, ref)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from quintain.datasets.manifest import sha256_of
 from quintain.datasets.row_files import is_rows, rows_of
 from quintain.datasets.selection import ExportCounts
-from quintain.errors import InvalidInput, NotFound
+from quintain.errors import NotFound
 from quintain.importers.protocol import Report
 from quintain.records.dataset import DatasetKind
 from quintain.tools.data.dataset_folders import new_options
@@ -22,7 +23,7 @@ ROW_SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 
 
 def find_rows(services: Services, name: str) -> Path | None:
-    """Return the file or folder of rows of a name: a path, or one in the inbox, where the ending may be left out.
+    """Return the file of rows of a name: a path, or one in the inbox, where the ending may be left out.
 
     Raises:
         Refused: the path exists outside the allowed roots.
@@ -31,10 +32,11 @@ def find_rows(services: Services, name: str) -> Path | None:
     for path in (Path(name), inbox / name, *(inbox / f"{name}{suffix}" for suffix in ROW_SUFFIXES)):
         try:
             found = readable(services, path, "data")
-            if found.exists():
-                return found
         except NotFound:
             continue
+        with suppress(OSError):  # a name that is too long for the file system
+            if found.is_file():
+                return found
     return None
 
 
@@ -58,10 +60,6 @@ def named_dataset(services: Services, name: str, kind: DatasetKind, *, make: boo
         path = find_rows(services, name)
         if path is None:
             raise NotFound(f"{missing.message}; or name a file of rows: a path, or a file in the inbox") from None
-    if not path.is_file():
-        raise InvalidInput(
-            f"dataset: expected a file of rows, got the folder {path.name!r}; export it with `path` first"
-        )
     digest = sha256_of(path)[:12]
     label = re.sub(r"[^A-Za-z0-9._-]", "-", path.stem).lstrip("._-")[:60] or "rows"
     frozen = f"{label}-{kind}-{digest}"
@@ -78,5 +76,5 @@ def named_dataset(services: Services, name: str, kind: DatasetKind, *, make: boo
 
 def holds_questions(path: Path) -> bool:
     """Return whether a file of rows has questions with answers, as GSM8K: tasks to act on instead of runs."""
-    first = next(iter(rows_of(path, Report())), None) if path.is_file() and is_rows(path) else None
+    first = next(iter(rows_of(path, Report())), None) if is_rows(path) else None
     return first is not None and isinstance(first.value, Mapping) and {"question", "answer"} <= first.value.keys()
