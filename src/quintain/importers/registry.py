@@ -20,6 +20,9 @@ from quintain.importers.coding_agents.openhands_v1 import OpenHandsV1
 from quintain.importers.coding_agents.qwen_code import QwenCode
 from quintain.importers.coding_agents.swe_agent import SweAgent
 from quintain.importers.coding_agents.swe_agent_flat import SweAgentFlat
+from quintain.importers.frameworks.ai_sdk import AiSdk
+from quintain.importers.frameworks.pydantic_ai import PydanticAI
+from quintain.importers.frameworks.smolagents import Smolagents
 from quintain.importers.harnesses.agentgym import AgentGym
 from quintain.importers.harnesses.agentinstruct import AgentInstruct
 from quintain.importers.harnesses.crew import Crew
@@ -86,6 +89,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Adp(),
     AgentGym(),
     AgentInstruct(),
+    AiSdk(),
     Alpaca(),
     Amp(),
     AnthropicMessages(),
@@ -111,11 +115,13 @@ IMPORTERS: tuple[Importer, ...] = (
     OTel(),
     Preference(),
     PromptCompletion(),
+    PydanticAI(),
     QuestionAnswer(),
     Quintain(),
     QwenCode(),
     Sage(),
     ShareGpt(),
+    Smolagents(),
     Stepwise(),
     SweAgent(),
     SweAgentFlat(),
