@@ -14,6 +14,7 @@ _GROUPS = {
     "coding_agents": "Coding agents",
     "harnesses": "Benchmarks, environments and agent frameworks",
     "interchange": "Interchange formats",
+    "chat_apps": "Chat applications",
     "training_data": "Chats, instructions and preferences",
     "traces": "Observability traces",
 }
