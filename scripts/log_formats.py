@@ -15,6 +15,7 @@ _GROUPS = {
     "frameworks": "Agent frameworks",
     "harnesses": "Benchmarks, environments and older frameworks",
     "interchange": "Interchange formats",
+    "chat_apps": "Chat applications",
     "training_data": "Chats, instructions and preferences",
     "traces": "Observability traces",
 }

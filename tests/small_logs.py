@@ -50,6 +50,12 @@ def _codex(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
     return {"timestamp": "2026-01-01T00:00:00.000Z", "type": kind, "payload": payload}
 
 
+def _gpt(name: str, parent: str, role: str, content: dict[str, Any], recipient: str = "all") -> dict[str, Any]:
+    author = {"role": role, "name": "python" if role == "tool" else None, "metadata": {}}
+    message = {"id": name, "author": author, "content": content, "recipient": recipient, "metadata": {}}
+    return {"id": name, "parent": parent, "children": [], "message": message}
+
+
 def _otel(key: str, value: Any) -> dict[str, Any]:
     return {"key": key, "value": {"stringValue": value if isinstance(value, str) else json.dumps(value)}}
 
@@ -83,6 +89,46 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
                 {"role": "assistant", "messageId": 3, "content": [{"type": "text", "text": ANSWER}]},
             ],
         },
+    ),
+    "chatgpt": (
+        "conversations.json",
+        [
+            {
+                "conversation_id": "g1",
+                "title": "Files",
+                "current_node": "n4",
+                "mapping": {
+                    "n0": {"id": "n0", "parent": None, "children": ["n1"], "message": None},
+                    "n1": _gpt("n1", "n0", "user", {"content_type": "text", "parts": [ASK]}),
+                    "n2": _gpt("n2", "n1", "assistant", {"content_type": "code", "text": "ls"}, recipient="python"),
+                    "n3": _gpt("n3", "n2", "tool", {"content_type": "execution_output", "text": "a.txt"}),
+                    "n4": _gpt("n4", "n3", "assistant", {"content_type": "text", "parts": [ANSWER]}),
+                },
+            }
+        ],
+    ),
+    "claude_web": (
+        "conversations.json",
+        [
+            {
+                "uuid": "w1",
+                "name": "Files",
+                "chat_messages": [
+                    {"uuid": "m1", "sender": "human", "text": ASK, "content": [{"type": "text", "text": ASK}]},
+                    {
+                        "uuid": "m2",
+                        "sender": "assistant",
+                        "created_at": "2026-01-01T00:00:00Z",
+                        "text": ANSWER,
+                        "content": [
+                            {"type": "tool_use", "id": "c1", "name": "ls", "input": {}},
+                            {"type": "tool_result", "tool_use_id": "c1", "name": "ls", "content": "a.txt"},
+                            {"type": "text", "text": ANSWER},
+                        ],
+                    },
+                ],
+            }
+        ],
     ),
     "cline": (
         "api_conversation_history.json",

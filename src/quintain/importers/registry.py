@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from quintain.errors import NotFound
+from quintain.importers.chat_apps.chatgpt import ChatGpt
+from quintain.importers.chat_apps.claude_web import ClaudeWeb
 from quintain.importers.coding_agents.amp import Amp
 from quintain.importers.coding_agents.claude_code import ClaudeCode
 from quintain.importers.coding_agents.cline import Cline
@@ -94,7 +96,9 @@ IMPORTERS: tuple[Importer, ...] = (
     Amp(),
     AnthropicMessages(),
     Atif(),
+    ChatGpt(),
     ClaudeCode(),
+    ClaudeWeb(),
     Cline(),
     Codex(),
     Crew(),
