@@ -889,6 +889,57 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
             },
         ],
     ),
+    "openai_agents": (
+        "traces.jsonl",
+        [
+            {"object": "trace", "id": "trace_1", "workflow_name": "w", "group_id": None, "metadata": None},
+            {
+                "object": "trace.span",
+                "id": "span_1",
+                "trace_id": "trace_1",
+                "parent_id": None,
+                "started_at": "2026-01-01T00:00:00+00:00",
+                "ended_at": "2026-01-01T00:00:01+00:00",
+                "span_data": {"type": "generation", "model": "m", "input": _CHAT[:2], "output": _CHAT[2:3]},
+                "error": None,
+            },
+            {
+                "object": "trace.span",
+                "id": "span_2",
+                "trace_id": "trace_1",
+                "parent_id": None,
+                "started_at": "2026-01-01T00:00:01+00:00",
+                "ended_at": "2026-01-01T00:00:02+00:00",
+                "span_data": {"type": "function", "name": "bash", "input": '{"command": "ls"}', "output": "a.txt"},
+                "error": None,
+            },
+        ],
+    ),
+    "mlflow": (
+        "trace.json",
+        {
+            "info": {"trace_id": "tr-1", "state": "OK", "tags": {}, "trace_metadata": {}, "assessments": []},
+            "data": {
+                "spans": [
+                    {
+                        "trace_id": "dDE=",
+                        "span_id": "czE=",
+                        "parent_span_id": None,
+                        "name": "Completions",
+                        "start_time_unix_nano": 1760000000000000000,
+                        "status": {"code": "STATUS_CODE_OK", "message": ""},
+                        "events": [],
+                        "attributes": {
+                            "mlflow.traceRequestId": '"tr-1"',
+                            "mlflow.spanType": '"CHAT_MODEL"',
+                            "mlflow.spanInputs": json.dumps({"model": "m", "messages": _CHAT[:4]}),
+                            "mlflow.spanOutputs": json.dumps({"choices": [{"message": _CHAT[4]}]}),
+                        },
+                    }
+                ]
+            },
+        },
+    ),
     "quintain": (
         "runs.jsonl",
         [

@@ -45,6 +45,8 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.langfuse import Langfuse
 from quintain.importers.traces.langsmith import LangSmith
+from quintain.importers.traces.mlflow import MLflow
+from quintain.importers.traces.openai_agents import OpenAIAgents
 from quintain.importers.traces.otel import OTel
 from quintain.importers.training_data.alpaca import Alpaca
 from quintain.importers.training_data.anthropic_messages import AnthropicMessages
@@ -111,6 +113,8 @@ IMPORTERS: tuple[Importer, ...] = (
     Langfuse(),
     LangSmith(),
     MiniSweAgent(),
+    MLflow(),
+    OpenAIAgents(),
     OpenAIChat(),
     OpenCode(),
     OpenHandsOutput(),
