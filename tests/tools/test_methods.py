@@ -11,9 +11,6 @@ from typing import Any
 import pytest
 from scripts import training_settings
 
-from quintain.datasets.selection import ExportCounts
-from quintain.datasets.splits import KeyedRow
-from quintain.errors import QuintainError
 from quintain.records.dataset import DatasetRow, PairRow, TextRow
 from quintain.records.documents import parse_yaml, read_document
 from quintain.records.evolve import EvolveConfig
@@ -23,11 +20,11 @@ from quintain.records.recipe import EvaluateStage, TrainStage
 from quintain.server.methods import method_page
 from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
-from quintain.tools.data.dataset_folders import freeze, new_options
 from quintain.tools.services import Services
 from quintain.tools.training.config_files import settings_of, start_config
 from quintain.tools.training.methods import METHODS, describe_method, outline_methods, read_hyperparameters
 from quintain.tools.training.start import start_training
+from tools.stored_records import error_of, freeze_rows
 from trajectory_runs import answer, run, user
 
 ENVIRONMENT = "quintain/inventory"
@@ -43,12 +40,7 @@ def datasets(services: Services) -> dict[str, str]:
         "dpo": PairRow(chosen=good, rejected=bad),
         "text": TextRow(text="Boxes."),
     }
-    return {
-        kind: freeze(
-            services, [KeyedRow("", row)], new_options(services, f"some-{kind}", kind), ExportCounts()
-        ).dataset.id  # type: ignore[arg-type]
-        for kind, row in rows.items()
-    }
+    return {kind: freeze_rows(services, kind, [row]) for kind, row in rows.items()}
 
 
 @pytest.fixture
@@ -56,15 +48,7 @@ def three(services: Services) -> str:
     """A dataset `three` of three runs, the only one; its id."""
     rows = [DatasetRow(trajectory=run(f"t{i}", user(), answer("Done."))) for i in range(3)]
     services.store.trajectories.add_many([row.trajectory for row in rows], services.clock())
-    return freeze(
-        services, [KeyedRow("", row) for row in rows], new_options(services, "three", "sft"), ExportCounts()
-    ).dataset.id
-
-
-def told(action: Any, *arguments: Any, **named: Any) -> QuintainError:
-    with pytest.raises(QuintainError) as raised:
-        action(*arguments, **named)
-    return raised.value
+    return freeze_rows(services, "sft", rows, "three")
 
 
 UNFIT: list[tuple[str, dict[str, Any], str, list[str]]] = [
@@ -109,7 +93,7 @@ UNFIT: list[tuple[str, dict[str, Any], str, list[str]]] = [
 
 def test_a_request_that_does_not_fit_is_told_what_would(services: Services, datasets: dict[str, str]) -> None:
     for method, more, code, words in UNFIT:
-        error = told(start_training, services, method, "starter", **more)
+        error = error_of(start_training, services, method, "starter", **more)
         assert error.code == code, error
         assert [word for word in words if word not in error.message] == [], error.message
     assert services.store.jobs.page().items == ()
@@ -200,7 +184,7 @@ def test_a_wrong_config_makes_nothing_and_names_the_place(
 ) -> None:
     (tmp_path / "notes.txt").write_text("Boxes are red.", encoding="utf-8")
     for document, words in WRONG_CONFIGS:
-        error = told(start_config, services, document, folder=tmp_path)
+        error = error_of(start_config, services, document, folder=tmp_path)
         assert [word for word in words if word not in error.message] == [], error.message
     assert services.store.jobs.page().items == ()
     assert len(services.store.datasets.page().items) == len(datasets), "no dataset is left behind"
@@ -234,7 +218,7 @@ def test_nothing_is_made_for_a_request_that_is_refused(
     (tmp_path / "notes.txt").write_text("Boxes are red.", encoding="utf-8")
     for hostile, words in HOSTILE:
         document = {"stages": [source], **hostile} if recipe else {**source, **hostile}
-        error = told(start_config, waiting, document, folder=tmp_path)
+        error = error_of(start_config, waiting, document, folder=tmp_path)
         assert [word for word in words if word not in error.message] == [], error.message
     assert [dataset.id for dataset in waiting.store.datasets.page().items] == [three]
     assert [folder.name for folder in waiting.settings.datasets_dir.iterdir()] == [three]
@@ -261,7 +245,7 @@ def test_a_stage_that_is_refused_leaves_no_dataset_of_the_stage_before(
     (tmp_path / "binary.txt").write_bytes(b"\xff\xfe")
     (tmp_path / "empty.txt").write_text(" ", encoding="utf-8")
     for second, words in WRONG_STAGES:
-        error = told(start_config, waiting, {"stages": [SOURCES[1], second]}, folder=tmp_path)
+        error = error_of(start_config, waiting, {"stages": [SOURCES[1], second]}, folder=tmp_path)
         assert [word for word in words if word not in error.message] == [], error.message
         assert len(error.message) < 600
     assert [dataset.id for dataset in waiting.store.datasets.page().items] == [three]
@@ -355,7 +339,7 @@ def test_a_recipe_names_what_it_measures_and_takes_texts_and_samples(
 
 
 def test_a_recipe_has_no_settings_of_its_own_to_change(services: Services) -> None:
-    assert "each of its stages" in told(start_config, services, {"stages": []}, {"epochs": 1}).message
+    assert "each of its stages" in error_of(start_config, services, {"stages": []}, {"epochs": 1}).message
 
 
 def test_every_method_has_a_guide_that_names_its_data_and_all_of_its_settings() -> None:
