@@ -28,7 +28,7 @@ from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import AgentInfo, Task, Trajectory
 from quintain.scoring.outcomes.answer_scorers import OutcomeScorer
 from quintain.worker.acting_reports import TurnReports
-from quintain.worker.rewards import Rewards, step_values
+from quintain.worker.job_rewards import Rewards, step_values
 from quintain.worker.run_inputs import scored_runs
 
 if TYPE_CHECKING:

@@ -37,8 +37,8 @@ from quintain.records.trajectory import Trajectory
 from quintain.scoring.preferences.mining import Candidate, form_groups, mine_pairs
 from quintain.scoring.self_training_selection import ScoredRun, select_runs
 from quintain.worker.job_kinds.rollouts import RESULT
+from quintain.worker.job_rewards import Rewards, step_values
 from quintain.worker.online_rollouts import reward_of
-from quintain.worker.rewards import Rewards, step_values
 
 _TASKS = 16
 """Tasks whose runs a reward values together."""

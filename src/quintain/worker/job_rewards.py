@@ -184,7 +184,7 @@ class Rewards:
             if part.judge is not None:
                 scores = self._judges[part.scorer].scores(groups)
             else:
-                from quintain.trainers.reward_scoring import score_runs
+                from quintain.trainers.reward_models import score_runs
 
                 assert part.agent is not None
                 runs = [run for group in groups for run in group]
