@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -541,33 +540,6 @@ def test_an_unknown_batch_is_refused_with_the_newest(services: Services) -> None
         submit_scores(services, "batch-x", [{"item_id": "i1", "value": 1}])
 
 
-def test_a_person_is_asked_item_by_item_and_what_was_answered_stays(services: Services) -> None:
-    add_runs(services, *(run(f"t{n}", status=OutcomeStatus.UNKNOWN) for n in range(3)))
-    arguments: dict[str, Any] = {"limit": 3, "judge": "person", "rater": "ann"}
-    question = ask_person(services, None, **arguments)
-    assert isinstance(question, Question)
-    assert question.message.startswith("1 of 3. How good is this run?")
-    names = [entry.name for entry in question.entries]
-    assert names == ["score_task_completion", "score_process", "outcome", "correct_step", "correct_with", "note"]
-    assert question.entries[0].options == ("1", "2", "3", "4", "5", "cannot tell")
-    filled = {"score_task_completion": "5", "score_process": "2", "outcome": "success", "note": "fine"}
-    question = ask_person(services, Answer("accept", question.state, filled), **arguments)
-    assert isinstance(question, Question)
-    assert question.message.startswith("2 of 3.")
-    again = ask_person(services, Answer("lost", question.state), **arguments)
-    assert again == question
-    ended = ask_person(services, Answer("decline", question.state), **arguments)
-    assert isinstance(ended, JudgingBatchResult)
-    assert ended.submitted is not None
-    assert (ended.submitted.accepted, ended.submitted.remaining) == (1, ("i2", "i3"))
-    assert "The person stopped, 2 items open" in ended.next_step
-    item = of(services, ended).items[0]
-    (score,) = services.store.scores.of_trajectory(item.trajectory_ids[0])
-    # 0.6 * 1 + 0.4 * 0.25
-    assert (score.value, score.scorer, score.rater) == (pytest.approx(0.7), "people", "person:ann")
-    assert services.store.trajectories.get(item.trajectory_ids[0]).outcome.status is OutcomeStatus.SUCCESS
-
-
 def test_a_form_without_a_word_is_a_skip_and_a_bad_choice_is_told_at_the_end(services: Services) -> None:
     add_runs(services, run("t1"), run("t2"), run("t3"))
     arguments: dict[str, Any] = {"limit": 3, "judge": "person"}
@@ -588,18 +560,6 @@ def test_a_form_without_a_word_is_a_skip_and_a_bad_choice_is_told_at_the_end(ser
     assert [one.item_id for one in asked.submitted.rejected] == ["i2", "i3"]
     assert "'12'; valid: 1, 2, 3, 4, 5, cannot tell" in asked.submitted.rejected[0].reason
     assert "did you mean 'take'" in asked.submitted.rejected[1].reason
-
-
-def test_a_client_that_cannot_show_the_form_gets_the_items_as_text(services: Services) -> None:
-    add_runs(services, run("t1"), run("t2"))
-    arguments: dict[str, Any] = {"limit": 2, "judge": "person"}
-    asked = ask_person(services, None, **arguments)
-    assert isinstance(asked, Question)
-    ended = ask_person(services, Answer("failed", asked.state), **arguments)
-    assert isinstance(ended, JudgingBatchResult)
-    assert len(ended.items) == 2
-    assert "Show the person each item" in ended.next_step
-    assert json.loads(asked.state)["batch"] == ended.batch_id
 
 
 def test_forms_for_pairs_groups_and_steps_mean_what_was_chosen(services: Services) -> None:
@@ -633,11 +593,6 @@ def test_forms_for_pairs_groups_and_steps_mean_what_was_chosen(services: Service
     (run_id,) = of(services, done).items[0].trajectory_ids
     score = next(score for score in services.store.scores.of_trajectory(run_id) if score.steps)
     assert [step.value for step in score.steps] == [pytest.approx(2.5 / 3), None]
-
-
-def test_an_assistant_is_never_asked_by_form(services: Services) -> None:
-    assert ask_person(services, None, limit=1) is None
-    assert ask_person(services, None, limit=1, judge="assistant") is None
 
 
 def test_pairs_of_a_long_prompt_are_compared_by_the_whole_of_it(services: Services) -> None:
