@@ -19,11 +19,11 @@ from quintain.records.job import RecipeSpec, TrainSpec
 from quintain.records.recipe import EvaluateStage, TrainStage
 from quintain.server.methods import method_page
 from quintain.settings import Settings
-from quintain.tools import RLTrainingTool
 from quintain.tools.services import Services
 from quintain.tools.training.config_files import settings_of, start_config
 from quintain.tools.training.methods import METHODS, describe_method, outline_methods, read_hyperparameters
 from quintain.tools.training.start import start_training
+from tools.dict_calls import Caller
 from tools.stored_records import error_of, freeze_rows
 from trajectory_runs import answer, run, user
 
@@ -210,14 +210,16 @@ SOURCES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=["max_samples", "text"])
-@pytest.mark.parametrize("recipe", [False, True], ids=["training", "recipe"])
-def test_nothing_is_made_for_a_request_that_is_refused(
-    waiting: Services, three: str, tmp_path: Path, source: dict[str, Any], recipe: bool
-) -> None:
+def test_nothing_is_made_for_a_request_that_is_refused(waiting: Services, three: str, tmp_path: Path) -> None:
+    """Trainings and recipes, of a sample and of a text."""
     (tmp_path / "notes.txt").write_text("Boxes are red.", encoding="utf-8")
-    for hostile, words in HOSTILE:
-        document = {"stages": [source], **hostile} if recipe else {**source, **hostile}
+    documents = [
+        ({**form, **hostile}, words)
+        for hostile, words in HOSTILE
+        for source in SOURCES
+        for form in (source, {"stages": [source]})
+    ]
+    for document, words in documents:
         error = error_of(start_config, waiting, document, folder=tmp_path)
         assert [word for word in words if word not in error.message] == [], error.message
     assert [dataset.id for dataset in waiting.store.datasets.page().items] == [three]
@@ -265,31 +267,28 @@ def test_the_same_samples_are_the_same_dataset_unless_it_is_gone(waiting: Servic
     assert third.dataset_id not in {three, sample}
 
 
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
-        ({"name": "starter"}, ["embedded model"]),
-        ({"seed": "x"}, ["seed", "'x'"]),
-        ({"seed": True}, ["seed", "expected a number"]),
-        ({"algorithm": "dpo"}, ["kind 'sft'", "'dpo'"]),
-        ({"model_name": "none"}, ["none"]),
-        ({"environment": ENVIRONMENT}, ["a dataset"]),
-        ({"output_dir": "/proc/x"}, ["/proc/x"]),
-        ({"max_samples": True}, ["max_samples is True"]),
-    ],
-)
-def test_the_facade_makes_no_sample_for_a_request_that_is_refused(
-    waiting: Services, three: str, tmp_path: Path, parameters: dict[str, Any], words: list[str]
+WRONG_CALLS: list[tuple[dict[str, Any], list[str]]] = [
+    ({"name": "starter"}, ["embedded model"]),
+    ({"seed": "x"}, ["seed", "'x'"]),
+    ({"seed": True}, ["seed", "expected a number"]),
+    ({"algorithm": "dpo"}, ["kind 'sft'", "'dpo'"]),
+    ({"model_name": "none"}, ["none"]),
+    ({"environment": ENVIRONMENT}, ["a dataset"]),
+    ({"output_dir": "/proc/x"}, ["/proc/x"]),
+    ({"max_samples": True}, ["max_samples is True"]),
+]
+
+
+def test_a_dict_call_that_is_refused_leaves_no_sample(
+    waiting: Services, three: str, tmp_path: Path, tool: Caller
 ) -> None:
-    tool, folder = RLTrainingTool(waiting.settings.home), tmp_path / "out"
-    request = {"dataset": "three", "max_samples": 2, "output_dir": str(folder), **parameters}
-    answer = json.loads(tool.run(request))
-    tool.close()
-    assert answer["status"] == "error", answer
-    assert answer["code"] != "internal", answer
-    assert [word for word in words if word not in answer["message"]] == [], answer
+    for parameters, words in WRONG_CALLS:
+        answer = tool(**{"dataset": "three", "max_samples": 2, "output_dir": str(tmp_path / "out"), **parameters})
+        assert answer["status"] == "error", answer
+        assert answer["code"] != "internal", answer
+        assert [word for word in words if word not in answer["message"]] == [], answer
     assert [dataset.id for dataset in waiting.store.datasets.page().items] == [three]
-    assert not folder.exists()
+    assert not (tmp_path / "out").exists()
 
 
 def test_changes_go_before_the_file_whatever_names_both_use(waiting: Services, datasets: dict[str, str]) -> None:
