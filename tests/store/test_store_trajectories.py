@@ -135,7 +135,7 @@ def test_nan_and_lone_surrogates_never_reach_the_database(store: Store, value: o
 
 
 def test_a_lone_surrogate_in_arguments_is_named_though_no_identity_can_be_made_of_it(store: Store) -> None:
-    with pytest.raises(InvalidInput, match=r"args\.path holds a lone surrogate"):
+    with pytest.raises(InvalidInput, match=r"args\.path contains a lone surrogate"):
         store.trajectories.add_many([run("t", call(path="\ud800"))], NOW)
 
 

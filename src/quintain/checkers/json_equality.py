@@ -50,7 +50,7 @@ def check_json(task: Task, messages: Iterable[str]) -> CheckResult:
             if place is None
             else CheckResult(0.0, f"The JSON differs at {place}.")
         )
-    return CheckResult(0.0, "The last message holds no JSON that can be read.")
+    return CheckResult(0.0, "The last message contains no readable JSON.")
 
 
 def difference(expected: Any, stated: Any, *, tolerance: float | None = None) -> str | None:

@@ -62,7 +62,7 @@ def check_schema(schema: Mapping[str, Any], message: str) -> CheckResult:
         return CheckResult(None, f"the schema takes too much work on this message: {error}; simplify it")
     except (jsonschema.exceptions._WrappedReferencingError, jsonschema.SchemaError) as error:
         return CheckResult(None, f"the schema cannot be used: {str(error)[:200]}")
-    return CheckResult(0.0, "The last message holds no JSON that can be read.")
+    return CheckResult(0.0, "The last message contains no readable JSON.")
 
 
 class _Budget:

@@ -36,23 +36,23 @@ _DECLARED: TypeAdapter[Declared] = TypeAdapter(Declared)
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 
 
-def read_declared(given: Mapping[str, Any], where: str) -> Declared:
+def read_declared(document: Mapping[str, Any], where: str) -> Declared:
     """Return the scorer that a caller declares.
 
     Args:
-        given: `type` and the settings of the type.
+        document: `type` and the settings of the type.
         where: Name of the value in messages.
 
     Raises:
         InvalidInput: An unknown type or field, a value out of bounds, or a pattern or schema that cannot be used.
     """
-    kind = given.get("type")
+    kind = document.get("type")
     if kind not in DECLARED:
         raise InvalidInput(
             f"expected {where}.type of {', '.join(DECLARED)}, got {shown(kind)}{nearest(kind, DECLARED)}; correct it"
         )
     try:
-        declared = _DECLARED.validate_python(dict(given))
+        declared = _DECLARED.validate_python(dict(document))
         if isinstance(declared, RegexReward):
             compile_pattern(declared.pattern, declared.flags)
         elif isinstance(declared, JsonSchemaReward):

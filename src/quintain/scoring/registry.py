@@ -98,8 +98,8 @@ def register_scorer(name: str, make: Callable[[], Scorer]) -> None:
 
 def registered_function(name: str) -> RewardFunction | None:
     """Return the function that a program registered under a name; None for another kind of scorer."""
-    made = _REGISTERED[name]() if name in _REGISTERED else None
-    return made.function if isinstance(made, FunctionScorer) else None
+    scorer = _REGISTERED[name]() if name in _REGISTERED else None
+    return scorer.function if isinstance(scorer, FunctionScorer) else None
 
 
 def is_registered(name: str) -> bool:

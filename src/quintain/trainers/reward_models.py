@@ -1,4 +1,4 @@
-"""Values of reward models and step models for runs and steps, and scores made of them."""
+"""Values of reward models and step models for runs and steps, and their scores."""
 
 from __future__ import annotations
 

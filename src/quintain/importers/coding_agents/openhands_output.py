@@ -1,6 +1,6 @@
 """OpenHands evaluation output: `output.jsonl`, one instance a line, its events in `history`.
 
-The events are of either generation, or in the pairs of action and observation of old ones. The verdict stands in the row
+The events are of either generation, or in the pairs of action and observation of old ones. The verdict is in the row
 where the evaluator wrote it there, else in a report beside the file. The resolver writes the same file with an `issue` in
 place of `instance_id`.
 """

@@ -1,6 +1,6 @@
 """OpenHands events before version 1: a list of actions and observations, a line each, or a file each (`events/0.json`, ...).
 
-The reply of the model stands in `tool_call_metadata.model_response` of every action that it asked for; where it is missing
+The reply of the model is in `tool_call_metadata.model_response` of every action that it asked for; where it is missing
 the action itself is read. Observations find their action by the id of the call, else by `cause`. Events of 2024 have their
 arguments beside `action`, without id, source or cause: an observation answers the action before it.
 """
@@ -162,8 +162,10 @@ class V0Stream(EventStream):
         if kind == "message":
             self.script.add_agent_turn(self._words(event, args), thought=nonblank(args.get("thought")), timestamp=time)
             return
-        given = {name: value for name, value in args.items() if name not in _BESIDE_ARGS}
-        call = make_call(nonblank(called.get("function_name")) or kind, given, self._calls.get(_key(event.get("id"))))
+        arguments = {name: value for name, value in args.items() if name not in _BESIDE_ARGS}
+        call = make_call(
+            nonblank(called.get("function_name")) or kind, arguments, self._calls.get(_key(event.get("id")))
+        )
         self.script.add_agent_turn(thought=nonblank(args.get("thought")), actions=[call], timestamp=time)
 
     def _observation(self, event: dict[str, Any], kind: str) -> None:

@@ -192,8 +192,8 @@ class V1Stream(EventStream):
         if event.get("source") == "agent" or message.get("role") == "assistant":
             content, thought = _content_and_thought(content, message)
             self._reply = nonblank(event.get("llm_response_id"))
-            given = dicts_in(message.get("tool_calls"))
-            calls = [call for each in given if (call := parse_call(each, "tool_calls", self.report.refuse))]
+            tool_calls = dicts_in(message.get("tool_calls"))
+            calls = [call for each in tool_calls if (call := parse_call(each, "tool_calls", self.report.refuse))]
             self._act(event, content, thought, calls)
         else:
             actor = "system" if message.get("role") == "system" else "user"
@@ -201,9 +201,9 @@ class V1Stream(EventStream):
 
     def _system(self, event: dict[str, Any]) -> None:
         content = join_messages(*(visible_content(event.get(key)) for key in ("system_prompt", "dynamic_context")))
-        given = dicts_in(event.get("tools"))
-        known = [tool for tool in given if "function" in tool or "parameters" in tool]
-        named = [tool for tool in given if nonblank(tool.get("name"))]
+        tools = dicts_in(event.get("tools"))
+        known = [tool for tool in tools if "function" in tool or "parameters" in tool]
+        named = [tool for tool in tools if nonblank(tool.get("name"))]
         bare = [function_tool(tool["name"], nonblank(tool.get("description"))) for tool in named]
         self.tools = (parse_tool_schemas(known) if known else bare) or self.tools
         self.script.add_message("system", content, timestamp=parse_time(event.get("timestamp")))

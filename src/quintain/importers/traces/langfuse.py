@@ -116,8 +116,8 @@ def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
 
 
 def _score(value: dict[str, Any]) -> dict[str, float]:
-    key, given = as_name(value.get("name")), as_score(value.get("value"))
-    return {key: given} if key is not None and given is not None else {}
+    key, score = as_name(value.get("name")), as_score(value.get("value"))
+    return {key: score} if key is not None and score is not None else {}
 
 
 def _scores_beside(log: LogFile) -> dict[str, dict[str, float]]:

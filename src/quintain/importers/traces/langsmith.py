@@ -173,12 +173,12 @@ def _call(run: dict[str, Any], report: Report) -> ModelCall:
     extra = as_dict(run.get("extra"))
     about, params = as_dict(extra.get("metadata")), as_dict(extra.get("invocation_params"))
     names = (model_of(outputs), about.get("ls_model_name"), model_of(params), model_of(inputs))
-    given = payload_usage(outputs) or parse_usage({key: run.get(key) for key in ("prompt_tokens", "completion_tokens")})
+    usage = payload_usage(outputs) or parse_usage({key: run.get(key) for key in ("prompt_tokens", "completion_tokens")})
     return ModelCall(
         input_turns(inputs, report),
         output_turns(outputs, report),
         parse_time(run.get("start_time")),
-        {"model": first_text(*names), "usage": given},
+        {"model": first_text(*names), "usage": usage},
         offered_tools(inputs, params, extra),
         first_text(run.get("error")),
     )
@@ -187,17 +187,17 @@ def _call(run: dict[str, Any], report: Report) -> ModelCall:
 def _tool_call(run: dict[str, Any]) -> ToolCall:
     inputs, outputs = parse_json_text(run.get("inputs")), parse_json_text(run.get("outputs"))
     error = first_text(run.get("error"))
-    given = parse_json_text(as_dict(inputs).get("input")) if set(as_dict(inputs)) == {"input"} else inputs
+    arguments = parse_json_text(as_dict(inputs).get("input")) if set(as_dict(inputs)) == {"input"} else inputs
     answer = as_dict(outputs).get("output", outputs) if isinstance(outputs, dict) else outputs
     result = Result(to_text(answer))
     if as_dict(answer).keys() & {"kwargs", "tool_call_id"}:
         message = parse_vendor_message(answer, Report(), "tool")
         result = message.results[0] if message and message.results else result
     call_id = result.call_id or as_name(as_dict(as_dict(run.get("extra")).get("metadata")).get("tool_call_id"))
-    if isinstance(given, dict) and given.keys() >= {"name", "args", "id"}:
-        given = given["args"]  # some LangChain versions pass the whole call
+    if isinstance(arguments, dict) and arguments.keys() >= {"name", "args", "id"}:
+        arguments = arguments["args"]  # some LangChain versions pass the whole call
     return ToolCall(
-        make_call(as_text(run.get("name")), given, call_id),
+        make_call(as_text(run.get("name")), arguments, call_id),
         Result(result.content or error or "", call_id, result.is_error or error is not None),
         parse_time(run.get("start_time")),
     )
@@ -207,6 +207,6 @@ def _outcome(root: dict[str, Any], runs: list[dict[str, Any]]) -> Outcome:
     scores: dict[str, float] = {}
     for run in [*runs, root]:
         for key, stats in as_dict(run.get("feedback_stats")).items():
-            given = as_score(stats["avg"] if isinstance(stats, dict) and "avg" in stats else stats)
-            scores |= {key: given} if given is not None else {}
+            score = as_score(stats["avg"] if isinstance(stats, dict) and "avg" in stats else stats)
+            scores |= {key: score} if score is not None else {}
     return trace_outcome(first_text(root.get("error")), scores)

@@ -87,7 +87,7 @@ def _line(curves: Mapping[str, Curve], name: str) -> dict[str, Any]:
 
 
 def lineage_picture(services: Services, id: str) -> bytes:
-    """The lineage of a thing as a PNG, what it was made from to its left."""
+    """The lineage of a record as a PNG, with its sources on the left."""
     return draw(lineage_figure(services, id))
 
 
@@ -117,7 +117,7 @@ def lineage_figure(services: Services, id: str) -> dict[str, Any]:
 
 
 def _columns(ids: Sequence[str], edges: Sequence[LineageEdge]) -> dict[str, int]:
-    """Each node's column: one to the right of the last of what it was made from."""
+    """Each node's column: one to the right of its last source."""
     columns = dict.fromkeys(ids, 0)
     for _ in ids:  # as many rounds as the longest chain can have
         moved = False
@@ -126,7 +126,7 @@ def _columns(ids: Sequence[str], edges: Sequence[LineageEdge]) -> dict[str, int]
                 columns[edge.target], moved = columns[edge.source] + 1, True
         if not moved:
             break
-    # What has no source of its own stands right before the first thing that was made from it.
+    # A node without sources is right before the first node derived from it.
     targets = {edge.target for edge in edges}
     for node in ids:
         after = [columns[edge.target] for edge in edges if edge.source == node]

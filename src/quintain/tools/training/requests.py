@@ -108,7 +108,7 @@ def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:
 def with_adapter_settings(config: TrainingConfig, agent: Agent) -> TrainingConfig:
     """Return the settings with those of the agent's adapter, where adapters are asked for without settings of their own.
 
-    Training goes on with the agent's adapter, whatever made it. A damaged adapter is left to the job, which explains it.
+    Training continues the agent's adapter, whatever its origin. A damaged adapter is left to the job, which explains it.
     """
     if config.lora is None or config.lora.model_fields_set or agent.model.adapter is None:
         return config
@@ -133,10 +133,10 @@ def require_effect(config: TrainingConfig, acts: bool) -> None:
     if acts or not isinstance(config, DPOConfig):
         return
     defaults = type(config).model_fields
-    given = [name for name in defaults if name in ACTING_ONLY and getattr(config, name) != defaults[name].default]
-    if given:
+    changed = [name for name in defaults if name in ACTING_ONLY and getattr(config, name) != defaults[name].default]
+    if changed:
         raise InvalidInput(
-            f"{', '.join(given)} would have no effect: dpo on a dataset learns from its pairs and does not act; leave "
+            f"{', '.join(changed)} would have no effect: dpo on a dataset learns from its pairs and does not act; leave "
             "this out, or give `environment` instead of the dataset",
             code="not_online",
         )

@@ -115,9 +115,9 @@ class _Evolution:
         """Run one round. The candidate is None if nothing was selected."""
         start_from = self.spec.config.start_from
         frozen, report = self._collect_data(number, environment, last.agent if start_from == "last" else best.agent)
-        if frozen.made is None:
+        if frozen.output is None:
             return None, report
-        self.dataset = frozen.made.dataset
+        self.dataset = frozen.output.dataset
         start = {"best": best.agent, "last": last.agent, "base": self.spec.agent}[start_from]
         trained, final_loss = self._train(number, start, self.dataset)
         candidate = self._evaluate_candidate(f"{number:02d}-evaluate", trained, number, final_loss)
@@ -167,8 +167,8 @@ class _Evolution:
         frozen = freeze_round(self.spec, number, played, self.dataset, select, self.directory.name, stop)
         if frozen is None:
             raise _Stopped
-        if frozen.made is not None:
-            self.reporter.output("dataset", frozen.made)
+        if frozen.output is not None:
+            self.reporter.output("dataset", frozen.output)
         elif not is_chosen:
             reasons = ", ".join(f"{reason} {n}" for reason, n in frozen.left_out.items())
             self.reporter.warn(
