@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from quintain.checkers.check_result import CheckResult
 from quintain.checkers.quantities import NUMBER
 from quintain.checkers.statements import Statement, last_numbers, last_statement
 from quintain.checkers.texts import boxes, plain, without_open_box
 from quintain.checkers.values import compare, expected_number, names_several, words
 from quintain.records.record import clip
+from quintain.records.score import CheckResult
 from quintain.records.trajectory import Task
 
 _CHECKER_FIELDS = ("answer", "answers", "expected", "value", "target")

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from quintain.checkers.check_result import CheckResult
 from quintain.checkers.declared import checker_fields
+from quintain.records.score import CheckResult
 from quintain.records.trajectory import Task
 
 _FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*[\w+.-]*[ \t]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)

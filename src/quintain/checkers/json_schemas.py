@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from quintain.checkers.check_result import CheckResult
 from quintain.checkers.json_equality import TooDeepError, stated_json
 from quintain.checkers.patterns import TIMEOUT_S, compile_pattern
+from quintain.records.score import CheckResult
 
 MAX_REFERENCES = 1000
 """References followed in one check; schemas can double their work with each reference."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from quintain.checkers.check_result import CheckResult
 from quintain.checkers.json_schemas import check_schema, require_schema
 from quintain.checkers.patterns import compile_pattern, search
 from quintain.errors import InvalidInput
@@ -24,7 +23,7 @@ from quintain.records.reward import (
     StepsReward,
     WordsReward,
 )
-from quintain.records.score import Score
+from quintain.records.score import CheckResult, Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.outcomes.final_message import MAX_CHARS, final_messages
 from quintain.scoring.outcomes.whole_run_scores import of_check

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from quintain.checkers.check import check as check_text
-from quintain.checkers.check_result import CheckResult
 from quintain.checkers.declared import checker_type
 from quintain.checkers.json_equality import difference
 from quintain.checkers.patterns import check_pattern
@@ -23,6 +22,7 @@ from quintain.checkers.values import same
 from quintain.environments.servers import Call, ToolResult
 from quintain.errors import InvalidInput
 from quintain.records.record import Record, clip, explain
+from quintain.records.score import CheckResult
 from quintain.records.trajectory import Task
 
 

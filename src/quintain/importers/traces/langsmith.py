@@ -15,7 +15,7 @@ from typing import Any
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import if_most
-from quintain.importers.traces.call_payloads import input_turns, model_of, output_turns, payload_usage
+from quintain.importers.traces.call_payloads import model_of, payload_usage
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.trace_records import (
     Trace,
@@ -23,9 +23,11 @@ from quintain.importers.traces.trace_records import (
     TraceNode,
     TraceRecord,
     add_calls,
+    add_fields,
     build_trace_runs,
     group_records,
     outermost,
+    recorded_call,
     tags_of,
     trace_outcome,
     whole_call,
@@ -45,7 +47,6 @@ from quintain.importers.transcripts.field_values import (
 )
 from quintain.importers.transcripts.message_parts import Result
 from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.tool_schemas import offered_tools
 from quintain.importers.transcripts.transcript import make_call, parse_time
 from quintain.importers.transcripts.vendor_messages import parse_vendor_message
 from quintain.records.trajectory import Outcome
@@ -162,8 +163,7 @@ def _merged(values: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return each run once: a patch adds fields missing from its post."""
     runs: dict[str, dict[str, Any]] = {}
     for value in values:
-        known = runs.setdefault(_run_id(value) or "", {})
-        known |= {key: new for key, new in value.items() if new not in (None, "", [], {}) or key not in known}
+        add_fields(runs.setdefault(_run_id(value) or "", {}), value)
     started = {key: (as_text(run.get("dotted_order")), to_text(run.get("start_time"))) for key, run in runs.items()}
     return {key: runs[key] for key in sorted(runs, key=started.__getitem__)}
 
@@ -172,15 +172,16 @@ def _call(run: dict[str, Any], report: Report) -> ModelCall:
     inputs, outputs = run.get("inputs"), run.get("outputs")
     extra = as_dict(run.get("extra"))
     about, params = as_dict(extra.get("metadata")), as_dict(extra.get("invocation_params"))
-    names = (model_of(outputs), about.get("ls_model_name"), model_of(params), model_of(inputs))
-    usage = payload_usage(outputs) or parse_usage({key: run.get(key) for key in ("prompt_tokens", "completion_tokens")})
-    return ModelCall(
-        input_turns(inputs, report),
-        output_turns(outputs, report),
-        parse_time(run.get("start_time")),
-        {"model": first_text(*names), "usage": usage},
-        offered_tools(inputs, params, extra),
-        first_text(run.get("error")),
+    counts = {key: run.get(key) for key in ("prompt_tokens", "completion_tokens")}
+    return recorded_call(
+        inputs,
+        outputs,
+        run.get("start_time"),
+        report,
+        model=first_text(model_of(outputs), about.get("ls_model_name"), model_of(params)),
+        usage=payload_usage(outputs) or parse_usage(counts),
+        settings=(params, extra),
+        error=first_text(run.get("error")),
     )
 
 
