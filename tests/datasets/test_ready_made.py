@@ -219,7 +219,7 @@ def test_rows_and_chosen_runs_do_not_mix(services: Services) -> None:
         _export(services, "sft", "sums.jsonl", trajectory_ids=["traj-1"])
     with pytest.raises(InvalidInput, match="give its `path` too"):
         export_dataset(services, "sft", "n", trajectory_ids=["traj-1"], columns={"prompt": "x"})
-    with pytest.raises(InvalidInput, match="kind 'text' is made of files"):
+    with pytest.raises(InvalidInput, match="expected files for kind 'text'"):
         export_dataset(services, "text", "n", trajectory_ids=["traj-1"])
 
 

@@ -125,7 +125,7 @@ def test_a_batch_with_one_bad_trajectory_stores_none(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(float("nan"), r"\.metadata\.x is nan"), ("\ud800", r"\.metadata\.x holds a lone surrogate")]
+    ("value", "said"), [(float("nan"), r"\.metadata\.x is nan"), ("\ud800", r"\.metadata\.x contains a lone surrogate")]
 )
 def test_nan_and_lone_surrogates_never_reach_the_database(store: Store, value: object, said: str) -> None:
     bad = run(task=Task(id="t", metadata={"x": value}))

@@ -111,7 +111,7 @@ def test_good_runs_become_rows_of_a_frozen_dataset_that_knows_its_members(tmp_pa
 
 def test_a_round_that_selects_nothing_makes_no_dataset_and_counts_why(tmp_path: Path) -> None:
     frozen = freeze(tmp_path, [("a", 0, 0.0, "wrong"), ("a", 1, 0.1, "worse"), ("b", 0, None, "broken")])
-    assert frozen == RoundDataset(selected=0, left_out={"outcome_error": 1, "below_threshold": 2}, made=None)
+    assert frozen == RoundDataset(selected=0, left_out={"outcome_error": 1, "below_threshold": 2}, output=None)
     assert not (tmp_path / "datasets").exists()
 
 

@@ -16,6 +16,7 @@ from typing import Any, TypeGuard
 
 from quintain.checkers.declared import checker_fields
 from quintain.errors import InvalidInput, QuintainError
+from quintain.next_step import Hint, call
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.sandbox.limits import Limits
@@ -32,8 +33,9 @@ OpenSandbox = Callable[[], Sandbox]
 
 DEFAULT_S, MAX_S = 10.0, 30.0
 """Seconds that the tests of one run get, and may ask for."""
-_NO_WALLS = (
-    "no sandbox was opened, and commands are never run without one; score with score_trajectories or `quintain score`"
+_NO_SANDBOX = Hint(
+    "no sandbox was opened, and commands are never run without one; score with ",
+    call("score_trajectories", scorer="unit_tests", filter=...),
 )
 _MOST_REMEMBERED = 256
 
@@ -75,7 +77,7 @@ class UnitTestScorer:
     def _walls(self) -> Sandbox | str:
         if self._sandbox is None:
             if self._open is None:
-                self._sandbox = _NO_WALLS
+                self._sandbox = _NO_SANDBOX
             else:
                 try:
                     self._sandbox = self._open()

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from quintain.errors import InvalidInput, Unavailable
 from quintain.evaluation.reports.forest_plot import forest_plot
+from quintain.next_step import Hint, call
 from quintain.records.job import Job
 from quintain.records.lineage import LineageEdge
 from quintain.tools.data.lineage import get_lineage
@@ -52,9 +53,10 @@ def plot_job(
     chosen = list(dict.fromkeys(metrics or [name for name in available if name in _CURVES[:3]] or available[:1]))
     missing = [name for name in chosen if name not in curves]
     if missing or not chosen:
-        known = ", ".join(dict.fromkeys(available)) or "none yet; wait with get_job(until='done', wait_s=50)"
+        wait = Hint("none yet; wait with ", call("get_job", job_id=job_id, until="done", wait_s=50))
+        known = ", ".join(dict.fromkeys(available)) or wait
         asked = ", ".join(missing) or "at all"
-        raise InvalidInput(f"{job_id} has no metric {asked}; it has: {known}", code="no_such_metric")
+        raise InvalidInput(Hint(f"{job_id} has no metric {asked}; it has: ", known), code="no_such_metric")
     panels = [{"title": _in_words(name), "xlabel": "step", "lines": [_line(curves, name)]} for name in chosen]
     return Picture(_text(job, {name: curves[name] for name in chosen}), draw({"title": title, "panels": panels}))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
+from quintain.next_step import Hint, call
 from quintain.records.judging import Rubric
 from quintain.records.record import clip, nearest, shown
 from quintain.records.reward import MAX_PARTS, Combine, Declared
@@ -100,7 +101,10 @@ def _combined(
 def _named(name: str, where: str) -> ParsedPart:
     if not 0 < len(name) <= 300:
         raise InvalidInput(
-            f"{where}: expected the name of a scorer, got {len(name):,} characters; list_library names them"
+            Hint(
+                f"{where}: expected the name of a scorer, got {len(name):,} characters; see ",
+                call("list_library", kind="scorers"),
+            )
         )
     return ParsedPart(name)
 

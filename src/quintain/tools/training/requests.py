@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from quintain.errors import InvalidInput
+from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.hyperparameters import (
     ACTING_ONLY,
@@ -99,8 +100,12 @@ def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:
     agent = require_reward_model(resolve_agent(services, config.reward_model), "be the reward_model of grpo")
     if config.step_level and agent.role == "reward_model":
         raise InvalidInput(
-            f"step_level is true, but {agent.id} values whole runs and not steps: set step_level to false, or name "
-            "an agent of start_training(method='prm') as reward_model"
+            Hint(
+                f"step_level is true, but {agent.id} values whole runs and not steps: set step_level to false, or name "
+                "an agent of ",
+                call("start_training", method="prm", dataset_id=...),
+                " as reward_model",
+            )
         )
     return agent
 

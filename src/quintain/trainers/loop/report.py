@@ -91,7 +91,7 @@ def without_validation(config: TrainingConfig, *, online: bool) -> list[str]:
     asked = [name for name in ("early_stopping_patience", "validate_every_steps") if getattr(config, name) is not None]
     if not asked:
         return []
-    remedy = "measure with evaluate_agent, or set kl_stop" if online else "export with validation_share"
+    remedy = "evaluate the agent afterwards, or set kl_stop" if online else "export with validation_share"
     return [f"there are no validation examples, so {' and '.join(asked)} have no effect; {remedy}"]
 
 

@@ -151,8 +151,7 @@ class _Evolution:
         explored = self._run_stage(rollout_spec, explore, planned_steps(self.spec)[0], after, "explore_").result
         if not explored.n:
             raise TrainingFailed(
-                f"expected verdicts from the {_episodes(explored)} episodes of round {number} in {environment}, got none; try the "
-                "environment with collect_rollouts",
+                f"expected verdicts from the {_episodes(explored)} episodes of round {number} in {environment}, got none",
                 code="no_verdict",
             )
         retried = JobResult(n=0, n_error=0)
