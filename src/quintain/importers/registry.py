@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from quintain.errors import NotFound
+from quintain.importers.chat_apps.chatgpt import ChatGpt
+from quintain.importers.chat_apps.claude_web import ClaudeWeb
 from quintain.importers.coding_agents.amp import Amp
 from quintain.importers.coding_agents.claude_code import ClaudeCode
 from quintain.importers.coding_agents.cline import Cline
@@ -20,6 +22,9 @@ from quintain.importers.coding_agents.openhands_v1 import OpenHandsV1
 from quintain.importers.coding_agents.qwen_code import QwenCode
 from quintain.importers.coding_agents.swe_agent import SweAgent
 from quintain.importers.coding_agents.swe_agent_flat import SweAgentFlat
+from quintain.importers.frameworks.ai_sdk import AiSdk
+from quintain.importers.frameworks.pydantic_ai import PydanticAI
+from quintain.importers.frameworks.smolagents import Smolagents
 from quintain.importers.harnesses.agentgym import AgentGym
 from quintain.importers.harnesses.agentinstruct import AgentInstruct
 from quintain.importers.harnesses.crew import Crew
@@ -86,11 +91,14 @@ IMPORTERS: tuple[Importer, ...] = (
     Adp(),
     AgentGym(),
     AgentInstruct(),
+    AiSdk(),
     Alpaca(),
     Amp(),
     AnthropicMessages(),
     Atif(),
+    ChatGpt(),
     ClaudeCode(),
+    ClaudeWeb(),
     Cline(),
     Codex(),
     Crew(),
@@ -111,11 +119,13 @@ IMPORTERS: tuple[Importer, ...] = (
     OTel(),
     Preference(),
     PromptCompletion(),
+    PydanticAI(),
     QuestionAnswer(),
     Quintain(),
     QwenCode(),
     Sage(),
     ShareGpt(),
+    Smolagents(),
     Stepwise(),
     SweAgent(),
     SweAgentFlat(),

@@ -51,6 +51,13 @@ class Source(NamedTuple):
     """Without a calibration."""
 
 
+def _remedy_by_rubric(source: Source) -> Hint:
+    """Return the call that lets a judge or a person score runs by the rubric of a source."""
+    by_person = {"judge": "person"} if source.scorer == "people" else {}
+    batch = call("get_judging_batch", rubric=source.rubric, filter=..., **by_person)
+    return Hint(f"judge it by rubric {source.rubric} (", batch, ")")
+
+
 def source_of(name: str) -> Source:
     """Read a name: `judge`, `judge:RUBRIC`, `agent:NAME@V`, any other scorer's; each with or without `raw:` before it."""
     bare = name.removeprefix(RAW)
@@ -105,6 +112,8 @@ class RecordedScorer:
             failed = next((one.reason for one in self._verdicts(self._found.get(run_id, ())) if one.reason), None)
             score = call("score_trajectories", scorer=self._source.scorer, filter=...)
             remedy = _REMEDY.get(self._source.scorer, Hint("score it first: ", score))
+            if self._source.rubric is not None:
+                remedy = _remedy_by_rubric(self._source)
             why = f"its judgement failed: {failed}" if failed else "no verdict is stored"
             reason = Hint(f"{clip(why, 400)}; ", remedy)
             return Score(trajectory_id=run_id, scorer=self.name, status="unscored", reason=reason)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
-from mcp.types import CallToolResult, ImageContent, TextContent, Tool, ToolAnnotations
+from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent, Tool, ToolAnnotations
 from pydantic import BaseModel, ValidationError
 
 from quintain.errors import InvalidInput
@@ -23,7 +23,7 @@ from quintain.server import failures
 from quintain.server.listings import derived_listing, stored_listings
 from quintain.server.texts import facts, scrub
 from quintain.tools.invocation import arguments_model, refuse_unknown
-from quintain.tools.spec import Picture, ToolSpec
+from quintain.tools.spec import IllustratedRecord, Picture, ToolSpec
 
 if TYPE_CHECKING:
     from quintain.tools.services import Services
@@ -151,7 +151,9 @@ def read_arguments(binding: Binding, received: Mapping[str, Any]) -> dict[str, A
             require_clean(parsed, "arguments")
             model = binding.arguments.model_validate(parsed)
         except ValidationError as second:
-            raise failures.invalid_arguments(binding.spec.name, second, binding.listing.input_schema) from None
+            raise failures.invalid_arguments(
+                binding.spec.name, second, binding.listing.input_schema, binding.arguments
+            ) from None
     return {name: getattr(model, name) for name in model.model_fields_set}
 
 
@@ -171,10 +173,16 @@ def _with_json_strings_parsed(received: Mapping[str, Any], names: set[str]) -> d
 def to_result(binding: Binding, value: Record | Picture) -> CallToolResult:
     """Both channels of a result: `structuredContent`, and text with the same facts for clients that show only one."""
     if isinstance(value, Picture):
-        image = ImageContent(type="image", data=base64.b64encode(value.png).decode("ascii"), mime_type="image/png")
-        return CallToolResult(content=[TextContent(type="text", text=scrub(value.text)), image])
+        return CallToolResult(content=[TextContent(type="text", text=scrub(value.text)), _image(value.png)])
     text, values = facts(_with_offered_calls(value, binding.elsewhere))
-    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=values)
+    content: list[ContentBlock] = [TextContent(type="text", text=text)]
+    if isinstance(value, IllustratedRecord) and value.png is not None:
+        content.append(_image(value.png))
+    return CallToolResult(content=content, structured_content=values)
+
+
+def _image(png: bytes) -> ImageContent:
+    return ImageContent(type="image", data=base64.b64encode(png).decode("ascii"), mime_type="image/png")
 
 
 def _with_offered_calls(value: Record, elsewhere: Mapping[str, str]) -> Record:

@@ -12,10 +12,10 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import Column, ColumnElement, Connection, Dialect, Executable, Select, Table, bindparam, insert
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from quintain.store.documents import CHUNK
+from quintain.store.engine import dialect_insert
 
 _SIZES = (1, 10, 50, 100, CHUNK)
 
@@ -117,8 +117,7 @@ def _strict_insert(table: Table, names: tuple[str, ...], dialect: Dialect) -> Pr
 
 @lru_cache(maxsize=16)
 def _lenient_insert(table: Table, names: tuple[str, ...], dialect: Dialect) -> PreparedStatement:
-    statement: Any = sqlite.insert(table) if dialect.name == "sqlite" else postgresql.insert(table)
-    return prepare(statement.on_conflict_do_nothing(), dialect, names)
+    return prepare(dialect_insert(table, dialect).on_conflict_do_nothing(), dialect, names)
 
 
 def _bound(column: Column[Any], value: Any, dialect: Dialect) -> Any:

@@ -129,7 +129,7 @@ def export_dataset(
     if pairs != "mined":
         _require_recorded(kind, pairs, {"path": path, "scorer": scorer, **mining}, curation)
     scorer, notes = _named(services, scorer, filter, trajectory_ids, curation)
-    making = _making(kind, scorer, min_score, mining) if pairs == "mined" else _recorded(pairs)
+    making = _making(kind, scorer, min_score, curation, mining) if pairs == "mined" else _recorded(pairs)
     selection = {
         "outcomes": outcomes,
         "include_held_out": include_held_out,
@@ -250,11 +250,16 @@ def _criteria(
     )
 
 
-def _making(kind: str, scorer: str | None, min_score: float | None, mining: dict[str, Any]) -> dict[str, Any]:
+def _making(
+    kind: str, scorer: str | None, min_score: float | None, curation: Curation, mining: dict[str, Any]
+) -> dict[str, Any]:
     """Return the settings of this kind besides the criteria, with defaults; reject arguments of another kind."""
-    if kind == "sft" and (scorer is None) != (min_score is None):
+    if kind == "sft" and min_score is not None and scorer is None:
+        raise InvalidInput(f"`min_score` is {min_score} without a `scorer`; name the scorer whose stored scores decide")
+    if kind == "sft" and scorer is not None and min_score is None and curation.top_share is None:
         raise InvalidInput(
-            "`scorer` and `min_score` go together: name the scorer whose stored scores decide, and the bound"
+            f"expected a bound for the scores of {scorer!r}, got none; set `min_score`, or for the best half "
+            "`curation` to {'top_share': 0.5}"
         )
     if kind not in {"sft", "kto"} and min_score is not None:
         raise InvalidInput(f"`min_score` is {min_score}, but kind {kind!r} takes good and bad runs; leave it out")
