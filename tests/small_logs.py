@@ -18,6 +18,7 @@ _CHAT: list[dict[str, Any]] = [
     {"role": "tool", "tool_call_id": "c1", "content": "a.txt"},
     {"role": "assistant", "content": ANSWER},
 ]
+_SMOL_CALL = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": {"command": "ls"}}}
 _PLAIN = [{"role": "user", "content": ASK}, {"role": "assistant", "content": ANSWER}]
 _TOOL = {
     "type": "function",
@@ -47,6 +48,12 @@ def _qwen(kind: str, uuid: str, parent: str | None, parts: list[dict[str, Any]])
 
 def _codex(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
     return {"timestamp": "2026-01-01T00:00:00.000Z", "type": kind, "payload": payload}
+
+
+def _gpt(name: str, parent: str, role: str, content: dict[str, Any], recipient: str = "all") -> dict[str, Any]:
+    author = {"role": role, "name": "python" if role == "tool" else None, "metadata": {}}
+    message = {"id": name, "author": author, "content": content, "recipient": recipient, "metadata": {}}
+    return {"id": name, "parent": parent, "children": [], "message": message}
 
 
 def _otel(key: str, value: Any) -> dict[str, Any]:
@@ -82,6 +89,46 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
                 {"role": "assistant", "messageId": 3, "content": [{"type": "text", "text": ANSWER}]},
             ],
         },
+    ),
+    "chatgpt": (
+        "conversations.json",
+        [
+            {
+                "conversation_id": "g1",
+                "title": "Files",
+                "current_node": "n4",
+                "mapping": {
+                    "n0": {"id": "n0", "parent": None, "children": ["n1"], "message": None},
+                    "n1": _gpt("n1", "n0", "user", {"content_type": "text", "parts": [ASK]}),
+                    "n2": _gpt("n2", "n1", "assistant", {"content_type": "code", "text": "ls"}, recipient="python"),
+                    "n3": _gpt("n3", "n2", "tool", {"content_type": "execution_output", "text": "a.txt"}),
+                    "n4": _gpt("n4", "n3", "assistant", {"content_type": "text", "parts": [ANSWER]}),
+                },
+            }
+        ],
+    ),
+    "claude_web": (
+        "conversations.json",
+        [
+            {
+                "uuid": "w1",
+                "name": "Files",
+                "chat_messages": [
+                    {"uuid": "m1", "sender": "human", "text": ASK, "content": [{"type": "text", "text": ASK}]},
+                    {
+                        "uuid": "m2",
+                        "sender": "assistant",
+                        "created_at": "2026-01-01T00:00:00Z",
+                        "text": ANSWER,
+                        "content": [
+                            {"type": "tool_use", "id": "c1", "name": "ls", "input": {}},
+                            {"type": "tool_result", "tool_use_id": "c1", "name": "ls", "content": "a.txt"},
+                            {"type": "text", "text": ANSWER},
+                        ],
+                    },
+                ],
+            }
+        ],
     ),
     "cline": (
         "api_conversation_history.json",
@@ -764,6 +811,82 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
                 "outcome": {"success": True, "score": 1.0, "total_steps": 1},
                 "metadata": {},
             }
+        ],
+    ),
+    "pydantic_ai": (
+        "history.json",
+        [
+            {
+                "kind": "request",
+                "instructions": None,
+                "parts": [
+                    {"part_kind": "system-prompt", "content": "You are an agent."},
+                    {"part_kind": "user-prompt", "content": ASK, "timestamp": "2026-01-01T00:00:00Z"},
+                ],
+            },
+            {
+                "kind": "response",
+                "model_name": "m",
+                "timestamp": "2026-01-01T00:00:00Z",
+                "usage": {"input_tokens": 9, "output_tokens": 2},
+                "parts": [
+                    {"part_kind": "thinking", "content": "Look."},
+                    {"part_kind": "tool-call", "tool_name": "bash", "args": {"command": "ls"}, "tool_call_id": "c1"},
+                ],
+            },
+            {
+                "kind": "request",
+                "parts": [
+                    {"part_kind": "tool-return", "tool_name": "bash", "content": "a.txt", "tool_call_id": "c1"},
+                ],
+            },
+            {"kind": "response", "model_name": "m", "parts": [{"part_kind": "text", "content": ANSWER}]},
+        ],
+    ),
+    "smolagents": (
+        "steps.json",
+        [
+            {"task": ASK, "task_images": None},
+            {
+                "step_number": 1,
+                "timing": {"start_time": 1760000000.5, "end_time": 1760000001.5, "duration": 1.0},
+                "model_input_messages": [
+                    {"role": "system", "content": [{"type": "text", "text": "You are an agent."}]}
+                ],
+                "tool_calls": [_SMOL_CALL],
+                "error": None,
+                "model_output_message": {"role": "assistant", "content": "Look.", "tool_calls": [_SMOL_CALL]},
+                "model_output": "Look.",
+                "code_action": None,
+                "observations": "a.txt",
+                "action_output": None,
+                "token_usage": {"input_tokens": 9, "output_tokens": 2},
+                "is_final_answer": False,
+            },
+        ],
+    ),
+    "ai_sdk": (
+        "chat.json",
+        [
+            {"id": "u1", "role": "user", "parts": [{"type": "text", "text": ASK}]},
+            {
+                "id": "a1",
+                "role": "assistant",
+                "metadata": {"model": "m"},
+                "parts": [
+                    {"type": "step-start"},
+                    {"type": "reasoning", "text": "Look.", "state": "done"},
+                    {
+                        "type": "tool-bash",
+                        "toolCallId": "c1",
+                        "state": "output-available",
+                        "input": {"command": "ls"},
+                        "output": "a.txt",
+                    },
+                    {"type": "step-start"},
+                    {"type": "text", "text": ANSWER, "state": "done"},
+                ],
+            },
         ],
     ),
     "quintain": (

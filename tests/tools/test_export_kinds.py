@@ -201,6 +201,8 @@ def test_sft_rows_carry_the_selecting_score_else_the_reward(services: Services) 
     assert [row.reward for row in _rows(_export(services, "sft"))] == [1.0, None]
     _score(services, ids, [0.6, 0.8])
     assert [row.reward for row in _rows(_export(services, "sft", scorer="rules", min_score=0.6))] == [0.6, 0.8]
+    best_half = _export(services, "sft", scorer="rules", curation=Curation(top_share=0.5))
+    assert ([row.reward for row in _rows(best_half)], best_half.dropped) == ([0.8], {"below_top_share": 1})
 
 
 @pytest.mark.parametrize("kind", ["dpo", "grpo", "kto"])
@@ -232,6 +234,8 @@ def test_many_rows_are_made_from_batches_of_stored_runs(services: Services) -> N
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("dpo", {"min_score": 0.5}, "`min_score` is 0.5, but kind 'dpo'"),
     ("grpo", {"min_score": 0.5}, "kind 'grpo'"),
+    ("sft", {"scorer": "rules"}, r"set `min_score`, or for the best half `curation` to \{'top_share': 0.5\}"),
+    ("sft", {"min_score": 0.5}, "`min_score` is 0.5 without a `scorer`"),
     ("sft", {"margin": 0.1}, "`margin` is 0.1, but only kind 'dpo'"),
     ("kto", {"max_pairs_per_task": 2}, "`max_pairs_per_task` is 2"),
     ("kto", {"scorer": "magic"}, "no scorer 'magic'"),
@@ -511,7 +515,7 @@ def test_a_dataset_is_written_in_another_format_beside_it_with_the_hashes_of_its
     ) == f"{sha256_of(folder / 'deep/train.txt')}  deep/train.txt\n"
     assert result.warnings == ("numbers: left out 1 row, too_long", "read it with int()")
     assert (result.rows, result.dataset_rows) == (2, 3)
-    assert "holds 2 of 3 rows for numbers" in result.next_step
+    assert "contains 2 of 3 rows for numbers" in result.next_step
     assert services.store.datasets.get(result.dataset_id).rows == 3
     assert list(services.settings.exports_dir.iterdir()) == [folder]
 

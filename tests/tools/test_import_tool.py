@@ -82,7 +82,7 @@ def test_a_file_of_the_inbox_comes_in_once_and_redacted(settings: Settings, inbo
     assert KEY.encode() not in stored
 
 
-def test_a_dry_run_stores_nothing(settings: Settings, inbox: Path) -> None:
+def test_a_dry_run_stores_nothing_and_reports_files_that_are_unchanged(settings: Settings, inbox: Path) -> None:
     write(inbox / "logs" / "a.jsonl", [chat("One."), chat("Two.")])
     write(inbox / "logs" / "b.jsonl", [chat("Two.")])
 
@@ -90,6 +90,9 @@ def test_a_dry_run_stores_nothing(settings: Settings, inbox: Path) -> None:
         told = await call(client, "import_trajectories", path="logs", dry_run=True)
         assert (told["imported"], told["duplicates"]) == (2, 1)
         assert (await call(client, "search_trajectories"))["items"] == []
+        assert (await call(client, "import_trajectories", path="inbox/logs"))["imported"] == 2
+        unchanged = await call(client, "import_trajectories", path="logs", dry_run=True)
+        assert "imported before" in unchanged["next_step"]
 
     talk(settings, about)
 

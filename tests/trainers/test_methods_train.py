@@ -195,7 +195,7 @@ def with_logprobs(renderer: Renderer, rows: list[Any], *, forget: bool) -> list[
     for place, row in enumerate(rows):
         trajectories = []
         for member, trajectory in enumerate(row.trajectories):
-            (rendered,) = renderer.rows(trajectory, 10_000)
+            (rendered,) = renderer.render(trajectory, 10_000).rows
             steps = list(trajectory.steps)
             for index in sorted({int(i) for i in rendered.step_index[rendered.supervised]}):
                 ids = rendered.token_ids[rendered.supervised & (rendered.step_index == index)].tolist()

@@ -26,16 +26,16 @@ class _Declared(Record):
 
     @property
     def label(self) -> str:
-        """Name under which its scores are stored and logged: the given one, else the type with its settings."""
+        """Name under which its scores are stored and logged: the stated one, else the type with its settings."""
         if self.name is not None:
             return self.name
-        given = self.model_dump(exclude_defaults=True, exclude={"type", "name"})
+        settings = self.model_dump(exclude_defaults=True, exclude={"type", "name"})
         kind = str(getattr(self, "type"))  # noqa: B009
-        if not given:
+        if not settings:
             return kind
-        shown = [f"{name}={f'{value:g}' if isinstance(value, float) else value}" for name, value in given.items()]
+        shown = [f"{name}={f'{value:g}' if isinstance(value, float) else value}" for name, value in settings.items()]
         listed = f"{kind}({','.join(shown)})"
-        nested = any(isinstance(value, dict | tuple) for value in given.values())
+        nested = any(isinstance(value, dict | tuple) for value in settings.values())
         plain = not nested and len(listed) <= 80 and listed.isascii() and listed.isprintable()
         return listed if plain else f"{kind}-{hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:8]}"
 

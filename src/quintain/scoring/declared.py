@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from quintain.checkers.check_result import CheckResult
 from quintain.checkers.json_schemas import check_schema, require_schema
 from quintain.checkers.patterns import compile_pattern, search
 from quintain.errors import InvalidInput
@@ -26,7 +25,7 @@ from quintain.records.reward import (
     StepsReward,
     WordsReward,
 )
-from quintain.records.score import Score
+from quintain.records.score import CheckResult, Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.outcomes.final_message import MAX_CHARS, final_messages
 from quintain.scoring.outcomes.shaped import length_penalty, step_bonus
@@ -39,23 +38,23 @@ _DECLARED: TypeAdapter[Declared] = TypeAdapter(Declared)
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 
 
-def read_declared(given: Mapping[str, Any], where: str) -> Declared:
+def read_declared(document: Mapping[str, Any], where: str) -> Declared:
     """Return the scorer that a caller declares.
 
     Args:
-        given: `type` and the settings of the type.
+        document: `type` and the settings of the type.
         where: Name of the value in messages.
 
     Raises:
         InvalidInput: An unknown type or field, a value out of bounds, or a pattern or schema that cannot be used.
     """
-    kind = given.get("type")
+    kind = document.get("type")
     if kind not in DECLARED:
         raise InvalidInput(
             f"expected {where}.type of {', '.join(DECLARED)}, got {shown(kind)}{nearest(kind, DECLARED)}; correct it"
         )
     try:
-        declared = _DECLARED.validate_python(dict(given))
+        declared = _DECLARED.validate_python(dict(document))
         if isinstance(declared, RegexReward):
             compile_pattern(declared.pattern, declared.flags)
         elif isinstance(declared, JsonSchemaReward):

@@ -42,8 +42,8 @@ _ABOUT = {
     "judge": "stored verdicts of judges, of one rubric: judge:RUBRIC; needs get_judging_batch, or judge='endpoint:NAME' or an agent",
     "people": "stored verdicts of people; needs get_judging_batch(judge='person')",
     "montecarlo": "steps by how often playing on from them succeeds; needs judge=AGENT, which plays on, and an environment",
-    "length": "1 up to 20 words of the last message, 0 from 200 on; other bounds, characters or tokens: {type: length, unit, of, "
-    "full_at, zero_at}",
+    "length": "short answers: 1 up to 20 words of the last message, 0 from 200 on; other bounds, characters or tokens: {type: "
+    "length, unit, of, full_at, zero_at}",
     "calls": "1 up to 3 tool calls, 0 from 15 on; other bounds, or one tool: {type: calls, tool, full_at, zero_at}",
     "steps": "1 up to 3 turns of the agent, 0 from 15 on; other bounds: {type: steps, full_at, zero_at}",
     "replay": "1 where carrying the run out again in a fresh environment gives the recorded answers and outcome; starts a job",
@@ -111,8 +111,8 @@ def registered_declared(name: str) -> Declared | None:
 
 def registered_function(name: str) -> RewardFunction | None:
     """Return the function that a program registered under a name; None for another kind of scorer."""
-    made = _REGISTERED[name]() if name in _REGISTERED else None
-    return made.function if isinstance(made, FunctionScorer) else None
+    scorer = _REGISTERED[name]() if name in _REGISTERED else None
+    return scorer.function if isinstance(scorer, FunctionScorer) else None
 
 
 def is_registered(name: str) -> bool:

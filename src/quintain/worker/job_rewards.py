@@ -125,9 +125,9 @@ class Rewards:
         Groups get new rewards, pairs are ordered by them, single runs get it as their reward. Runs without a value leave their
         group; other rows with such a run, and pairs of equal value, are left out.
         """
-        given, made = list(rows), list[Row]()
-        for at in range(0, len(given), _BATCH_GROUPS):
-            batch = [(row, _identified(row)) for row in given[at : at + _BATCH_GROUPS]]
+        listed, rewarded = list(rows), list[Row]()
+        for at in range(0, len(listed), _BATCH_GROUPS):
+            batch = [(row, _identified(row)) for row in listed[at : at + _BATCH_GROUPS]]
             scores = self.score([runs for _, runs in batch])
             if scores is None:
                 return None
@@ -136,9 +136,9 @@ class Rewards:
                 if isinstance(found, str):
                     self._reasons[found] += 1
                 else:
-                    made.append(found.row)
+                    rewarded.append(found.row)
                     self._figures[found.key] = [self._parts_of(scores[run.id or ""]) for run in runs]
-        return made
+        return rewarded
 
     def remember(self, groups: Mapping[str, Sequence[Score]]) -> None:
         """Keep the scores of a rollout's groups for `figures`, in place of earlier ones."""
@@ -194,7 +194,7 @@ class Rewards:
             if part.judge is not None:
                 scores = self._judges[part.scorer].scores(groups)
             else:
-                from quintain.trainers.reward_scoring import score_runs
+                from quintain.trainers.reward_models import score_runs
 
                 assert part.agent is not None
                 runs = [run for group in groups for run in group]
