@@ -505,7 +505,7 @@ def test_a_dataset_is_written_in_another_format_beside_it_with_the_hashes_of_its
     ) == f"{sha256_of(folder / 'deep/train.txt')}  deep/train.txt\n"
     assert result.warnings == ("numbers: left out 1 row, too_long", "read it with int()")
     assert (result.rows, result.dataset_rows) == (2, 3)
-    assert "holds 2 of 3 rows for numbers" in result.next_step
+    assert "contains 2 of 3 rows for numbers" in result.next_step
     assert services.store.datasets.get(result.dataset_id).rows == 3
     assert list(services.settings.exports_dir.iterdir()) == [folder]
 

@@ -76,7 +76,7 @@ def test_what_cannot_be_played_is_told_with_the_bound(services: Services, asked:
 def test_scorers_that_need_more_than_the_run_are_refused_with_the_way_to_use_them(services: Services) -> None:
     register("mine", lambda run: 1.0)
     try:
-        for scorer in ("people", "montecarlo", "replay", "unit_tests", "mine"):
+        for scorer in ("people", "montecarlo", "replay", "mine"):
             for asked in (scorer, {"rules": 0.5, scorer: 0.5}):
                 with pytest.raises(InvalidInput) as raised:
                     reward_spec(services, asked)

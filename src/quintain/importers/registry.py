@@ -73,7 +73,7 @@ class Importer(Protocol):
         """Return the confidence that a file has this format, 0 to 1.
 
         From 0.9 on, no other format can be meant: the marks are this format's alone, and most of the rows have its
-        shape. Must not raise, whatever the probe holds.
+        shape. Must not raise, whatever the content.
         """
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:

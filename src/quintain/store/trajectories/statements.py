@@ -69,8 +69,8 @@ def prepare(statement: Executable, dialect: Dialect, columns: Sequence[str] | No
     compiled = statement.compile(dialect=dialect, column_keys=None if columns is None else list(columns))  # type: ignore[attr-defined]
     assert isinstance(compiled, SQLCompiler)
     order = compiled.positiontup
-    given = frozenset(columns or ())
-    constants = {name: value for name, value in compiled.params.items() if value is not None and name not in given}
+    names = frozenset(columns or ())
+    constants = {name: value for name, value in compiled.params.items() if value is not None and name not in names}
     return PreparedStatement(str(compiled), None if order is None else tuple(order), constants)
 
 
