@@ -25,6 +25,9 @@ from quintain.importers.coding_agents.openhands_v1 import OpenHandsV1
 from quintain.importers.coding_agents.qwen_code import QwenCode
 from quintain.importers.coding_agents.swe_agent import SweAgent
 from quintain.importers.coding_agents.swe_agent_flat import SweAgentFlat
+from quintain.importers.frameworks.ai_sdk import AiSdk
+from quintain.importers.frameworks.pydantic_ai import PydanticAI
+from quintain.importers.frameworks.smolagents import Smolagents
 from quintain.importers.harnesses.agentgym import AgentGym
 from quintain.importers.harnesses.agentinstruct import AgentInstruct
 from quintain.importers.harnesses.crew import Crew
@@ -73,7 +76,7 @@ class Importer(Protocol):
         """Return the confidence that a file has this format, 0 to 1.
 
         From 0.9 on, no other format can be meant: the marks are this format's alone, and most of the rows have its
-        shape. Must not raise, whatever the probe holds.
+        shape. Must not raise, whatever the content.
         """
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
@@ -91,6 +94,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Adp(),
     AgentGym(),
     AgentInstruct(),
+    AiSdk(),
     Alpaca(),
     Amp(),
     AnthropicMessages(),
@@ -121,11 +125,13 @@ IMPORTERS: tuple[Importer, ...] = (
     OTel(),
     Preference(),
     PromptCompletion(),
+    PydanticAI(),
     QuestionAnswer(),
     Quintain(),
     QwenCode(),
     Sage(),
     ShareGpt(),
+    Smolagents(),
     Stepwise(),
     SweAgent(),
     SweAgentFlat(),
