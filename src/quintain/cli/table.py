@@ -258,7 +258,7 @@ COMMANDS: Mapping[str, Command] = {
         own=(Own("out", "--out", Path | None, None, "Write the picture (PNG) to this file."),),
     ),
 }
-"""Command -> how it is made. A name of two words is a command of a group."""
+"""Command -> its tool and options. A name of two words is a command of a group."""
 
 FUNCTIONS: Mapping[str, tuple[str, str]] = {
     "demo": ("quintain.cli.demo:demo", "Watch an agent get better: collect, score, export, train, evaluate, compare."),

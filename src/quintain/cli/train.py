@@ -62,15 +62,15 @@ def request_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in arguments.items() if name != "hyperparameters"}
 
 
-def _document(config: Path | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    if config is None and "method" not in given:
+def _document(config: Path | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    if config is None and "method" not in arguments:
         raise InvalidInput(
             "expected a method, got none; give --config FILE, or --method with --dataset or --environment"
         )
     document = read_document(config) if config is not None else {}
-    if any(source in given for source in _SOURCES):
+    if any(source in arguments for source in _SOURCES):
         document = {key: value for key, value in document.items() if key not in _SOURCES}
-    return {**document, **given}
+    return {**document, **arguments}
 
 
 def _show(console: Console, result: JobResult) -> None:

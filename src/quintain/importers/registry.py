@@ -12,8 +12,11 @@ from quintain.importers.coding_agents.amp import Amp
 from quintain.importers.coding_agents.claude_code import ClaudeCode
 from quintain.importers.coding_agents.cline import Cline
 from quintain.importers.coding_agents.codex import Codex
+from quintain.importers.coding_agents.copilot_chat import CopilotChat
 from quintain.importers.coding_agents.gemini_cli import GeminiCli
+from quintain.importers.coding_agents.goose import Goose
 from quintain.importers.coding_agents.grok_cli import GrokCli
+from quintain.importers.coding_agents.kimi_cli import KimiCli
 from quintain.importers.coding_agents.mini_swe_agent import MiniSweAgent
 from quintain.importers.coding_agents.opencode import OpenCode
 from quintain.importers.coding_agents.openhands_output import OpenHandsOutput
@@ -75,7 +78,7 @@ class Importer(Protocol):
         """Return the confidence that a file has this format, 0 to 1.
 
         From 0.9 on, no other format can be meant: the marks are this format's alone, and most of the rows have its
-        shape. Must not raise, whatever the probe holds.
+        shape. Must not raise, whatever the content.
         """
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
@@ -103,12 +106,15 @@ IMPORTERS: tuple[Importer, ...] = (
     ClaudeWeb(),
     Cline(),
     Codex(),
+    CopilotChat(),
     Crew(),
     GeminiCli(),
+    Goose(),
     GrokCli(),
     HarborTraces(),
     HfSts(),
     InspectAI(),
+    KimiCli(),
     Knowlyr(),
     Langfuse(),
     LangSmith(),

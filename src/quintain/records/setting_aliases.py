@@ -154,17 +154,17 @@ def canonical(values: Mapping[str, Any], fields: Container[str]) -> dict[str, An
     Raises:
         InvalidInput: two names of one setting disagree, or a name asks for a feature that does not exist here.
     """
-    given: dict[str, tuple[str, Any]] = {}
+    resolved: dict[str, tuple[str, Any]] = {}
     for path, name, value in _translated(values, fields):
-        known = given.setdefault(path, (name, value))
+        known = resolved.setdefault(path, (name, value))
         if not _alike(known[1], value):
             both = f"{shown(known[1])} and {shown(value)}"
             raise _fault(f"`{known[0]}` and `{name}` both set {path}, to {both}; give one of them")
     settings: dict[str, Any] = {}
-    for path, (_, value) in given.items():
+    for path, (_, value) in resolved.items():
         group, _, member = path.partition(".")
         if member:
-            if given.get(group, ("", True))[1] is True:
+            if resolved.get(group, ("", True))[1] is True:
                 settings.setdefault(group, {})[member] = value
         elif group not in GROUPS or not isinstance(value, bool):
             settings[path] = value
@@ -203,7 +203,7 @@ def _translated(values: Mapping[str, Any], fields: Container[str]) -> Iterator[t
 
 
 def _paths(name: str, values: Mapping[str, Any], fields: Container[str]) -> tuple[str, ...]:
-    """Return the settings that an alias stands for."""
+    """Return the settings that an alias sets."""
     paths = RENAMED[name]
     if name in OTHERWISE and paths[0] not in fields:
         return (OTHERWISE[name],)
@@ -274,8 +274,8 @@ def _sinks(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
         if not isinstance(on, bool):
             raise _fault(f"`{name}`: expected true or false, got {shown(on)}; or give report_to: [{SINKS[name]}]")
     if added := [SINKS[name] for name, on in switches.items() if on]:
-        given = values.get("report_to") or ()
-        stated = (given,) if isinstance(given, str) else tuple(given)
+        reported = values.get("report_to") or ()
+        stated = (reported,) if isinstance(reported, str) else tuple(reported)
         yield (
             "report_to",
             " and ".join(name for name, on in switches.items() if on),

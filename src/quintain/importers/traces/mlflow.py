@@ -13,7 +13,7 @@ from typing import Any
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
-from quintain.importers.traces.call_payloads import input_turns, model_of, output_turns, payload_usage
+from quintain.importers.traces.call_payloads import model_of, payload_usage
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.otel_spans import Span, spans_in
 from quintain.importers.traces.trace_records import (
@@ -22,6 +22,7 @@ from quintain.importers.traces.trace_records import (
     add_calls,
     build_trace_runs,
     outermost,
+    recorded_call,
     tool_result,
     trace_outcome,
     whole_call,
@@ -38,7 +39,6 @@ from quintain.importers.transcripts.field_values import (
     short_fields,
 )
 from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.tool_schemas import offered_tools, parse_tool_schemas
 from quintain.importers.transcripts.transcript import make_call
 
 _TYPE = "mlflow.spanType"
@@ -139,17 +139,18 @@ def _call(span: Span, report: Report) -> ModelCall:
     inputs, outputs = _value(span, "mlflow.spanInputs"), _value(span, "mlflow.spanOutputs")
     named = (_value(span, key) for key in ("mlflow.llm.model", "model", "model_name"))
     about = as_dict(_value(span, "metadata")).get("ls_model_name")
-    return ModelCall(
-        input_turns(inputs, report),
-        output_turns(outputs, report),
-        span.start,
-        {
-            "model": first_text(model_of(outputs), *named, about, model_of(inputs)),
-            "usage": payload_usage(outputs) or parse_usage(_value(span, "mlflow.chat.tokenUsage")),
-        },
-        parse_tool_schemas(_value(span, "mlflow.chat.tools")) or offered_tools(inputs),
-        span.error,
+    call = recorded_call(
+        inputs,
+        outputs,
+        None,
+        report,
+        model=first_text(model_of(outputs), *named, about),
+        usage=payload_usage(outputs) or parse_usage(_value(span, "mlflow.chat.tokenUsage")),
+        settings=[{"tools": _value(span, "mlflow.chat.tools")}],
+        error=span.error,
     )
+    call.start = span.start
+    return call
 
 
 def _tool_call(span: Span) -> ToolCall:

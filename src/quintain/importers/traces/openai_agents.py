@@ -14,7 +14,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import if_most
-from quintain.importers.traces.call_payloads import input_turns, model_of, output_turns
+from quintain.importers.traces.call_payloads import model_of
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.trace_records import (
     Trace,
@@ -25,6 +25,7 @@ from quintain.importers.traces.trace_records import (
     build_trace_runs,
     group_records,
     outermost,
+    recorded_call,
 )
 from quintain.importers.transcripts.field_values import (
     as_dict,
@@ -37,7 +38,6 @@ from quintain.importers.transcripts.field_values import (
 )
 from quintain.importers.transcripts.message_parts import Result
 from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.tool_schemas import offered_tools
 from quintain.importers.transcripts.transcript import make_call, parse_time
 
 NO_CONTENT = (
@@ -125,17 +125,20 @@ def _error(span: dict[str, Any]) -> str | None:
 def _call(span: dict[str, Any], report: Report) -> ModelCall:
     data = as_dict(span.get("span_data"))
     response = as_dict(data.get("response"))
-    asked = {"input": data.get("input"), "instructions": response.get("instructions")}
-    return ModelCall(
-        input_turns(asked if response else data.get("input"), report),
-        output_turns(response.get("output") or data.get("output"), report),
-        parse_time(span.get("started_at")),
-        {
-            "model": first_text(model_of(response), data.get("model")),
-            "usage": parse_usage(response.get("usage"), data.get("usage")),
-        },
-        offered_tools(response, data),
-        _error(span),
+    inputs = (
+        {"input": data.get("input"), "instructions": response.get("instructions")} if response else data.get("input")
+    )
+    usage = parse_usage(response.get("usage"), data.get("usage"))
+    model = first_text(model_of(response), data.get("model"))
+    return recorded_call(
+        inputs,
+        response.get("output") or data.get("output"),
+        span.get("started_at"),
+        report,
+        model=model,
+        usage=usage,
+        settings=[response, data],
+        error=_error(span),
     )
 
 

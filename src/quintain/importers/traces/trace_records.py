@@ -11,7 +11,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import exit_status, single_reward
 from quintain.importers.protocol import Report, Run
 from quintain.importers.run_builder import build_run
-from quintain.importers.traces.call_payloads import input_turns, output_turns
+from quintain.importers.traces.call_payloads import input_turns, model_of, output_turns, payload_usage
 from quintain.importers.traces.conversations import (
     ModelCall,
     ToolCall,
@@ -21,6 +21,7 @@ from quintain.importers.traces.conversations import (
 )
 from quintain.importers.transcripts.field_values import as_dict, as_list, to_text
 from quintain.importers.transcripts.message_parts import Result
+from quintain.importers.transcripts.tool_schemas import offered_tools
 from quintain.importers.transcripts.transcript import parse_time
 from quintain.importers.transcripts.vendor_messages import parse_vendor_message
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus
@@ -144,6 +145,44 @@ def outermost(nodes: Sequence[TraceNode]) -> Any:
     """Return the value of the first record without a recorded parent; {} if none exists."""
     ids = {node.id for node in nodes}
     return next((node.value for node in nodes if node.parent not in ids), {})
+
+
+def recorded_call(
+    inputs: Any,
+    outputs: Any,
+    start: Any,
+    report: Report,
+    *,
+    model: str | None,
+    usage: dict[str, int | None] | None,
+    settings: Sequence[dict[str, Any]],
+    error: str | None,
+) -> ModelCall:
+    """Return a model call whose request and response are recorded whole.
+
+    Args:
+        inputs: The request.
+        outputs: The response.
+        start: Time of the request.
+        report: Counts skipped content.
+        model: The model by the record; None: by the response, else by the request.
+        usage: Token counts by the record; None: by the response.
+        settings: Objects other than the request that may list the tools.
+        error: Error of the call.
+    """
+    return ModelCall(
+        input_turns(inputs, report),
+        output_turns(outputs, report),
+        parse_time(start),
+        {"model": model or model_of(outputs) or model_of(inputs), "usage": usage or payload_usage(outputs)},
+        offered_tools(inputs, *settings),
+        error,
+    )
+
+
+def add_fields(known: dict[str, Any], record: Mapping[str, Any]) -> None:
+    """Add the fields of a repeated record to those known; an empty value replaces none."""
+    known |= {key: new for key, new in record.items() if new not in (None, "", [], {}) or key not in known}
 
 
 def whole_call(inputs: Any, outputs: Any, start: Any, report: Report) -> ModelCall | None:

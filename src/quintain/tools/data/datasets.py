@@ -1,4 +1,4 @@
-"""Datasets: freeze chosen runs, or rows that are made already, into an immutable folder."""
+"""Datasets: freeze chosen runs, or ready-made rows, into an immutable folder."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def export_dataset(
         _require_recorded(kind, pairs, {"path": path, "scorer": scorer, **mining}, curation)
     scorer, notes = _named(services, scorer, filter, trajectory_ids, curation)
     making = _making(kind, scorer, min_score, curation, mining) if pairs == "mined" else _recorded(pairs)
-    given = {
+    selection = {
         "outcomes": outcomes,
         "include_held_out": include_held_out,
         "ready_made": path is not None,
@@ -140,14 +140,14 @@ def export_dataset(
         new_options(services, name, kind),
         seed=seed,
         shares=_shares(kind, validation_share),
-        criteria=_criteria(kind, scorer, min_score, curation, given),
+        criteria=_criteria(kind, scorer, min_score, curation, selection),
         making=making,
     )
     require_format(format, options)
     tally = ExportCounts(notes=notes)
     if path is not None:
         if filter is not None or trajectory_ids is not None:
-            raise InvalidInput("`path` holds the rows; leave `filter` and `trajectory_ids` out, or leave `path` out")
+            raise InvalidInput("`path` has the rows; leave `filter` and `trajectory_ids` out, or leave `path` out")
         written = freeze_file(services, path, columns or {}, options, tally)
     else:
         _require_runs(kind, columns)
@@ -209,7 +209,7 @@ def _shares(kind: str, validation_share: float) -> dict[SplitName, float]:
 
 def _require_runs(kind: str, columns: dict[str, str] | None) -> None:
     if kind == "text":
-        raise InvalidInput("kind 'text' is made of files: name one, or a folder of them, as `path`")
+        raise InvalidInput("expected files for kind 'text': name one, or a folder of them, as `path`")
     if columns is not None:
         raise InvalidInput("`columns` names the fields of a file; give its `path` too, or leave it out")
 
@@ -226,26 +226,26 @@ def _all_counted(runs: Iterator[Trajectory], asked: int, tally: ExportCounts) ->
 
 
 def _criteria(
-    kind: str, scorer: str | None, min_score: float | None, curation: Curation, given: dict[str, Any]
+    kind: str, scorer: str | None, min_score: float | None, curation: Curation, selection: dict[str, Any]
 ) -> Criteria:
-    """Return the criteria; `given` has the further arguments."""
+    """Return the criteria; `selection` has the further arguments."""
     by_outcome = kind in _CONTRASTED or (kind == "prm" and curation.step_labels == "outcome")
     by_steps = kind == "prm" and curation.step_labels == "scores"
     if by_steps and scorer is None:
         raise InvalidInput(
             "`curation.step_labels` is 'scores', which needs a `scorer`; set it to judge, people or montecarlo"
         )
-    by_value = not given["recorded"] and (by_outcome or (scorer is not None and not by_steps))
+    by_value = not selection["recorded"] and (by_outcome or (scorer is not None and not by_steps))
     return Criteria(
-        outcomes=_kept(kind, scorer, given["outcomes"], ready_made=given["ready_made"]),
+        outcomes=_kept(kind, scorer, selection["outcomes"], ready_made=selection["ready_made"]),
         scorer=scorer,
         needs_value=by_value or curation.top_share is not None,
         min_value=min_score if kind == "sft" else None,
         # A benchmark is measured on, never trained on.
-        include_held_out=given["include_held_out"] or kind == "benchmark",
+        include_held_out=selection["include_held_out"] or kind == "benchmark",
         imitated=kind in _IMITATED,
         # Of recorded preferences the pairs are looked at once each, not the runs: one may stand in several.
-        keep_repeats=kind in {"grpo", "benchmark"} or given["recorded"],
+        keep_repeats=kind in {"grpo", "benchmark"} or selection["recorded"],
         curation=curation,
     )
 
@@ -362,7 +362,7 @@ def _converted(services: Services, result: ExportResult, written: WrittenDataset
             "path": str(folder),
             "warnings": (*result.warnings, *left_out, *export.notes),
             "next_step": Hint(
-                f"The folder at `path` holds {held:,} of {counted(result.rows, 'row')} for {format}; the dataset itself is "
+                f"The folder at `path` contains {held:,} of {counted(result.rows, 'row')} for {format}; the dataset itself is "
                 f"{written.dataset.id}. ",
                 result.next_step,
             ),

@@ -44,7 +44,7 @@ def named_dataset(services: Services, name: str, kind: DatasetKind, *, make: boo
     """Return the id of a dataset by its id or name, or of the dataset of a file of rows, reusing an existing one.
 
     Args:
-        services: Where datasets are found and made.
+        services: Where datasets are found and created.
         name: A dataset, a path, or the name of a file in the inbox.
         kind: Kind of a new dataset.
         make: Make the new one; otherwise only check that the file exists (None).
