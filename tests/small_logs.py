@@ -22,6 +22,7 @@ _CHAT: list[dict[str, Any]] = [
     {"role": "assistant", "content": ANSWER},
 ]
 _SMOL_CALL = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": {"command": "ls"}}}
+_WEAVE = {"project_id": "me/p", "trace_id": "trace-1", "started_at": "2026-01-01T00:00:00Z", "attributes": {}}
 _PLAIN = [{"role": "user", "content": ASK}, {"role": "assistant", "content": ANSWER}]
 _TOOL = {
     "type": "function",
@@ -831,6 +832,27 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
                 ]
             },
         },
+    ),
+    "weave": (
+        "calls.jsonl",
+        [
+            {
+                "id": "call-0",
+                **_WEAVE,
+                "op_name": "weave:///me/p/op/agent:abc",
+                "parent_id": None,
+                "inputs": {"q": ASK},
+            },
+            {
+                "id": "call-1",
+                **_WEAVE,
+                "op_name": "weave:///me/p/op/openai.chat.completions.create:abc",
+                "parent_id": "call-0",
+                "inputs": {"model": "m", "messages": _CHAT[:4]},
+                "output": {"model": "m", "choices": [{"index": 0, "message": _CHAT[4]}]},
+                "summary": {"usage": {"m": {"prompt_tokens": 9, "completion_tokens": 2}}},
+            },
+        ],
     ),
     "quintain": (
         "runs.jsonl",

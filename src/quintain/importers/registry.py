@@ -51,6 +51,7 @@ from quintain.importers.traces.langsmith import LangSmith
 from quintain.importers.traces.mlflow import MLflow
 from quintain.importers.traces.openai_agents import OpenAIAgents
 from quintain.importers.traces.otel import OTel
+from quintain.importers.traces.weave import Weave
 from quintain.importers.training_data.alpaca import Alpaca
 from quintain.importers.training_data.anthropic_messages import AnthropicMessages
 from quintain.importers.training_data.openai_chat import OpenAIChat
@@ -144,6 +145,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Verifiers(),
     VerifiersV1(),
     Verl(),
+    Weave(),
     WebAgent(),
 )
 """Every reader; at equal confidence the earlier one wins."""
