@@ -223,6 +223,7 @@ class LocalPolicy:
             lost = len(episode.turn) - kept
             for of_episode in (episode.ids, episode.turn, episode.logprobs):
                 del of_episode[len(of_episode) - lost :]
+            episode.row = episode.row.cut(len(episode.ids))
             episode.is_ended = True
         if episode.is_ended:
             episode.left = 0
