@@ -122,7 +122,7 @@ class GrowingLayer(DynamicLayer):
         """
         super().__init__()
         self.sliding_window, self.dropped = window, dropped
-        self.is_sliding = window is not None  # type: ignore[misc]
+        self.is_sliding = window is not None
         self._stores: tuple[torch.Tensor, torch.Tensor] | None = None
 
     @property

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,9 +31,8 @@ from quintain.trainers.acting.decoding import Decoder
 from quintain.trainers.acting.episode import Episode
 from quintain.trainers.acting.generation import GeneratedRow, Generation
 from quintain.trainers.acting.kv_cache import Row
+from quintain.trainers.acting.products import IN_PROCESS, PRODUCTS, ProductForms
 from quintain.trainers.acting.sampling import Draws, pick, widest_float
-from quintain.trainers.acting.small_batch_linear import small_batch_linear
-from quintain.trainers.engine.machine import default_products
 from quintain.trainers.models import LoadedModel, eval_mode, is_adapter, load_model
 from quintain.trainers.rendering.renderer import Renderer, shared_prefix
 
@@ -43,16 +43,18 @@ _CHECK_STEPS = 8
 """Steps between two checks whether turns are complete. Where a turn ends does not depend on it."""
 
 
-def open_policy(agent: Agent, sampling: Sampling, *, seed: int = 0) -> LocalPolicy:
+def open_policy(agent: Agent, sampling: Sampling, *, seed: int = 0, folder: Path | None = None) -> LocalPolicy:
     """Load an agent's model as a policy.
 
     Args:
         agent: The agent; its own sampling settings are ignored.
         sampling: Sampling settings.
         seed: Part of every episode's random seed.
+        folder: The job's folder, which keeps how products are computed; None: nothing is kept.
     """
     loaded = load_model(agent.model)
-    return LocalPolicy(loaded, Renderer.of(loaded.tokenizer, agent.template), sampling, seed=seed)
+    products = IN_PROCESS if folder is None else ProductForms(folder / PRODUCTS)
+    return LocalPolicy(loaded, Renderer.of(loaded.tokenizer, agent.template), sampling, seed=seed, products=products)
 
 
 class LocalPolicy:
@@ -63,14 +65,31 @@ class LocalPolicy:
     one, or the log-probs differ.
     """
 
-    def __init__(self, loaded: LoadedModel, renderer: Renderer, sampling: Sampling, *, seed: int = 0) -> None:
-        """Create a policy without episodes; `seed` is part of every episode's random seed."""
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        renderer: Renderer,
+        sampling: Sampling,
+        *,
+        seed: int = 0,
+        products: ProductForms = IN_PROCESS,
+    ) -> None:
+        """Create a policy without episodes.
+
+        Args:
+            loaded: The model.
+            renderer: Renders its episodes.
+            sampling: Sampling settings.
+            seed: Part of every episode's random seed.
+            products: The forms of matrix products; those of a job that can resume are kept with it.
+        """
         # peft's wrapper only hides the signature of the forward pass; adapters are inside of the layers.
         self._model = loaded.model.get_base_model() if is_adapter(loaded.model) else loaded.model
         self._context = loaded.context_tokens
         self._renderer = renderer
         self._sampling = sampling
         self._seed = seed
+        self._products = products
         self._device = loaded.model.device
         self._episodes: dict[str, Episode] = {}
         generation = getattr(self._model, "generation_config", None)
@@ -101,7 +120,7 @@ class LocalPolicy:
                 "expected one turn of an episode in a call, got several; send its turns one after another"
             )
         episodes = [self._with_messages(turn) for turn in turns]
-        with eval_mode(self._model), torch.no_grad(), default_products(), small_batch_linear(self._model):
+        with eval_mode(self._model), torch.no_grad(), self._products.applied(self._model):
             # Once, or again where the cached keys become invalid within a turn.
             while unfinished := [e for e in episodes if e.left]:
                 for batch in self._batches(unfinished):
