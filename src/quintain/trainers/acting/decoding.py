@@ -66,9 +66,7 @@ class Decoder:
                 _known[model] = _checked(decoder)
         return replace(decoder, caching=_known[model])
 
-    def read(
-        self, rows: Sequence[Row], ids: Sequence[Sequence[int]], factors: int = 0
-    ) -> tuple[Batch, torch.Tensor]:
+    def read(self, rows: Sequence[Row], ids: Sequence[Sequence[int]], factors: int = 0) -> tuple[Batch, torch.Tensor]:
         """Extend rows to these ids in one batch.
 
         All rows are fed equally many columns: a shorter chunk begins with tokens that are in the cache already, so that no

@@ -19,7 +19,7 @@ class Episode:
     messages: list[Message] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     """All tokens."""
-    row: Row = Row()
+    row: Row = field(default_factory=Row)
     """The first of them, in a cache."""
     n_turns: int = 0
     turn: list[int] = field(default_factory=list)

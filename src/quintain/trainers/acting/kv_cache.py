@@ -75,11 +75,10 @@ class Row:
         if not self.batch.shared:
             return 0
         start = self.batch.starts[self.index]
-        bounds = [self.length]
-        for layer in self.batch.cache.layers:
-            if isinstance(layer, GrowingLayer) and layer.sliding_window is not None and layer.dropped > start:
-                bounds.append(self.end - layer.dropped - layer.sliding_window + 1)
-        return max(min(bounds), 0)
+        layers = [layer for layer in self.batch.cache.layers if isinstance(layer, GrowingLayer)]
+        short = [layer for layer in layers if layer.sliding_window is not None and layer.dropped > start]
+        bounds = [self.end - layer.dropped - cast(int, layer.sliding_window) + 1 for layer in short]
+        return max(min([self.length, *bounds]), 0)
 
     def cut(self, length: int) -> Row:
         """Return the row with `length` tokens at most; without any where its cache cannot be cut off there."""

@@ -176,7 +176,9 @@ class LocalPolicy:
             batch, _ = self._decoder.read([Row()], [openings[0][:shared]], factors)
             rows = [batch.row(0) for _ in openings]
         # The last token is fed in the first turn, which gives the first logits.
-        if len(openings) < len(episodes) and any(len(o) - 1 > row.length for o, row in zip(openings, rows, strict=True)):
+        if len(openings) < len(episodes) and any(
+            len(o) - 1 > row.length for o, row in zip(openings, rows, strict=True)
+        ):
             places = [i for i, opening in enumerate(openings) if len(opening) - 1 > rows[i].length]
             batch, _ = self._decoder.read([rows[i] for i in places], [openings[i][:-1] for i in places], factors)
             for place, i in enumerate(places):

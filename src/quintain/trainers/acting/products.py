@@ -41,7 +41,6 @@ _HOPELESS = 1.5
 """Time relative to the best form above which a form is not tried again."""
 
 
-
 def _transposed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Return x W^T as (W x^T)^T, of two rows where there is one: the product with a vector is slow for large weights."""
     rows = torch.cat([x, x]) if len(x) == 1 else x
