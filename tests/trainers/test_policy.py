@@ -307,7 +307,7 @@ def test_a_recorded_episode_renders_to_the_ids_that_the_policy_saw() -> None:
             steps.append(
                 Step(actor=Actor.USER, message=later("b", 1 + (ord("b") * (turn + 4)) % 11).messages[0].content)
             )
-    rows = Renderer.of(TOKENIZER).rows(Trajectory(tools=TOOLS, steps=tuple(steps)), 4096)
+    rows = Renderer.of(TOKENIZER).render(Trajectory(tools=TOOLS, steps=tuple(steps)), 4096).rows
     assert [row.token_ids.tolist() for row in rows] == [actor._episodes["b"].ids]
 
 

@@ -28,7 +28,7 @@ from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import AgentInfo, Task, Trajectory
 from quintain.scoring.outcomes.answer_scorers import OutcomeScorer
 from quintain.worker.acting_reports import TurnReports
-from quintain.worker.rewards import Rewards, step_values
+from quintain.worker.job_rewards import Rewards, step_values
 from quintain.worker.run_inputs import scored_runs
 
 if TYPE_CHECKING:
@@ -203,8 +203,7 @@ class _Collector:
         cause = f"first: {first.extra.get('error', reason)}, {first.id}"
         if len(without) == n_runs:
             raise TrainingFailed(
-                f"expected verdicts from the {n_runs} episodes of rollout {iteration} in {self.source.id}, got none ({cause}); "
-                "try the environment with collect_rollouts",
+                f"expected verdicts from the {n_runs} episodes of rollout {iteration} in {self.source.id}, got none ({cause})",
                 code="no_verdict",
             )
         before, self.left_out = self.left_out, self.left_out + len(without)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
+from quintain.next_step import Hint, call
 from quintain.records.judging import Rubric
 from quintain.records.record import clip, nearest, shown
 from quintain.records.reward import MAX_PARTS, Combine, Declared
@@ -79,7 +80,7 @@ def parse_reward(value: object, where: str, *, combine: Combine = "mean", cap: f
             raise InvalidInput(f"{where} is {shown(value)}; it must be a name or a mix of names and weights")
     if len(value) > MAX_PARTS:
         raise InvalidInput(f"{where}: expected at most {MAX_PARTS} parts, got {len(value)}; leave some out")
-    parts = tuple(_part(str(name), given, where) for name, given in value.items())
+    parts = tuple(_part(str(name), entry, where) for name, entry in value.items())
     MixScorer.require_weights([(part.name, part.weight) for part in parts], combine)
     return ParsedReward(parts, True, combine, cap)
 
@@ -100,16 +101,19 @@ def _combined(
 def _named(name: str, where: str) -> ParsedPart:
     if not 0 < len(name) <= 300:
         raise InvalidInput(
-            f"{where}: expected the name of a scorer, got {len(name):,} characters; list_library names them"
+            Hint(
+                f"{where}: expected the name of a scorer, got {len(name):,} characters; see ",
+                call("list_library", kind="scorers"),
+            )
         )
     return ParsedPart(name)
 
 
-def _part(name: str, given: object, where: str) -> ParsedPart:
+def _part(name: str, part: object, where: str) -> ParsedPart:
     """Parse one part of a mix: its weight, or an object with its weight and settings."""
-    if not isinstance(given, Mapping):
-        return _named(name, where)._replace(weight=_weight(name, given, where))
-    settings, where = dict(given), f"{where}[{clip(name)!r}]"
+    if not isinstance(part, Mapping):
+        return _named(name, where)._replace(weight=_weight(name, part, where))
+    settings, where = dict(part), f"{where}[{clip(name)!r}]"
     weight = _weight(name, settings.pop("weight", 1.0), where)
     if source_of(name).scorer in OF_RATERS or "judge" in settings:
         return _judged(name, weight, settings, where)

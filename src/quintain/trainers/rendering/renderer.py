@@ -168,10 +168,6 @@ class Renderer:
         """Return the text of an agent turn, without its end token."""
         return self.decode(turn[:-1] if turn and turn[-1] in self.end_ids else turn)
 
-    def rows(self, trajectory: Trajectory, max_length: int, weight: float = 1.0) -> list[TokenRow]:
-        """Return the training rows of a trajectory; `render` also returns what was left out."""
-        return self.render(trajectory, max_length, weight).rows
-
     def render(self, trajectory: Trajectory, max_length: int, weight: float = 1.0) -> Rendering:
         """Render a trajectory as training rows of at most `max_length` tokens.
 

@@ -15,8 +15,8 @@ from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters import GRPOConfig
 from quintain.records.job import TrainSpec
 from quintain.records.trajectory import Outcome, OutcomeStatus
-from quintain.trainers.reward_mix import UNREAD, RewardMix
-from quintain.trainers.reward_scoring import RewardModel, RunValue
+from quintain.trainers.reward_model_term import UNREAD, RewardModelTerm
+from quintain.trainers.reward_models import RewardModel, RunValue
 from quintain.trainers.train import Data, train
 from tiny_models import save_tiny_model
 from trainers.episodes import episode
@@ -50,8 +50,8 @@ def job(model: Path, output: Path, judge: Agent, **config: Any) -> TrainSpec:
     return TrainSpec.model_validate(plain.model_dump() | {"config": GRPOConfig(**settings), "reward_agent": judge})
 
 
-def mix(judge: Agent, **config: Any) -> RewardMix:
-    return RewardMix(RewardModel.of(judge), GRPOConfig(reward_model=judge.id, **config))
+def mix(judge: Agent, **config: Any) -> RewardModelTerm:
+    return RewardModelTerm(RewardModel.of(judge), GRPOConfig(reward_model=judge.id, **config))
 
 
 def group(*, key: str = "task", rewards: tuple[float, ...] = (1.0, 0.0)) -> GroupRow:

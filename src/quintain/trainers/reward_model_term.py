@@ -23,7 +23,7 @@ from quintain.records.dataset import GroupRow, Row, StepValues
 from quintain.records.hyperparameters import GRPOConfig
 from quintain.records.job import TrainSpec
 from quintain.records.trajectory import Trajectory
-from quintain.trainers.reward_scoring import RewardModel, RunValue
+from quintain.trainers.reward_models import RewardModel, RunValue
 
 UNREAD = "unread_by_reward_model"
 """Why a run is left out of its group."""
@@ -34,7 +34,7 @@ _REFRESH_RATE = 1e-3
 
 
 @dataclass
-class RewardMix:
+class RewardModelTerm:
     """A reward model as part of GRPO's reward."""
 
     model: RewardModel
@@ -47,11 +47,11 @@ class RewardMix:
     """Optimizer step of the latest refresh."""
 
     @staticmethod
-    def of(spec: TrainSpec) -> RewardMix | None:
-        """Create the mix of a job; None without a reward model."""
+    def of(spec: TrainSpec) -> RewardModelTerm | None:
+        """Load the reward model of a job; None without a reward model."""
         if not isinstance(spec.config, GRPOConfig) or spec.reward_agent is None:
             return None
-        return RewardMix(RewardModel.of(spec.reward_agent), spec.config)
+        return RewardModelTerm(RewardModel.of(spec.reward_agent), spec.config)
 
     def rows(self, rows: Sequence[Row]) -> list[Row]:
         """Return the groups of a dataset with mixed rewards, without groups of which no run can be read."""

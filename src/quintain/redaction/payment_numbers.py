@@ -1,8 +1,7 @@
-"""Personal data: e-mail addresses, payment cards, bank accounts; `contacts` has phone numbers and private addresses.
+"""Payment cards and bank accounts, by their check digits (Luhn, ISO/IEC 7812-1; IBAN, ISO 13616).
 
-Cards and accounts need correct check digits (Luhn, ISO/IEC 7812-1; IBAN, ISO 13616). One number in ten passes Luhn, so
-a card must also be grouped as by its network, or be near a word such as card or payment, or under a name that marks a
-card. Test cards of payment providers and e-mail addresses of reserved domains (RFC 2606, RFC 6761) stay.
+One number in ten passes Luhn, so a card must also be grouped as by its network, or be near a word such as card or
+payment, or under a name that marks a card. Test cards of payment providers stay.
 """
 
 from __future__ import annotations
@@ -10,60 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from quintain.redaction.contacts import phone_rules, private_address_rules, tel_rule
-from quintain.redaction.national_ids import national_id_rules, passes_luhn
-from quintain.redaction.secrets import EDGE, Rule, Span
+from quintain.redaction.national_ids import passes_luhn
+from quintain.redaction.secrets import EDGE, Span
 from quintain.redaction.shapes import ShapeRule
-
-_LOCAL_BACKWARDS = re.compile(r"(?:[^\W\u2e80-\U0010ffff]|[.%+'-]){1,64}+")
-"""Matches the end of a reversed local part."""
-_DOMAIN = re.compile(
-    r"(?:@|%40)(?P<domain>(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?\.){1,8}(?P<top>[A-Za-z]{2,24}))(?![\w(@]|\.\w|:(?:[~/]|[\w.-]{1,64}(?:/|\.git\b)))"
-)
-"""Not followed by the path of an scp address (`user@host:path/x`, `git@host:x.git`)."""
-_NO_TOP = frozenset({
-    "png", "jpg", "jpeg", "gif", "svg", "webp", "ico", "js", "ts", "tsx", "jsx", "mjs", "css", "html", "json",
-    "yaml", "yml", "toml", "txt", "tgz", "gz", "zip", "whl", "lock", "so", "dll", "exe", "service", "socket",
-    "timer", "target", "mount",
-})  # fmt: skip
-"""Suffixes of file and unit names, as in `icon@2x.png` and `getty@tty1.service`."""
-_NO_DOMAIN = re.compile(
-    r"(?:.*\.)?example\.(?:com|net|org)|.*\.(?:example|test|invalid|localhost)|(?:example|test|invalid|localhost)\.[a-z]+",
-    re.IGNORECASE,
-)
-"""Names reserved by RFC 2606 and RFC 6761 with all names below them, and the same words directly under another top-level
-domain (`test.com`), where writers of examples put them."""
-_USER_OF_URL = re.compile(r"[^\s/?#@\"'<>]*(?:/\\?){2}:")
-"""Matches the end of a reversed URL up to the user of its host."""
-_NO_PERSON = frozenset({"git", "noreply", "no-reply", "donotreply"})
-_ESCAPE = re.compile(r"(?:\\(?:[nrtbf]|u00[0-9A-Fa-f]{2})|%[0-9A-Fa-f]{2})+")
-
-
-def _email(text: str, at: int) -> Span | None:
-    domain = _DOMAIN.match(text, at)
-    local = _LOCAL_BACKWARDS.match(text[max(0, at - 64) : at][::-1]) if domain else None
-    if domain is None or local is None or domain["top"].lower() in _NO_TOP:
-        return None
-    start = at - local.end()
-    if start and text[start - 1] == "\\" and (escape := _ESCAPE.match(text, start - 1)):
-        start = min(escape.end(), at)
-    name = text[start:at].strip(".'-%")
-    if not name or name.lower() in _NO_PERSON or _NO_DOMAIN.fullmatch(domain["domain"]):
-        return None
-    if text[at] == "@" and _USER_OF_URL.match(text[max(0, at - 200) : at][::-1]):
-        return None  # an account on a host, as in ssh://deploy@host
-    return Span(text.index(name, start), domain.end(), "email")
-
-
-def personal_rules() -> list[Rule]:
-    """Return the rules for personal data that contains a literal."""
-    return [Rule(("@", "%40"), _email), tel_rule(), *private_address_rules()]
-
-
-def personal_shapes() -> list[ShapeRule]:
-    """Return the rules for personal data that consists of digits."""
-    return [ShapeRule((b"00000000", b"0000 0000"), _number_spans), *phone_rules(), *national_id_rules()]
-
 
 _DIGITS = re.compile("[0-9][0-9][0-9][0-9][ -]?[0-9]{4}")  # twice as fast as `\d{4}` at the start
 """Every card starts with this, and every IBAN contains it."""
@@ -111,6 +59,11 @@ _TEST_CARDS = frozenset({
     "6011000990139424", "6011601160116611", "3530111333300000", "3566002020360505",
 })  # fmt: skip
 """Test cards in the documentation of Stripe, PayPal, Adyen and Braintree; no bank has issued them."""
+
+
+def payment_rules() -> list[ShapeRule]:
+    """Return the rule for payment cards and IBANs."""
+    return [ShapeRule((b"00000000", b"0000 0000"), _number_spans)]
 
 
 def is_card(text: str) -> bool:
