@@ -22,6 +22,7 @@ _CHAT: list[dict[str, Any]] = [
     {"role": "assistant", "content": ANSWER},
 ]
 _SMOL_CALL = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": {"command": "ls"}}}
+_WEAVE = {"project_id": "me/p", "trace_id": "trace-1", "started_at": "2026-01-01T00:00:00Z", "attributes": {}}
 _PLAIN = [{"role": "user", "content": ASK}, {"role": "assistant", "content": ANSWER}]
 _TOOL = {
     "type": "function",
@@ -788,6 +789,78 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
                     {"type": "step-start"},
                     {"type": "text", "text": ANSWER, "state": "done"},
                 ],
+            },
+        ],
+    ),
+    "openai_agents": (
+        "traces.jsonl",
+        [
+            {"object": "trace", "id": "trace_1", "workflow_name": "w", "group_id": None, "metadata": None},
+            {
+                "object": "trace.span",
+                "id": "span_1",
+                "trace_id": "trace_1",
+                "parent_id": None,
+                "started_at": "2026-01-01T00:00:00+00:00",
+                "ended_at": "2026-01-01T00:00:01+00:00",
+                "span_data": {"type": "generation", "model": "m", "input": _CHAT[:2], "output": _CHAT[2:3]},
+                "error": None,
+            },
+            {
+                "object": "trace.span",
+                "id": "span_2",
+                "trace_id": "trace_1",
+                "parent_id": None,
+                "started_at": "2026-01-01T00:00:01+00:00",
+                "ended_at": "2026-01-01T00:00:02+00:00",
+                "span_data": {"type": "function", "name": "bash", "input": '{"command": "ls"}', "output": "a.txt"},
+                "error": None,
+            },
+        ],
+    ),
+    "mlflow": (
+        "trace.json",
+        {
+            "info": {"trace_id": "tr-1", "state": "OK", "tags": {}, "trace_metadata": {}, "assessments": []},
+            "data": {
+                "spans": [
+                    {
+                        "trace_id": "dDE=",
+                        "span_id": "czE=",
+                        "parent_span_id": None,
+                        "name": "Completions",
+                        "start_time_unix_nano": 1760000000000000000,
+                        "status": {"code": "STATUS_CODE_OK", "message": ""},
+                        "events": [],
+                        "attributes": {
+                            "mlflow.traceRequestId": '"tr-1"',
+                            "mlflow.spanType": '"CHAT_MODEL"',
+                            "mlflow.spanInputs": json.dumps({"model": "m", "messages": _CHAT[:4]}),
+                            "mlflow.spanOutputs": json.dumps({"choices": [{"message": _CHAT[4]}]}),
+                        },
+                    }
+                ]
+            },
+        },
+    ),
+    "weave": (
+        "calls.jsonl",
+        [
+            {
+                "id": "call-0",
+                **_WEAVE,
+                "op_name": "weave:///me/p/op/agent:abc",
+                "parent_id": None,
+                "inputs": {"q": ASK},
+            },
+            {
+                "id": "call-1",
+                **_WEAVE,
+                "op_name": "weave:///me/p/op/openai.chat.completions.create:abc",
+                "parent_id": "call-0",
+                "inputs": {"model": "m", "messages": _CHAT[:4]},
+                "output": {"model": "m", "choices": [{"index": 0, "message": _CHAT[4]}]},
+                "summary": {"usage": {"m": {"prompt_tokens": 9, "completion_tokens": 2}}},
             },
         ],
     ),

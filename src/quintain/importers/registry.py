@@ -50,7 +50,10 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.langfuse import Langfuse
 from quintain.importers.traces.langsmith import LangSmith
+from quintain.importers.traces.mlflow import MLflow
+from quintain.importers.traces.openai_agents import OpenAIAgents
 from quintain.importers.traces.otel import OTel
+from quintain.importers.traces.weave import Weave
 from quintain.importers.training_data.alpaca import Alpaca
 from quintain.importers.training_data.anthropic_messages import AnthropicMessages
 from quintain.importers.training_data.openai_chat import OpenAIChat
@@ -121,6 +124,8 @@ IMPORTERS: tuple[Importer, ...] = (
     Langfuse(),
     LangSmith(),
     MiniSweAgent(),
+    MLflow(),
+    OpenAIAgents(),
     OpenAIChat(),
     OpenCode(),
     OpenHandsOutput(),
@@ -144,6 +149,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Verifiers(),
     VerifiersV1(),
     Verl(),
+    Weave(),
     WebAgent(),
 )
 """Every reader; at equal confidence the earlier one wins."""
