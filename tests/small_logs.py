@@ -130,6 +130,16 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
             }
         ],
     ),
+    "aider": (
+        ".aider.chat.history.md",
+        f"\n# aider chat started at 2026-01-01 00:00:00\n\n> Model: m with diff edit format  \n\n"
+        f"#### {ASK}  \n\n{ANSWER}\n\n> Tokens: 5 sent, 2 received.  \n",
+    ),
+    "cursor": (
+        "chat.md",
+        f"# Files\n_Exported on 1/1/2026 at 00:00:00 UTC from Cursor (3.2.11)_\n\n---\n\n**User**\n\n{ASK}\n\n"
+        f"---\n\n**Cursor**\n\n{ANSWER}\n\n---\n",
+    ),
     "copilot_chat": (
         "chat.json",
         {
@@ -937,7 +947,9 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
 
 
 def content(name: str, value: Any) -> bytes:
-    """As a file of this name holds it: a row a line, or JSON."""
+    """As a file of this name holds it: text, a row a line, or JSON."""
+    if isinstance(value, str):
+        return value.encode()
     if name.endswith(".jsonl"):
         return b"".join(json.dumps(row).encode() + b"\n" for row in value)
     return json.dumps(value).encode()

@@ -8,11 +8,13 @@ from typing import NamedTuple, Protocol
 from quintain.errors import NotFound
 from quintain.importers.chat_apps.chatgpt import ChatGpt
 from quintain.importers.chat_apps.claude_web import ClaudeWeb
+from quintain.importers.coding_agents.aider import Aider
 from quintain.importers.coding_agents.amp import Amp
 from quintain.importers.coding_agents.claude_code import ClaudeCode
 from quintain.importers.coding_agents.cline import Cline
 from quintain.importers.coding_agents.codex import Codex
 from quintain.importers.coding_agents.copilot_chat import CopilotChat
+from quintain.importers.coding_agents.cursor import Cursor
 from quintain.importers.coding_agents.gemini_cli import GeminiCli
 from quintain.importers.coding_agents.goose import Goose
 from quintain.importers.coding_agents.grok_cli import GrokCli
@@ -100,6 +102,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Adp(),
     AgentGym(),
     AgentInstruct(),
+    Aider(),
     AiSdk(),
     Alpaca(),
     Amp(),
@@ -115,6 +118,7 @@ IMPORTERS: tuple[Importer, ...] = (
     CopilotChat(),
     Crew(),
     CrewAI(),
+    Cursor(),
     GeminiCli(),
     Goose(),
     GrokCli(),
