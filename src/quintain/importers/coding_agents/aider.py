@@ -56,9 +56,12 @@ class Aider:
             yield from self._calls(log, report)
             return
         report.note(_SEEN_ONLY)
-        for session in _sessions(log.text_lines()):
-            if any(line.startswith("#### ") for _, line in session.lines):
-                yield from self._session(session, log, report)
+        sessions = list(_sessions(log.text_lines()))
+        asked = [each for each in sessions if any(line.startswith("#### ") for _, line in each.lines)]
+        if not asked:
+            report.reject(None, f"expected a session with a prompt, got {len(sessions)} without any")
+        for session in asked:
+            yield from self._session(session, log, report)
 
     def _session(self, session: _Session, log: LogFile, report: Report) -> Iterator[Run]:
         marked = any(line.startswith("#### ") and line.endswith(_END) for _, line in session.lines)
