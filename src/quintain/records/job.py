@@ -243,12 +243,7 @@ class RunsFile(Record):
     n: int = Field(ge=1, description="Number of runs.")
 
 
-class JudgeSpec(Record):
-    """Let a model behind an endpoint judge runs."""
-
-    kind: Literal["judge"] = "judge"
-    endpoint: Endpoint
-    rubric: Rubric
+class _JudgingSpec(Record):
     mode: JudgingMode = "score"
     control: JudgeControl = "task"
     runs: RunsFile
@@ -256,17 +251,20 @@ class JudgeSpec(Record):
     seed: int = 0
 
 
-class ScoreSpec(Record):
+class JudgeSpec(_JudgingSpec):
+    """Let a model behind an endpoint judge runs."""
+
+    kind: Literal["judge"] = "judge"
+    endpoint: Endpoint
+    rubric: Rubric
+
+
+class ScoreSpec(_JudgingSpec):
     """Score runs with a local model, as a judge or with its scoring head."""
 
     kind: Literal["score"] = "score"
     agent: Agent
     rubric: Rubric | None = Field(default=None, description="Rubric of a judge. Null: the agent is a reward model.")
-    mode: JudgingMode = "score"
-    control: JudgeControl = "task"
-    runs: RunsFile
-    cache_dir: str = Field(description="Folder of earlier judgements.")
-    seed: int = 0
 
 
 class StepLabelSpec(Record):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quintain.environments.calls import arguments_of, only_call, refusal, tool_schemas
+from quintain.environments.calls import read_call, refusal, tool_schemas
 from quintain.environments.conversation.message_parsing import ParsedMessage, numbers_in, parse_message
 from quintain.environments.conversation.scenario import Expected, Scenario, Statement
 from quintain.environments.conversation.user import User
@@ -80,12 +80,9 @@ class Dialogue:
             QuintainError: a model plays the user, and its endpoint does not answer.
         """
         assert self._scenario is not None, "reset comes before step"
-        call = only_call(actions, list(self._about.arguments))
-        if isinstance(call, TimeStep):
-            return call
-        arguments = arguments_of(call, self._about.arguments)
-        if isinstance(arguments, str):
-            return TimeStep(observations=(refusal(arguments),))
+        arguments = read_call(actions, self._about.arguments)
+        if isinstance(arguments, TimeStep):
+            return arguments
         if isinstance(arguments, Respond):
             return self._respond(arguments.message)
         if isinstance(arguments, Submission):
