@@ -20,7 +20,7 @@ from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, LoraConfig
 from quintain.records.job import RecipeSpec, TrainSpec
 from quintain.records.recipe import EvaluateStage, TrainStage
-from quintain.server.methods import method_page
+from quintain.server.method_guides import method_page
 from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
 from quintain.tools.data.dataset_folders import freeze, new_options

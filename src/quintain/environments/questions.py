@@ -12,8 +12,8 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, WithJ
 from quintain.checkers.answers import expected_answers
 from quintain.checkers.check import check, uncheckable
 from quintain.checkers.declared import checker_type
-from quintain.environments.calls import read_call, tool_schemas
 from quintain.environments.task_files import read_tasks
+from quintain.environments.tool_calls import read_call, tool_schemas
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import Record

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
-from quintain.environments.calls import read_call, refusal, tool_schemas
 from quintain.environments.inventory.tasks import (
     DIFFICULTIES,
     ENVIRONMENT_ID,
@@ -19,6 +18,7 @@ from quintain.environments.inventory.tasks import (
 )
 from quintain.environments.inventory.world import Item
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
+from quintain.environments.tool_calls import read_call, refusal, tool_schemas
 from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import Record
 from quintain.records.trajectory import Action, Observation, Task

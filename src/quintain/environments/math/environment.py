@@ -10,12 +10,12 @@ from pydantic import Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
 from quintain.checkers.answers import expected_answers, states_number
 from quintain.checkers.quantities import quantity
-from quintain.environments.calls import read_call, refusal, tool_schemas
 from quintain.environments.math.calculator import calculate, written
 from quintain.environments.math.problems import ENVIRONMENT_ID, FAMILY, STEPS, VERSION, build_problem
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
 from quintain.environments.questions import judge, judge_text
 from quintain.environments.task_files import read_tasks
+from quintain.environments.tool_calls import read_call, refusal, tool_schemas
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import Record, clip

@@ -9,7 +9,7 @@ from typing import Any
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Scorer
 from quintain.records.record import shown
-from quintain.scoring.outcomes.shaped import LengthPenaltyScorer, StepBonusScorer
+from quintain.scoring.outcomes.shaped_rewards import LengthPenaltyScorer, StepBonusScorer
 from quintain.scoring.registry import register_scorer, scorer
 from quintain.tools.invocation import refuse_unknown
 
