@@ -18,14 +18,17 @@ from quintain.records.reward import (
     ContainsReward,
     Declared,
     JsonSchemaReward,
+    LengthPenaltyReward,
     LengthReward,
     RegexReward,
+    StepBonusReward,
     StepsReward,
     WordsReward,
 )
 from quintain.records.score import CheckResult, Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.outcomes.final_message import MAX_CHARS, final_messages
+from quintain.scoring.outcomes.shaped_rewards import length_penalty, step_bonus
 from quintain.scoring.outcomes.whole_run_scores import of_check
 
 DEFAULTS: Mapping[str, Declared] = {"length": LengthReward(), "calls": CallsReward(), "steps": StepsReward()}
@@ -71,14 +74,22 @@ class DeclaredScorer:
     def __init__(self, declared: Declared) -> None:
         """Configure the declared scorer; its label is the name."""
         self.name = declared.label
-        self._declared = declared
+        self.declared = declared
 
     def score(self, trajectory: Trajectory) -> Score:
         """Return the value in 0..1, higher is better."""
-        return of_check(trajectory, self.name, _checked(self._declared, trajectory))
+        match self.declared:
+            case LengthPenaltyReward(penalty_weight=weight, max_length=free):
+                return length_penalty(trajectory, self.name, weight, free)
+            case StepBonusReward(step_bonus=bonus):
+                return step_bonus(trajectory, self.name, bonus)
+        return of_check(trajectory, self.name, _checked(self.declared, trajectory))
 
 
-def _checked(declared: Declared, run: Trajectory) -> CheckResult:
+_Check = LengthReward | CallsReward | StepsReward | WordsReward | ContainsReward | RegexReward | JsonSchemaReward
+
+
+def _checked(declared: _Check, run: Trajectory) -> CheckResult:
     match declared:
         case StepsReward():
             n = sum(not step.copied_context for step in run.agent_steps)
