@@ -213,7 +213,7 @@ def _choice(run: Trajectory, view: View, weight: float, targets: tuple[str, ...]
         why = (
             "task.metadata.target_tools is not a list of tool names."
             if is_listed
-            else "No targets: task.metadata.target_tools is not is_listed."
+            else "No targets: task.metadata.target_tools is missing."
         )
         return [_component("tool_choice", weight, None, why)]
     choice = tool_choice(view, targets)
