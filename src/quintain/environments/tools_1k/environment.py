@@ -17,8 +17,8 @@ from pydantic import BeforeValidator, Field, StrictInt, StrictStr
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
 from quintain.environments.tool_calls import only_call, read_call, refusal, tool_schemas, unreadable
 from quintain.environments.tools_1k.catalogue import ENVIRONMENT_ID, VERSION, Tool, catalogue
-from quintain.environments.tools_1k.metrics import ranking_metrics
 from quintain.environments.tools_1k.needs import DIFFICULTIES, FAMILY, Need, build_need
+from quintain.environments.tools_1k.retriever import ranking_metrics
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import Record, clip, nearest, require_number
