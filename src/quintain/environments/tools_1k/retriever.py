@@ -1,4 +1,6 @@
-"""A lexical retriever, and the metrics of its rankings: Okapi BM25 (Robertson and Zaragoza 2009, equation 3.15, with the idf of Lucene, which is never negative).
+"""A lexical retriever, and the metrics of its rankings.
+
+Okapi BM25 (Robertson and Zaragoza 2009, equation 3.15) with the idf of Lucene, which is never negative:
 
 score(q, d) = sum over the words w of q of  idf(w) * tf(w, d) * (k1 + 1) / (tf(w, d) + k1 * (1 - b + b * |d| / mean |d|)),
 idf(w) = ln(1 + (N - df(w) + 1/2) / (df(w) + 1/2)), with k1 = 1.5 and b = 0.75. A word counts once in a query.
