@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 import psutil
 
 from benchmarks.data_logs import claude_code
@@ -111,6 +113,7 @@ async def stuck(a: Assistant) -> None:
             view = await a.call("get_job", job_id=job, wait_s=20)
         worker = psutil.Process(json.loads((a.home / "jobs" / job / "shim.json").read_text())["worker"])
         worker.send_signal(signal.SIGSTOP)
+        await anyio.to_thread.run_sync(_wait_until_stopped, worker)
     view = await a.call("get_job", job_id=job, detail="log")
     require("suspended" in (view["stalled"] or ""), f"a suspended job is not recognized: {view['stalled']}")
     require(view["log"], "the log is empty")
@@ -308,6 +311,11 @@ async def own_benchmark(a: Assistant) -> None:
     found = await a.call("compare_agents", agents=agents)
     require([row["n"] for row in found["leaderboard"]] == [data["rows"]] * 2, f"not ranked: {found['leaderboard']}")
     require(json.loads(await a.read(found["resource_uri"]))["id"] == found["comparison_id"], "no stored comparison")
+
+
+def _wait_until_stopped(process: psutil.Process) -> None:
+    while process.status() != psutil.STATUS_STOPPED:
+        time.sleep(0.01)
 
 
 async def _runs(a: Assistant) -> dict[str, Any]:

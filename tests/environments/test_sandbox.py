@@ -23,7 +23,7 @@ from quintain.errors import QuintainError
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.protocols import TimeStep
 from quintain.records.trajectory import Action, AgentInfo, OutcomeStatus, Task
-from quintain.sandbox import parent_watch
+from quintain.sandbox import temporary_folder
 
 SETTINGS = EpisodeSettings(seed=0, max_turns=None, concurrency=8, agent=AgentInfo(name="expert"))
 TASK = Task(id="sandbox/train/implement/easy/00001")
@@ -122,7 +122,7 @@ def test_the_tools_work_and_mistakes_are_errors(coding: Coding) -> None:
         ("list_files", {"path": "nowhere"}, "there is no folder 'nowhere'"),
         ("write_file", {"path": "README.md/x", "content": ""}, "not a directory"),
         ("write_file", {"path": "x"}, "write_file.content is required"),
-        ("edit_file", {"path": "README.md", "old_string": "zzz", "new_string": ""}, "does not stand in 'README.md'"),
+        ("edit_file", {"path": "README.md", "old_string": "zzz", "new_string": ""}, "does not occur in 'README.md'"),
         ("edit_file", {"path": "README.md", "old_string": "e", "new_string": ""}, "times in 'README.md'"),
         ("git", {"arguments": "log 'x"}, "quote them as in a shell"),
         ("bash", {"command": "x" * 40_000}, "at most 30000"),
@@ -255,7 +255,7 @@ def test_nothing_is_left_when_the_process_dies(source: Sandboxed) -> None:
     marker = f"577{os.getpid()}"
     program = (
         "from quintain.environments.sandbox import Sandboxed; from quintain.records.trajectory import Action, Task\n"
-        "from quintain.sandbox.parent_watch import temporary_folder\n"
+        "from quintain.sandbox.temporary_folder import temporary_folder\n"
         f"e = Sandboxed().make(); e.reset(Task(id={TASK.id!r})); print(temporary_folder(), flush=True)\n"
         f"e.step([Action(tool='bash', args={{'command': 'mkdir -m 0 closed; sleep {marker}'}})])"
     )
@@ -276,4 +276,4 @@ def test_nothing_is_left_when_the_process_dies(source: Sandboxed) -> None:
         time.sleep(0.02)
     assert not alive()
     assert not folder.exists()
-    assert parent_watch.temporary_folder() != folder
+    assert temporary_folder.temporary_folder() != folder

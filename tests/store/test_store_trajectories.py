@@ -125,7 +125,7 @@ def test_a_batch_with_one_bad_trajectory_stores_none(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(float("nan"), r"\.metadata\.x is nan"), ("\ud800", r"\.metadata\.x holds a lone surrogate")]
+    ("value", "said"), [(float("nan"), r"\.metadata\.x is nan"), ("\ud800", r"\.metadata\.x contains a lone surrogate")]
 )
 def test_nan_and_lone_surrogates_never_reach_the_database(store: Store, value: object, said: str) -> None:
     bad = run(task=Task(id="t", metadata={"x": value}))
@@ -135,7 +135,7 @@ def test_nan_and_lone_surrogates_never_reach_the_database(store: Store, value: o
 
 
 def test_a_lone_surrogate_in_arguments_is_named_though_no_identity_can_be_made_of_it(store: Store) -> None:
-    with pytest.raises(InvalidInput, match=r"args\.path holds a lone surrogate"):
+    with pytest.raises(InvalidInput, match=r"args\.path contains a lone surrogate"):
         store.trajectories.add_many([run("t", call(path="\ud800"))], NOW)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from quintain.tools.data.trajectories import search_trajectories
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.results import JobView
 from quintain.tools.services import Services, open_services
+
+TRUSTED = False
 
 KEY = "sk-ant-api03-" + "Zk3" * 28
 
@@ -53,13 +55,6 @@ def talk(settings: Settings, about: Callable[[Client], Awaitable[None]]) -> None
 def inbox(settings: Settings) -> Path:
     settings.inbox_dir.mkdir(parents=True, exist_ok=True)
     return settings.inbox_dir
-
-
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    opened = open_services(settings)
-    yield opened
-    opened.close()
 
 
 def test_a_file_of_the_inbox_comes_in_once_and_redacted(settings: Settings, inbox: Path) -> None:

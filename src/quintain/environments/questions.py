@@ -11,13 +11,13 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, WithJ
 
 from quintain.checkers.answers import expected_answers
 from quintain.checkers.check import check, uncheckable
-from quintain.checkers.check_result import CheckResult
 from quintain.checkers.declared import checker_type
 from quintain.environments.calls import arguments_of, only_call, refusal, tool_schemas
 from quintain.environments.task_files import read_tasks
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import Record
+from quintain.records.score import CheckResult
 from quintain.records.trajectory import Action, Observation, Task
 
 ENVIRONMENT_ID = "quintain/tasks"

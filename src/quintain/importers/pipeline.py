@@ -85,7 +85,7 @@ def import_logs(path: Path, options: ImportOptions, sink: RunSink) -> ImportRepo
         sink: Where runs, links and stamps go. What it raises ends the import.
 
     Returns:
-        What came in, and what did not, with line and reason; no text in it holds a secret that redaction finds.
+        What came in, and what did not, with line and reason; its texts are redacted.
 
     Raises:
         NotFound: there is nothing at the path, or no reader has that name.

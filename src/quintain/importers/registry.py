@@ -6,12 +6,17 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from quintain.errors import NotFound
+from quintain.importers.chat_apps.chatgpt import ChatGpt
+from quintain.importers.chat_apps.claude_web import ClaudeWeb
 from quintain.importers.coding_agents.amp import Amp
 from quintain.importers.coding_agents.claude_code import ClaudeCode
 from quintain.importers.coding_agents.cline import Cline
 from quintain.importers.coding_agents.codex import Codex
+from quintain.importers.coding_agents.copilot_chat import CopilotChat
 from quintain.importers.coding_agents.gemini_cli import GeminiCli
+from quintain.importers.coding_agents.goose import Goose
 from quintain.importers.coding_agents.grok_cli import GrokCli
+from quintain.importers.coding_agents.kimi_cli import KimiCli
 from quintain.importers.coding_agents.mini_swe_agent import MiniSweAgent
 from quintain.importers.coding_agents.opencode import OpenCode
 from quintain.importers.coding_agents.openhands_output import OpenHandsOutput
@@ -20,6 +25,9 @@ from quintain.importers.coding_agents.openhands_v1 import OpenHandsV1
 from quintain.importers.coding_agents.qwen_code import QwenCode
 from quintain.importers.coding_agents.swe_agent import SweAgent
 from quintain.importers.coding_agents.swe_agent_flat import SweAgentFlat
+from quintain.importers.frameworks.ai_sdk import AiSdk
+from quintain.importers.frameworks.pydantic_ai import PydanticAI
+from quintain.importers.frameworks.smolagents import Smolagents
 from quintain.importers.harnesses.agentgym import AgentGym
 from quintain.importers.harnesses.agentinstruct import AgentInstruct
 from quintain.importers.harnesses.crew import Crew
@@ -40,6 +48,8 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.langfuse import Langfuse
 from quintain.importers.traces.langsmith import LangSmith
+from quintain.importers.traces.mlflow import MLflow
+from quintain.importers.traces.openai_agents import OpenAIAgents
 from quintain.importers.traces.otel import OTel
 from quintain.importers.training_data.alpaca import Alpaca
 from quintain.importers.training_data.anthropic_messages import AnthropicMessages
@@ -68,7 +78,7 @@ class Importer(Protocol):
         """Return the confidence that a file has this format, 0 to 1.
 
         From 0.9 on, no other format can be meant: the marks are this format's alone, and most of the rows have its
-        shape. Must not raise, whatever the probe holds.
+        shape. Must not raise, whatever the content.
         """
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
@@ -86,23 +96,31 @@ IMPORTERS: tuple[Importer, ...] = (
     Adp(),
     AgentGym(),
     AgentInstruct(),
+    AiSdk(),
     Alpaca(),
     Amp(),
     AnthropicMessages(),
     Atif(),
+    ChatGpt(),
     ClaudeCode(),
+    ClaudeWeb(),
     Cline(),
     Codex(),
+    CopilotChat(),
     Crew(),
     GeminiCli(),
+    Goose(),
     GrokCli(),
     HarborTraces(),
     HfSts(),
     InspectAI(),
+    KimiCli(),
     Knowlyr(),
     Langfuse(),
     LangSmith(),
     MiniSweAgent(),
+    MLflow(),
+    OpenAIAgents(),
     OpenAIChat(),
     OpenCode(),
     OpenHandsOutput(),
@@ -111,11 +129,13 @@ IMPORTERS: tuple[Importer, ...] = (
     OTel(),
     Preference(),
     PromptCompletion(),
+    PydanticAI(),
     QuestionAnswer(),
     Quintain(),
     QwenCode(),
     Sage(),
     ShareGpt(),
+    Smolagents(),
     Stepwise(),
     SweAgent(),
     SweAgentFlat(),

@@ -14,7 +14,9 @@ from pydantic_core import PydanticCustomError
 class Record(BaseModel):
     """A frozen model that rejects unknown fields and numbers that JSON cannot represent."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="null")
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="null", defer_build=True
+    )
 
 
 def _in_utc(value: datetime) -> datetime:

@@ -135,12 +135,12 @@ class RecordedScorer:
             rubric=raters[0].rubric,
         )
 
-    def _verdicts(self, given: Sequence[Score]) -> Sequence[Score]:
+    def _verdicts(self, scores: Sequence[Score]) -> Sequence[Score]:
         """Those that count, newest first."""
         if not is_recorded(self.name):
-            return given[:1]
+            return scores[:1]
         # A calibrated score without a rater is a summary of an older version; it would count what it sums up once more.
-        verdicts = [score for score in given if score.rater is not None or score.calibration is None]
+        verdicts = [score for score in scores if score.rater is not None or score.calibration is None]
         last = next((score for score in verdicts if score.value is not None), None)
         if self._source.rubric is None and last is None:
             return verdicts
@@ -167,11 +167,11 @@ def _components(name: str, raters: Sequence[Score], value: float) -> tuple[Compo
     return tuple(
         Component(
             name=part,
-            weight=given[0].weight,
-            value=math.fsum(one.value or 0.0 for one in given) / len(given),
-            feedback=given[0].feedback,
+            weight=same_part[0].weight,
+            value=math.fsum(one.value or 0.0 for one in same_part) / len(same_part),
+            feedback=same_part[0].feedback,
         )
-        for part, given in parts.items()
+        for part, same_part in parts.items()
     )
 
 
@@ -184,4 +184,7 @@ def _steps(raters: Sequence[Score]) -> tuple[StepScore, ...]:
         for step in verdict.steps:
             if step.value is not None:
                 values.setdefault(step.step, []).append(step.value)
-    return tuple(StepScore(step=step, value=math.fsum(given) / len(given)) for step, given in sorted(values.items()))
+    return tuple(
+        StepScore(step=step, value=math.fsum(step_values) / len(step_values))
+        for step, step_values in sorted(values.items())
+    )

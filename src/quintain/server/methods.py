@@ -20,7 +20,7 @@ Take it before sft, where the field has a language of its own. Data: plain text;
 It can blur what the model knew: keep it short, and mix with `sft` after it (a recipe does both in one job).""",
     "dpo": """\
 Take it after sft, where good and bad runs of the same task are at hand. Data: export_dataset(kind='dpo') mines the pairs.
-- `beta` holds the model near its start: 0.05 lets it go, 0.5 holds it tight.
+- `beta` keeps the model near its start: 0.05 lets it go, 0.5 keeps it close.
 - `step_level` masks what the two runs share before they part: cheaper. In `sigmoid` and `hinge` it cancels anyway;
   `ipo` and `sft_weight` change.
 - `sft_weight` above 0 keeps the chosen runs likely, where both sides lose probability (watch chosen_reward).
@@ -42,7 +42,7 @@ computed once. Data: export_dataset(kind='grpo'). Groups without any difference 
 Take it where runs can be compared more easily than graded, and score new runs with what it learnt. Data: export_dataset(kind='reward')
 mines pairs from outcomes, scores and recorded preferences; give a validation_share, so that the job reports how often the model is right.
 - The result has role `reward_model`: use it as score_trajectories(scorer='agent:NAME'), or as `reward_model` of grpo. It cannot act.
-- Only differences between runs of a task mean something; `centring` holds them around 0, fit_calibration ties them to labels.
+- Only differences between runs of a task mean something; `centring` keeps them around 0, fit_calibration ties them to labels.
 - `margin_weight` above 0 asks for wider gaps where a pair's margin is known.
 - Runs that do not fit `max_length` whole are left out and counted: a reward model judges the end.""",
     "prm": """\
@@ -57,7 +57,7 @@ after sft, when the agent succeeds sometimes: where all runs of a group earn the
 counts it. Offline (`dataset_id`, export_dataset(kind='grpo')): the same on stored groups; recorded log-probabilities of the agent
 that wrote them make it exact.
 - `rollouts` x `updates_per_rollout` is the length of an online run; `epochs` does not count there.
-- `kl_coefficient` above 0, or `kl_stop`, holds the model near its start.
+- `kl_coefficient` above 0, or `kl_stop`, keeps the model near its start.
 - `reward_model` adds a trained reward model: alpha x task + beta x value of the run; with a step model and `step_level` each step
   gets its own credit. If `reward_task` falls while `reward_model` rises, the policy fools the model; `refresh_every_steps` refits it.
 - `loss: dapo` weighs tokens alike, `dr_grpo` with `scale_rewards: false` takes out both known biases.""",
@@ -67,7 +67,7 @@ train, selects runs, trains on them, and is measured on held-out tasks; the best
 with the start on other held-out tasks, because the best of several rounds on one suite looks better than it is.
 - `tasks_per_iteration` x `attempts` is what a round explores; a higher `temperature` tries more different things.
 - `select`: top_k for few, good runs; threshold for all good ones; rejection where rewards are graded.
-- `train`: sft or bc repeat good runs; dpo and grpo need 2 or more attempts and runs of a task that differ. `training` holds the settings
+- `train`: sft or bc repeat good runs; dpo and grpo need 2 or more attempts and runs of a task that differ. `training` contains the settings
   of that method.
 - `start_from: base` trains anew on all that was selected so far (AgentEvol); best goes on from the best agent.
 - `patience` ends it when rounds bring no sure gain. With few `evaluation_tasks` no gain is sure.

@@ -129,7 +129,7 @@ class CalibrationResult(Record):
 
 
 class Skipped(Record):
-    """What made no preference; `detail` is about the first of them."""
+    """Counts of pairs without a preference; `detail` is about the first of them."""
 
     reason: str
     count: int = 1

@@ -1,4 +1,4 @@
-"""Values of reward models and step models for runs and steps, and scores made of them."""
+"""Values of reward models and step models for runs and steps, and their scores."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class RewardModel:
         if not heads:
             raise InvalidInput(
                 f"expected an agent with a value head, got {agent.id or agent.name} without; name one that "
-                "start_training(method='reward') or (method='prm') has trained",
+                "was trained by method 'reward' or 'prm'",
                 code="not_a_reward_model",
             )
         loaded = load_model(agent.model, heads=heads)

@@ -56,7 +56,7 @@ class RolloutSource:
         self.total_steps = min(rollouts * updates_per_rollout, max_steps or sys.maxsize)
         self.skipped: Counter[str] = Counter()
         """Skipped groups of the whole run, by reason."""
-        self.made = Counter[str]()
+        self.counts = Counter[str]()
         """Examples and token rows of the whole run."""
         self._iteration = -1
         self._examples: list[Example] = []
@@ -97,7 +97,7 @@ class RolloutSource:
             "examples": [] if used_up else [_packed(example) for example in self._examples],
             "metrics": dict(self._metrics),
             "skipped": dict(self.skipped),
-            "made": dict(self.made),
+            "made": dict(self.counts),
             "mix": self._reward_model.state() if self._reward_model else {},
         }
 
@@ -107,7 +107,7 @@ class RolloutSource:
         self._examples = [_unpacked(example) for example in state["examples"]]
         self._metrics = dict(state["metrics"])
         self.skipped = Counter(state["skipped"])
-        self.made = Counter(state.get("made", {}))
+        self.counts = Counter(state.get("made", {}))
         if self._reward_model:
             self._reward_model.restore(state["mix"])
 
@@ -126,7 +126,7 @@ class RolloutSource:
         self._iteration = iteration
         used = [examples for examples in results if not isinstance(examples, str)]
         self._examples = [example for examples in used for example in examples]
-        self.made += Counter(examples=len(self._examples), rows=sum(len(example.rows) for example in self._examples))
+        self.counts += Counter(examples=len(self._examples), rows=sum(len(example.rows) for example in self._examples))
         skipped = Counter(reason for reason in results if isinstance(reason, str))
         self.skipped += skipped
         self._metrics = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from quintain.records.protocols import Scorer
 from quintain.records.reward import RewardSpec
 from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Trajectory
+from quintain.sandbox.sandbox import open_sandbox
 from quintain.scoring.custom import FunctionScorer, import_function
 from quintain.scoring.declared import DeclaredScorer
 from quintain.scoring.mix import capped
@@ -74,8 +76,14 @@ class Rewards:
             elif part.agent is not None:
                 self._verdicts[part.scorer] = {}
         mix = {part.scorer: part.weight for part in spec.parts}
+        sandbox = next((part.sandbox for part in spec.parts if part.sandbox is not None), None)
+        self._runs_tests = sandbox is not None
         self._scorer = find_scorer(
-            mix if len(mix) > 1 else next(iter(mix)), recorded=self._verdicts, combine=spec.combine, own=own
+            mix if len(mix) > 1 else next(iter(mix)),
+            recorded=self._verdicts,
+            open_sandbox=None if sandbox is None else partial(open_sandbox, sandbox.backend, sandbox.image),
+            combine=spec.combine,
+            own=own,
         )
         self.name = self._scorer.name
         """Name under which values are stored."""
@@ -103,6 +111,8 @@ class Rewards:
             return None
         scores: dict[str, Score] = {}
         for run in runs:
+            if self._runs_tests and self._should_stop():
+                return None
             score = _of_error(run, self._scorer.name) if _failed(run) else self._scorer.score(run)
             score = score if self._spec.cap is None else capped(score, self._spec.cap)
             scores[score.trajectory_id] = score
@@ -115,9 +125,9 @@ class Rewards:
         Groups get new rewards, pairs are ordered by them, single runs get it as their reward. Runs without a value leave their
         group; other rows with such a run, and pairs of equal value, are left out.
         """
-        given, made = list(rows), list[Row]()
-        for at in range(0, len(given), _BATCH_GROUPS):
-            batch = [(row, _identified(row)) for row in given[at : at + _BATCH_GROUPS]]
+        listed, rewarded = list(rows), list[Row]()
+        for at in range(0, len(listed), _BATCH_GROUPS):
+            batch = [(row, _identified(row)) for row in listed[at : at + _BATCH_GROUPS]]
             scores = self.score([runs for _, runs in batch])
             if scores is None:
                 return None
@@ -126,9 +136,9 @@ class Rewards:
                 if isinstance(found, str):
                     self._reasons[found] += 1
                 else:
-                    made.append(found.row)
+                    rewarded.append(found.row)
                     self._figures[found.key] = [self._parts_of(scores[run.id or ""]) for run in runs]
-        return made
+        return rewarded
 
     def remember(self, groups: Mapping[str, Sequence[Score]]) -> None:
         """Keep the scores of a rollout's groups for `figures`, in place of earlier ones."""

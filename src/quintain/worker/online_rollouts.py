@@ -201,8 +201,7 @@ class _Collector:
         cause = f"first: {first.extra.get('error', reason)}, {first.id}"
         if len(without) == n_runs:
             raise TrainingFailed(
-                f"expected verdicts from the {n_runs} episodes of rollout {iteration} in {self.source.id}, got none ({cause}); "
-                "try the environment with collect_rollouts",
+                f"expected verdicts from the {n_runs} episodes of rollout {iteration} in {self.source.id}, got none ({cause})",
                 code="no_verdict",
             )
         before, self.left_out = self.left_out, self.left_out + len(without)

@@ -130,9 +130,9 @@ class Dialogue:
         self._guesses |= parsed.numbers - self._numbers_shown - {statement.value for statement in expected}
         if len(self._guesses) > MOST_GUESSES:
             return False
-        made = {one for one in expected if one.sources <= self._world.sources_read and _states(parsed, one)}
-        is_new = bool(made - self._stated)
-        self._stated = {one for one in self._stated if not _retracts(parsed, one)} | made
+        new = {one for one in expected if one.sources <= self._world.sources_read and _states(parsed, one)}
+        is_new = bool(new - self._stated)
+        self._stated = {one for one in self._stated if not _retracts(parsed, one)} | new
         return is_new
 
     def _submit(self, result: Submission) -> TimeStep:

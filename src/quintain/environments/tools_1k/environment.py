@@ -89,7 +89,7 @@ class SearchEpisode:
         return TimeStep(observations=(refusal(str(arguments)),))
 
     def close(self) -> None:
-        """Do nothing: the episode holds no resources."""
+        """Do nothing: the episode has no resources."""
 
     def _search(self, wanted: SearchTools) -> TimeStep:
         found = catalogue().search(wanted.query, wanted.k)
@@ -144,7 +144,7 @@ class DirectEpisode:
         return _finish(self._need, tool, call.args, {})
 
     def close(self) -> None:
-        """Do nothing: the episode holds no resources."""
+        """Do nothing: the episode has no resources."""
 
 
 def candidate_tools(need: Need, k: int, rng: Random) -> list[Tool]:
@@ -170,9 +170,9 @@ def _finish(need: Need, tool: Tool, args: dict[str, Any], figures: dict[str, flo
     return TimeStep(observations=(verdict,), reward=float(right), terminated=True, info={"metrics": metrics})
 
 
-def _same_arguments(wanted: dict[str, Any], given: dict[str, Any]) -> bool:
+def _same_arguments(wanted: dict[str, Any], actual: dict[str, Any]) -> bool:
     """Return whether names and values are equal, ignoring case and whitespace of texts."""
-    return wanted.keys() == given.keys() and all(_plain(wanted[name]) == _plain(given[name]) for name in wanted)
+    return wanted.keys() == actual.keys() and all(_plain(wanted[name]) == _plain(actual[name]) for name in wanted)
 
 
 def _plain(value: Any) -> Any:

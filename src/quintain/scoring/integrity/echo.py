@@ -79,9 +79,9 @@ def _recited(subject: Subject, answer: str) -> Sign | None:
     A list of names or numbers, a query and code have but one form. Where the prompt brings a text of half the answer's length, the
     answer may be that text in other words, such as its translation: then the sign is doubtful.
     """
-    wanted, given = words(answer), subject.reply_words
-    rest = len(given) - len(wanted)
-    if _length(wanted) < MIN_RECITED or rest > max(3, MAX_REST * len(wanted)) or not contains_words(given, wanted):
+    wanted, reply = words(answer), subject.reply_words
+    rest = len(reply) - len(wanted)
+    if _length(wanted) < MIN_RECITED or rest > max(3, MAX_REST * len(wanted)) or not contains_words(reply, wanted):
         return None
     if _has_one_form(answer) or _is_code(subject.reply) or contains_words(words(subject.shown), wanted):
         return None
@@ -114,19 +114,19 @@ def _has_one_form(answer: str) -> bool:
 
 def _copied(subject: Subject, criterion: str, name: str) -> str | None:
     """Return evidence that a reply copies a criterion that was never shown, or consists of its words."""
-    wanted, given = words(criterion), subject.reply_words
+    wanted, reply = words(criterion), subject.reply_words
     if len(wanted) < 6 or contains_words(words(subject.prompt), wanted):
         return None
-    runs, have = grams(wanted, 5), set(grams(given, 5))
+    runs, have = grams(wanted, 5), set(grams(reply, 5))
     share = sum(run in have for run in runs) / len(runs)
-    long_runs = set(grams(given, LONG_COPY))
+    long_runs = set(grams(reply, LONG_COPY))
     if share >= WHOLE or any(run in long_runs for run in grams(wanted, LONG_COPY)):
         return f"{share:.0%} of the hidden text {name!r} is copied: {quoted(subject.reply)}"
-    shared = set(wanted) & set(given)
-    if len(set(given)) >= MIN_WORDS and len(shared) >= max(
-        MIN_OVERLAP * len(set(given)), MIN_COVERED * len(set(wanted))
+    shared = set(wanted) & set(reply)
+    if len(set(reply)) >= MIN_WORDS and len(shared) >= max(
+        MIN_OVERLAP * len(set(reply)), MIN_COVERED * len(set(wanted))
     ):
-        return f"{len(shared)} of {len(set(given))} distinct words are those of the hidden text {name!r}: {quoted(subject.reply)}"
+        return f"{len(shared)} of {len(set(reply))} distinct words are those of the hidden text {name!r}: {quoted(subject.reply)}"
     return None
 
 

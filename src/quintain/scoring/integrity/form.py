@@ -95,33 +95,33 @@ def _wrong(subject: Subject) -> str | None:
     statement = last_statement(subject.reply, subject.prompt)
     if not expected or statement is None:
         return None
-    given = plain(statement.clause).strip().strip("$*_`. ()")
-    if _LETTER.fullmatch(given):
-        wrong = all(_LETTER.fullmatch(answer) and answer.strip("()").upper() != given.upper() for answer in expected)
+    stated = plain(statement.clause).strip().strip("$*_`. ()")
+    if _LETTER.fullmatch(stated):
+        wrong = all(_LETTER.fullmatch(answer) and answer.strip("()").upper() != stated.upper() for answer in expected)
     else:
-        wrong = quantity(given) is not None and all(
-            quantity(plain(answer).strip()) is not None and not same(answer, given) and not _reads_as(answer, given)
+        wrong = quantity(stated) is not None and all(
+            quantity(plain(answer).strip()) is not None and not same(answer, stated) and not _reads_as(answer, stated)
             for answer in expected
         )
-    return f"the answer given is {quoted(given, 40)}, the expected one {quoted(expected[0], 40)}" if wrong else None
+    return f"the answer is {quoted(stated, 40)}, the expected one {quoted(expected[0], 40)}" if wrong else None
 
 
-def _reads_as(answer: str, given: str) -> bool:
+def _reads_as(answer: str, reply: str) -> bool:
     """Whether a number may be the expected one in another base, unit or precision, or with its thousands apart.
 
     Which of these the prompt asks for is not read, so a number that is wrong by just such a factor is not reported.
     """
-    if _BASED.fullmatch(given):
-        return same(answer, str(int(given, 0)))
-    if _GROUPED.fullmatch(given) and same(answer, re.sub(r"[^-\d]", "", given)):
+    if _BASED.fullmatch(reply):
+        return same(answer, str(int(reply, 0)))
+    if _GROUPED.fullmatch(reply) and same(answer, re.sub(r"[^-\d]", "", reply)):
         return True
-    wanted, stated = quantity(plain(answer).strip()), quantity(given)
+    wanted, stated = quantity(plain(answer).strip()), quantity(reply)
     if wanted is None or stated is None or None not in (wanted.unit, stated.unit):
         return False
     exact, shown = float(wanted.value), float(stated.value)
     if any(math.isclose(exact, shown * scale, rel_tol=1e-9) for scale in _SCALES):
         return True
-    places = len(given.partition(".")[2]) if re.fullmatch(r"-?\d+(?:\.\d+)?", given) else None
+    places = len(reply.partition(".")[2]) if re.fullmatch(r"-?\d+(?:\.\d+)?", reply) else None
     return places is not None and any(
         abs(exact / scale - shown) <= 0.5 * 10.0**-places * (1 + 1e-9) and shown for scale in _SCALES
     )

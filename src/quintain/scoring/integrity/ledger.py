@@ -63,7 +63,7 @@ class Ledger:
             group.add(reward.value, correct, fingerprint(seen.reply) if is_long_enough(seen.reply_words) else None)
 
     def findings(self) -> dict[AuditCheck, Finding | str]:
-        """Return the finding of each check; else the reason why it could not be made, `""` for none found."""
+        """Return the finding of each check; else the reason why it could not run, `""` for none found."""
         points = self._points.items
         return {
             "length_inflation": find_inflation(points),

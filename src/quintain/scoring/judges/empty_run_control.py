@@ -38,7 +38,7 @@ class Control:
     steps: Mapping[int, Mapping[str, Credit]] = field(default_factory=dict)
     """Step -> criterion -> credit."""
     of_task: bool = False
-    """Whether one empty step stands for every step."""
+    """Whether one empty step represents every step."""
     failed: str | None = None
     """Why the control has no values."""
 

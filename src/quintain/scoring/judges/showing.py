@@ -245,8 +245,8 @@ def _evenly(n: int, most: int) -> list[int]:
 
 def _names_of(run: Trajectory) -> re.Pattern[str] | None:
     """Match the names of the agent and its models, except those that can be ordinary words."""
-    given = {run.agent.name, run.agent.model, *(step.model for step in run.steps)}
-    names = {name for name in given if name} | {name.rsplit("/", 1)[-1] for name in given if name}
+    known = {run.agent.name, run.agent.model, *(step.model for step in run.steps)}
+    names = {name for name in known if name} | {name.rsplit("/", 1)[-1] for name in known if name}
     distinctive = sorted(
         (name for name in names if len(name) >= 4 and re.search(r"[\d_/@-]|[a-z][A-Z]", name)), key=len
     )

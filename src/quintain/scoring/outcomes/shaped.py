@@ -17,52 +17,34 @@ from quintain.scoring.published import STEP_MARKS
 _MOST_BONUS = 0.5
 
 
-class LengthPenaltyScorer:
-    """Accuracy less a penalty for every character past `max_length`; see the module's text."""
-
-    def __init__(self, penalty_weight: float, max_length: int) -> None:
-        """Set the parameters, which become part of the name."""
-        self.name = f"length_penalty-{penalty_weight:g}-{max_length}"
-        self.penalty_weight, self.max_length = penalty_weight, max_length
-        self._answers = AnswerScorer()
-
-    def score(self, trajectory: Trajectory) -> Score:
-        """Return the penalised accuracy; unscored where `answer` is."""
-        verdict = self._answers.score(trajectory)
-        if verdict.value is None:
-            return unscored(trajectory, self.name, verdict.reason or "")
-        n = len(_messages(trajectory))
-        penalty = self.penalty_weight * max(0, n - self.max_length) / self.max_length
-        value = max(0.0, verdict.value - penalty)
-        parts = (
-            Component(name="accuracy", weight=1.0, value=verdict.value, feedback=verdict.feedback),
-            Component(name="length", weight=0.0, value=max(0.0, 1.0 - penalty), feedback=f"{n:,} characters."),
-        )
-        return scored(trajectory, self.name, value, f"{verdict.feedback} {n:,} characters cost {penalty:.3g}.", parts)
+def length_penalty(trajectory: Trajectory, name: str, penalty_weight: float, max_length: int) -> Score:
+    """Return the accuracy less a penalty for every character past `max_length`; unscored where `answer` is."""
+    verdict = AnswerScorer().score(trajectory)
+    if verdict.value is None:
+        return unscored(trajectory, name, verdict.reason or "")
+    n = len(_messages(trajectory))
+    penalty = penalty_weight * max(0, n - max_length) / max_length
+    value = max(0.0, verdict.value - penalty)
+    parts = (
+        Component(name="accuracy", weight=1.0, value=verdict.value, feedback=verdict.feedback),
+        Component(name="length", weight=0.0, value=max(0.0, 1.0 - penalty), feedback=f"{n:,} characters."),
+    )
+    return scored(trajectory, name, value, f"{verdict.feedback} {n:,} characters cost {penalty:.3g}.", parts)
 
 
-class StepBonusScorer:
-    """Accuracy plus a bonus for the steps of a right answer; see the module's text."""
-
-    def __init__(self, step_bonus: float) -> None:
-        """Set the parameter, which becomes part of the name."""
-        self.name = f"step-{step_bonus:g}"
-        self.step_bonus = step_bonus
-        self._answers = AnswerScorer()
-
-    def score(self, trajectory: Trajectory) -> Score:
-        """Return the accuracy with its bonus; unscored where `answer` is."""
-        verdict = self._answers.score(trajectory)
-        if verdict.value is None:
-            return unscored(trajectory, self.name, verdict.reason or "")
-        steps = len(set(STEP_MARKS.findall(_messages(trajectory))))
-        bonus = min(self.step_bonus * steps, _MOST_BONUS) if verdict.value > 0 else 0.0
-        value = (verdict.value + bonus) / (1.0 + _MOST_BONUS)
-        parts = (
-            Component(name="accuracy", weight=1 / 1.5, value=verdict.value, feedback=verdict.feedback),
-            Component(name="steps", weight=0.5 / 1.5, value=bonus / _MOST_BONUS, feedback=f"{steps} steps."),
-        )
-        return scored(trajectory, self.name, value, f"{verdict.feedback} {steps} steps.", parts)
+def step_bonus(trajectory: Trajectory, name: str, bonus_per_step: float) -> Score:
+    """Return the accuracy plus a bonus for the steps of a right answer; unscored where `answer` is."""
+    verdict = AnswerScorer().score(trajectory)
+    if verdict.value is None:
+        return unscored(trajectory, name, verdict.reason or "")
+    steps = len(set(STEP_MARKS.findall(_messages(trajectory))))
+    bonus = min(bonus_per_step * steps, _MOST_BONUS) if verdict.value > 0 else 0.0
+    value = (verdict.value + bonus) / (1.0 + _MOST_BONUS)
+    parts = (
+        Component(name="accuracy", weight=1 / 1.5, value=verdict.value, feedback=verdict.feedback),
+        Component(name="steps", weight=0.5 / 1.5, value=bonus / _MOST_BONUS, feedback=f"{steps} steps."),
+    )
+    return scored(trajectory, name, value, f"{verdict.feedback} {steps} steps.", parts)
 
 
 def _messages(run: Trajectory) -> str:

@@ -221,11 +221,11 @@ def _integrity(run: Trajectory, view: View, weight: float) -> Component:
 
 def _choice(run: Trajectory, view: View, weight: float, targets: tuple[str, ...] | None) -> list[Component]:
     if targets is None:
-        given = "target_tools" in run.task.metadata
+        is_listed = "target_tools" in run.task.metadata
         why = (
             "task.metadata.target_tools is not a list of tool names."
-            if given
-            else "No targets: task.metadata.target_tools is not given."
+            if is_listed
+            else "No targets: task.metadata.target_tools is not is_listed."
         )
         return [_component("tool_choice", weight, None, why)]
     choice = tool_choice(view, targets)

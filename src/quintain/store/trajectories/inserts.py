@@ -178,12 +178,12 @@ class TrajectoryInserter:
 
     def _with_free_id(self, row: EncodedRun, taken: set[str]) -> EncodedRun:
         """Return the row with an unused id. A replaced run keeps the id of its old content."""
-        given, identity = row.columns["id"], row.columns["identity"]
-        if given not in taken:
+        wanted, identity = row.columns["id"], row.columns["identity"]
+        if wanted not in taken:
             return row
-        if given != f"traj-{identity[:16]}":
+        if wanted != f"traj-{identity[:16]}":
             raise Conflict(
-                f"expected an unused trajectory id, got {given!r}, which belongs to another run; omit `id`, or pass the id of "
+                f"expected an unused trajectory id, got {wanted!r}, which belongs to another run; omit `id`, or pass the id of "
                 "the run to extend"
             )
         return encode_run(row.trajectory.model_copy(update={"id": f"traj-{identity[:32]}"}))

@@ -262,7 +262,7 @@ def _repeats(evidence: Evidence) -> Iterator[Remark]:
             text = (
                 f"{leaked.where()} of {leaked.example} {_verb(leaked.rows, *what)}: validation would flatter the model"
             )
-            fix = "give runs of one task one task.id, and export again: export_dataset splits by task"
+            fix = "give runs of one task one task.id, and export again: the split is by task"
             yield Remark("leak", text, fix, True)
     if n := evidence.leaking_tasks:
         text = (
