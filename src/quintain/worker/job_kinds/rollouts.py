@@ -218,7 +218,7 @@ def _report(evaluation: Evaluation) -> dict[str, object]:
     Of many kinds of tasks, the most frequent are included; the evaluation contains all.
     """
     whole = evaluation.model_dump(
-        mode="json", include={"by_type", "by_difficulty", "failures", "pass_at_k", "pass_hat_k"}
+        mode="json", include={"rate", "by_type", "by_difficulty", "failures", "pass_at_k", "pass_hat_k"}
     )
     for name in ("by_type", "by_difficulty"):
         frequent = sorted(whole[name].items(), key=lambda group: -group[1]["n"])[:_KINDS]
