@@ -93,9 +93,10 @@ def insert_missing(connection: Connection, table: Table, rows: Sequence[Mapping[
     """Insert the rows that violate no unique constraint and skip the others. Return the number inserted."""
     if not rows:
         return 0
-    return int(
-        connection.execute(dialect_insert(table, connection.dialect).on_conflict_do_nothing(), list(rows)).rowcount
-    )
+    statement = dialect_insert(table, connection.dialect).on_conflict_do_nothing()
+    # Without the option, PostgreSQL reports -1, because SQLAlchemy fetches the generated keys.
+    inserted = connection.execute(statement, list(rows), execution_options={"preserve_rowcount": True})
+    return int(inserted.rowcount)
 
 
 def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
