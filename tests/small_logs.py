@@ -129,6 +129,82 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
             }
         ],
     ),
+    "copilot_chat": (
+        "chat.json",
+        {
+            "responderUsername": "GitHub Copilot",
+            "initialLocation": "panel",
+            "requests": [
+                {
+                    "requestId": "request_1",
+                    "message": {"text": ASK, "parts": []},
+                    "variableData": {"variables": []},
+                    "response": [{"value": ANSWER}],
+                    "modelId": "copilot/m",
+                    "timestamp": 1_760_000_000_000,
+                    "result": {
+                        "metadata": {
+                            "toolCallRounds": [
+                                {
+                                    "response": "",
+                                    "toolCalls": [{"id": "c1", "name": "ls", "arguments": "{}"}],
+                                    "id": "r1",
+                                },
+                                {"response": ANSWER, "toolCalls": [], "id": "r2"},
+                            ],
+                            "toolCallResults": {"c1": {"content": [{"value": "a.txt"}]}},
+                        }
+                    },
+                }
+            ],
+        },
+    ),
+    "goose": (
+        "20260101_1.jsonl",
+        [
+            {"working_dir": "/home/u/p", "description": "Files", "message_count": 4, "total_tokens": 5},
+            {"role": "user", "created": 1_760_000_000, "content": [{"type": "text", "text": ASK}]},
+            {
+                "role": "assistant",
+                "created": 1_760_000_001,
+                "content": [
+                    {
+                        "type": "toolRequest",
+                        "id": "c1",
+                        "toolCall": {"status": "success", "value": {"name": "ls", "arguments": {}}},
+                    }
+                ],
+            },
+            {
+                "role": "user",
+                "created": 1_760_000_002,
+                "content": [
+                    {
+                        "type": "toolResponse",
+                        "id": "c1",
+                        "toolResult": {"status": "success", "value": [{"type": "text", "text": "a.txt"}]},
+                    }
+                ],
+            },
+            {"role": "assistant", "created": 1_760_000_003, "content": [{"type": "text", "text": ANSWER}]},
+        ],
+    ),
+    "kimi_cli": (
+        "context.jsonl",
+        [
+            {"role": "_system_prompt", "content": "You are an agent."},
+            {"role": "_checkpoint", "id": 0},
+            {"role": "user", "content": ASK},
+            {
+                "role": "assistant",
+                "content": [{"type": "think", "think": "Look."}],
+                "tool_calls": [{"type": "function", "id": "c1", "function": {"name": "Shell", "arguments": "{}"}}],
+            },
+            {"role": "_usage", "token_count": 5},
+            {"role": "tool", "content": "a.txt", "tool_call_id": "c1"},
+            {"role": "assistant", "content": ANSWER},
+        ],
+    ),
     "cline": (
         "api_conversation_history.json",
         [
@@ -704,6 +780,57 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
                 ],
             },
         ],
+    ),
+    "openai_agents": (
+        "traces.jsonl",
+        [
+            {"object": "trace", "id": "trace_1", "workflow_name": "w", "group_id": None, "metadata": None},
+            {
+                "object": "trace.span",
+                "id": "span_1",
+                "trace_id": "trace_1",
+                "parent_id": None,
+                "started_at": "2026-01-01T00:00:00+00:00",
+                "ended_at": "2026-01-01T00:00:01+00:00",
+                "span_data": {"type": "generation", "model": "m", "input": _CHAT[:2], "output": _CHAT[2:3]},
+                "error": None,
+            },
+            {
+                "object": "trace.span",
+                "id": "span_2",
+                "trace_id": "trace_1",
+                "parent_id": None,
+                "started_at": "2026-01-01T00:00:01+00:00",
+                "ended_at": "2026-01-01T00:00:02+00:00",
+                "span_data": {"type": "function", "name": "bash", "input": '{"command": "ls"}', "output": "a.txt"},
+                "error": None,
+            },
+        ],
+    ),
+    "mlflow": (
+        "trace.json",
+        {
+            "info": {"trace_id": "tr-1", "state": "OK", "tags": {}, "trace_metadata": {}, "assessments": []},
+            "data": {
+                "spans": [
+                    {
+                        "trace_id": "dDE=",
+                        "span_id": "czE=",
+                        "parent_span_id": None,
+                        "name": "Completions",
+                        "start_time_unix_nano": 1760000000000000000,
+                        "status": {"code": "STATUS_CODE_OK", "message": ""},
+                        "events": [],
+                        "attributes": {
+                            "mlflow.traceRequestId": '"tr-1"',
+                            "mlflow.spanType": '"CHAT_MODEL"',
+                            "mlflow.spanInputs": json.dumps({"model": "m", "messages": _CHAT[:4]}),
+                            "mlflow.spanOutputs": json.dumps({"choices": [{"message": _CHAT[4]}]}),
+                        },
+                    }
+                ]
+            },
+        },
     ),
     "quintain": (
         "runs.jsonl",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agent_logs import outline, read_as, read_one, survives, write
+from agent_logs import outline, read_as, read_one, write
+from hostile import survives
 
 NOW = 1_760_000_000.5
 

@@ -12,8 +12,11 @@ from quintain.importers.coding_agents.amp import Amp
 from quintain.importers.coding_agents.claude_code import ClaudeCode
 from quintain.importers.coding_agents.cline import Cline
 from quintain.importers.coding_agents.codex import Codex
+from quintain.importers.coding_agents.copilot_chat import CopilotChat
 from quintain.importers.coding_agents.gemini_cli import GeminiCli
+from quintain.importers.coding_agents.goose import Goose
 from quintain.importers.coding_agents.grok_cli import GrokCli
+from quintain.importers.coding_agents.kimi_cli import KimiCli
 from quintain.importers.coding_agents.mini_swe_agent import MiniSweAgent
 from quintain.importers.coding_agents.opencode import OpenCode
 from quintain.importers.coding_agents.openhands_output import OpenHandsOutput
@@ -45,6 +48,8 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.langfuse import Langfuse
 from quintain.importers.traces.langsmith import LangSmith
+from quintain.importers.traces.mlflow import MLflow
+from quintain.importers.traces.openai_agents import OpenAIAgents
 from quintain.importers.traces.otel import OTel
 from quintain.importers.training_data.alpaca import Alpaca
 from quintain.importers.training_data.anthropic_messages import AnthropicMessages
@@ -101,16 +106,21 @@ IMPORTERS: tuple[Importer, ...] = (
     ClaudeWeb(),
     Cline(),
     Codex(),
+    CopilotChat(),
     Crew(),
     GeminiCli(),
+    Goose(),
     GrokCli(),
     HarborTraces(),
     HfSts(),
     InspectAI(),
+    KimiCli(),
     Knowlyr(),
     Langfuse(),
     LangSmith(),
     MiniSweAgent(),
+    MLflow(),
+    OpenAIAgents(),
     OpenAIChat(),
     OpenCode(),
     OpenHandsOutput(),

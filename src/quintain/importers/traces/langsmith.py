@@ -29,6 +29,7 @@ from quintain.importers.traces.trace_records import (
     outermost,
     recorded_call,
     tags_of,
+    tool_result,
     trace_outcome,
     whole_call,
 )
@@ -45,10 +46,8 @@ from quintain.importers.transcripts.field_values import (
     short_fields,
     to_text,
 )
-from quintain.importers.transcripts.message_parts import Result
 from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.transcript import make_call, parse_time
-from quintain.importers.transcripts.vendor_messages import parse_vendor_message
 from quintain.records.trajectory import Outcome
 
 _RENDERED = re.compile(r"(?:System: (?P<system>.*?)\n)?Human: ", re.DOTALL)
@@ -190,16 +189,13 @@ def _tool_call(run: dict[str, Any]) -> ToolCall:
     error = first_text(run.get("error"))
     arguments = parse_json_text(as_dict(inputs).get("input")) if set(as_dict(inputs)) == {"input"} else inputs
     answer = as_dict(outputs).get("output", outputs) if isinstance(outputs, dict) else outputs
-    result = Result(to_text(answer))
-    if as_dict(answer).keys() & {"kwargs", "tool_call_id"}:
-        message = parse_vendor_message(answer, Report(), "tool")
-        result = message.results[0] if message and message.results else result
+    result = tool_result(answer, error)
     call_id = result.call_id or as_name(as_dict(as_dict(run.get("extra")).get("metadata")).get("tool_call_id"))
     if isinstance(arguments, dict) and arguments.keys() >= {"name", "args", "id"}:
         arguments = arguments["args"]  # some LangChain versions pass the whole call
     return ToolCall(
         make_call(as_text(run.get("name")), arguments, call_id),
-        Result(result.content or error or "", call_id, result.is_error or error is not None),
+        result._replace(call_id=call_id),
         parse_time(run.get("start_time")),
     )
 

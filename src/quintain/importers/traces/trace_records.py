@@ -19,9 +19,11 @@ from quintain.importers.traces.conversations import (
     match_results,
     whole_exchange,
 )
-from quintain.importers.transcripts.field_values import as_list
+from quintain.importers.transcripts.field_values import as_dict, as_list, to_text
+from quintain.importers.transcripts.message_parts import Result
 from quintain.importers.transcripts.tool_schemas import offered_tools
 from quintain.importers.transcripts.transcript import parse_time
+from quintain.importers.transcripts.vendor_messages import parse_vendor_message
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus
 
 NO_MESSAGES = "expected messages, got a trace whose records have none"
@@ -188,6 +190,20 @@ def whole_call(inputs: Any, outputs: Any, start: Any, report: Report) -> ModelCa
     call = whole_exchange(input_turns(inputs, report), output_turns(outputs, report, whole=True))
     call.start = parse_time(start)
     return call if call.inputs or call.outputs else None
+
+
+def tool_result(answer: Any, error: str | None) -> Result:
+    """Return the result of a tool's record: a message of LangChain with its call id, or any value.
+
+    Args:
+        answer: What the tool returned.
+        error: Error of the record; None if the tool did not fail.
+    """
+    result = Result(to_text(answer))
+    if as_dict(answer).keys() & {"kwargs", "tool_call_id"}:
+        message = parse_vendor_message(answer, Report(), "tool")
+        result = message.results[0] if message and message.results else result
+    return result._replace(content=result.content or error or "", is_error=result.is_error or error is not None)
 
 
 def tags_of(value: Any) -> tuple[str, ...]:
