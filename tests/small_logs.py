@@ -22,6 +22,7 @@ _CHAT: list[dict[str, Any]] = [
     {"role": "assistant", "content": ANSWER},
 ]
 _SMOL_CALL = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": {"command": "ls"}}}
+_WEAVE = {"project_id": "me/p", "trace_id": "trace-1", "started_at": "2026-01-01T00:00:00Z", "attributes": {}}
 _PLAIN = [{"role": "user", "content": ASK}, {"role": "assistant", "content": ANSWER}]
 _TOOL = {
     "type": "function",
@@ -128,6 +129,16 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
                 ],
             }
         ],
+    ),
+    "aider": (
+        ".aider.chat.history.md",
+        f"\n# aider chat started at 2026-01-01 00:00:00\n\n> Model: m with diff edit format  \n\n"
+        f"#### {ASK}  \n\n{ANSWER}\n\n> Tokens: 5 sent, 2 received.  \n",
+    ),
+    "cursor": (
+        "chat.md",
+        f"# Files\n_Exported on 1/1/2026 at 00:00:00 UTC from Cursor (3.2.11)_\n\n---\n\n**User**\n\n{ASK}\n\n"
+        f"---\n\n**Cursor**\n\n{ANSWER}\n\n---\n",
     ),
     "copilot_chat": (
         "chat.json",
@@ -832,6 +843,27 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
             },
         },
     ),
+    "weave": (
+        "calls.jsonl",
+        [
+            {
+                "id": "call-0",
+                **_WEAVE,
+                "op_name": "weave:///me/p/op/agent:abc",
+                "parent_id": None,
+                "inputs": {"q": ASK},
+            },
+            {
+                "id": "call-1",
+                **_WEAVE,
+                "op_name": "weave:///me/p/op/openai.chat.completions.create:abc",
+                "parent_id": "call-0",
+                "inputs": {"model": "m", "messages": _CHAT[:4]},
+                "output": {"model": "m", "choices": [{"index": 0, "message": _CHAT[4]}]},
+                "summary": {"usage": {"m": {"prompt_tokens": 9, "completion_tokens": 2}}},
+            },
+        ],
+    ),
     "quintain": (
         "runs.jsonl",
         [
@@ -856,7 +888,9 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
 
 
 def content(name: str, value: Any) -> bytes:
-    """As a file of this name holds it: a row a line, or JSON."""
+    """As a file of this name holds it: text, a row a line, or JSON."""
+    if isinstance(value, str):
+        return value.encode()
     if name.endswith(".jsonl"):
         return b"".join(json.dumps(row).encode() + b"\n" for row in value)
     return json.dumps(value).encode()

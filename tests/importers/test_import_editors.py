@@ -210,7 +210,7 @@ def test_a_kimi_context_is_read_with_the_times_of_its_events(tmp_path: Path) -> 
     assert first.timestamp.timestamp() == NOW + 3.5
     assert (run.key, made.session_id, made.task.prompt) == ("kimi_cli:session-1", "session-1", "List.")
     assert {path.name for path in report.consumed} == {"wire.jsonl"}
-    survives("kimi_cli", KIMI_CONTEXT, tmp_path / "bent")
+    survives("kimi_cli", KIMI_CONTEXT, tmp_path)
 
 
 def test_kimi_events_without_a_context_are_a_run_of_their_own(tmp_path: Path) -> None:
@@ -230,6 +230,187 @@ def test_kimi_events_without_a_context_are_a_run_of_their_own(tmp_path: Path) ->
     assert report.unknown == {"SubagentEvent": 1}
     assert any("system prompt, is not" in note for note in report.notes)
     assert any("compacted" in note for note in report.notes)
-    survives("kimi_cli", KIMI_EVENTS, tmp_path / "bent")
+    survives("kimi_cli", KIMI_EVENTS, tmp_path)
     runs, _ = read_as("kimi_cli", write(tmp_path / "context.jsonl", KIMI_CONTEXT[:4]), tmp_path)
     assert not runs
+
+
+AIDER_THOUGHT = "thinking-content-" + "0123456789abcdef" * 2
+AIDER_CHAT = f"""
+# aider chat started at 2026-01-01 10:00:00
+
+> Aider v0.86.2  
+> Main model: vendor/m-1 with diff edit format  
+
+# aider chat started at 2026-01-01 11:00:00
+
+> Aider v0.86.2  
+> Main model: vendor/m-1 with diff edit format  
+
+#### add a function  
+####   in a.py  
+
+<{AIDER_THOUGHT}>
+
+Think.
+
+</{AIDER_THOUGHT}>
+
+#### Plan
+> quoted
+
+# a.py
+<<<<<<< SEARCH
+=======
+x = 1
+>>>>>>> REPLACE
+
+> Tokens: 2k sent, 83 received.  
+> # 1 SEARCH/REPLACE block failed to match!
+
+#### a.py
+Just reply with fixed versions.  
+
+Fixed.
+
+> Applied edit to a.py  
+
+#### /model vendor/m-2  
+> Main model: vendor/m-2 with diff edit format  
+
+#### /ask why?  
+
+#### why?  
+
+Because.
+
+#### /ask and you?  
+
+Me too.
+"""  # noqa: W291 - the program's own lines end in two spaces
+
+
+def test_an_aider_history_tells_answers_from_the_programs_lines(tmp_path: Path) -> None:
+    path = write(tmp_path / ".aider.chat.history.md", AIDER_CHAT.encode())
+    run, report = read_one("aider", path, tmp_path)
+    assert outline(run) == [
+        "user: add a function\n  in a.py",
+        "agent: #### Plan\n> quoted\n\n# a.py\n<<<<<<< SEARCH\n=======\nx = 1\n>>>>>>> REPLACE",
+        "agent: Fixed.",
+        "user: why?",
+        "agent: Because.",
+        "user: /ask and you?",
+        "agent: Me too.",
+    ]
+    made = run.trajectory
+    assert [step.model for step in made.agent_steps] == ["vendor/m-1", "vendor/m-1", "vendor/m-2", "vendor/m-2"]
+    assert (made.agent_steps[0].thought, made.agent.version) == ("Think.", "0.86.2")
+    assert made.extra["started_at"] == "2026-01-01 11:00:00"
+    assert (made.outcome.status, made.steps[0].timestamp) == ("unknown", None)
+    assert any("whether they were applied is not known" in note for note in report.notes)
+    assert report.unknown["command"] == 3
+    plain = "\n".join(line.rstrip() for line in AIDER_CHAT.split("\n"))  # as an editor saves it
+    run, _ = read_one("aider", write(path, plain.replace("#### Plan\n> quoted\n", "").encode()), tmp_path)
+    assert outline(run)[-4:] == ["user: why?", "agent: Because.", "user: /ask and you?", "agent: Me too."]
+
+
+AIDER_CALLS = f"""TO LLM 2026-01-01T11:00:05
+-------
+SYSTEM Be brief.
+SYSTEM 
+SYSTEM -------
+-------
+USER Example?
+-------
+ASSISTANT Ok.
+
+-------
+USER add a function
+LLM RESPONSE 2026-01-01T11:00:09
+ASSISTANT <{AIDER_THOUGHT}>
+ASSISTANT Think.
+ASSISTANT </{AIDER_THOUGHT}>
+ASSISTANT 
+ASSISTANT TO LLM is text.
+TO LLM 2026-01-01T11:00:20
+-------
+USER Message for a commit
+LLM RESPONSE 2026-01-01T11:00:21
+ASSISTANT feat: add
+TO LLM 2026-01-01T11:00:30
+-------
+USER cut
+"""  # noqa: W291
+
+
+def test_each_call_in_aiders_file_of_calls_is_a_run_with_its_whole_prompt(tmp_path: Path) -> None:
+    write(tmp_path / ".aider.chat.history.md", AIDER_CHAT.replace("m-2", "m-1").encode())
+    path = write(tmp_path / ".aider.llm.history", AIDER_CALLS.encode())
+    runs, report = read_as("aider", path, tmp_path)
+    assert [outline(run) for run in runs] == [
+        [
+            "system: Be brief.\n\n-------",
+            "user: Example?",
+            "agent: Ok.",
+            "user: add a function",
+            "agent: TO LLM is text.",
+        ],
+        ["user: Message for a commit", "agent: feat: add"],
+    ]
+    context, answer = runs[0].trajectory.agent_steps
+    assert (context.copied_context, answer.copied_context) == (True, False)
+    assert (answer.thought, answer.model) == ("Think.", "vendor/m-1")
+    assert runs[0].trajectory.task.prompt == "add a function"
+    assert runs[0].trajectory.extra["ended_at"] == "2026-01-01T11:00:09"
+    assert [line for line, _ in report.rejected] == [24]
+
+
+CURSOR_CHAT = """# Names
+_Exported on 10/7/2026 at 17:09:40 GMT+5:30 from Cursor (3.2.11)_
+
+---
+
+**User**
+
+ What is it?
+
+---
+
+**Cursor**
+
+One.
+
+---
+
+**User** is a word here.
+
+---
+
+**User**
+
+Go on
+
+---
+
+**Cursor**
+
+Two.
+
+"""
+
+
+def test_a_cursor_export_has_its_texts_and_says_what_it_lacks(tmp_path: Path) -> None:
+    path = write(tmp_path / "chats.md", (CURSOR_CHAT + CURSOR_CHAT).replace("\n", "\r\n").encode())
+    runs, report = read_as("cursor", path, tmp_path)
+    for run in runs:
+        assert outline(run) == [
+            "user: What is it?",
+            "agent: One.\n\n---\n\n**User** is a word here.",
+            "user: Go on",
+            "agent: Two.",
+        ]
+    made = runs[0].trajectory
+    assert (made.agent.version, made.agent.model) == ("3.2.11", None)
+    assert made.extra == {"title": "Names", "exported_on": "10/7/2026 at 17:09:40 GMT+5:30"}
+    assert any("texts only" in note for note in report.notes)
+    assert len(runs) == 2

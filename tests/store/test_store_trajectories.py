@@ -239,6 +239,19 @@ def test_growth_is_seen_within_one_batch_and_a_fork_of_a_session_is_a_row_of_its
     assert added[0].id == added[1].id != added[2].id
 
 
+def test_another_attempt_of_a_session_is_stored_without_reading_the_others(store: Store) -> None:
+    """A part of a long session has 8 million characters, and each is compared with all before it."""
+    first = run("t", user(), answer("one"), answer("b"), session_id="s")
+    (stored,) = store.trajectories.add_many([first], NOW)
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE trajectories SET document = 'not read'")
+    other = run("t", user(), answer("two"), answer("b"), session_id="s")
+    assert [one.status for one in store.trajectories.add_many([other], later(1))] == ["new"]
+    with pytest.raises(ValueError, match="JSON"):  # the beginning is the same, so the whole run must be read
+        store.trajectories.add_many([run("t", *first.steps, answer("c"), session_id="s")], later(2))
+    assert stored.status == "new"
+
+
 def test_attempts_with_keys_of_their_own_are_never_merged_as_one_session(store: Store) -> None:
     steps = (user(), answer("a"), answer("b"))
     runs = [run("t", *steps[: 2 + n], session_id="s", episode_key=f"job/t/{n}") for n in (0, 1)]

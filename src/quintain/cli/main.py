@@ -102,7 +102,8 @@ class Commands(TyperGroup):
 
 def _group(name: str) -> Commands:
     kind = type(f"{name.title()}Commands", (Commands,), {"group": name})
-    return kind(name=name, help=GROUPS[name][0], no_args_is_help=True)  # type: ignore[no-any-return]
+    group = kind(name=name, help=GROUPS[name][0], no_args_is_help=True, hidden=name.startswith("knowlyr-"))
+    return group  # type: ignore[no-any-return]
 
 
 def _summary(name: str) -> str:

@@ -34,7 +34,8 @@ def run_train(use: Use) -> int:
     services = use.services()
     settings = use.arguments.get("hyperparameters", {})
     folder = config.absolute().parent if config is not None else Path.cwd()
-    target = create_folder(_folder(document.pop("output_dir", None)))
+    stated = _folder(document.pop("output_dir", None))
+    target = create_folder(use.own["output_dir"] or stated)
     view = followed(services, use, start_config(services, document, settings, folder))
     if isinstance(view, int):
         return view

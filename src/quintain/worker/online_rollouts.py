@@ -118,10 +118,12 @@ class _Collector:
     ) -> dict[str, Trajectory]:
         """Run the episodes and output them. Returns fewer than planned if the job was asked to stop."""
         from quintain.trainers.acting.policy import LocalPolicy
+        from quintain.trainers.acting.products import PRODUCTS, ProductForms
 
         config, name = self.config, run_name(self.directory)
         sampling = Sampling(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
-        policy = LocalPolicy(loaded, renderer, sampling, seed=self.spec.seed)
+        products = ProductForms(self.directory / PRODUCTS)
+        policy = LocalPolicy(loaded, renderer, sampling, seed=self.spec.seed, products=products)
         for warning in policy.warnings[len(loaded.warnings) :] if iteration == 0 else ():  # others are reported
             self.reporter.warn("acting", warning)
         settings = EpisodeSettings(

@@ -29,7 +29,7 @@ def open_policy(
         sampling: Sampling settings.
         seed: Mixed into every episode's sampling stream.
         endpoint: Endpoint in the job's spec, for an agent that acts through one.
-        folder: The job's folder, required with `endpoint`.
+        folder: The job's folder, required with `endpoint`; a local model keeps there how it computes.
         should_stop: Checked while waiting for an endpoint.
         warn: Receives a code and a message about a local model.
         expert: Returns the scripted expert, where one can act.
@@ -54,7 +54,7 @@ def open_policy(
         return RemotePolicy(agent, endpoint, sampling, seed=seed, folder=folder, should_stop=should_stop)
     from quintain.trainers.acting.policy import open_policy as open_local_policy
 
-    policy = open_local_policy(agent, sampling, seed=seed)
+    policy = open_local_policy(agent, sampling, seed=seed, folder=folder)
     for warning in policy.warnings:
         warn("acting", warning)
     return policy

@@ -27,6 +27,9 @@ from quintain.scoring.preferences.mining import Group, Pair
 from quintain.tools.data.multi_run_rows import group_lines, pair_lines
 from quintain.tools.services import Services
 
+_PAIRING = {"margin": 0.0, "max_pairs_per_task": 4}
+ROW_DEFAULTS: Mapping[str, Mapping[str, float]] = {"kto": {"desirable_from": 0.5}, "dpo": _PAIRING, "reward": _PAIRING}
+"""Kind -> settings of its rows with their defaults: where values are labels, and how runs are paired."""
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 

@@ -20,7 +20,7 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters import DATASET_KINDS
 from quintain.records.record import counted, require_number, shown
 from quintain.records.trajectory import OutcomeStatus, Trajectory
-from quintain.tools.data.dataset_folders import freeze, new_options
+from quintain.tools.data.dataset_folders import ROW_DEFAULTS, freeze, new_options
 from quintain.tools.data.dataset_lines import lines_of
 from quintain.tools.data.row_file_datasets import freeze_file
 from quintain.tools.labels.scorer_resolution import named
@@ -28,8 +28,6 @@ from quintain.tools.results import ExportResult
 from quintain.tools.run_selection import RunFilter, select
 from quintain.tools.services import Services
 
-_DESIRABLE_FROM = 0.5
-_PAIRS_PER_TASK = 4
 _SHOWN = 20
 """Rejected rows in an answer; the manifest lists more."""
 
@@ -267,14 +265,10 @@ def _making(
         raise InvalidInput(
             f"`{named[0]}` is {mining[named[0]]}, but only kind 'dpo' and kind 'reward' make pairs; leave it out"
         )
-    if kind == "kto":
-        return {"desirable_from": _DESIRABLE_FROM if min_score is None else min_score}
-    if kind in _PAIRED:
-        return {
-            "margin": mining["margin"] or 0.0,
-            "max_pairs_per_task": mining["max_pairs_per_task"] or _PAIRS_PER_TASK,
-        }
-    return {}
+    given = {"desirable_from": min_score, **mining}
+    return {
+        name: default if given[name] is None else given[name] for name, default in ROW_DEFAULTS.get(kind, {}).items()
+    }
 
 
 def _require_recorded(kind: str, pairs: str, mining: dict[str, Any], curation: Curation) -> None:

@@ -59,7 +59,14 @@ _TRAIN_STAGE = ("method", "label", *_SOURCES, "max_samples", "reward", "agent", 
 _EVALUATE_STAGE = ("method", "label", *(name for name in EvaluateStage.model_fields if name not in {"kind", "label"}))
 
 
-_ELSEWHERE = {"model_name_or_path": "model", "model_name": "model", "train_file": "dataset", "algorithm": "method"}
+_ELSEWHERE = {
+    "model_name_or_path": "model",
+    "model_name": "model",
+    "base_model": "model",
+    "train_file": "dataset",
+    "train_data": "dataset",
+    "algorithm": "method",
+}
 """Key of other trainers' config files -> key here."""
 
 
