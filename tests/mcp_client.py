@@ -39,7 +39,8 @@ class ToolCaller:
 
     def __call__(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """Return the result of a call that must succeed."""
-        return self._portal.call(partial(call, self._client, tool, **arguments))
+        result: dict[str, Any] = self._portal.call(partial(call, self._client, tool, **arguments))
+        return result
 
     def raw(self, tool: str, **arguments: Any) -> Any:
         """Return the whole result of a call, of an error too."""
