@@ -58,6 +58,8 @@ def test_scoring_takes_the_same_form_and_the_same_names(services: Services) -> N
     assert (found.summary.minimum, found.summary.maximum) == (pytest.approx(0.8), 0.9)
     single = score_trajectories(services, {"type": "length", "full_at": 5}, trajectory_ids=ids)
     assert (single.scorer, single.summary.mean) == ("length(full_at=5)", 0.5)
+    named = score_trajectories(services, {"length": {"weight": 1, "full_at": 5}}, trajectory_ids=ids)
+    assert (named.scorer, named.summary.mean) == ("mix(length(full_at=5)=1)", 0.5), "a part named as a type is of it"
 
 
 def test_a_part_that_says_the_same_of_every_run_is_named_with_what_it_saw(services: Services) -> None:
