@@ -137,6 +137,8 @@ def test_the_folder_contains_what_another_program_needs_and_the_verification(exp
         told = AgentExport.model_validate_json((folder / "agent.json").read_bytes())
         assert told.files == {name: sha256_of(folder / name) for name in told.files}
         assert set(told.files) == set(report["files"]) - {"agent.json"}
+        readable = folder.stat().st_mode & 0o666
+        assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {readable}, "the umask alone decides"
         assert (told.agent, told.job_id, told.format) == (exported.agent, JOB, format)
         assert (told.template["style"], told.template["end_tokens"]) == ("tools", ["<|im_end|>"])
         parity = report["parity"]
