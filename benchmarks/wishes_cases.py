@@ -33,7 +33,7 @@ async def warehouse(a: Assistant) -> None:
     short = {"iterations": 1, "tasks_per_iteration": 40, "attempts": 2, "evaluation_tasks": 20, "final_tasks": 40}
     view = await a.done(await a.follow(plan, "start_training", name="clerk", hyperparameters=short))
     proof = a.named(view["next_step"], "compare_agents")
-    shown = await a.answer(proof.tool, **proof.arguments, show=True)
+    shown = await a.answer(proof.tool, **proof.arguments)
     (pair,) = shown.facts["comparisons"]
     require(pair["significant"] and pair["difference"] > 0, f"no gain is proven: {pair}")
     require(shown.pictures == 1, "the comparison comes without its picture")
