@@ -181,6 +181,8 @@ def test_the_documented_command_lines_export_and_train_in_a_chain(folder: Path, 
     line(*exported, "grpo", "-t", "trajectories.jsonl", "-o", "grpo_data.jsonl")
     (first, *_) = [json.loads(text) for text in Path("dpo_data.jsonl").read_text().splitlines()]
     assert first["prompt"] == "Fix bug 0", "the task's text is in the trajectories alone"
+    (group, *_) = [json.loads(text) for text in Path("grpo_data.jsonl").read_text().splitlines()]
+    assert [member["step_rewards"] for member in group["trajectories"]] == [[0.5, 0.9]] * 2
     write("sft_data.jsonl", [row(i) for i in range(4)])
     Path("train_config.yaml").write_text(CONFIG, encoding="utf-8")
     trainer, sft = "knowlyr-trainer", "./output/sft/final"

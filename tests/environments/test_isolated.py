@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from quintain.environments.inventory import Inventory
-from quintain.environments.isolated import isolated
+from quintain.environments.isolated import IsolatedSource
 from quintain.errors import QuintainError, Unavailable
 from quintain.records.trajectory import Action, Task
 
@@ -75,7 +75,7 @@ def task(what: str, task_id: str = "t") -> Task:
 
 
 def test_an_isolated_environment_plays_as_it_does_in_this_process() -> None:
-    here, there = Inventory(), isolated("quintain/inventory")
+    here, there = Inventory(), IsolatedSource("quintain/inventory")
     assert (there.id, there.version) == (here.id, here.version)
     tasks = there.tasks("train", 3, 7)
     assert tasks == here.tasks("train", 3, 7)
@@ -98,7 +98,7 @@ def test_an_isolated_environment_plays_as_it_does_in_this_process() -> None:
     ],
 )
 def test_a_faulty_environment_ends_only_its_own_episode(bad: str, what: str, told: str) -> None:
-    source = isolated(bad, answer_bytes=1_000_000)
+    source = IsolatedSource(bad, answer_bytes=1_000_000)
     environment = source.make()
     environment.reset(task(what))
     with pytest.raises(QuintainError, match=told):
@@ -112,7 +112,7 @@ def test_a_faulty_environment_ends_only_its_own_episode(bad: str, what: str, tol
 
 
 def test_an_environment_that_hangs_is_killed_with_what_it_started(bad: str, tmp_path: Path) -> None:
-    source = isolated(bad, timeout_s=2.0)
+    source = IsolatedSource(bad, timeout_s=2.0)
     said = tmp_path / "pid"
     with pytest.raises(Unavailable, match="did not answer within 2 s"):
         source.make().reset(task("hang", str(said)))
@@ -125,8 +125,8 @@ def test_an_environment_that_hangs_is_killed_with_what_it_started(bad: str, tmp_
 def test_children_end_when_their_host_is_killed(tmp_path: Path) -> None:
     program = (
         "import os, sys, time\n"
-        "from quintain.environments.isolated import isolated\n"
-        "source = isolated('quintain/inventory')\n"
+        "from quintain.environments.isolated import IsolatedSource\n"
+        "source = IsolatedSource('quintain/inventory')\n"
         "environment = source.make(); environment.reset(source.tasks('train', 1, 0)[0])\n"
         "print(environment._child._process.pid, flush=True)\n"
         "time.sleep(600)\n"
