@@ -26,10 +26,10 @@ async def train(client: Client, method: str, settings: dict[str, Any], **source:
 async def learn(client: Client) -> dict[str, Any]:
     tried = {"agent": "starter", "environment": ENVIRONMENT, "n_tasks": 8, "attempts": 4, "seed": 1}
     rollouts = await call(client, "collect_rollouts", **tried)
-    made = (await until(client, rollouts["job_id"], ended))["result"]["trajectories"]
-    assert made["count"] == 32
+    result = (await until(client, rollouts["job_id"], ended))["result"]["trajectories"]
+    assert result["count"] == 32
     data = {
-        kind: await call(client, "export_dataset", kind=kind, name=f"own-{kind}", filter=made["filter"])
+        kind: await call(client, "export_dataset", kind=kind, name=f"own-{kind}", filter=result["filter"])
         for kind in ("dpo", "kto", "grpo")
     }
     few = {"max_steps": 2, "batch_size": 2}
@@ -66,7 +66,7 @@ def test_pairs_labels_groups_and_an_environment_train_agents_that_act(settings: 
             return await learn(client)
 
     result = anyio.run(talk)
-    assert all(made["rows"] > 0 for made in result["data"].values())
+    assert all(built["rows"] > 0 for built in result["data"].values())
     reports = {method: view["result"]["report"] for method, view in result["views"].items()}
     assert {method: report["steps"] for method, report in reports.items()} == dict.fromkeys(reports, 2)
     assert abs(reports["dpo"]["first_loss"] - 0.693147) < 1e-4  # model and reference are one before the first step

@@ -44,8 +44,6 @@ async def killed_and_resumed(client: Client, settings: Settings) -> dict[str, An
     job_id = (await call(client, "start_training", dataset_id=exported["dataset_id"], **request))["job_id"]
     await until(client, job_id, lambda view: view["step"] >= 6)
     shim = JobDirectory(settings.jobs_dir / job_id).shim()
-    assert shim is not None
-    assert shim.worker is not None
     ranks = [child for child in psutil.Process(shim.worker).children() if str(settings.home) in child.cmdline()[-1]]
     assert len(ranks) == 1, "one process beside the worker"
     os.kill(shim.worker, signal.SIGKILL)
