@@ -167,8 +167,11 @@ STEERING = {
 
 
 def test_nothing_that_an_agent_adds_steers_the_test_runner(begin: Any, row: dict[str, Any]) -> None:
-    """Tests come from the row and settings from its commit: one of two tests passes with the bug."""
-    coding = begin(row)
+    """Tests come from the row and settings from its commit: one of two tests passes with the bug.
+
+    Installed plugins are loaded, so that one which the agent adds would be.
+    """
+    coding = begin({**row, "test_command": "python3 -m pytest -q test_shapes.py"})
     for path, text in STEERING.items():
         assert not act(coding, "write_file", path=path, content=text).observations[0].is_error
     act(coding, "bash", command="mkdir -p .quintain-secret/x; touch .quintain-secret/x/y")

@@ -56,11 +56,8 @@ async def improve(client: Client) -> dict[str, Any]:
         for agent in ("starter", "pupil")
     ]
     compared = await call(client, "compare_agents", agents=["starter", "pupil"])
-    rows = {"dataset_id": data["dataset_id"]}
-    on_rows = [await job(client, "evaluate_agent", agent=agent, **rows) for agent in ("starter", "pupil")]
-    environment = f"dataset:{data['dataset_id']}"
-    by_rows = await call(client, "compare_agents", agents=["starter", "pupil"], environment=environment)
-    board = await content(client, f"leaderboard://{quote(environment, safe='')}")
+    on_rows = await job(client, "evaluate_agent", agent="pupil", dataset_id=data["dataset_id"])
+    board = await content(client, f"leaderboard://{quote(ENVIRONMENT, safe='')}")
     refused = await client.call_tool("evaluate_agent", {"agent": "starter", "dataset_id": "tries", "repeats": 3})
     held_out = await call(client, "search_trajectories", filter={"job_id": evaluations[0]["job_id"]}, limit=50)
     leak = await client.call_tool("export_dataset", {"kind": "sft", "name": "leak", "filter": {"tags": ["evaluation"]}})
@@ -71,12 +68,11 @@ async def improve(client: Client) -> dict[str, Any]:
         "compared": compared,
         "data": data,
         "on_rows": on_rows,
-        "by_rows": by_rows,
-        "comparison": json.loads((await content(client, by_rows["resource_uri"])).text),
-        "chart": base64.b64decode((await content(client, f"{by_rows['resource_uri']}/picture")).blob),
+        "comparison": json.loads((await content(client, compared["resource_uri"])).text),
+        "chart": base64.b64decode((await content(client, f"{compared['resource_uri']}/picture")).blob),
         "board": json.loads(board.text),
         "templates": [t.uri_template for t in (await client.list_resource_templates()).resource_templates],
-        "lineage": await call(client, "get_lineage", id=on_rows[0]["result"]["evaluation_id"]),
+        "lineage": await call(client, "get_lineage", id=on_rows["result"]["evaluation_id"]),
         "refused": refused.content[0].text,  # type: ignore[union-attr]
         "held_out": held_out,
         "leak": leak,
@@ -113,21 +109,26 @@ def test_an_agent_acts_learns_and_is_compared(settings: Settings, mode: Literal[
     assert json.loads(seen["metrics"].text)["curves"]["loss"]["steps"] == [1, 2, 3]
     assert [agent["name"] for agent in seen["agents"]["items"]] == ["pupil", "starter"]
     assert seen["agents"]["items"][0]["parent"] == "agent:starter@1"
+    check_resources(seen)
     check_measured_on_rows(seen)
 
 
+def check_resources(seen: dict[str, Any]) -> None:
+    """A comparison has a page with lineage and a chart, and an environment has a leaderboard."""
+    assert seen["comparison"]["id"] == seen["compared"]["comparison_id"]
+    assert [origin["agent_id"] for origin in seen["comparison"]["lineage"]] == ["agent:starter@1", "agent:pupil@1"]
+    assert seen["chart"].startswith(b"\x89PNG")
+    assert {row["agent"] for row in seen["board"]["rows"]} == {"agent:starter@1", "agent:pupil@1"}
+    assert seen["board"]["environment"] == ENVIRONMENT
+    assert {"leaderboard://{environment}", "comparison://{comparison_id}"} <= set(seen["templates"])
+
+
 def check_measured_on_rows(seen: dict[str, Any]) -> None:
-    """On a dataset both agents have losses and matches of actions, a comparison with lineage and chart, and a leaderboard."""
-    dataset_id, measured = seen["data"]["dataset_id"], seen["on_rows"][0]
+    """On a dataset an agent has a loss and matches of actions."""
+    dataset_id, measured = seen["data"]["dataset_id"], seen["on_rows"]
     assert (measured["kind"], measured["result"]["dataset_id"]) == ("evaluate_dataset", dataset_id)
     report = measured["result"]["report"]
     assert 0 < report["loss"] < 1 < report["perplexity"]
     assert 0 <= report["action_match"] <= report["tool_match"] <= 1
-    assert {"agent:starter@1", dataset_id} <= {node["id"] for node in seen["lineage"]["ancestors"]}
-    assert seen["comparison"]["id"] == seen["by_rows"]["comparison_id"]
-    assert [origin["agent_id"] for origin in seen["comparison"]["lineage"]] == ["agent:starter@1", "agent:pupil@1"]
-    assert seen["chart"].startswith(b"\x89PNG")
-    assert {row["agent"] for row in seen["board"]["rows"]} == {"agent:starter@1", "agent:pupil@1"}
-    assert seen["board"]["environment"] == f"dataset:{dataset_id}"
-    assert {"leaderboard://{environment}", "comparison://{comparison_id}"} <= set(seen["templates"])
+    assert {"agent:pupil@1", dataset_id} <= {node["id"] for node in seen["lineage"]["ancestors"]}
     assert "on a dataset nothing is played" in seen["refused"]

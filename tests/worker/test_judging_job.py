@@ -163,13 +163,10 @@ def test_nothing_is_paid_twice(tmp_path: Path) -> None:
         other = judged(spec_of(tmp_path, fake, runs, model="fake-2"), tmp_path / "three")
         assert (len(fake.asked), other.report["answers_from_cache"]) == (8, 0)
     assert scores_in(tmp_path / "two")["traj-twin"].value == 0.0
-
-
-def test_runs_of_equal_content_that_are_judged_at_the_same_time_are_paid_once(tmp_path: Path) -> None:
-    twins = [stored(1)[0].model_copy(update={"id": f"traj-{n}"}) for n in range(9)]
+    twins = [runs[0].model_copy(update={"id": f"traj-{n}"}) for n in range(9)]
     with serving(by_box) as fake:
-        result = judged(spec_of(tmp_path, fake, twins), tmp_path / "job")
-    assert (len(fake.asked), result.n, result.report["answers_from_cache"]) == (1, 9, 8)
+        at_once = judged(spec_of(tmp_path / "new", fake, twins), tmp_path / "four")
+    assert (len(fake.asked), at_once.n, at_once.report["answers_from_cache"]) == (1, 9, 8), "judged at the same time"
 
 
 def test_an_answer_that_could_not_be_read_is_asked_for_again_by_the_next_job(tmp_path: Path) -> None:
@@ -211,7 +208,7 @@ def test_a_killed_job_goes_on_where_it_was_and_counts_what_it_spent_before(tmp_p
     assert mode == "group" or len(one) == len(other), "nothing is handed over twice"
 
 
-def test_what_was_paid_when_a_worker_was_killed_is_counted_and_what_is_not_known_is_told(tmp_path: Path) -> None:
+def test_what_was_paid_when_a_worker_was_killed_is_counted_and_what_is_unknown_is_reported(tmp_path: Path) -> None:
     """Two requests were answered and none of it was written; a third was on its way when the process died. Five answers of 100
     and 10 tokens at 1 and 10 USD a million are 0.001 USD at least, and one request is of unknown cost.
     """
@@ -253,7 +250,7 @@ def test_a_request_is_on_the_bill_before_it_is_sent_and_its_tokens_before_anythi
     assert spending_report()[1]["input_tokens"] > 0
 
 
-def test_a_job_that_is_told_to_stop_keeps_what_it_has_and_says_so(tmp_path: Path) -> None:
+def test_a_job_that_is_asked_to_stop_keeps_what_it_has_and_reports_it(tmp_path: Path) -> None:
     with serving(by_box) as fake:
         spec = spec_of(tmp_path, fake, stored(9), concurrency=1)
         result = judged(spec, tmp_path / "job", stop_after=2)
@@ -266,7 +263,7 @@ def test_a_job_that_is_told_to_stop_keeps_what_it_has_and_says_so(tmp_path: Path
     assert len(outputs(tmp_path / "job", "score")) == 9
 
 
-def test_pairs_are_asked_in_both_orders_and_runs_alone_in_their_task_are_told(tmp_path: Path) -> None:
+def test_pairs_are_asked_in_both_orders_and_runs_alone_in_their_task_are_counted(tmp_path: Path) -> None:
     def better(asked: Asked, before: int) -> Answer:
         a, b = by_run(asked.user)
         better = "A" if "box 2" in a else "B" if "box 2" in b else "tie"
@@ -313,16 +310,13 @@ def test_a_run_that_does_not_fit_the_model_is_shown_shorter(tmp_path: Path) -> N
         result = judged(spec_of(tmp_path, fake, [long]), tmp_path / "job")
     assert (result.n, len(sizes)) == (1, 3)
     assert sizes == sorted(sizes, reverse=True)
-
-
-def test_a_run_that_never_fits_is_unscored(tmp_path: Path) -> None:
     with serving(lambda asked, before: fails(413)) as fake:
-        result = judged(spec_of(tmp_path, fake, stored(1)), tmp_path / "job")
-    assert result.n_error == 1
-    assert "does not fit" in (scores_in(tmp_path / "job")["traj-0"].reason or "")
+        never = judged(spec_of(tmp_path, fake, stored(1)), tmp_path / "never")
+    assert never.n_error == 1
+    assert "does not fit" in (scores_in(tmp_path / "never")["traj-0"].reason or "")
 
 
-def test_runs_that_are_gone_or_changed_are_told(tmp_path: Path) -> None:
+def test_runs_that_are_gone_or_changed_are_refused(tmp_path: Path) -> None:
     with serving(by_box) as fake:
         spec = spec_of(tmp_path, fake, stored(2))
         path = Path(spec.runs.path)

@@ -99,8 +99,8 @@ def test_failures_are_reported_without_traceback() -> None:
     assert (crash.code, crash.message) == ("crashed", "KeyError: 'weights'")
 
 
-def test_a_worker_dies_with_its_group_when_its_lifeline_is_cut(tmp_path: Path) -> None:
-    """The worker's child, which holds neither lock nor lifeline, goes along."""
+def test_a_worker_dies_with_its_group_when_its_parent_is_gone(tmp_path: Path) -> None:
+    """The worker's child, which inherits neither the lock nor the pipe to the parent, is killed too."""
     code = """
 import os, subprocess, sys, time
 from quintain.worker import parent_watch
