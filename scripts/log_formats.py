@@ -12,8 +12,10 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "log-formats.md"
 
 _GROUPS = {
     "coding_agents": "Coding agents",
-    "harnesses": "Benchmarks, environments and agent frameworks",
+    "frameworks": "Agent frameworks",
+    "harnesses": "Benchmarks, environments and older frameworks",
     "interchange": "Interchange formats",
+    "chat_apps": "Chat applications",
     "training_data": "Chats, instructions and preferences",
     "traces": "Observability traces",
 }

@@ -308,7 +308,7 @@ def main() -> None:
     tokenizer = make_tokenizer(tokenizer_texts(careful[:1000] + uneven[:1000]))
     renderer = Renderer.of(tokenizer, "tools")
     careful_rows, uneven_rows = (
-        [(row.token_ids, row.supervised) for trajectory in made for row in renderer.rows(trajectory, CONTEXT)]
+        [(row.token_ids, row.supervised) for trajectory in made for row in renderer.render(trajectory, CONTEXT).rows]
         for made in (careful, uneven)
     )
     model = make_model(len(tokenizer), tokenizer)

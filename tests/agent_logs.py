@@ -1,25 +1,17 @@
-"""Logs for tests of the readers: written to files, read as an import does, outlined, and damaged in every place."""
+"""Logs for tests of the readers: written to files, read as an import does, and outlined."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quintain.errors import QuintainError
 from quintain.importers.log_file import LogFile
 from quintain.importers.probing import probe
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.registry import Detection, detect, importer
 from quintain.records.trajectory import Trajectory, text_of
-
-WRONG: tuple[Any, ...] = (
-    *(None, True, -1, 10**300, "x", [], {}, ["x"], {"a": 1}, [[None]], "attachment://x", "0001-01-01T00:00:00+05:00"),
-    *('[{"type": 1}]', "", 1.5, {"type": 3}, [{"type": []}], [{"content": {"a": []}}]),
-)
-"""Values that a field has by mistake: every kind of value, and texts that are JSON or times at the edge."""
 
 
 class Read(NamedTuple):
@@ -117,31 +109,3 @@ def outline(run: Run | Trajectory) -> list[str]:
         seen = "".join(f" < {'!' if o.is_error else ''}{text_of(o.content)}({o.call_id})" for o in step.observations)
         lines.append(f"{step.actor.value}: {text_of(step.message)}{calls}{seen}")
     return lines
-
-
-def survives(format: str, value: Any, folder: Path) -> None:
-    """Read a log with about fifty of its members replaced in turn: only rejections or our errors result."""
-    places = list(_places(value))
-    for n, place in enumerate(places[:: len(places) // 50 + 1]):
-        name = "log.jsonl" if isinstance(value, list) else "log.json"
-        path = write(folder / name, _replaced(value, place, WRONG[n % len(WRONG)]))
-        assert not detect(probe(path, folder)).failed
-        with suppress(QuintainError):
-            for run in importer(format).read(LogFile(path, folder), Report()):
-                assert run.trajectory.agent_steps
-                assert run.trajectory.identity
-
-
-def _places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    yield at
-    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in members:
-        yield from _places(inner, (*at, key))
-
-
-def _replaced(value: Any, place: tuple[Any, ...], new: Any) -> Any:
-    if not place:
-        return new
-    copied = value.copy()
-    copied[place[0]] = _replaced(value[place[0]], place[1:], new)
-    return copied

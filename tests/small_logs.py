@@ -8,6 +8,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from harness_logs import EPISODE, HEADER, ROLLOUT, SAMPLE, TAU, TAU2, WEB
+from trace_logs import SCORES, genai, langchain, observations, otlp
+
 ASK, ANSWER = "List the files.", "There is one file."
 
 _CALL = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}
@@ -18,6 +21,8 @@ _CHAT: list[dict[str, Any]] = [
     {"role": "tool", "tool_call_id": "c1", "content": "a.txt"},
     {"role": "assistant", "content": ANSWER},
 ]
+_SMOL_CALL = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": {"command": "ls"}}}
+_WEAVE = {"project_id": "me/p", "trace_id": "trace-1", "started_at": "2026-01-01T00:00:00Z", "attributes": {}}
 _PLAIN = [{"role": "user", "content": ASK}, {"role": "assistant", "content": ANSWER}]
 _TOOL = {
     "type": "function",
@@ -49,8 +54,10 @@ def _codex(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
     return {"timestamp": "2026-01-01T00:00:00.000Z", "type": kind, "payload": payload}
 
 
-def _otel(key: str, value: Any) -> dict[str, Any]:
-    return {"key": key, "value": {"stringValue": value if isinstance(value, str) else json.dumps(value)}}
+def _gpt(name: str, parent: str, role: str, content: dict[str, Any], recipient: str = "all") -> dict[str, Any]:
+    author = {"role": role, "name": "python" if role == "tool" else None, "metadata": {}}
+    message = {"id": name, "author": author, "content": content, "recipient": recipient, "metadata": {}}
+    return {"id": name, "parent": parent, "children": [], "message": message}
 
 
 # Format -> name of the file, and its content: a list with a row each, or one object.
@@ -82,6 +89,132 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
                 {"role": "assistant", "messageId": 3, "content": [{"type": "text", "text": ANSWER}]},
             ],
         },
+    ),
+    "chatgpt": (
+        "conversations.json",
+        [
+            {
+                "conversation_id": "g1",
+                "title": "Files",
+                "current_node": "n4",
+                "mapping": {
+                    "n0": {"id": "n0", "parent": None, "children": ["n1"], "message": None},
+                    "n1": _gpt("n1", "n0", "user", {"content_type": "text", "parts": [ASK]}),
+                    "n2": _gpt("n2", "n1", "assistant", {"content_type": "code", "text": "ls"}, recipient="python"),
+                    "n3": _gpt("n3", "n2", "tool", {"content_type": "execution_output", "text": "a.txt"}),
+                    "n4": _gpt("n4", "n3", "assistant", {"content_type": "text", "parts": [ANSWER]}),
+                },
+            }
+        ],
+    ),
+    "claude_web": (
+        "conversations.json",
+        [
+            {
+                "uuid": "w1",
+                "name": "Files",
+                "chat_messages": [
+                    {"uuid": "m1", "sender": "human", "text": ASK, "content": [{"type": "text", "text": ASK}]},
+                    {
+                        "uuid": "m2",
+                        "sender": "assistant",
+                        "created_at": "2026-01-01T00:00:00Z",
+                        "text": ANSWER,
+                        "content": [
+                            {"type": "tool_use", "id": "c1", "name": "ls", "input": {}},
+                            {"type": "tool_result", "tool_use_id": "c1", "name": "ls", "content": "a.txt"},
+                            {"type": "text", "text": ANSWER},
+                        ],
+                    },
+                ],
+            }
+        ],
+    ),
+    "aider": (
+        ".aider.chat.history.md",
+        f"\n# aider chat started at 2026-01-01 00:00:00\n\n> Model: m with diff edit format  \n\n"
+        f"#### {ASK}  \n\n{ANSWER}\n\n> Tokens: 5 sent, 2 received.  \n",
+    ),
+    "cursor": (
+        "chat.md",
+        f"# Files\n_Exported on 1/1/2026 at 00:00:00 UTC from Cursor (3.2.11)_\n\n---\n\n**User**\n\n{ASK}\n\n"
+        f"---\n\n**Cursor**\n\n{ANSWER}\n\n---\n",
+    ),
+    "copilot_chat": (
+        "chat.json",
+        {
+            "responderUsername": "GitHub Copilot",
+            "initialLocation": "panel",
+            "requests": [
+                {
+                    "requestId": "request_1",
+                    "message": {"text": ASK, "parts": []},
+                    "variableData": {"variables": []},
+                    "response": [{"value": ANSWER}],
+                    "modelId": "copilot/m",
+                    "timestamp": 1_760_000_000_000,
+                    "result": {
+                        "metadata": {
+                            "toolCallRounds": [
+                                {
+                                    "response": "",
+                                    "toolCalls": [{"id": "c1", "name": "ls", "arguments": "{}"}],
+                                    "id": "r1",
+                                },
+                                {"response": ANSWER, "toolCalls": [], "id": "r2"},
+                            ],
+                            "toolCallResults": {"c1": {"content": [{"value": "a.txt"}]}},
+                        }
+                    },
+                }
+            ],
+        },
+    ),
+    "goose": (
+        "20260101_1.jsonl",
+        [
+            {"working_dir": "/home/u/p", "description": "Files", "message_count": 4, "total_tokens": 5},
+            {"role": "user", "created": 1_760_000_000, "content": [{"type": "text", "text": ASK}]},
+            {
+                "role": "assistant",
+                "created": 1_760_000_001,
+                "content": [
+                    {
+                        "type": "toolRequest",
+                        "id": "c1",
+                        "toolCall": {"status": "success", "value": {"name": "ls", "arguments": {}}},
+                    }
+                ],
+            },
+            {
+                "role": "user",
+                "created": 1_760_000_002,
+                "content": [
+                    {
+                        "type": "toolResponse",
+                        "id": "c1",
+                        "toolResult": {"status": "success", "value": [{"type": "text", "text": "a.txt"}]},
+                    }
+                ],
+            },
+            {"role": "assistant", "created": 1_760_000_003, "content": [{"type": "text", "text": ANSWER}]},
+        ],
+    ),
+    "kimi_cli": (
+        "context.jsonl",
+        [
+            {"role": "_system_prompt", "content": "You are an agent."},
+            {"role": "_checkpoint", "id": 0},
+            {"role": "user", "content": ASK},
+            {
+                "role": "assistant",
+                "content": [{"type": "think", "think": "Look."}],
+                "tool_calls": [{"type": "function", "id": "c1", "function": {"name": "Shell", "arguments": "{}"}}],
+            },
+            {"role": "_usage", "token_count": 5},
+            {"role": "tool", "content": "a.txt", "tool_call_id": "c1"},
+            {"role": "assistant", "content": ANSWER},
+        ],
     ),
     "cline": (
         "api_conversation_history.json",
@@ -471,186 +604,16 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
         ],
     ),
     "alpaca": ("alpaca.json", [{"instruction": ASK, "input": "", "output": ANSWER}]),
-    "verifiers": (
-        "results.jsonl",
-        [
-            {
-                "example_id": 0,
-                "prompt": [{"role": "user", "content": ASK}],
-                "completion": [{"role": "assistant", "content": ANSWER}],
-                "answer": "1",
-                "reward": 1.0,
-                "metrics": {"correct": 1.0},
-                "is_completed": True,
-                "is_truncated": False,
-                "stop_condition": "done",
-                "error": None,
-            }
-        ],
-    ),
-    "verifiers_v1": (
-        "traces.jsonl",
-        [
-            {
-                "id": "e1",
-                "task": {"idx": 0, "prompt": ASK},
-                "traces": [
-                    {
-                        "id": "t1",
-                        "agent": {"name": "a", "trainable": True},
-                        "nodes": [
-                            {"parent": None, "message": {"role": "user", "content": ASK}, "sampled": False},
-                            {"parent": 0, "message": {"role": "assistant", "content": ANSWER}, "sampled": True},
-                        ],
-                        "calls": [],
-                        "rewards": {"correct": {"score": 1.0, "weight": 1.0}},
-                        "ok": True,
-                        "stop_condition": "done",
-                        "errors": [],
-                    }
-                ],
-            }
-        ],
-    ),
-    "inspect_ai": (
-        "log.json",
-        {
-            "version": 2,
-            "status": "success",
-            "eval": {"task": "t", "model": "m", "eval_id": "e", "run_id": "r", "created": "2026-01-01T00:00:00+00:00"},
-            "samples": [
-                {
-                    "id": 1,
-                    "epoch": 1,
-                    "input": ASK,
-                    "target": "1",
-                    "messages": [
-                        {"role": "user", "content": ASK},
-                        {
-                            "role": "assistant",
-                            "content": "",
-                            "tool_calls": [{"id": "c1", "function": "bash", "arguments": {"command": "ls"}}],
-                        },
-                        {"role": "tool", "content": "a.txt", "tool_call_id": "c1", "function": "bash"},
-                        {"role": "assistant", "content": ANSWER},
-                    ],
-                    "scores": {"match": {"value": "C", "answer": "1"}},
-                }
-            ],
-        },
-    ),
-    "tau_bench": (
-        "airline.json",
-        [
-            {
-                "task_id": 0,
-                "trial": 0,
-                "reward": 1.0,
-                "info": {"task": {"user_id": "u", "instruction": "hidden", "actions": []}, "reward_info": {}},
-                "traj": _CHAT,
-            }
-        ],
-    ),
-    "tau2": (
-        "tau2.json",
-        {
-            "timestamp": "2026-01-01T00:00:00",
-            "info": {"num_trials": 1, "agent_info": {"llm": "m"}, "environment_info": {"domain_name": "airline"}},
-            "tasks": [{"id": "0", "user_scenario": {"instructions": "hidden"}}],
-            "simulations": [
-                {
-                    "id": "x",
-                    "task_id": "0",
-                    "trial": 0,
-                    "termination_reason": "user_stop",
-                    "reward_info": {"reward": 1.0},
-                    "messages": [
-                        {"role": "assistant", "content": "Hi"},
-                        {"role": "user", "content": ASK},
-                        {
-                            "role": "assistant",
-                            "content": None,
-                            "tool_calls": [
-                                {"id": "c1", "name": "ls", "arguments": {}, "requestor": "assistant"},
-                            ],
-                        },
-                        {"role": "tool", "id": "c1", "content": "a.txt", "requestor": "assistant", "error": False},
-                        {"role": "assistant", "content": ANSWER},
-                    ],
-                }
-            ],
-        },
-    ),
-    "otel": (
-        "otlp.json",
-        {
-            "resourceSpans": [
-                {
-                    "resource": {"attributes": [_otel("service.name", "a")]},
-                    "scopeSpans": [
-                        {
-                            "scope": {"name": "x"},
-                            "spans": [
-                                {
-                                    "traceId": "t1",
-                                    "spanId": "s1",
-                                    "name": "chat m",
-                                    "startTimeUnixNano": "1767225600000000000",
-                                    "endTimeUnixNano": "1767225601000000000",
-                                    "attributes": [
-                                        _otel("gen_ai.operation.name", "chat"),
-                                        _otel("gen_ai.request.model", "m"),
-                                        _otel(
-                                            "gen_ai.input.messages",
-                                            [{"role": "user", "parts": [{"type": "text", "content": ASK}]}],
-                                        ),
-                                        _otel(
-                                            "gen_ai.output.messages",
-                                            [{"role": "assistant", "parts": [{"type": "text", "content": ANSWER}]}],
-                                        ),
-                                    ],
-                                }
-                            ],
-                        }
-                    ],
-                }
-            ]
-        },
-    ),
-    "langsmith": (
-        "runs.jsonl",
-        [
-            {
-                "id": "r1",
-                "trace_id": "r1",
-                "parent_run_id": None,
-                "dotted_order": "20260101T000000000000Zr1",
-                "name": "ChatOpenAI",
-                "run_type": "llm",
-                "start_time": "2026-01-01T00:00:00",
-                "inputs": {"messages": [{"role": "user", "content": ASK}]},
-                "outputs": {"choices": [{"message": {"role": "assistant", "content": ANSWER}}]},
-                "error": None,
-            }
-        ],
-    ),
+    "verifiers": ("results.jsonl", [ROLLOUT]),
+    "verifiers_v1": ("traces.jsonl", [EPISODE]),
+    "inspect_ai": ("log.json", HEADER | {"samples": [SAMPLE]}),
+    "tau_bench": ("airline.json", [TAU]),
+    "tau2": ("tau2.json", TAU2),
+    "otel": ("otlp.json", otlp(*genai(as_text=False)[1:3])),
+    "langsmith": ("runs.jsonl", langchain()[:2]),
     "langfuse": (
         "observations.json",
-        {
-            "data": [
-                {
-                    "id": "o1",
-                    "traceId": "t1",
-                    "type": "GENERATION",
-                    "parentObservationId": None,
-                    "startTime": "2026-01-01T00:00:00.000Z",
-                    "model": "m",
-                    "input": json.dumps([{"role": "user", "content": ASK}]),
-                    "output": json.dumps({"role": "assistant", "content": ANSWER}),
-                }
-            ],
-            "meta": {"cursor": None},
-        },
+        {"trace": {"id": "t1"}, "observations": observations(as_text=False), "scores": SCORES},
     ),
     "hf_sts": (
         "sts.jsonl",
@@ -676,20 +639,7 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
     ),
     "stepwise": ("steps.jsonl", [{"prompt": ASK, "completions": ["First.", "Second."], "labels": [True, False]}]),
     "question_answer": ("gsm8k.jsonl", [{"question": "What is 1 + 1?", "answer": "1 + 1 = 2\n#### 2"}]),
-    "web_agent": (
-        "web.json",
-        [
-            {
-                "task_id": 1,
-                "intent": ASK,
-                "source": "webarena",
-                "trajectory": [
-                    {"action": "click [12]", "axtree": "[12] link 'a'", "url": "http://x.test"},
-                    {"action": f"stop [{ANSWER}]", "axtree": "[13] text", "url": "http://x.test/a"},
-                ],
-            }
-        ],
-    ),
+    "web_agent": ("web.json", [WEB]),
     "openhands_output": (
         "output.jsonl",
         [
@@ -766,6 +716,154 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
             }
         ],
     ),
+    "pydantic_ai": (
+        "history.json",
+        [
+            {
+                "kind": "request",
+                "instructions": None,
+                "parts": [
+                    {"part_kind": "system-prompt", "content": "You are an agent."},
+                    {"part_kind": "user-prompt", "content": ASK, "timestamp": "2026-01-01T00:00:00Z"},
+                ],
+            },
+            {
+                "kind": "response",
+                "model_name": "m",
+                "timestamp": "2026-01-01T00:00:00Z",
+                "usage": {"input_tokens": 9, "output_tokens": 2},
+                "parts": [
+                    {"part_kind": "thinking", "content": "Look."},
+                    {"part_kind": "tool-call", "tool_name": "bash", "args": {"command": "ls"}, "tool_call_id": "c1"},
+                ],
+            },
+            {
+                "kind": "request",
+                "parts": [
+                    {"part_kind": "tool-return", "tool_name": "bash", "content": "a.txt", "tool_call_id": "c1"},
+                ],
+            },
+            {"kind": "response", "model_name": "m", "parts": [{"part_kind": "text", "content": ANSWER}]},
+        ],
+    ),
+    "smolagents": (
+        "steps.json",
+        [
+            {"task": ASK, "task_images": None},
+            {
+                "step_number": 1,
+                "timing": {"start_time": 1760000000.5, "end_time": 1760000001.5, "duration": 1.0},
+                "model_input_messages": [
+                    {"role": "system", "content": [{"type": "text", "text": "You are an agent."}]}
+                ],
+                "tool_calls": [_SMOL_CALL],
+                "error": None,
+                "model_output_message": {"role": "assistant", "content": "Look.", "tool_calls": [_SMOL_CALL]},
+                "model_output": "Look.",
+                "code_action": None,
+                "observations": "a.txt",
+                "action_output": None,
+                "token_usage": {"input_tokens": 9, "output_tokens": 2},
+                "is_final_answer": False,
+            },
+        ],
+    ),
+    "ai_sdk": (
+        "chat.json",
+        [
+            {"id": "u1", "role": "user", "parts": [{"type": "text", "text": ASK}]},
+            {
+                "id": "a1",
+                "role": "assistant",
+                "metadata": {"model": "m"},
+                "parts": [
+                    {"type": "step-start"},
+                    {"type": "reasoning", "text": "Look.", "state": "done"},
+                    {
+                        "type": "tool-bash",
+                        "toolCallId": "c1",
+                        "state": "output-available",
+                        "input": {"command": "ls"},
+                        "output": "a.txt",
+                    },
+                    {"type": "step-start"},
+                    {"type": "text", "text": ANSWER, "state": "done"},
+                ],
+            },
+        ],
+    ),
+    "openai_agents": (
+        "traces.jsonl",
+        [
+            {"object": "trace", "id": "trace_1", "workflow_name": "w", "group_id": None, "metadata": None},
+            {
+                "object": "trace.span",
+                "id": "span_1",
+                "trace_id": "trace_1",
+                "parent_id": None,
+                "started_at": "2026-01-01T00:00:00+00:00",
+                "ended_at": "2026-01-01T00:00:01+00:00",
+                "span_data": {"type": "generation", "model": "m", "input": _CHAT[:2], "output": _CHAT[2:3]},
+                "error": None,
+            },
+            {
+                "object": "trace.span",
+                "id": "span_2",
+                "trace_id": "trace_1",
+                "parent_id": None,
+                "started_at": "2026-01-01T00:00:01+00:00",
+                "ended_at": "2026-01-01T00:00:02+00:00",
+                "span_data": {"type": "function", "name": "bash", "input": '{"command": "ls"}', "output": "a.txt"},
+                "error": None,
+            },
+        ],
+    ),
+    "mlflow": (
+        "trace.json",
+        {
+            "info": {"trace_id": "tr-1", "state": "OK", "tags": {}, "trace_metadata": {}, "assessments": []},
+            "data": {
+                "spans": [
+                    {
+                        "trace_id": "dDE=",
+                        "span_id": "czE=",
+                        "parent_span_id": None,
+                        "name": "Completions",
+                        "start_time_unix_nano": 1760000000000000000,
+                        "status": {"code": "STATUS_CODE_OK", "message": ""},
+                        "events": [],
+                        "attributes": {
+                            "mlflow.traceRequestId": '"tr-1"',
+                            "mlflow.spanType": '"CHAT_MODEL"',
+                            "mlflow.spanInputs": json.dumps({"model": "m", "messages": _CHAT[:4]}),
+                            "mlflow.spanOutputs": json.dumps({"choices": [{"message": _CHAT[4]}]}),
+                        },
+                    }
+                ]
+            },
+        },
+    ),
+    "weave": (
+        "calls.jsonl",
+        [
+            {
+                "id": "call-0",
+                **_WEAVE,
+                "op_name": "weave:///me/p/op/agent:abc",
+                "parent_id": None,
+                "inputs": {"q": ASK},
+            },
+            {
+                "id": "call-1",
+                **_WEAVE,
+                "op_name": "weave:///me/p/op/openai.chat.completions.create:abc",
+                "parent_id": "call-0",
+                "inputs": {"model": "m", "messages": _CHAT[:4]},
+                "output": {"model": "m", "choices": [{"index": 0, "message": _CHAT[4]}]},
+                "summary": {"usage": {"m": {"prompt_tokens": 9, "completion_tokens": 2}}},
+            },
+        ],
+    ),
     "quintain": (
         "runs.jsonl",
         [
@@ -790,7 +888,9 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
 
 
 def content(name: str, value: Any) -> bytes:
-    """As a file of this name holds it: a row a line, or JSON."""
+    """As a file of this name holds it: text, a row a line, or JSON."""
+    if isinstance(value, str):
+        return value.encode()
     if name.endswith(".jsonl"):
         return b"".join(json.dumps(row).encode() + b"\n" for row in value)
     return json.dumps(value).encode()

@@ -22,8 +22,8 @@ class ToolCall:
         """Return the call in Python syntax: `get_job(job_id='job-1', wait_s=30)`."""
         if not self.arguments:
             return self.tool
-        given = ", ".join(f"{name}={_literal(value)}" for name, value in self.arguments.items())
-        return f"{self.tool}({given})"
+        arguments = ", ".join(f"{name}={_literal(value)}" for name, value in self.arguments.items())
+        return f"{self.tool}({arguments})"
 
 
 class Hint(str):

@@ -1,15 +1,15 @@
-"""The walls of the house: who may import whom, what a server may load, how large a piece of code may grow."""
+"""The import rules: which room may import which, what a server may load, how large a piece of code may grow."""
 
 from __future__ import annotations
 
 import ast
-import gc
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -50,33 +50,62 @@ MAX_FUNCTION_LINES = 60
 FORBIDDEN_NAMES = {"utils", "util", "base", "manager", "helpers", "common", "misc"}
 
 
-@cache
-def modules() -> list[tuple[Path, str, ast.Module]]:
-    """Every module of the project: its path, its room, its tree. Collecting garbage between would take 70 % of the time."""
-    gc.disable()
-    try:
-        return [
-            (path, path.relative_to(SOURCE).parts[0].removesuffix(".py"), ast.parse(path.read_text(encoding="utf-8")))
-            for path in sorted(SOURCE.rglob("*.py"))
-        ]
-    finally:
-        gc.enable()
+class Module(NamedTuple):
+    """What the rules below look at in one module. The trees themselves are not kept: they are millions of objects."""
+
+    path: Path
+    room: str
+    lines: int
+    imports: tuple[ast.Import | ast.ImportFrom, ...]
+    functions: tuple[tuple[str, int, int], ...]
+    """Name, first line and number of lines of each."""
+    environment: tuple[int, ...]
+    """Lines that read or set the environment."""
+
+    def place(self, line: int) -> str:
+        return f"{self.path.relative_to(SOURCE)}:{line}"
 
 
-Statement = ast.Import | ast.ImportFrom | ast.Attribute | ast.FunctionDef | ast.AsyncFunctionDef
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every statement, inside functions too; expressions, nine of ten nodes, are left out."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(tree, name, ()):
+            yield child
+            yield from statements(child)
 
 
-@cache
-def nodes() -> list[tuple[Path, str, Statement]]:
-    """The nodes that the rules below look at, with path and room: one walk over all trees serves every rule."""
-    return [
-        (path, room, node) for path, room, tree in modules() for node in ast.walk(tree) if isinstance(node, Statement)
+def read_module(path: Path) -> Module:
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    found = list(statements(tree))
+    places = [
+        node.lineno
+        for node in (ast.walk(tree) if "environ" in text or "getenv" in text else ())
+        if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"}
     ]
+    return Module(
+        path=path,
+        room=path.relative_to(SOURCE).parts[0].removesuffix(".py"),
+        lines=text.count("\n"),
+        imports=tuple(node for node in found if isinstance(node, ast.Import | ast.ImportFrom)),
+        functions=tuple(
+            (node.name, node.lineno, (node.end_lineno or 0) - node.lineno + 1)
+            for node in found
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ),
+        environment=tuple(places),
+    )
 
 
-def imports() -> Iterator[tuple[Path, str, ast.Import | ast.ImportFrom]]:
+@cache
+def modules() -> list[Module]:
+    """Every module of the project."""
+    return [read_module(path) for path in sorted(SOURCE.rglob("*.py"))]
+
+
+def imports() -> Iterator[tuple[Module, ast.Import | ast.ImportFrom]]:
     """Every import of the project, inside functions too."""
-    return ((path, room, node) for path, room, node in nodes() if isinstance(node, ast.Import | ast.ImportFrom))
+    return ((module, node) for module in modules() for node in module.imports)
 
 
 def imported(node: ast.Import | ast.ImportFrom) -> list[str]:
@@ -89,15 +118,15 @@ def imported(node: ast.Import | ast.ImportFrom) -> list[str]:
 
 def test_rooms_import_only_what_lies_below_them() -> None:
     faults = []
-    for path, room, _ in modules():
-        assert room in ALLOWED, f"{path}: the room {room!r} is not in the table; add it to docs/design.md first"
-    for path, room, node in imports():
+    for module in modules():
+        assert module.room in ALLOWED, f"{module.path}: expected a room of the table, got {module.room!r}; add it there"
+    for module, node in imports():
         for name in imported(node):
             if name != "quintain" and not name.startswith("quintain."):
                 continue
             target = [*name.split("."), "__init__"][1]
-            if target not in ALLOWED[room] | {room}:
-                faults.append(f"{path.relative_to(SOURCE)}:{node.lineno} {room} imports {target}")
+            if target not in ALLOWED[module.room] | {module.room}:
+                faults.append(f"{module.place(node.lineno)} {module.room} imports {target}")
     assert not faults, "\n".join(faults)
 
 
@@ -105,13 +134,13 @@ def test_no_imports_run_in_a_circle_not_even_inside_functions_or_for_types() -> 
     def name_of(path: Path) -> str:
         return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
 
-    graph: dict[str, set[str]] = {name_of(path): set() for path, _, _ in modules()}
-    for path, _, node in imports():
+    graph: dict[str, set[str]] = {name_of(module.path): set() for module in modules()}
+    for module, node in imports():
         names = imported(node)
         if isinstance(node, ast.ImportFrom) and node.module:
             inner = (f"{node.module}.{alias.name}" for alias in node.names)
             names = [name if name in graph else node.module for name in inner]
-        graph[name_of(path)].update(names)
+        graph[name_of(module.path)].update(names)
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -120,22 +149,22 @@ def test_no_imports_run_in_a_circle_not_even_inside_functions_or_for_types() -> 
 
 def test_settings_are_read_by_the_composition_roots_only_and_secrets_by_the_worker_alone() -> None:
     faults, secret_readers = [], set()
-    for path, room, node in imports():
+    for module, node in imports():
         if "quintain.settings" not in imported(node):
             continue
         names = [alias.name for alias in node.names]
         if "secret" in names:
-            secret_readers.add(room)
-        if room not in READS_SETTINGS and not (room in READS_SECRETS and names == ["secret"]):
-            faults.append(f"{path.relative_to(SOURCE)}:{node.lineno}")
+            secret_readers.add(module.room)
+        if module.room not in READS_SETTINGS and not (module.room in READS_SECRETS and names == ["secret"]):
+            faults.append(module.place(node.lineno))
     assert not faults, "\n".join(faults)
     assert secret_readers == READS_SECRETS
 
 
 def test_the_protocol_is_spoken_by_the_server_the_demo_and_the_environment_of_mcp_servers_only() -> None:
     speakers = {
-        path.relative_to(SOURCE).as_posix()
-        for path, _, node in imports()
+        module.path.relative_to(SOURCE).as_posix()
+        for module, node in imports()
         for name in imported(node)
         if name.partition(".")[0] == "mcp"
     }
@@ -145,34 +174,28 @@ def test_the_protocol_is_spoken_by_the_server_the_demo_and_the_environment_of_mc
 
 def test_the_environment_is_read_in_settings_and_set_for_threads_alone() -> None:
     faults = [
-        f"{path.relative_to(SOURCE)}:{node.lineno}"
-        for path, room, node in nodes()
-        if isinstance(node, ast.Attribute)
-        and node.attr in {"environ", "getenv"}
-        and room not in {"settings", "threads"}
+        module.place(line)
+        for module in modules()
+        if module.room not in {"settings", "threads"}
+        for line in module.environment
     ]
     # The shim hands its own environment to the worker that it starts; it reads nothing from it.
     assert [fault for fault in faults if not fault.startswith("jobs/")] == []
 
 
 def test_no_module_and_no_function_outgrows_its_bound() -> None:
-    faults = []
-    for path, _, _ in modules():
-        lines = path.read_text(encoding="utf-8").count("\n")
-        if lines > MAX_MODULE_LINES:
-            faults.append(f"{path.relative_to(SOURCE)}: {lines} lines, the bound is {MAX_MODULE_LINES}")
-    for path, _, node in nodes():
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or 0) - node.lineno + 1
-            if length > MAX_FUNCTION_LINES:
-                faults.append(
-                    f"{path.relative_to(SOURCE)}:{node.lineno} {node.name}: {length} lines, the bound is {MAX_FUNCTION_LINES}"
-                )
-    assert not faults, "\n".join(faults)
+    faults = [f"{one.path.name}: {one.lines} lines" for one in modules() if one.lines > MAX_MODULE_LINES]
+    faults += [
+        f"{module.place(line)} {name}: {length} lines"
+        for module in modules()
+        for name, line, length in module.functions
+        if length > MAX_FUNCTION_LINES
+    ]
+    assert not faults, f"bounds: {MAX_MODULE_LINES} and {MAX_FUNCTION_LINES} lines\n" + "\n".join(faults)
 
 
 def test_no_module_has_a_name_that_says_nothing() -> None:
-    assert not [path for path, _, _ in modules() if path.stem in FORBIDDEN_NAMES]
+    assert not [module.path for module in modules() if module.path.stem in FORBIDDEN_NAMES]
 
 
 def test_a_fresh_interpreter_that_imports_the_server_loads_nothing_heavy() -> None:

@@ -1,15 +1,46 @@
-"""knowlyr: its trainer's documented YAML file and rows with steps, unchanged but for the model."""
+"""knowlyr: the documented command lines, Python calls and files of its packages, unchanged but for program, import and model.
+
+Calls of the documents, each run below:
+    knowlyr-trainer sft --config | --train-file --model; dpo --train-file --model --beta; grpo --train-file --model;
+        eval --model --eval-file
+    knowlyr-hub export --format sft|grpo -t -o; --format dpo -t -p -o
+    knowlyr-hub evaluate --env --model -n --max-steps -o, process LOG -f; knowlyr-recorder convert LOG -f openhands -o,
+        validate LOG -f; knowlyr-reward score FILE --domain -o, preferences FILE --min-margin
+    make, register, AgentEnv, TimeStep, MaxStepsWrapper, RewardWrapper, RecorderWrapper, get_trajectory
+    collect, make_reward_fn, DatasetExporter(...).export_sft, SFTConfig, SFTTrainer(...).train
+    AgentInference.from_pretrained(...).create_agent(system_prompt=...)
+Not unchanged: `reset(task="free text")`; see docs/how-to/migrate-from-other-trainers.md.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jobs_in_process import in_process
+from quintain.errors import InvalidInput
 from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
+from quintain.tools import knowlyr_environments as environments
+from quintain.tools.knowlyr import (
+    AgentEnv,
+    AgentInference,
+    DatasetExporter,
+    MaxStepsWrapper,
+    RecorderWrapper,
+    RewardWrapper,
+    SFTConfig,
+    SFTTrainer,
+    TimeStep,
+    collect,
+    make,
+    make_reward_fn,
+    register,
+)
 from quintain.tools.services import open_services
 from terminal import quintain
 
@@ -35,7 +66,17 @@ warmup_steps: 2
 """
 
 
+EVENTS: list[dict[str, Any]] = [
+    {"id": 0, "source": "user", "action": "message", "args": {"content": "Fix the bug in sort.py"}},
+    {"id": 1, "source": "agent", "action": "run", "args": {"command": "pytest", "thought": "Run the tests."}},
+    {"id": 2, "source": "agent", "observation": "run", "cause": 1, "content": "1 passed", "extras": {}},
+    {"id": 3, "source": "agent", "action": "finish", "args": {"outputs": {}, "thought": "Done."}},
+]
+"""A log of OpenHands."""
+
+
 def row(number: int) -> dict[str, object]:
+    """Return a row with steps, as documented for `agent_format`."""
     return {
         "instruction": f"Fix the off-by-one bug in sort function {number}",
         "input": '{"repo": "owner/repo"}',
@@ -51,6 +92,57 @@ def row(number: int) -> dict[str, object]:
         "task_id": f"task-{number:03}",
         "reward": 0.85,
     }
+
+
+def attempt(number: int, success: bool) -> dict[str, Any]:
+    """Return a side of a preference of the hub's pipeline."""
+    steps = [
+        {
+            "thought": f"Read {number}",
+            "tool": "read_file",
+            "params": {"file_path": "/s.py"},
+            "output": "x",
+            "exit_code": 0,
+        },
+        {"thought": "Done" if success else "Give up", "tool": "submit", "params": {}, "output": "", "exit_code": 0},
+    ]
+    known = {"agent_framework": "openhands", "agent_model": "m", "success": success, "reward": 0.9 if success else 0.1}
+    return {**known, "steps": steps}
+
+
+def trajectory(number: int, success: bool) -> dict[str, Any]:
+    """Return a line of the hub's `trajectories.jsonl`."""
+    about = {
+        "content_hash": f"{number}{success}",
+        "task_id": f"task-{number}",
+        "total_steps": 2,
+        "step_rewards": [0.5, 0.9],
+    }
+    return {**about, **attempt(number, success), "metadata": {"task_description": f"Fix bug {number}"}}
+
+
+def write(path: str, rows: list[dict[str, Any]]) -> None:
+    Path(path).write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+
+
+@pytest.fixture
+def folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working folder with the hub's files; jobs run in this process."""
+    monkeypatch.setenv("QUINTAIN_HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(environments, "_registered", {})
+    write("trajectories.jsonl", [trajectory(i, success) for i in range(2) for success in (True, False)])
+    pairs = [{"task_id": f"task-{i}", "chosen": attempt(i, True), "rejected": attempt(i, False)} for i in range(2)]
+    write("preferences.jsonl", [{**pair, "reward_margin": 0.8} for pair in pairs])
+    with in_process():
+        yield tmp_path
+
+
+def line(*words: str) -> str:
+    """Carry out a documented command line and return what it prints."""
+    done = quintain(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def test_the_recorders_shape_is_a_trajectory_of_record_trajectory(home: Path) -> None:
@@ -81,19 +173,123 @@ def test_the_recorders_shape_is_a_trajectory_of_record_trajectory(home: Path) ->
     assert called["observations"][0]["content"] == "def sort(arr): ..."
 
 
-def test_the_documented_config_file_trains_and_leaves_the_model_in_its_output_dir(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_documented_command_lines_export_and_train_in_a_chain(folder: Path, home: Path) -> None:
+    exported = ("knowlyr-hub", "export", "--format")
+    shown = line(*exported, "sft", "-t", "trajectories.jsonl", "-o", "sft_data.jsonl")
+    assert "quintain export sft" in shown, "the command of this program is shown"
+    line(*exported, "dpo", "-t", "trajectories.jsonl", "-p", "preferences.jsonl", "-o", "dpo_data.jsonl")
+    line(*exported, "grpo", "-t", "trajectories.jsonl", "-o", "grpo_data.jsonl")
+    (first, *_) = [json.loads(text) for text in Path("dpo_data.jsonl").read_text().splitlines()]
+    assert first["prompt"] == "Fix bug 0", "the task's text is in the trajectories alone"
+    (group, *_) = [json.loads(text) for text in Path("grpo_data.jsonl").read_text().splitlines()]
+    assert [member["step_rewards"] for member in group["trajectories"]] == [[0.5, 0.9]] * 2
+    write("sft_data.jsonl", [row(i) for i in range(4)])
     Path("train_config.yaml").write_text(CONFIG, encoding="utf-8")
-    Path("sft_data.jsonl").write_text("".join(f"{json.dumps(row(i))}\n" for i in range(8)), encoding="utf-8")
-    with in_process():
-        done = quintain("train", "--method", "sft", "--config", "train_config.yaml", "--set", "max_steps=3", home=home)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "output" / "sft" / "adapter_config.json").is_file()
+    trainer, sft = "knowlyr-trainer", "./output/sft/final"
+    line(trainer, "sft", "--config", "train_config.yaml", "--epochs", "1")
+    _require_config(home)
+    one = ("--epochs", "1", "--no-lora")
+    line(trainer, "sft", "--train-file", "sft_data.jsonl", "--model", "starter", "--output-dir", "./output/plain", *one)
+    line(trainer, "dpo", "--train-file", "dpo_data.jsonl", "--model", sft, "--beta", "0.1", *one)
+    line(trainer, "grpo", "--train-file", "grpo_data.jsonl", "--model", sft, *one)
+    measured = line(trainer, "eval", "--model", sft, "--eval-file", "sft_data.jsonl")
+    assert "perplexity" in measured
+    assert "token accuracy" in measured
+    models = [
+        next(Path("output", method, "final").glob("*.safetensors"), None) for method in ("sft", "plain", "dpo", "grpo")
+    ]
+    assert all(models), models
+
+
+def _require_config(home: Path) -> None:
+    """Check that the job of the config file has its settings."""
     services = open_services(Settings(home=home), trusted=True)
     (job,) = services.store.jobs.page().items
     services.close()
     config = job.spec.config
     assert (job.spec.seed, config.learning_rate, config.warmup_steps, config.step_weighting) == (42, 2e-5, 2, "reward")
     assert (config.precision, config.curriculum is not None, config.lora is not None) == ("bf16", True, True)
+
+
+def test_a_log_is_converted_and_scored_by_the_documented_lines(folder: Path) -> None:
+    write("agent_log.jsonl", EVENTS)
+    assert "openhands" in line("knowlyr-recorder", "validate", "agent_log.jsonl", "-f", "openhands")
+    line("knowlyr-recorder", "convert", "agent_log.jsonl", "-f", "openhands", "-o", "trajectory.json")
+    assert "1 file unchanged" in line("knowlyr-hub", "process", "agent_log.jsonl", "-f", "openhands")
+    (run,) = [json.loads(text) for text in Path("trajectory.json").read_text().splitlines()]
+    assert run["steps"][1]["thought"] == "Run the tests."
+    shown = line("knowlyr-reward", "score", "trajectory.json", "--domain", "coding")
+    assert "0 runs scored, 1 not" in shown
+    assert "the outcome is unknown" in shown, "a run that ended is not taken for one that succeeded"
+    line("knowlyr-reward", "score", "trajectories.jsonl", "--domain", "coding", "-o", "scores.json")
+    scores = json.loads(Path("scores.json").read_text())
+    assert (scores["scorer"], scores["scored"]) == ("knowlyr", 4)
+    assert "2 preferences recorded" in line(
+        "knowlyr-reward", "preferences", "trajectories.jsonl", "--min-margin", "0.05"
+    )
+
+
+def test_the_documented_environments_and_wrappers_play_and_record(folder: Path) -> None:
+    class MyEnv(AgentEnv):
+        domain = "my_domain"
+
+        def reset(self, *, task: Any = None, seed: int | None = None) -> TimeStep:
+            return TimeStep(observation="ready")
+
+        def step(self, action: dict[str, Any]) -> TimeStep:
+            return TimeStep(observation="result", terminated=(action["tool"] == "submit"))
+
+        @property
+        def available_tools(self) -> list[str]:
+            return ["observe", "act", "submit"]
+
+    register("my-project/my-env", MyEnv, domain="my_domain")
+    env: AgentEnv = make("my-project/my-env")
+    env = MaxStepsWrapper(env, max_steps=50)
+    env = RewardWrapper(env, reward_fn=make_reward_fn(domain="coding"))
+    recorder = RecorderWrapper(env, agent_name="my-agent")
+    ts = recorder.reset(task={"task_id": "t1", "description": "Do it."})
+    tools = iter(("observe", "act", "submit"))
+    while not ts.done:
+        ts = recorder.step({"tool": next(tools), "params": {"file_path": "a.py"}})
+    trajectory = recorder.get_trajectory()
+    assert (trajectory["task"]["task_id"], trajectory["agent"], len(trajectory["steps"])) == ("t1", "my-agent", 3)
+    assert "success" not in trajectory["outcome"], "the environment gave no verdict"
+    assert all(0 <= step["reward"] <= 1 for step in trajectory["steps"])
+    conversation = make("knowlyr/conversation")
+    ts = conversation.reset()
+    assert "respond" in conversation.available_tools
+    assert conversation.step({"tool": "respond", "params": {"message": "Hello"}}).observation != ts.observation
+    with pytest.raises(InvalidInput, match="task"):
+        conversation.reset(task="Look up the state of an order")
+    conversation.close()
+
+
+def test_the_documented_loop_collects_exports_trains_and_collects_again(folder: Path) -> None:
+    def my_agent(observation: str) -> dict[str, Any]:
+        return {"tool": "submit", "params": {}}
+
+    reward_fn = make_reward_fn(domain="coding")
+    trajectories = collect("knowlyr/inventory", agent=my_agent, n_episodes=2, max_steps=2, reward_fn=reward_fn)
+    assert [row["outcome"] for row in trajectories] == [{"total_steps": 2, "success": False}] * 2
+    write("collected.jsonl", trajectories)
+    assert line("import", "collected.jsonl").count("2 runs came in") == 1
+    exporter = DatasetExporter(trajectories_dir="./trajectories.jsonl")
+    assert exporter.export_sft("./sft_train.jsonl") == 2
+    config = SFTConfig(
+        model_name_or_path="starter",
+        train_file="sft_train.jsonl",
+        output_dir="./output",
+        agent_format=True,
+        mask_observations=True,
+        num_epochs=1,
+    )
+    assert SFTTrainer(config).train()["status"] == "success"
+    inference = AgentInference.from_pretrained("./output/final", max_new_tokens=8)
+    updated_agent = inference.create_agent(system_prompt="You are an assistant for code.")
+    new_trajectories = collect("knowlyr/inventory", agent=updated_agent, n_episodes=2, max_steps=1)
+    assert len(new_trajectories) == 2
+    assert {row["agent"] for row in new_trajectories} == {"knowlyr-agent"}
+    acting = ("--env", "knowlyr/inventory", "--model", "./output/final", "-n", "1", "--max-steps", "1")
+    assert "By task type" in line("knowlyr-hub", "evaluate", *acting, "-o", "report.md")
+    assert Path("report.md").is_file()

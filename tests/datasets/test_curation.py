@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from quintain.datasets.benchmark import benchmark_row, rank_references, reference_of
-from quintain.datasets.sampling import RunValue, SampleMember, draw_sample, top_share
+from quintain.datasets.sampling import RunValue, SampleMember, draw_sample, task_class, top_share
 from quintain.datasets.selection import Criteria, ExportCounts, ValuedRun, drop_remedy, filter_runs
 from quintain.datasets.step_labels import outcome_labels, recorded_labels
-from quintain.datasets.task_classes import task_class
 from quintain.records.dataset import Curation
 from quintain.records.trajectory import Actor, AgentInfo, OutcomeStatus, Step, Task, Trajectory
 from trajectory_runs import answer, call, run, user

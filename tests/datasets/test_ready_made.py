@@ -219,7 +219,7 @@ def test_rows_and_chosen_runs_do_not_mix(services: Services) -> None:
         _export(services, "sft", "sums.jsonl", trajectory_ids=["traj-1"])
     with pytest.raises(InvalidInput, match="give its `path` too"):
         export_dataset(services, "sft", "n", trajectory_ids=["traj-1"], columns={"prompt": "x"})
-    with pytest.raises(InvalidInput, match="kind 'text' is made of files"):
+    with pytest.raises(InvalidInput, match="expected files for kind 'text'"):
         export_dataset(services, "text", "n", trajectory_ids=["traj-1"])
 
 
@@ -239,7 +239,7 @@ def test_the_files_of_the_training_split_are_taken_and_links_that_lead_out_are_n
     assert [file.name for file in row_files(folder).taken] == ["train-0.jsonl", "train-1.jsonl"]
     (folder / "data/train-0.jsonl").rename(folder / "data/dev.jsonl")
     (folder / "data/train-1.jsonl").unlink()
-    with pytest.raises(InvalidInput, match="holds dev, test and no train; name one file"):
+    with pytest.raises(InvalidInput, match="contains dev, test and no train; name one file"):
         row_files(folder)
     (folder / "data/dev.jsonl").unlink()
     assert [file.name for file in row_files(folder).taken] == ["test-0.jsonl"], "the only split there is"

@@ -53,10 +53,10 @@ def test_documents_are_split_by_their_content(tmp_path: Path) -> None:
     [
         ("a.txt", b"\xff\xfe", r"a\.txt: not UTF-8 text"),
         ("a.txt", b" \n", r"none of 1 texts is left.*empty_text 1"),
-        ("a.txt", b"x" * (MAX_TEXT_CHARS + 1), r"a\.txt: holds more than 8,000,000 characters"),
+        ("a.txt", b"x" * (MAX_TEXT_CHARS + 1), r"a\.txt: has more than 8,000,000 characters"),
         ("a.jsonl", b"\n{oops\n", r"a\.jsonl:2: not JSON"),
         ("a.jsonl", b'{"body": "x"}\n', r"a\.jsonl:1: has no `text`"),
-        ("a.jsonl", b'{"text": "\\ud800"}\n', r"a\.jsonl:1: it holds a lone surrogate"),
+        ("a.jsonl", b'{"text": "\\ud800"}\n', r"a\.jsonl:1: it contains a lone surrogate"),
         ("a.txt", None, r"a\.txt: cannot be read"),
     ],
 )

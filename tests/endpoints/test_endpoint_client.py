@@ -317,7 +317,7 @@ def test_a_variable_that_is_not_set_is_named_and_a_key_with_a_line_break_refused
         profile = fake.profile(api_key_env="NOT_SET_ANYWHERE")
         with pytest.raises(InvalidInput, match="NOT_SET_ANYWHERE is not set"):
             read_key(profile, lambda name: None)
-        with pytest.raises(InvalidInput, match="NOT_SET_ANYWHERE holds characters") as raised:
+        with pytest.raises(InvalidInput, match="NOT_SET_ANYWHERE has characters") as raised:
             EndpointClient(profile, Waits().clock(), "two\nlines")
     assert "two" not in str(raised.value)
 

@@ -12,7 +12,7 @@ import pytest
 
 from environments.child_processes import group_is_gone
 from quintain.environments.inventory import Inventory
-from quintain.environments.isolated import isolated
+from quintain.environments.isolated import IsolatedSource
 from quintain.errors import QuintainError, Unavailable
 from quintain.records.trajectory import Action, Task
 
@@ -77,7 +77,7 @@ def task(what: str, task_id: str = "t") -> Task:
 
 
 def test_an_isolated_environment_plays_as_it_does_in_this_process() -> None:
-    here, there = Inventory(), isolated("quintain/inventory")
+    here, there = Inventory(), IsolatedSource("quintain/inventory")
     assert (there.id, there.version) == (here.id, here.version)
     tasks = there.tasks("train", 3, 7)
     assert tasks == here.tasks("train", 3, 7)
@@ -100,7 +100,7 @@ def test_an_isolated_environment_plays_as_it_does_in_this_process() -> None:
     ],
 )
 def test_a_faulty_environment_ends_only_its_own_episode(bad: str, what: str, message: str) -> None:
-    source = isolated(bad, answer_bytes=1_000_000)
+    source = IsolatedSource(bad, answer_bytes=1_000_000)
     environment = source.make()
     environment.reset(task(what))
     with pytest.raises(QuintainError, match=message):
@@ -114,7 +114,7 @@ def test_a_faulty_environment_ends_only_its_own_episode(bad: str, what: str, mes
 
 
 def test_an_environment_that_hangs_is_killed_with_what_it_started(bad: str, tmp_path: Path) -> None:
-    source = isolated(bad, timeout_s=2.0)
+    source = IsolatedSource(bad, timeout_s=2.0)
     written = tmp_path / "pid"
     with pytest.raises(Unavailable, match="did not answer within 2 s"):
         source.make().reset(task("hang", str(written)))
@@ -125,11 +125,11 @@ def test_an_environment_that_hangs_is_killed_with_what_it_started(bad: str, tmp_
 def test_children_and_servers_end_when_their_host_is_killed() -> None:
     program = f"""
 import json, sys, time
-from quintain.environments.isolated import isolated
+from quintain.environments.isolated import IsolatedSource
 from quintain.environments.mcp_server.source import ServerSource
 from quintain.environments.servers import ServerProfile
 from quintain.records.trajectory import Task
-source = isolated("quintain/inventory")
+source = IsolatedSource("quintain/inventory")
 child = source.make()
 child.reset(source.tasks("train", 1, 0)[0])
 profile = ServerProfile(name="rough", command=sys.executable, args=({SERVER!r}, "deaf"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from quintain.environments.mixture import mixture
+from quintain.environments.mixture import Mixture
 from quintain.environments.registry import MAX_PARTS, open_source, parse_reference, parts_of, task_source, write_mixture
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.jobs.processes import try_lock, unlock
@@ -118,8 +118,8 @@ class Asked:
 def test_different_tasks_with_one_id_are_refused_and_equal_ones_drawn_once() -> None:
     sources = {"a": Asked("one", 8), "b": Asked("two", 4)}
     with pytest.raises(InvalidInput, match="got '0' for different tasks of a and b"):
-        mixture("mix", sources, {"a": 1, "b": 1}).tasks("train", 2, 0)
-    same = mixture("mix", {**sources, "b": Asked("one", 4)}, {"a": 1, "b": 1})
+        Mixture("mix", sources, {"a": 1, "b": 1}).tasks("train", 2, 0)
+    same = Mixture("mix", {**sources, "b": Asked("one", 4)}, {"a": 1, "b": 1})
     assert [(task.environment, task.id) for task in same.tasks("train", 4, 0)] == [("a", "0"), ("b", "2"), ("a", "1")]
     assert getattr(same, "at_once", None) == 4
 

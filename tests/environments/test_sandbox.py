@@ -105,7 +105,7 @@ def test_the_tools_work_and_mistakes_are_errors(coding: Coding) -> None:
         ("list_files", {"path": "nowhere"}, "there is no folder 'nowhere'"),
         ("write_file", {"path": "README.md/x", "content": ""}, "not a directory"),
         ("write_file", {"path": "x"}, "write_file.content is required"),
-        ("edit_file", {"path": "README.md", "old_string": "zzz", "new_string": ""}, "does not stand in 'README.md'"),
+        ("edit_file", {"path": "README.md", "old_string": "zzz", "new_string": ""}, "does not occur in 'README.md'"),
         ("edit_file", {"path": "README.md", "old_string": "e", "new_string": ""}, "times in 'README.md'"),
         ("git", {"arguments": "log 'x"}, "quote them as in a shell"),
         ("bash", {"command": "x" * 40_000}, "at most 30000"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from playing import Scripted, play
-from quintain.environments.isolated import isolated
+from quintain.environments.isolated import IsolatedSource
 from quintain.environments.math import Math
 from quintain.environments.registry import task_source, write_mixture
 from quintain.environments.wrappers import max_steps, recorder, wrap
@@ -65,7 +65,7 @@ def test_text_answers_pass_wrappers_mixtures_and_processes(gsm8k: Path) -> None:
     kept: list[Trajectory] = []
     wrapped = wrap(Math(file=gsm8k), max_steps(1), recorder(AgentInfo(name="speaker"), kept.append))
     mixed = task_source(write_mixture({f"quintain/math?file={gsm8k}": 1, f"quintain/tasks?file={gsm8k}": 1e-6}))
-    for source in (wrapped, mixed, isolated(f"quintain/math?file={gsm8k}")):
+    for source in (wrapped, mixed, IsolatedSource(f"quintain/math?file={gsm8k}")):
         assert said(source, "It is 72.").result.status is OutcomeStatus.SUCCESS
     assert kept[0].outcome.status is OutcomeStatus.SUCCESS
 

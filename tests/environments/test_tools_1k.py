@@ -15,9 +15,8 @@ from quintain.environments.tools_1k import ThousandTools
 from quintain.environments.tools_1k.catalogue import catalogue
 from quintain.environments.tools_1k.environment import DirectEpisode
 from quintain.environments.tools_1k.lexicon import CATEGORIES, VERBS
-from quintain.environments.tools_1k.metrics import ranking_metrics
 from quintain.environments.tools_1k.needs import FAMILY, Need, build_need
-from quintain.environments.tools_1k.retriever import Retriever
+from quintain.environments.tools_1k.retriever import Retriever, ranking_metrics
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Reply, Turn
 from quintain.records.trajectory import Action, Task

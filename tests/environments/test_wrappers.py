@@ -115,6 +115,21 @@ def test_rewards_are_replaced_and_long_observations_cut_with_a_word() -> None:
     assert (text.text[:2], picture.uri) == ("fo", "file:///p.png")  # type: ignore[union-attr]
 
 
+def test_a_replaced_reward_is_no_verdict() -> None:
+    class Silent(Counter):
+        def step(self, actions: Sequence[Action]) -> TimeStep:
+            return super().step(actions).model_copy(update={"reward": None})
+
+    kept: list[Trajectory] = []
+    for inside in (Counter(goal=1), Silent(goal=1)):
+        praised = shaped_reward(lambda actions, step: 1.0)(inside)
+        environment = recorder(AgentInfo(name="mine"), kept.append)(max_steps(2)(praised))
+        environment.reset(Task(id="t", prompt="Go."))
+        assert environment.step(LOOK).reward == 1.0
+    assert [run.outcome.status for run in kept] == [OutcomeStatus.SUCCESS, OutcomeStatus.UNKNOWN]
+    assert [run.agent_steps[0].reward for run in kept] == [1.0, 1.0]
+
+
 def test_a_recorder_passes_on_each_episode_once_with_its_outcome() -> None:
     kept: list[Trajectory] = []
     environment = recorder(AgentInfo(name="mine", model="m"), kept.append)(Counter(goal=2))

@@ -50,7 +50,7 @@ def test_its_template_speaks_native_tool_calls_and_only_ever_appends(starter: Lo
     renderer = Renderer.of(starter.tokenizer)
     assert (renderer.style, renderer.appendable, renderer.warnings) == ("tools", True, ())
     for episode in played(Expert(), "train", 4):
-        rows = renderer.rows(episode.trajectory, 4096)
+        rows = renderer.render(episode.trajectory, 4096).rows
         assert len(rows) == 1
         text = renderer.decode(rows[0].token_ids)
         assert text.startswith("<|im_start|>system\nYou answer questions about a warehouse.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from itertools import cycle
 from pathlib import Path
@@ -15,57 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostile import CALM, JSON, imported, log
+from hostile import CALM, JSON, WRONG, imported, log, mutations, read_calmly
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
 from quintain.importers.probing import probe
-from quintain.importers.protocol import Probe, Report
+from quintain.importers.protocol import Probe
 from quintain.importers.registry import IMPORTERS, Importer, detect, importer
-from quintain.records.text import require_clean
-from quintain.records.trajectory import Trajectory
 from small_logs import SMALL_LOGS, content, eval_archive
 
-WRONG: tuple[Any, ...] = (
-    None, 0, -1.5, True, "", "x", "{", [], ["x"], [None], [[]], [{}], {}, {"x": None}, 1e300, "\ufffd",
-)  # fmt: skip
 FORMATS = [known.name for known in IMPORTERS if known.name in SMALL_LOGS]
-
-
-def mutations(value: Any) -> Iterator[Any]:
-    """The value with one part of it replaced or left out, part by part; the wrong values take turns."""
-    for turn, path in enumerate(_paths(value)):
-        yield _replaced(value, path, WRONG[turn % len(WRONG)])
-        if isinstance(path[-1], str):
-            yield _replaced(value, path, None, leave_out=True)
-
-
-def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in inner:
-        yield (*path, key)
-        yield from _paths(item, (*path, key))
-
-
-def _replaced(value: Any, path: tuple[Any, ...], wrong: Any, *, leave_out: bool = False) -> Any:
-    copy = dict(value) if isinstance(value, dict) else list(value)
-    if len(path) > 1:
-        copy[path[0]] = _replaced(copy[path[0]], path[1:], wrong, leave_out=leave_out)
-    elif leave_out:
-        del copy[path[0]]
-    else:
-        copy[path[0]] = wrong
-    return copy
-
-
-def read_calmly(reader: Importer, file: LogFile, found: Probe | None = None) -> list[Trajectory]:
-    """The runs before a rejection of the whole file; any other error fails the test."""
-    runs: list[Trajectory] = []
-    with suppress(InvalidInput):
-        assert 0 <= reader.detect(found or probe(file.path, file.root)) <= 1
-        runs.extend(run.trajectory for run in reader.read(file, Report()))
-    for trajectory in runs:
-        require_clean(trajectory.model_dump(mode="json"), "run")
-    return runs
 
 
 @pytest.mark.parametrize("format", FORMATS)

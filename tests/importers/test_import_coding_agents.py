@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent_logs import outline, read_as, read_one, survives, write
+from agent_logs import outline, read_as, read_one, write
+from hostile import survives
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report, Run
 from quintain.importers.run_sink import DryRun

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agent_logs import message, outline, read_as, read_one, survives, write
+from agent_logs import message, outline, read_as, read_one, write
+from hostile import survives
 
 
 def gemini_call(name: str, time: str, output: Any, status: str = "success") -> dict[str, Any]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from agent_logs import function_call, message, outline, read_as, read_one, survives, write
+from agent_logs import function_call, message, outline, read_as, read_one, write
+from hostile import survives
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
 from quintain.records.trajectory import OutcomeStatus

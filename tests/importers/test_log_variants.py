@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent_logs import function_call, message, outline, read, read_as, read_one, survives, write
+from agent_logs import function_call, message, outline, read, read_as, read_one, write
+from hostile import survives
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.probing import probe
 from quintain.importers.registry import detect

@@ -70,6 +70,10 @@ MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "selection_method": ("evolve", "rejection_sampling", {"select": "rejection"}),
     "selection_ratio": ("evolve", 0.2, {"ratio": 0.2}),
     "reward_threshold": ("evolve", 0.7, {"threshold": 0.7}),
+    "clip_range": ("grpo", 0.3, {"clip_low": 0.3, "clip_high": 0.3}),
+    "training_method": ("evolve", "dpo", {"train": "dpo"}),
+    "success_threshold": ("bc", 0.7, {"min_reward": 0.7}),
+    "lambda_orpo": ("orpo", 0.3, {"beta": 0.3}),
 }
 MODELS = {**CONFIGS, "evolve": EvolveConfig}
 

@@ -245,7 +245,7 @@ def test_nothing_is_left_when_our_process_is_killed(sandbox: Sandbox) -> None:
         pytest.skip("containers are children of docker's service")
     marker = f"161{os.getpid()}"
     program = (
-        "from quintain.sandbox.sandbox import open_sandbox; from quintain.sandbox.parent_watch import temporary_folder\n"
+        "from quintain.sandbox.sandbox import open_sandbox; from quintain.sandbox.temporary_folder import temporary_folder\n"
         "print(temporary_folder(), flush=True)\n"
         f"open_sandbox({sandbox.name!r}).run('mkdir -m 0 closed; sleep {marker}', {{}})"
     )

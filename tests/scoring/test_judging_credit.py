@@ -15,8 +15,8 @@ from quintain.records.trajectory import Actor, Step, Trajectory
 from quintain.scoring.judges.answer_parsing import read_verdict
 from quintain.scoring.judges.datamarking import datamark, mark_of
 from quintain.scoring.judges.empty_run_control import Control, control_of
-from quintain.scoring.judges.plans import Rater, conclude, control_from, item_of
-from quintain.scoring.judges.showing import show_run
+from quintain.scoring.judges.judging_items import Rater, conclude, control_from, item_of
+from quintain.scoring.judges.shown_run import show_run
 from scripted_judges import scored, stepped
 from trajectory_runs import answer, call, run, user
 

@@ -12,7 +12,7 @@ import pytest
 from quintain.records.judging import JudgingMode
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.datamarking import mark_of
-from quintain.scoring.judges.plans import Judged, Rater, comparisons, conclude, item_of, unanswered
+from quintain.scoring.judges.judging_items import Judged, Rater, comparisons, conclude, item_of, unanswered
 from quintain.scoring.judges.questions import GROUP_MOST, Question, question_key
 from quintain.scoring.judges.rubrics import RUBRICS
 from scripted_judges import by_run, readable

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from quintain.records.trajectory import Action, Actor, AgentInfo, ImagePart, Observation, Outcome, Step, Task, TextPart
 from quintain.scoring.judges.datamarking import N_MARKS, datamark, is_mark, mark_of, quoted
-from quintain.scoring.judges.showing import MOST_STEPS, show_run
+from quintain.scoring.judges.shown_run import MOST_STEPS, show_run
 from trajectory_runs import answer, call, run, user
 
 FENCE = re.compile(r"----- (BEGIN|END) RUN ([0-9a-f]{16}) -----")

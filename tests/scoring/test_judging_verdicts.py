@@ -9,7 +9,7 @@ import pytest
 from quintain.records.judging import Criterion, Rubric
 from quintain.scoring.judges.answer_parsing import read_preference, read_ranking, read_verdict
 from quintain.scoring.judges.crediting import score_of
-from quintain.scoring.judges.showing import show_run
+from quintain.scoring.judges.shown_run import show_run
 from trajectory_runs import call, run, user
 
 RUBRIC = Rubric(

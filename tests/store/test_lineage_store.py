@@ -188,6 +188,7 @@ def test_a_name_or_a_session_is_understood_and_anything_else_is_refused(store: S
         store.lineage.resolve("nobody")
 
 
+@pytest.mark.usefixtures("sqlite_only")
 def test_a_forgotten_run_is_in_no_list_and_its_text_in_no_file(store: Store, tmp_path: Path) -> None:
     secret = "the quick brown fox " * 500
     gone, kept = run("a", user(secret), answer(secret), tags=("mine",), session_id="s"), run("b", tags=("mine",))

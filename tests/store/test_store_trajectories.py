@@ -116,7 +116,7 @@ def test_a_batch_with_one_bad_trajectory_stores_none(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(float("nan"), r"\.metadata\.x is nan"), ("\ud800", r"\.metadata\.x holds a lone surrogate")]
+    ("value", "said"), [(float("nan"), r"\.metadata\.x is nan"), ("\ud800", r"\.metadata\.x contains a lone surrogate")]
 )
 def test_nan_and_lone_surrogates_never_reach_the_database(store: Store, value: object, said: str) -> None:
     bad = run(task=Task(id="t", metadata={"x": value}))
@@ -126,7 +126,7 @@ def test_nan_and_lone_surrogates_never_reach_the_database(store: Store, value: o
 
 
 def test_a_lone_surrogate_in_arguments_is_named_though_no_identity_can_be_made_of_it(store: Store) -> None:
-    with pytest.raises(InvalidInput, match=r"args\.path holds a lone surrogate"):
+    with pytest.raises(InvalidInput, match=r"args\.path contains a lone surrogate"):
         store.trajectories.add_many([run("t", call(path="\ud800"))], NOW)
 
 
@@ -226,6 +226,19 @@ def test_growth_is_seen_within_one_batch_and_a_fork_of_a_session_is_a_row_of_its
     added = store.trajectories.add_many([run("t", *steps, session_id="s") for steps in (a, b, c)], NOW)
     assert [x.created for x in added] == [True, False, True]
     assert added[0].id == added[1].id != added[2].id
+
+
+def test_another_attempt_of_a_session_is_stored_without_reading_the_others(store: Store) -> None:
+    """A part of a long session has 8 million characters, and each is compared with all before it."""
+    first = run("t", user(), answer("one"), answer("b"), session_id="s")
+    (stored,) = store.trajectories.add_many([first], NOW)
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE trajectories SET document = 'not read'")
+    other = run("t", user(), answer("two"), answer("b"), session_id="s")
+    assert [one.status for one in store.trajectories.add_many([other], later(1))] == ["new"]
+    with pytest.raises(ValueError, match="JSON"):  # the beginning is the same, so the whole run must be read
+        store.trajectories.add_many([run("t", *first.steps, answer("c"), session_id="s")], later(2))
+    assert stored.status == "new"
 
 
 def test_attempts_with_keys_of_their_own_are_never_merged_as_one_session(store: Store) -> None:

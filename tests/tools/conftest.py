@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import CompletedProcess
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from quintain.jobs.processes import try_lock, unlock
 from quintain.settings import Settings
+from quintain.tools.jobs import pictures
 from quintain.tools.services import Services, open_services
 from tools.dict_calls import Caller
 
 
 @pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    """Services of a caller who is the user."""
-    opened = open_services(settings, trusted=True)
+def services(settings: Settings, request: pytest.FixtureRequest) -> Iterator[Services]:
+    """Services of the user, or of a client, who may read less, in a module with `TRUSTED = False`."""
+    opened = open_services(settings, trusted=getattr(request.module, "TRUSTED", True))
     yield opened
     opened.close()
 
@@ -36,3 +41,15 @@ def tool(home: Path) -> Iterator[Caller]:
     caller = Caller(home)
     yield caller
     caller.close()
+
+
+@pytest.fixture(autouse=True)
+def _pictures_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw in the process of the test: a second one would import matplotlib for each picture. System tests have it."""
+
+    def run(_: Any, *, input: bytes, **__: Any) -> CompletedProcess[bytes]:
+        from quintain.worker.pictures.draw import draw
+
+        return CompletedProcess([], 0, stdout=draw(json.loads(input)))
+
+    monkeypatch.setattr(pictures, "subprocess", SimpleNamespace(run=run))

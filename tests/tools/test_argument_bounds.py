@@ -8,12 +8,14 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
+from mcp_client import refused
 from quintain.errors import InvalidInput
 from quintain.records.agent import Sampling
 from quintain.records.dataset import Curation
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import Rubric
 from quintain.records.record import Record
+from quintain.settings import Settings
 from quintain.tools.catalog import CATALOG, tool
 from quintain.tools.invocation import MAX_ENTRIES, MAX_FIELDS, arguments_model, bounded, check
 from quintain.tools.labels.judging.submissions import Submission
@@ -83,3 +85,16 @@ def test_too_many_entries_are_refused_with_the_bound_before_anything_runs() -> N
     pairs = [{"chosen": "traj-a", "rejected": "traj-b"}] * 10_001
     with pytest.raises(InvalidInput, match="at most 10000 items"):
         check(tool("record_preferences"), {"source": "person", "pairs": pairs})
+
+
+def test_an_unknown_field_of_an_object_is_refused_with_the_valid_ones(settings: Settings) -> None:
+    given = {"kind": "sft", "name": "x", "filter": {"tags": ["a"]}}
+    (curation, filter) = refused(
+        settings,
+        "export_dataset",
+        given | {"curation": {"keep_best": 0.5}},
+        given | {"filter": {"tag": "a"}},
+    )
+    assert "arguments.curation.keep_best is not a known field" in curation
+    assert "valid `curation`: min_reward, max_reward, min_steps, max_steps, top_share," in curation
+    assert "valid `filter`: job_id, agent," in filter

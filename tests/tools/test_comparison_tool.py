@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator
 
+import anyio
 import pytest
+from mcp import Client
 
 from evaluation.test_comparison import evaluated
 from quintain.errors import InvalidInput, NotFound
@@ -12,12 +16,13 @@ from quintain.evaluation.reports.rendering import as_markdown
 from quintain.evaluation.reports.report import comparison_report
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import Evaluation
+from quintain.records.trajectory import OutcomeStatus
+from quintain.server.app import create_server
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.evaluation.comparison import (
     compare_agents,
     comparison_of,
-    comparison_picture,
     environment_leaderboard,
     leaderboard_uri,
 )
@@ -25,6 +30,7 @@ from quintain.tools.evaluation.rollouts import evaluate_agent
 from quintain.tools.jobs.pictures import plot_job
 from quintain.tools.services import Services, open_services
 from trajectory_runs import answer, run, user
+from trajectory_runs import call as step_of
 
 
 @pytest.fixture
@@ -68,7 +74,7 @@ def test_agents_without_a_common_split_of_a_dataset_are_told_so_too(services: Se
         compare_agents(services, ["a", "b"])
 
 
-def test_a_comparison_has_its_lineage_its_notes_and_a_picture(services: Services) -> None:
+def test_a_comparison_has_its_lineage_and_its_notes(services: Services) -> None:
     stored(services, "a", "0" * 12)
     stored(services, "c", "1" * 12, sampling=Sampling(temperature=0.5))
     found = compare_agents(services, ["a", "c"], {"test/env": 1})
@@ -79,7 +85,6 @@ def test_a_comparison_has_its_lineage_its_notes_and_a_picture(services: Services
     (a, c) = comparison.lineage
     assert (a.agent_id, a.ancestors, a.job_id) == ("agent:a@1", (), "job-a")
     assert (c.agent_id, c.ancestors, c.job_id) == ("agent:c@1", ("agent:b@1", "agent:a@1"), "job-c")
-    assert comparison_picture(services, found.comparison_id).startswith(b"\x89PNG")
 
 
 def test_a_leaderboard_takes_the_best_of_each_agent_on_the_suite_that_most_have_run(services: Services) -> None:
@@ -125,6 +130,45 @@ def test_a_comparison_offers_its_picture_and_two_runs_of_one_task(services: Serv
     picture = plot_job(services, found.comparison_id)
     assert picture.png.startswith(b"\x89PNG")
     assert "c - a: +25.0" in picture.text
+
+
+def test_show_adds_the_picture_and_two_runs_of_one_task_side_by_side(settings: Settings, services: Services) -> None:
+    def acted(word: str, status: OutcomeStatus) -> str:
+        steps = (user("Find it."), step_of(word, result="there" * 100), answer(word))
+        (stored_run,) = services.store.trajectories.add_many([run("t1", *steps, status=status)], services.clock())
+        return stored_run.id
+
+    runs = {"a": acted("left", OutcomeStatus.FAILURE), "c": acted("right", OutcomeStatus.SUCCESS)}
+    for name, outcome in (("a", "0"), ("c", "1")):
+        (episode,) = evaluated(name, outcome).results
+        stored(services, name, outcome, results=(episode.model_copy(update={"trajectory_id": runs[name]}),))
+
+    async def main() -> None:
+        async with Client(create_server(settings)) as client:
+            shown = await client.call_tool("compare_agents", {"agents": ["a", "c"], "show": True})
+            text, image = shown.content
+            assert base64.b64decode(image.data).startswith(b"\x89PNG")  # type: ignore[union-attr]
+            assert shown.structured_content == json.loads(text.text)  # type: ignore[union-attr]
+            contrast = shown.structured_content["contrast"]
+            assert {key: contrast[key]["trajectory_id"] for key in ("solved", "failed")} == {
+                "solved": runs["c"],
+                "failed": runs["a"],
+            }
+            call, result, message = contrast["solved"]["lines"]
+            assert (call, message) == ("call: right {}", "message: right")
+            assert len(result) <= 240
+            assert "data" in contrast["notice"]
+            assert "plot_job" not in shown.structured_content["next_step"]
+
+    anyio.run(main)
+
+
+def test_agents_that_solve_nothing_are_not_advised_to_take_more_of_the_same_tasks(services: Services) -> None:
+    for name in ("a", "c"):
+        stored(services, name, "0000")
+    found = compare_agents(services, ["a", "c"])
+    assert found.next_step.startswith("No agent solved a task")
+    assert found.contrast is None
 
 
 def test_an_environment_stands_in_one_part_of_a_uri() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -34,6 +34,7 @@ from quintain.tools.training.start import start_training
 from trajectory_runs import answer, run, user
 from trajectory_runs import call as act
 
+TRUSTED = False
 KEY = "sk-verysecret-0123456789"
 PROFILE = """
 [far]
@@ -47,13 +48,11 @@ output_usd_per_mtok = 10
 """
 
 
-@pytest.fixture
-def services(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
+@pytest.fixture(autouse=True)
+def _endpoint(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profile and its key; nothing listens behind it."""
     monkeypatch.setenv("A_FAR_KEY", KEY)
     settings.endpoints_file.write_text(PROFILE.format(url="http://127.0.0.1:9", model="gpt-4o"), encoding="utf-8")
-    opened = open_services(settings)
-    yield opened
-    opened.close()
 
 
 def test_an_endpoint_is_an_agent_by_its_profile_and_again_the_same_one(services: Services) -> None:
@@ -157,11 +156,7 @@ def finish(services: Services, started: JobStarted) -> JobView:
     return view
 
 
-def test_through_a_client_and_a_worker_it_acts_is_measured_and_its_key_is_nowhere(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("A_FAR_KEY", KEY)
-
+def test_through_a_client_and_a_worker_it_acts_is_measured_and_its_key_is_nowhere(settings: Settings) -> None:
     async def scenario() -> tuple[dict[str, Any], ...]:
         async with Client(create_server(settings)) as client:
             registered = await call(client, "register_agent", name="remote", model="endpoint:far", system_prompt="Act.")

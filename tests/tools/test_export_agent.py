@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,14 @@ from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.forgetting import forget
 from quintain.tools.jobs.jobs import resume_job
 from quintain.tools.roots import writable
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from quintain.tools.training.export_agent import _provenance, export_agent
 from store_shelves import base_agent, job, measured, trained, training
 from trajectory_runs import NOW, run
 
+TRUSTED = False
+
 PROFILE = '[far]\nprotocol = "openai"\nbase_url = "http://127.0.0.1:9"\nmodel = "gpt-4o"\n'
-
-
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    opened = open_services(settings)
-    yield opened
-    opened.close()
 
 
 def handed(agent: Agent, provenance: Provenance, **fields: Any) -> AgentExport:

@@ -23,6 +23,7 @@ from quintain.tools.data.dataset_folders import first_rows, freeze_text, new_opt
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.results import ExportResult
 from quintain.tools.services import Services
+from tools.stored_records import add_runs
 from trajectory_runs import NOW, answer, call, run, user
 
 S, F, T, U, E = (
@@ -39,10 +40,6 @@ def _said(task_id: str, text: str, status: OutcomeStatus, reward: float | None =
     sampled = SampledTokens(token_ids=(7, 8), logprobs=(-0.5, -0.25), tokenizer="tok")
     turn = Step(actor=Actor.AGENT, message=text, sampled=sampled)
     return run(task_id, user(), turn, status=status, reward=reward, tags=("k",), **fields)
-
-
-def _store(services: Services, runs: list[Trajectory]) -> list[str]:
-    return [added.id for added in services.store.trajectories.add_many(runs, NOW)]
 
 
 def _mixed() -> list[Trajectory]:
@@ -94,7 +91,7 @@ def _accounts(services: Services, result: ExportResult, seen: int) -> None:
 
 def test_pairs_of_one_task_hold_both_whole_runs(services: Services) -> None:
     """Task a: 2 x 2 pairs (the limit is 4), b: 1; c has only successes, d one run."""
-    _store(services, _mixed())
+    add_runs(services, *_mixed())
     result = _export(services, "dpo")
     pairs = {(row.chosen.steps[-1].message, row.rejected.steps[-1].message) for row in _rows(result)}
     assert pairs == {("a1", "a3"), ("a1", "a4"), ("a2", "a3"), ("a2", "a4"), ("b1", "b2")}
@@ -119,7 +116,7 @@ def test_a_pair_whose_sides_wrote_the_same_is_dropped_and_counted(services: Serv
     """The same words met another answer of the world: 1 good, 1 bad, and a bad one that differs."""
     look = [Step(actor=Actor.AGENT, message="look", observations=({"content": seen},)) for seen in ("x", "y")]
     kinds = [(look[0], S), (look[1], F), (answer("other"), F)]
-    _store(services, [run("t", user(), step, status=status, tags=("k",)) for step, status in kinds])
+    add_runs(services, *[run("t", user(), step, status=status, tags=("k",)) for step, status in kinds])
     result = _export(services, "dpo")
     assert (result.rows, result.dropped) == (1, {"equal_sides": 1})
     with pytest.raises(InvalidInput, match=r"equal_sides 2\. For equal_sides: runs that were valued differently"):
@@ -142,7 +139,7 @@ def _score(services: Services, ids: list[str], values: list[float | None]) -> No
 
 def test_stored_scores_decide_in_place_of_outcomes_and_a_margin_bounds_them(services: Services) -> None:
     """Scores 0.9, 0.5, 0.4 and none, margin 0.4: only 0.9 over 0.4; 0.5 is too near to both."""
-    ids = _store(services, [_said("t", text, U) for text in "wxyz"])
+    ids = add_runs(services, *[_said("t", text, U) for text in "wxyz"])
     _score(services, ids, [0.9, 0.5, 0.4, None])
     result = _export(services, "dpo", scorer="rules", margin=0.4)
     (row,) = _rows(result)
@@ -153,7 +150,7 @@ def test_stored_scores_decide_in_place_of_outcomes_and_a_margin_bounds_them(serv
 
 def test_good_and_bad_runs_are_labelled_without_pairs(services: Services) -> None:
     """By outcome 5 good and 4 bad ones; task structure does not matter."""
-    _store(services, _mixed())
+    add_runs(services, *_mixed())
     result = _export(services, "kto")
     labels = {row.trajectory.steps[-1].message: row.desirable for row in _rows(result)}
     assert labels == {
@@ -168,7 +165,7 @@ def test_good_and_bad_runs_are_labelled_without_pairs(services: Services) -> Non
 
 def test_the_bound_of_good_is_the_scores_that_reach_it(services: Services) -> None:
     """0.5 is good by default; with min_score 0.7 only 0.7 is."""
-    ids = _store(services, [_said("t", text, U) for text in "xyz"])
+    ids = add_runs(services, *[_said("t", text, U) for text in "xyz"])
     _score(services, ids, [0.5, 0.7, 0.4])
     for bound, good in ((None, [True, True, False]), (0.7, [False, True, False])):
         result = _export(services, "kto", scorer="rules", min_score=bound)
@@ -177,7 +174,7 @@ def test_the_bound_of_good_is_the_scores_that_reach_it(services: Services) -> No
 
 def test_groups_hold_all_attempts_of_a_task_with_their_rewards(services: Services) -> None:
     """Task a: 2 good (one repeated: 3 samples), 2 bad; b: 1, 0; c has no variance, d one run. An error is no reward."""
-    _store(services, _mixed())
+    add_runs(services, *_mixed())
     result = _export(services, "grpo")
     groups = {row.key: row.rewards for row in _rows(result)}
     assert groups == {"id:quintain/inventory:a": (1, 1, 0, 0, 1), "id:quintain/inventory:b": (1, 0)}
@@ -190,23 +187,25 @@ def test_groups_hold_all_attempts_of_a_task_with_their_rewards(services: Service
 def test_rewards_of_the_environment_come_before_verdicts_in_groups(services: Services) -> None:
     """A failure without a reward is 0, an unknown outcome with one has it, below 0 too; a crash has none."""
     statuses = [(F, 0.25), (S, 1.0), (F, None), (U, 0.5), (U, -1.0), (E, 0.75)]
-    _store(services, [_said("t", str(i), status, reward) for i, (status, reward) in enumerate(statuses)])
+    add_runs(services, *[_said("t", str(i), status, reward) for i, (status, reward) in enumerate(statuses)])
     (row,) = _rows(result := _export(services, "grpo"))
     assert row.rewards == (0.25, 1.0, 0.0, 0.5, -1.0)
     assert result.dropped == {"outcome_error": 1}
 
 
 def test_sft_rows_carry_the_selecting_score_else_the_reward(services: Services) -> None:
-    ids = _store(services, [_said("t", "x", S, 1.0), _said("u", "y", S)])
+    ids = add_runs(services, *[_said("t", "x", S, 1.0), _said("u", "y", S)])
     assert [row.reward for row in _rows(_export(services, "sft"))] == [1.0, None]
     _score(services, ids, [0.6, 0.8])
     assert [row.reward for row in _rows(_export(services, "sft", scorer="rules", min_score=0.6))] == [0.6, 0.8]
+    best_half = _export(services, "sft", scorer="rules", curation=Curation(top_share=0.5))
+    assert ([row.reward for row in _rows(best_half)], best_half.dropped) == ([0.8], {"below_top_share": 1})
 
 
 @pytest.mark.parametrize("kind", ["dpo", "grpo", "kto"])
 def test_splits_of_every_kind_share_no_task_and_no_run(services: Services, kind: str) -> None:
     """40 tasks with a good and a bad run each, about a quarter for validation, however the rows are made."""
-    _store(services, [_said(f"t{i}", status.value, status) for i in range(40) for status in (S, F)])
+    add_runs(services, *[_said(f"t{i}", status.value, status) for i in range(40) for status in (S, F)])
     result = _export(services, kind, validation_share=0.25, seed=3)
     sides = [
         [{task_key(t) for t in trajectories_of(row)} for row in _rows(result, split)]
@@ -222,7 +221,7 @@ def test_splits_of_every_kind_share_no_task_and_no_run(services: Services, kind:
 
 def test_many_rows_are_made_from_batches_of_stored_runs(services: Services) -> None:
     """3 tasks of 30 runs, 20 pairs each: more than one batch, and every side is the run that its id names."""
-    _store(services, [_said(f"t{i % 3}", f"{i}", S if i % 2 else F) for i in range(90)])
+    add_runs(services, *[_said(f"t{i % 3}", f"{i}", S if i % 2 else F) for i in range(90)])
     result = _export(services, "dpo", max_pairs_per_task=20)
     assert result.rows == 60
     assert all((row.chosen.outcome.status, row.rejected.outcome.status) == (S, F) for row in _rows(result))
@@ -232,6 +231,8 @@ def test_many_rows_are_made_from_batches_of_stored_runs(services: Services) -> N
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("dpo", {"min_score": 0.5}, "`min_score` is 0.5, but kind 'dpo'"),
     ("grpo", {"min_score": 0.5}, "kind 'grpo'"),
+    ("sft", {"scorer": "rules"}, r"set `min_score`, or for the best half `curation` to \{'top_share': 0.5\}"),
+    ("sft", {"min_score": 0.5}, "`min_score` is 0.5 without a `scorer`"),
     ("sft", {"margin": 0.1}, "`margin` is 0.1, but only kind 'dpo'"),
     ("kto", {"max_pairs_per_task": 2}, "`max_pairs_per_task` is 2"),
     ("kto", {"scorer": "magic"}, "no scorer 'magic'"),
@@ -242,7 +243,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 
 def test_what_cannot_be_is_told_with_its_remedy_and_leaves_nothing(services: Services) -> None:
-    _store(services, _mixed())
+    add_runs(services, *_mixed())
     for kind, arguments, said in REFUSED:
         with pytest.raises(QuintainError, match=said):
             _export(services, kind, **arguments)
@@ -252,7 +253,7 @@ def test_what_cannot_be_is_told_with_its_remedy_and_leaves_nothing(services: Ser
 
 
 def test_a_mix_selects_by_its_stored_scores(services: Services) -> None:
-    ids = _store(services, [_said("t", text, U) for text in "xy"])
+    ids = add_runs(services, *[_said("t", text, U) for text in "xy"])
     mix = "mix(outcome=0.5, rules=0.5)"
     services.store.scores.add_many(
         [Score(trajectory_id=i, scorer=mix, status="scored", value=v) for i, v in zip(ids, (0.2, 0.4), strict=True)],
@@ -265,7 +266,7 @@ def test_a_mix_selects_by_its_stored_scores(services: Services) -> None:
 def test_a_folder_goes_when_the_store_does_not_take_the_dataset(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _store(services, _mixed())
+    add_runs(services, *_mixed())
 
     def refuse(*_: Any) -> None:
         raise InvalidInput("full")
@@ -290,7 +291,7 @@ def _messages(result: ExportResult) -> set[str]:
 
 def test_the_best_share_of_the_runs_stays_and_every_drop_is_counted(services: Services) -> None:
     """Rewards 0.0 .. 0.9 and one unknown; from 0.2 on there are 8, the best quarter of them is 0.9 and 0.8."""
-    _store(services, [*(_said(f"t{i}", f"{i}", S, i / 10) for i in range(10)), _said("t", "unknown", S)])
+    add_runs(services, *[*(_said(f"t{i}", f"{i}", S, i / 10) for i in range(10)), _said("t", "unknown", S)])
     result = _curated(services, "sft", min_reward=0.2, top_share=0.25)
     assert (_messages(result), result.dropped) == (
         {"8", "9"},
@@ -304,7 +305,7 @@ def test_the_best_share_of_the_runs_stays_and_every_drop_is_counted(services: Se
 def test_near_duplicates_go_over_all_tasks_but_good_and_bad_ones_stay_to_be_told_apart(services: Services) -> None:
     text = " ".join(f"word{i}" for i in range(200))
     runs = [("a", text, S), ("b", f"{text} more", S), ("a", f"{text} less", F), ("c", "something else", S)]
-    _store(services, [_said(*run) for run in runs])
+    add_runs(services, *[_said(*run) for run in runs])
     result = _curated(services, "sft", near_duplicates=0.9, outcomes=["success", "failure"])
     assert (_messages(result), result.dropped) == ({text, "something else"}, {"near_duplicate": 2})
     _accounts(services, result, 4)
@@ -320,7 +321,7 @@ def _classed(services: Services, kind: str, **counts: int) -> None:
             task = Task(id=f"{name}{i}", prompt=f"{name} {i}", type=name)
             runs += [_said("", "good", S, task=task)]
             runs += [] if kind == "sft" else [_said("", "bad", F, task=task)]
-    _store(services, runs)
+    add_runs(services, *runs)
 
 
 @pytest.mark.parametrize(("kind", "runs_of_a_row"), [("sft", 1), ("dpo", 2), ("grpo", 2)])
@@ -357,7 +358,7 @@ def test_a_mapping_of_classes_goes_before_the_rules(services: Services) -> None:
 
 
 def test_a_reward_dataset_holds_the_pairs_of_dpo(services: Services) -> None:
-    _store(services, _mixed())
+    add_runs(services, *_mixed())
     pairs, reward = _export(services, "dpo"), _export(services, "reward")
     assert _rows(reward) == _rows(pairs)
     assert (reward.kind, reward.dropped) == ("reward", pairs.dropped)
@@ -370,14 +371,7 @@ def _judged(task: str, status: OutcomeStatus, *rewards: float | None) -> Traject
 
 
 def test_step_labels_are_what_was_recorded_or_the_outcome_when_asked(services: Services) -> None:
-    _store(
-        services,
-        [
-            _judged("a", U, 1.0, None, 0.0),
-            _judged("b", S, None, None),
-            _judged("c", F, 0.5, 3.0),
-        ],
-    )
+    add_runs(services, _judged("a", U, 1.0, None, 0.0), _judged("b", S, None, None), _judged("c", F, 0.5, 3.0))
     recorded = _export(services, "prm")
     assert [row.labels for row in _rows(recorded)] == [(1.0, None, 0.0)]
     assert recorded.dropped == {"no_step_labels": 1, "step_label_range": 1}
@@ -389,7 +383,7 @@ def test_step_labels_are_what_was_recorded_or_the_outcome_when_asked(services: S
 
 
 def test_a_benchmark_holds_each_task_with_its_references_evaluation_tasks_included(services: Services) -> None:
-    _store(services, _mixed())
+    add_runs(services, *_mixed())
     result = _export(services, "benchmark")
     rows = {row.task.id: row for row in _rows(result, "test")}
     assert result.splits == {"test": 5}
@@ -403,7 +397,7 @@ def test_a_benchmark_holds_each_task_with_its_references_evaluation_tasks_includ
 def test_a_benchmark_names_tools_plan_and_range_of_rewards(services: Services) -> None:
     good = run("t", user(), call("look"), call("take"), status=S, reward=1.0, tags=("k",))
     bad = run("t", user(), call("take"), status=F, reward=0.25, tags=("k",))
-    _store(services, [bad, good])
+    add_runs(services, *[bad, good])
     (row,) = _rows(_export(services, "benchmark"), "test")
     assert (row.plan, row.target_tools, row.reward_range) == (("look", "take"), ("look", "take"), (0.25, 1.0))
     assert [tool["function"]["name"] for tool in row.tools] == ["look", "take"]
@@ -413,7 +407,7 @@ def test_tasks_that_leak_between_splits_are_told_and_stand_on_one_side_when_aske
     """40 tasks under 40 names ask for one of 10 things: with half for validation nearly all of them leak."""
     asked = [f"Please put the box number {i} on the shelf above the door" for i in range(10)]
     tasks = [Task(id=f"t{i}", prompt=asked[i % 10]) for i in range(40)]
-    _store(services, [_said("", f"done {i}", S, task=task) for i, task in enumerate(tasks)])
+    add_runs(services, *[_said("", f"done {i}", S, task=task) for i, task in enumerate(tasks)])
     result = _curated(services, "sft", validation_share=0.5)
     leaks = _manifest(result)["leaking_tasks"]
     assert leaks >= 10
@@ -428,7 +422,7 @@ def test_tasks_that_leak_between_splits_are_told_and_stand_on_one_side_when_aske
 
 def test_models_with_restricting_terms_are_warned_of_refused_or_left_out(services: Services, home: Path) -> None:
     claude = AgentInfo(name="a", model="claude-sonnet-4-5")
-    _store(services, [_said("a", "x", S, agent=claude), _said("b", "y", S, agent=AgentInfo(name="a", model="mine"))])
+    add_runs(services, *[_said("a", "x", S, agent=claude), _said("b", "y", S, agent=AgentInfo(name="a", model="mine"))])
     warned = _export(services, "sft")
     assert "Anthropic" in warned.warnings[0]
     assert _manifest(warned)["dataset"]["licence_notes"] == list(warned.warnings)
@@ -443,7 +437,7 @@ def test_models_with_restricting_terms_are_warned_of_refused_or_left_out(service
 
 def test_counts_of_redactions_are_summed(services: Services) -> None:
     counts = [{"email": 2}, {"email": 1, "aws_key": 3}]
-    _store(services, [_said(f"t{i}", f"{i}", S, redactions=found) for i, found in enumerate(counts)])
+    add_runs(services, *[_said(f"t{i}", f"{i}", S, redactions=found) for i, found in enumerate(counts)])
     assert _manifest(_export(services, "sft"))["redactions"] == {"email": 3, "aws_key": 3}
 
 
@@ -460,7 +454,7 @@ UNFIT_CURATION: list[tuple[str, dict[str, Any], str]] = [
 
 
 def test_curation_that_does_not_go_with_a_kind_is_refused(services: Services) -> None:
-    _store(services, _mixed())
+    add_runs(services, *_mixed())
     for kind, curation, said in UNFIT_CURATION:
         with pytest.raises(InvalidInput, match=said):
             _curated(services, kind, **curation)
@@ -501,7 +495,7 @@ def numbers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("numbers")
 def test_a_dataset_is_written_in_another_format_beside_it_with_the_hashes_of_its_files(services: Services) -> None:
-    _store(services, [_judged(f"t{i}", S, *[None] * (i + 1)) for i in range(3)])
+    add_runs(services, *[_judged(f"t{i}", S, *[None] * (i + 1)) for i in range(3)])
     result = _export(services, "sft", format="numbers")
     folder = services.settings.exports_dir / f"{result.dataset_id}-numbers"
     assert (result.path, result.format) == (str(folder), "numbers")
@@ -511,14 +505,14 @@ def test_a_dataset_is_written_in_another_format_beside_it_with_the_hashes_of_its
     ) == f"{sha256_of(folder / 'deep/train.txt')}  deep/train.txt\n"
     assert result.warnings == ("numbers: left out 1 row, too_long", "read it with int()")
     assert (result.rows, result.dataset_rows) == (2, 3)
-    assert "holds 2 of 3 rows for numbers" in result.next_step
+    assert "contains 2 of 3 rows for numbers" in result.next_step
     assert services.store.datasets.get(result.dataset_id).rows == 3
     assert list(services.settings.exports_dir.iterdir()) == [folder]
 
 
 @pytest.mark.usefixtures("numbers")
 def test_a_format_that_cannot_hold_the_rows_is_refused_and_leaves_no_folder(services: Services) -> None:
-    _store(services, _mixed())
+    add_runs(services, *_mixed())
     for kind, format, said in (
         ("kto", "numbers", "format 'numbers' supports the kinds sft, got 'kto'"),
         ("sft", "number", "did you mean 'numbers'.*valid: quintain, broken, numbers"),
@@ -535,7 +529,7 @@ def test_rows_and_splits_are_those_that_the_folder_holds(services: Services) -> 
     """OpenAI's format takes no call of a tool without a schema: of three runs, it can hold the one without calls."""
     plain = run("t0", user(), answer("Four."), tags=("k",))
     calls = [run(f"t{i}", user(), call(item="box"), answer("Done."), tools=(), tags=("k",)) for i in (1, 2)]
-    _store(services, [plain, *calls])
+    add_runs(services, *[plain, *calls])
     result = _export(services, "sft", format="openai")
     lines = (Path(result.path) / "train.jsonl").read_text(encoding="utf-8").splitlines()
     assert (len(lines), result.rows, result.splits, result.dataset_rows) == (1, 1, {"train": 1}, 3)
@@ -545,7 +539,7 @@ def test_rows_and_splits_are_those_that_the_folder_holds(services: Services) -> 
 
 
 def test_a_dataset_of_pairs_is_written_in_atif_too(services: Services) -> None:
-    _store(services, _mixed())
+    add_runs(services, *_mixed())
     result = _export(services, "dpo", format="atif")
     documents = [
         json.loads(line) for line in (Path(result.path) / "train.jsonl").read_text(encoding="utf-8").splitlines()

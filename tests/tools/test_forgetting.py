@@ -21,6 +21,7 @@ from quintain.tools.data.trajectories import search_trajectories
 from quintain.tools.services import Services
 from quintain.tools.training.start import start_training
 from store_shelves import base_agent, job, trained, training
+from tools.stored_records import add_runs
 from trajectory_runs import NOW, answer, run, user
 
 SECRET = "my late grandmother's recipe for quinces"
@@ -35,7 +36,7 @@ def runs(services: Services) -> list[str]:
     """Return the ids of a run, its twins in another session and another episode, another run, and a near twin."""
     spoken = [_spoken(session_id="s1"), _spoken(session_id="s2"), _spoken(episode_key="job/1")]
     others = [run("t2", tags=("mine",)), run("t1", user(SECRET), answer("b"), session_id="s4")]
-    return [added.id for added in services.store.trajectories.add_many([*spoken, *others], NOW)]
+    return add_runs(services, *spoken, *others)
 
 
 def _held(home: Path) -> set[str]:

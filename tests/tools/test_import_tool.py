@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from quintain.tools.data.trajectories import search_trajectories
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.results import JobView
 from quintain.tools.services import Services, open_services
+
+TRUSTED = False
 
 KEY = "sk-ant-api03-" + "Zk3" * 28
 
@@ -55,13 +57,6 @@ def inbox(settings: Settings) -> Path:
     return settings.inbox_dir
 
 
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    opened = open_services(settings)
-    yield opened
-    opened.close()
-
-
 def test_a_file_of_the_inbox_comes_in_once_and_redacted(settings: Settings, inbox: Path) -> None:
     write(inbox / "chat.jsonl", [chat(f"My key is {KEY}."), "{torn", chat("Done.", resolved=True)])
 
@@ -82,7 +77,7 @@ def test_a_file_of_the_inbox_comes_in_once_and_redacted(settings: Settings, inbo
     assert KEY.encode() not in stored
 
 
-def test_a_dry_run_stores_nothing(settings: Settings, inbox: Path) -> None:
+def test_a_dry_run_stores_nothing_and_reports_files_that_are_unchanged(settings: Settings, inbox: Path) -> None:
     write(inbox / "logs" / "a.jsonl", [chat("One."), chat("Two.")])
     write(inbox / "logs" / "b.jsonl", [chat("Two.")])
 
@@ -90,6 +85,9 @@ def test_a_dry_run_stores_nothing(settings: Settings, inbox: Path) -> None:
         told = await call(client, "import_trajectories", path="logs", dry_run=True)
         assert (told["imported"], told["duplicates"]) == (2, 1)
         assert (await call(client, "search_trajectories"))["items"] == []
+        assert (await call(client, "import_trajectories", path="inbox/logs"))["imported"] == 2
+        unchanged = await call(client, "import_trajectories", path="logs", dry_run=True)
+        assert "imported before" in unchanged["next_step"]
 
     talk(settings, about)
 

@@ -8,9 +8,10 @@ import pytest
 
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import EvaluateSpec, Job, JobSpec, JobStatus, TrainSpec
+from quintain.records.job import EvaluateSpec, Job, JobError, JobSpec, JobStatus, TrainSpec
 from quintain.records.job_events import Activity, JobEvent
 from quintain.tools.jobs.jobs import cancel_job, get_job, list_jobs, watch_job
+from quintain.tools.jobs.labels import label_of
 from quintain.tools.services import Services
 
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
@@ -69,6 +70,7 @@ def test_jobs_have_labels_and_a_queued_one_names_what_holds_its_slot(waiting: Se
     newest, second, first = list_jobs(waiting).items
     assert first.label == "grpo starter -> picker on quintain/inventory"
     assert second.label == "evaluate starter on quintain/inventory: 20 tasks x 2 repeats, held_out"
+    assert label_of(EVALUATE.model_copy(update={"dataset_id": "ds-1"})).startswith("evaluate starter on ds-1: 20 tasks")
     assert first.waiting_for is None
     assert second.waiting_for is not None
     assert second.waiting_for.held_by == {"job-1": first.label}
@@ -120,3 +122,16 @@ def test_the_wait_for_the_end_outlasts_a_change_of_phase_and_a_cancelled_job_is_
             assert "cancel_job" not in said
             waiting.store.jobs.finish(job_id, 1, JobStatus.CANCELLED, now)
     assert looks == [(None, "running"), ("a", "running"), ("b", "running"), ("b", "cancelled")]
+
+
+def test_after_episodes_without_a_verdict_the_next_step_plays_one_in_the_environment(waiting: Services) -> None:
+    job_id = stored(waiting, "job-1", GRPO, running=True)
+    error = JobError(code="no_verdict", message="got none")
+    waiting.store.jobs.finish(job_id, 1, JobStatus.FAILED, waiting.clock(), error=error)
+    play, resume = get_job(waiting, job_id).next_step.calls
+    assert (play.tool, play.arguments["environment"], play.arguments["agent"]) == (
+        "collect_rollouts",
+        "quintain/inventory",
+        "agent:starter@1",
+    )
+    assert resume.tool == "resume_job"

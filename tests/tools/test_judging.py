@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,10 @@ from quintain.tools.labels.judging.tools import ask_person, get_judging_batch, s
 from quintain.tools.services import Services
 from quintain.tools.spec import Answer, Question
 from scripted_judges import readable
+from tools.stored_records import add_runs
 from trajectory_runs import NOW, answer, call, run, user
 
 GOOD = {"task_completion": 1.0, "process": 0.5}
-
-
-def stored(services: Services, *runs: Trajectory) -> list[str]:
-    return [added.id for added in services.store.trajectories.add_many(runs, NOW)]
 
 
 def attempts(task: str, n: int, **fields: Any) -> list[Trajectory]:
@@ -57,7 +53,7 @@ def test_a_batch_is_blind_and_the_store_keeps_ids_alone(services: Services) -> N
         agent=AgentInfo(name="agent:clerk", version="3", model="acme/model-9b"),
         tags=("golden",),
     )
-    (run_id,) = stored(services, secret)
+    (run_id,) = add_runs(services, secret)
     services.store.scores.add_many([Score(trajectory_id=run_id, scorer="rules", status="scored", value=0.625)], NOW)
     batch = get_judging_batch(services, 5)
     said = batch.model_dump_json()
@@ -73,7 +69,7 @@ def test_a_batch_is_blind_and_the_store_keeps_ids_alone(services: Services) -> N
 
 
 def test_a_rater_gets_what_they_have_not_judged_and_is_told_when_nothing_is_left(services: Services) -> None:
-    stored(services, *(run(f"t{n}") for n in range(3)))
+    add_runs(services, *(run(f"t{n}") for n in range(3)))
     first = get_judging_batch(services, 2)
     entries = [{"item_id": item.item_id, "scores": GOOD} for item in first.items]
     assert submit_scores(services, str(first.batch_id), entries).accepted == 2
@@ -92,7 +88,7 @@ def test_a_rater_gets_what_they_have_not_judged_and_is_told_when_nothing_is_left
 
 
 def test_a_good_answer_is_stored_as_the_weighted_mean_and_others_are_rejected_one_by_one(services: Services) -> None:
-    stored(services, *(run(f"t{n}") for n in range(4)))
+    add_runs(services, *(run(f"t{n}") for n in range(4)))
     batch = get_judging_batch(services, 4)
     entries: list[Any] = [
         {"item_id": "i1", "scores": GOOD, "rationale": "done, with a detour"},
@@ -137,7 +133,7 @@ def test_a_good_answer_is_stored_as_the_weighted_mean_and_others_are_rejected_on
 def test_an_assistant_reads_marked_text_and_its_quotes_are_checked_and_a_person_reads_plain_text(
     services: Services,
 ) -> None:
-    ids = stored(
+    ids = add_runs(
         services, run("t1", user(), answer("I looked everywhere.")), run("t2", user(), answer("Nothing there."))
     )
     batch = get_judging_batch(services, 2, trajectory_ids=ids)
@@ -162,7 +158,7 @@ def test_an_assistant_reads_marked_text_and_its_quotes_are_checked_and_a_person_
 
 
 def test_a_batch_of_an_earlier_version_can_still_be_read(services: Services) -> None:
-    stored(services, run("t1"))
+    add_runs(services, run("t1"))
     kept = of(services, get_judging_batch(services, 1)).model_dump(mode="json")
     kept["items"][0] |= {"twin": "i2", "bare": True}
     old = JudgingBatch.model_validate(kept | {"halves": {"i1": {"score": None}}})
@@ -170,7 +166,7 @@ def test_a_batch_of_an_earlier_version_can_still_be_read(services: Services) -> 
 
 
 def test_an_item_that_is_answered_again_is_replaced_and_its_history_kept(services: Services) -> None:
-    (run_id,) = stored(services, run("t1"))
+    (run_id,) = add_runs(services, run("t1"))
     batch = str(get_judging_batch(services, 1).batch_id)
     submit_scores(services, batch, [{"item_id": "i1", "scores": GOOD}])
     again = submit_scores(services, batch, [{"item_id": "i1", "value": 0.25}])
@@ -181,7 +177,7 @@ def test_an_item_that_is_answered_again_is_replaced_and_its_history_kept(service
 
 
 def test_what_cannot_be_told_is_unscored_with_its_reason_and_never_a_number(services: Services) -> None:
-    ids = stored(services, run("t1"), run("t2"))
+    ids = add_runs(services, run("t1"), run("t2"))
     batch = get_judging_batch(services, 2, trajectory_ids=ids)
     result = submit_scores(
         services,
@@ -201,7 +197,7 @@ def test_what_cannot_be_told_is_unscored_with_its_reason_and_never_a_number(serv
 
 
 def test_steps_are_judged_one_by_one(services: Services) -> None:
-    (run_id,) = stored(services, run("t1", user(), call(item="box"), call("take"), answer()))
+    (run_id,) = add_runs(services, run("t1", user(), call(item="box"), call("take"), answer()))
     batch = get_judging_batch(services, 1, mode="steps")
     ones = {"relevance": 1, "correctness": 1, "progress": 1}
     halves = {"relevance": 0.5, "correctness": 0.5, "progress": 0.5}
@@ -221,7 +217,7 @@ def test_steps_are_judged_one_by_one(services: Services) -> None:
 
 
 def test_pairs_are_of_one_task_and_some_come_back_in_the_other_order(services: Services) -> None:
-    stored(
+    add_runs(
         services,
         *attempts("t1", 3),
         *attempts("t2", 2),
@@ -245,7 +241,7 @@ def test_pairs_are_of_one_task_and_some_come_back_in_the_other_order(services: S
 
 
 def test_preferences_are_stored_and_contradicting_orders_make_a_tie(services: Services) -> None:
-    stored(services, *attempts("t1", 4))
+    add_runs(services, *attempts("t1", 4))
     batch = get_judging_batch(services, 8, mode="pairwise")
     kept = of(services, batch)
     first, second = kept.items[0], kept.items[1]
@@ -272,7 +268,7 @@ def test_preferences_are_stored_and_contradicting_orders_make_a_tie(services: Se
 
 
 def test_the_same_word_in_both_orders_stays_a_preference(services: Services) -> None:
-    stored(services, *attempts("t1", 4))
+    add_runs(services, *attempts("t1", 4))
     kept = of(services, get_judging_batch(services, 4, mode="pairwise"))
     (again,) = [item for item in kept.items if item.repeats]
     said = [{"item_id": "i1", "better": "b"}, {"item_id": again.item_id, "better": "A"}]
@@ -285,7 +281,7 @@ def test_the_same_word_in_both_orders_stays_a_preference(services: Services) -> 
 
 
 def test_a_ranking_becomes_preferences_with_its_ties(services: Services) -> None:
-    stored(services, *attempts("t1", 3))
+    add_runs(services, *attempts("t1", 3))
     kept = of(services, get_judging_batch(services, 1, mode="group"))
     (item,) = kept.items
     bad = submit_scores(services, kept.id, [{"item_id": "i1", "ranking": [[1], [2]]}])
@@ -302,7 +298,7 @@ def test_a_group_takes_one_run_of_those_that_say_the_same(services: Services) ->
     texts = ("red", "blue", "red", "green", "blue", "white")
     runs = [run("t1", user(), answer(text), episode_key=f"job-1/{n}") for n, text in enumerate(texts)]
     same = [run("t2", user(), answer("same"), episode_key=f"job-1/{n}") for n in range(2)]
-    assert len(set(stored(services, *runs, *same))) == 8
+    assert len(set(add_runs(services, *runs, *same))) == 8
     (item,) = of(services, get_judging_batch(services, 5, mode="group")).items
     said = sorted(str(services.store.trajectories.get(one).steps[-1].message) for one in item.trajectory_ids)
     assert said == ["blue", "green", "red", "white"]
@@ -311,7 +307,7 @@ def test_a_group_takes_one_run_of_those_that_say_the_same(services: Services) ->
 
 
 def test_a_rubric_of_ones_own_can_be_named_later_and_its_criteria_can_be_texts(services: Services) -> None:
-    stored(services, *attempts("t1", 3))
+    add_runs(services, *attempts("t1", 3))
     own = {"name": "tidy", "criteria": ["polite", "The answer names its sources, with pages."]}
     first = get_judging_batch(services, 1, rubric=own)
     assert [(one.name, one.description) for one in first.rubric.criteria] == [
@@ -327,10 +323,10 @@ def test_a_rubric_of_ones_own_can_be_named_later_and_its_criteria_can_be_texts(s
 
 
 def test_a_batch_with_fewer_items_than_requested_gives_the_reason(services: Services) -> None:
-    stored(services, *attempts("t1", 3))
+    add_runs(services, *attempts("t1", 3))
     assert get_judging_batch(services, 3).notice == ""
     assert get_judging_batch(services, 8).notice == "3 of 8 items: nothing else is left to judge."
-    stored(services, *(run(f"t{n}", user(), *[answer("word " * 1200) for _ in range(3)]) for n in range(8)))
+    add_runs(services, *(run(f"t{n}", user(), *[answer("word " * 1200) for _ in range(3)]) for n in range(8)))
     cut = get_judging_batch(services, 11)
     assert len(cut.items) < 11
     assert cut.notice == (
@@ -339,7 +335,7 @@ def test_a_batch_with_fewer_items_than_requested_gives_the_reason(services: Serv
 
 
 def test_an_outcome_is_stated_once_and_never_overwritten(services: Services) -> None:
-    (open_id, done_id) = stored(
+    (open_id, done_id) = add_runs(
         services, run("t1", status=OutcomeStatus.UNKNOWN), run("t2", status=OutcomeStatus.SUCCESS)
     )
     batch = get_judging_batch(services, 2, judge="person", rater="ann", trajectory_ids=[open_id, done_id])
@@ -374,7 +370,7 @@ CORRECTION = {"step": 1, "thought": "It must be taken.", "actions": [{"tool": "t
 
 def test_a_correction_becomes_a_run_to_learn_from_and_a_preference_at_its_step(services: Services) -> None:
     wrong = run("t1", user(), call(item="box"), call("look"), answer("I give up."), status=OutcomeStatus.FAILURE)
-    (run_id,) = stored(services, wrong)
+    (run_id,) = add_runs(services, wrong)
     batch = get_judging_batch(services, 1)
     result = submit_scores(services, str(batch.batch_id), [{"item_id": "i1", "correction": CORRECTION}])
     (better_id,) = result.corrections
@@ -414,7 +410,7 @@ def test_a_correction_becomes_a_run_to_learn_from_and_a_preference_at_its_step(s
 def test_a_correction_that_cannot_be_is_refused_and_nothing_of_its_answer_is_kept(
     services: Services, correction: dict[str, Any], words: list[str]
 ) -> None:
-    (run_id,) = stored(services, run("t1", user(), call(item="box"), call("look"), answer("I give up.")))
+    (run_id,) = add_runs(services, run("t1", user(), call(item="box"), call("look"), answer("I give up.")))
     batch = get_judging_batch(services, 1)
     entry = {"item_id": "i1", "scores": GOOD, "correction": correction}
     (refused,) = submit_scores(services, str(batch.batch_id), [entry]).rejected
@@ -424,7 +420,7 @@ def test_a_correction_that_cannot_be_is_refused_and_nothing_of_its_answer_is_kep
 
 
 def test_secrets_in_corrections_and_rationales_are_redacted(services: Services) -> None:
-    (run_id,) = stored(services, run("t1"))
+    (run_id,) = add_runs(services, run("t1"))
     key = "sk-proj-" + "Ab3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3gH5"
     batch = get_judging_batch(services, 1)
     entry = {
@@ -441,7 +437,7 @@ def test_secrets_in_corrections_and_rationales_are_redacted(services: Services) 
 
 
 def test_lineage_shows_a_correction_both_ways_and_forgetting_the_original_names_it(services: Services) -> None:
-    (run_id,) = stored(services, run("t1"))
+    (run_id,) = add_runs(services, run("t1"))
     batch = get_judging_batch(services, 1)
     entry = {"item_id": "i1", "correction": {"step": 0, "message": "Better."}}
     (better_id,) = submit_scores(services, str(batch.batch_id), [entry]).corrections
@@ -465,9 +461,9 @@ def test_lineage_shows_a_correction_both_ways_and_forgetting_the_original_names_
 def test_a_verdict_on_a_session_that_has_grown_meanwhile_is_refused(services: Services) -> None:
     """The judge saw less than what is stored now: its word is about another run."""
     steps = (user(), answer("Half."))
-    (run_id,) = stored(services, run("t1", *steps, session_id="s1"))
+    (run_id,) = add_runs(services, run("t1", *steps, session_id="s1"))
     batch = get_judging_batch(services, 1)
-    assert stored(services, run("t1", *steps, user("And?"), answer("All."), session_id="s1")) == [run_id]
+    assert add_runs(services, run("t1", *steps, user("And?"), answer("All."), session_id="s1")) == [run_id]
     result = submit_scores(services, str(batch.batch_id), [{"item_id": "i1", "scores": GOOD}])
     assert (result.accepted, result.remaining) == (0, ())
     assert "i1 can no longer be judged" in result.next_step
@@ -477,7 +473,7 @@ def test_a_verdict_on_a_session_that_has_grown_meanwhile_is_refused(services: Se
 
 
 def test_agreement_of_a_person_and_the_assistant_is_told(services: Services) -> None:
-    ids = stored(services, *(run(f"t{n}") for n in range(4)))
+    ids = add_runs(services, *(run(f"t{n}") for n in range(4)))
     values = dict(zip(ids, (0.0, 0.25, 0.75, 1.0), strict=True))
     for judge, shift in (("assistant", 0.0), ("person", 0.0)):
         batch = get_judging_batch(services, 4, judge=judge, trajectory_ids=ids)  # type: ignore[arg-type]
@@ -493,7 +489,7 @@ def test_agreement_of_a_person_and_the_assistant_is_told(services: Services) -> 
 
 
 def test_a_batch_is_bounded_in_text_and_says_so_by_fewer_items(services: Services) -> None:
-    stored(services, *(run(f"t{n}", user(), *[answer("word " * 1200) for _ in range(3)]) for n in range(8)))
+    add_runs(services, *(run(f"t{n}", user(), *[answer("word " * 1200) for _ in range(3)]) for n in range(8)))
     batch = get_judging_batch(services, 8)
     assert 1 <= len(batch.items) < 8
     assert len(shown(batch)) <= 60_000
@@ -501,7 +497,7 @@ def test_a_batch_is_bounded_in_text_and_says_so_by_fewer_items(services: Service
 
 
 def test_the_choice_is_a_sample_by_seed_and_people_get_first_what_was_judged(services: Services) -> None:
-    ids = stored(services, *(run(f"t{n}") for n in range(30)))
+    ids = add_runs(services, *(run(f"t{n}") for n in range(30)))
     taken = [
         [item.trajectory_ids[0] for item in of(services, get_judging_batch(services, 5, seed=s)).items]
         for s in (0, 0, 1)
@@ -529,14 +525,14 @@ def test_the_choice_is_a_sample_by_seed_and_people_get_first_what_was_judged(ser
 def test_a_request_that_cannot_be_is_refused_with_what_is_valid(
     services: Services, arguments: dict[str, Any], words: list[str]
 ) -> None:
-    stored(services, run("t1"))
+    add_runs(services, run("t1"))
     with pytest.raises((InvalidInput, NotFound)) as refused:
         get_judging_batch(services, 1, **arguments)
     assert all(word in str(refused.value) for word in words), str(refused.value)
 
 
 def test_an_unknown_batch_is_refused_with_the_newest(services: Services) -> None:
-    stored(services, run("t1"))
+    add_runs(services, run("t1"))
     batch = get_judging_batch(services, 1)
     with pytest.raises(
         NotFound, match=rf"'batch-x'; the newest are {batch.batch_id}; get_judging_batch\(limit=5\) makes"
@@ -544,35 +540,8 @@ def test_an_unknown_batch_is_refused_with_the_newest(services: Services) -> None
         submit_scores(services, "batch-x", [{"item_id": "i1", "value": 1}])
 
 
-def test_a_person_is_asked_item_by_item_and_what_was_answered_stays(services: Services) -> None:
-    stored(services, *(run(f"t{n}", status=OutcomeStatus.UNKNOWN) for n in range(3)))
-    arguments: dict[str, Any] = {"limit": 3, "judge": "person", "rater": "ann"}
-    question = ask_person(services, None, **arguments)
-    assert isinstance(question, Question)
-    assert question.message.startswith("1 of 3. How good is this run?")
-    names = [entry.name for entry in question.entries]
-    assert names == ["score_task_completion", "score_process", "outcome", "correct_step", "correct_with", "note"]
-    assert question.entries[0].options == ("1", "2", "3", "4", "5", "cannot tell")
-    filled = {"score_task_completion": "5", "score_process": "2", "outcome": "success", "note": "fine"}
-    question = ask_person(services, Answer("accept", question.state, filled), **arguments)
-    assert isinstance(question, Question)
-    assert question.message.startswith("2 of 3.")
-    again = ask_person(services, Answer("lost", question.state), **arguments)
-    assert again == question
-    ended = ask_person(services, Answer("decline", question.state), **arguments)
-    assert isinstance(ended, JudgingBatchResult)
-    assert ended.submitted is not None
-    assert (ended.submitted.accepted, ended.submitted.remaining) == (1, ("i2", "i3"))
-    assert "The person stopped, 2 items open" in ended.next_step
-    item = of(services, ended).items[0]
-    (score,) = services.store.scores.of_trajectory(item.trajectory_ids[0])
-    # 0.6 * 1 + 0.4 * 0.25
-    assert (score.value, score.scorer, score.rater) == (pytest.approx(0.7), "people", "person:ann")
-    assert services.store.trajectories.get(item.trajectory_ids[0]).outcome.status is OutcomeStatus.SUCCESS
-
-
 def test_a_form_without_a_word_is_a_skip_and_a_bad_choice_is_told_at_the_end(services: Services) -> None:
-    stored(services, run("t1"), run("t2"), run("t3"))
+    add_runs(services, run("t1"), run("t2"), run("t3"))
     arguments: dict[str, Any] = {"limit": 3, "judge": "person"}
     fills = [
         dict.fromkeys(("score_task_completion", "score_process"), "cannot tell"),
@@ -593,20 +562,8 @@ def test_a_form_without_a_word_is_a_skip_and_a_bad_choice_is_told_at_the_end(ser
     assert "did you mean 'take'" in asked.submitted.rejected[1].reason
 
 
-def test_a_client_that_cannot_show_the_form_gets_the_items_as_text(services: Services) -> None:
-    stored(services, run("t1"), run("t2"))
-    arguments: dict[str, Any] = {"limit": 2, "judge": "person"}
-    asked = ask_person(services, None, **arguments)
-    assert isinstance(asked, Question)
-    ended = ask_person(services, Answer("failed", asked.state), **arguments)
-    assert isinstance(ended, JudgingBatchResult)
-    assert len(ended.items) == 2
-    assert "Show the person each item" in ended.next_step
-    assert json.loads(asked.state)["batch"] == ended.batch_id
-
-
 def test_forms_for_pairs_groups_and_steps_mean_what_was_chosen(services: Services) -> None:
-    stored(services, *attempts("t1", 3))
+    add_runs(services, *attempts("t1", 3))
     pair = ask_person(services, None, limit=1, judge="person", mode="pairwise")
     assert isinstance(pair, Question)
     assert pair.entries[0].options == ("A", "B", "tie", "cannot tell")
@@ -638,13 +595,8 @@ def test_forms_for_pairs_groups_and_steps_mean_what_was_chosen(services: Service
     assert [step.value for step in score.steps] == [pytest.approx(2.5 / 3), None]
 
 
-def test_an_assistant_is_never_asked_by_form(services: Services) -> None:
-    assert ask_person(services, None, limit=1) is None
-    assert ask_person(services, None, limit=1, judge="assistant") is None
-
-
 def test_pairs_of_a_long_prompt_are_compared_by_the_whole_of_it(services: Services) -> None:
     start = "Find the box. " * 40
     tasks = [Task(prompt=start + end) for end in ("It is red.", "It is blue.")]
-    stored(services, *(run(None, user(), answer(task.prompt[-5:]), task=task) for task in tasks))
+    add_runs(services, *(run(None, user(), answer(task.prompt[-5:]), task=task) for task in tasks))
     assert get_judging_batch(services, 2, mode="pairwise").items == ()

@@ -13,7 +13,8 @@ from mcp_client import asked, refused
 from quintain.records.trajectory import OutcomeStatus, Task, Trajectory
 from quintain.settings import Settings
 from quintain.tools.services import Services
-from trajectory_runs import NOW, answer, run, user
+from tools.stored_records import add_runs
+from trajectory_runs import answer, run, user
 from trajectory_runs import call as step
 
 UNKNOWN = OutcomeStatus.UNKNOWN
@@ -26,10 +27,6 @@ def ask(settings: Settings) -> Ask:
     return partial(asked, settings)
 
 
-def stored(services: Services, *runs: Trajectory) -> list[str]:
-    return [added.id for added in services.store.trajectories.add_many(runs, NOW)]
-
-
 def judged(ask: Ask, said: dict[str, Any], **batch: Any) -> dict[str, Any]:
     """One item given out, and answered."""
     given = ask("get_judging_batch", **{"limit": 1, **batch})
@@ -37,7 +34,7 @@ def judged(ask: Ask, said: dict[str, Any], **batch: Any) -> dict[str, Any]:
 
 
 def test_an_assistants_outcome_keeps_its_name_and_gives_way_to_a_person(services: Services, ask: Ask) -> None:
-    (run_id,) = stored(services, run("t1", status=UNKNOWN))
+    (run_id,) = add_runs(services, run("t1", status=UNKNOWN))
     judged(ask, {"value": 0.9, "outcome": "success"})
     shown = ask("get_trajectory", trajectory_id=run_id)["trajectory"]
     assert (shown["outcome"]["status"], shown["extra"]["outcome_stated_by"]) == ("success", "assistant")
@@ -57,14 +54,14 @@ def test_an_assistants_outcome_keeps_its_name_and_gives_way_to_a_person(services
 def test_a_recorders_outcome_replaces_an_assistants_and_never_the_other_way(
     services: Services, settings: Settings, ask: Ask
 ) -> None:
-    one, other = stored(services, run("t1", status=UNKNOWN), run("t2", status=UNKNOWN))
+    one, other = add_runs(services, run("t1", status=UNKNOWN), run("t2", status=UNKNOWN))
     for run_id in (one, other):
         judged(ask, {"outcome": "success"}, trajectory_ids=[run_id])
     told = ask("record_trajectory", trajectory_id=one, outcome="failure")
     assert (told["outcome"], "'success', stated by assistant" in told["next_step"]) == ("failure", True)
     assert "outcome_stated_by" not in ask("get_trajectory", trajectory_id=one)["trajectory"].get("extra", {})
     # The same run recorded once more, with the outcome that its environment gave.
-    stored(services, run("t2", status=OutcomeStatus.FAILURE, reward=0.25))
+    add_runs(services, run("t2", status=OutcomeStatus.FAILURE, reward=0.25))
     kept = services.store.trajectories.get(other)
     assert (kept.outcome.status, kept.outcome.reward, kept.outcome_stated_by) == (OutcomeStatus.FAILURE, 0.25, None)
     late = judged(ask, {"outcome": "success"}, rater="b", trajectory_ids=[one])
@@ -73,7 +70,7 @@ def test_a_recorders_outcome_replaces_an_assistants_and_never_the_other_way(
 
 
 def test_a_word_that_an_assistant_passes_on_says_so(services: Services, ask: Ask) -> None:
-    (run_id,) = stored(services, run("t1", user(), answer("No.")))
+    (run_id,) = add_runs(services, run("t1", user(), answer("No.")))
     judged(ask, {"value": 0.5, "rationale": "fine"}, judge="person", rater="Eve")
     (score,) = services.store.scores.of_trajectory(run_id)
     assert (score.rater, score.feedback) == ("person:Eve", "(relayed) fine")
@@ -84,7 +81,7 @@ def corrections(services: Services) -> list[Trajectory]:
 
 
 def test_a_replaced_correction_is_in_no_export(services: Services, ask: Ask) -> None:
-    (run_id,) = stored(services, run("t1", user(), step(item="box"), answer("I give up."), tags=("mine",)))
+    (run_id,) = add_runs(services, run("t1", user(), step(item="box"), answer("I give up."), tags=("mine",)))
     batch = ask("get_judging_batch", limit=1)["batch_id"]
     made = []
     for words in ("First.", "Second.", "First."):
@@ -110,7 +107,7 @@ def test_a_replaced_correction_is_in_no_export(services: Services, ask: Ask) -> 
 
 
 def test_two_raters_of_one_correction_stand_by_it_each_for_themselves(services: Services, ask: Ask) -> None:
-    stored(services, run("t1", user(), answer("I give up.")))
+    add_runs(services, run("t1", user(), answer("I give up.")))
     same = {"correction": {"step": 0, "message": "Go on."}}
     batches = [ask("get_judging_batch", limit=1, rater=name)["batch_id"] for name in ("a", "b")]
     for batch in batches:
@@ -149,7 +146,7 @@ GO = {
 def test_a_correction_whose_arguments_do_not_fit_is_rejected(
     services: Services, ask: Ask, args: dict[str, Any], said: str
 ) -> None:
-    stored(services, run("t1", user(), answer("No."), tools=(GO,)))
+    add_runs(services, run("t1", user(), answer("No."), tools=(GO,)))
     told = judged(ask, {"correction": {"step": 0, "actions": [{"tool": "go", "args": args}]}})
     assert "correction.actions[0] does not fit go" in told["rejected"][0]["reason"]
     assert said in told["rejected"][0]["reason"]
@@ -157,7 +154,7 @@ def test_a_correction_whose_arguments_do_not_fit_is_rejected(
 
 
 def test_where_no_tools_are_known_only_a_message_corrects(services: Services, ask: Ask) -> None:
-    stored(services, run("t1", user(), answer("Action: look()"), tools=()))
+    add_runs(services, run("t1", user(), answer("Action: look()"), tools=()))
     batch = ask("get_judging_batch", limit=1)["batch_id"]
     action = {"step": 0, "actions": [{"tool": "rm_rf", "args": {}}]}
     told = ask("submit_scores", batch_id=batch, scores=[{"item_id": "i1", "correction": action}])
@@ -168,7 +165,7 @@ def test_where_no_tools_are_known_only_a_message_corrects(services: Services, as
 
 @pytest.mark.parametrize("where", ["message", "thought", "actions"])
 def test_a_correction_has_a_bound(services: Services, ask: Ask, where: str) -> None:
-    stored(services, run("t1"))
+    add_runs(services, run("t1"))
     value: Any = "x" * 20_001
     more = {"message": "y"} if where == "thought" else {}
     given = {where: [{"tool": "look", "args": {"at": value}}] if where == "actions" else value, "step": 0, **more}
@@ -178,7 +175,7 @@ def test_a_correction_has_a_bound(services: Services, ask: Ask, where: str) -> N
 
 
 def test_an_empty_answer_answers_nothing(services: Services, ask: Ask) -> None:
-    stored(services, run("t1"))
+    add_runs(services, run("t1"))
     for empty in ({"scores": {}}, {"steps": []}, {"correction": {}}):
         told = judged(ask, empty)
         assert (told["accepted"], told["remaining"]) == (0, ["i1"])
@@ -188,7 +185,7 @@ def test_an_empty_answer_answers_nothing(services: Services, ask: Ask) -> None:
 def test_corrections_are_found_by_the_tags_of_the_original_and_not_given_out_to_judge(
     services: Services, ask: Ask
 ) -> None:
-    original, bystander = stored(
+    original, bystander = add_runs(
         services,
         run("t1", user(), answer("I give up."), tags=("exp", "v2")),
         run("t9", user(), answer("Other."), tags=("alone",)),
@@ -204,7 +201,7 @@ def test_corrections_are_found_by_the_tags_of_the_original_and_not_given_out_to_
 
 
 def test_a_run_whose_other_side_was_not_chosen_is_told_so(services: Services, settings: Settings, ask: Ask) -> None:
-    a, b, c, d = stored(services, *(run("t1", user(), answer(text)) for text in "abcd"))
+    a, b, c, d = add_runs(services, *(run("t1", user(), answer(text)) for text in "abcd"))
     ask("record_preferences", source="person", pairs=[{"chosen": a, "rejected": b}, {"chosen": c, "rejected": d}])
     told = ask("export_dataset", kind="dpo", name="x", pairs="recorded", trajectory_ids=[a, b, c])
     assert (told["rows"], told["dropped"]) == (1, {"other_side_not_chosen": 1})
@@ -214,7 +211,7 @@ def test_a_run_whose_other_side_was_not_chosen_is_told_so(services: Services, se
 
 
 def test_to_skip_takes_a_score_back(services: Services, ask: Ask) -> None:
-    (run_id,) = stored(services, run("t1", user(), answer("Hm.")))
+    (run_id,) = add_runs(services, run("t1", user(), answer("Hm.")))
     batch = ask("get_judging_batch", limit=1)["batch_id"]
     ask("submit_scores", batch_id=batch, scores=[{"item_id": "i1", "value": 0.75}])
     ask("submit_scores", batch_id=batch, scores=[{"item_id": "i1", "skip": "I misread it"}])
@@ -225,7 +222,7 @@ def test_to_skip_takes_a_score_back(services: Services, ask: Ask) -> None:
 
 
 def test_to_skip_takes_a_preference_back_and_leaves_the_other_order(services: Services, ask: Ask) -> None:
-    stored(services, *(run("t1", user(), answer(text)) for text in "abcd"))
+    add_runs(services, *(run("t1", user(), answer(text)) for text in "abcd"))
     batch = services.store.judging.get(ask("get_judging_batch", limit=4, mode="pairwise")["batch_id"])
     again = next(item.item_id for item in batch.items if item.repeats == "i1")
     first, second = batch.items[0].trajectory_ids, batch.items[1].trajectory_ids
@@ -253,7 +250,7 @@ def test_to_skip_takes_a_preference_back_and_leaves_the_other_order(services: Se
 
 
 def test_to_skip_takes_a_ranking_back(services: Services, ask: Ask) -> None:
-    ids = stored(services, *(run("t1", user(), answer(text)) for text in "abc"))
+    ids = add_runs(services, *(run("t1", user(), answer(text)) for text in "abc"))
     batch = ask("get_judging_batch", limit=1, mode="group")["batch_id"]
     ask("submit_scores", batch_id=batch, scores=[{"item_id": "i1", "ranking": [[1], [2], [3]]}])
     assert len(services.store.preferences.among(ids)) == 3
@@ -263,7 +260,7 @@ def test_to_skip_takes_a_ranking_back(services: Services, ask: Ask) -> None:
 
 def test_why_there_is_nothing_to_judge_is_told(services: Services, ask: Ask) -> None:
     assert "No run is stored" in ask("get_judging_batch", limit=1)["next_step"]
-    (run_id,) = stored(services, run("t1"))
+    (run_id,) = add_runs(services, run("t1"))
     assert (
         "No stored run matches {'agent': 'nobody'}"
         in ask("get_judging_batch", limit=1, filter={"agent": "nobody"})["next_step"]
@@ -279,7 +276,7 @@ def test_why_there_is_nothing_to_judge_is_told(services: Services, ask: Ask) -> 
 
 
 def test_mining_that_finds_nothing_names_the_reason_and_the_next_call(services: Services, ask: Ask) -> None:
-    (run_id,) = stored(services, run("t1"))
+    (run_id,) = add_runs(services, run("t1"))
     ask("forget", id=run_id, dry_run=False)
     told = ask("record_preferences", source="mined", trajectory_ids=[run_id])
     assert [(one["reason"], one["count"]) for one in told["skipped"]] == [("forgotten", 1)]
@@ -287,7 +284,7 @@ def test_mining_that_finds_nothing_names_the_reason_and_the_next_call(services: 
 
 
 def test_a_forgotten_item_is_not_asked_for_again(services: Services, ask: Ask) -> None:
-    stored(services, run("t1"), run("t2"))
+    add_runs(services, run("t1"), run("t2"))
     batch = services.store.judging.get(ask("get_judging_batch", limit=2)["batch_id"])
     ask("forget", id=batch.items[0].trajectory_ids[0], dry_run=False)
     told = ask("submit_scores", batch_id=batch.id, scores=[{"item_id": name, "value": 1} for name in ("i1", "i2")])
@@ -305,7 +302,7 @@ def test_pairs_are_of_runs_that_export_compares(services: Services, ask: Ask) ->
         run(None, user(), answer(text), task=task, tools=tools)
         for text, tools in (("a", (GO,)), ("b", (GO,)), ("c", ()))
     ]
-    ids = stored(services, *runs)
+    ids = add_runs(services, *runs)
     for more in ({}, {"trajectory_ids": ids}):
         batch = ask("get_judging_batch", limit=9, mode="pairwise", rater=f"r{len(more)}", **more)
         pairs = {frozenset(item.trajectory_ids) for item in services.store.judging.get(batch["batch_id"]).items}
@@ -316,10 +313,10 @@ def test_pairs_are_of_runs_that_export_compares(services: Services, ask: Ask) ->
 
 def test_a_preference_on_a_run_that_has_grown_since_does_not_count(services: Services, ask: Ask) -> None:
     begin = (user(), answer("Half."))
-    grown, other = stored(services, run("t1", *begin, session_id="s1"), run("t1", user(), answer("Whole.")))
+    grown, other = add_runs(services, run("t1", *begin, session_id="s1"), run("t1", user(), answer("Whole.")))
     ask("record_preferences", source="person", pairs=[{"chosen": grown, "rejected": other}])
     assert len(services.store.preferences.among([grown, other])) == 1
-    assert stored(services, run("t1", *begin, user("And?"), answer("All."), session_id="s1")) == [grown]
+    assert add_runs(services, run("t1", *begin, user("And?"), answer("All."), session_id="s1")) == [grown]
     assert services.store.preferences.among([grown, other]) == []
     assert services.store.preferences.connected_to([grown]) == []
     assert len(services.store.preferences.page(trajectory_id=grown).items) == 1, "the history is kept"
@@ -328,7 +325,7 @@ def test_a_preference_on_a_run_that_has_grown_since_does_not_count(services: Ser
 
 
 def test_true_and_false_are_no_numbers(services: Services, settings: Settings) -> None:
-    stored(services, run("t1"))
+    add_runs(services, run("t1"))
     exports = [
         {"kind": "sft", "scorer": "rules", "min_score": True},
         {"kind": "dpo", "margin": False},

@@ -11,23 +11,20 @@ from typing import Any
 import pytest
 from scripts import training_settings
 
-from quintain.datasets.selection import ExportCounts
-from quintain.datasets.splits import KeyedRow
-from quintain.errors import QuintainError
 from quintain.records.dataset import DatasetRow, PairRow, TextRow
 from quintain.records.documents import parse_yaml, read_document
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, LoraConfig
 from quintain.records.job import RecipeSpec, TrainSpec
 from quintain.records.recipe import EvaluateStage, TrainStage
-from quintain.server.methods import method_page
+from quintain.server.method_guides import method_page
 from quintain.settings import Settings
-from quintain.tools import RLTrainingTool
-from quintain.tools.data.dataset_folders import freeze, new_options
 from quintain.tools.services import Services
 from quintain.tools.training.config_files import settings_of, start_config
 from quintain.tools.training.methods import METHODS, describe_method, outline_methods, read_hyperparameters
 from quintain.tools.training.start import start_training
+from tools.dict_calls import Caller
+from tools.stored_records import error_of, freeze_rows
 from trajectory_runs import answer, run, user
 
 ENVIRONMENT = "quintain/inventory"
@@ -43,12 +40,7 @@ def datasets(services: Services) -> dict[str, str]:
         "dpo": PairRow(chosen=good, rejected=bad),
         "text": TextRow(text="Boxes."),
     }
-    return {
-        kind: freeze(
-            services, [KeyedRow("", row)], new_options(services, f"some-{kind}", kind), ExportCounts()
-        ).dataset.id  # type: ignore[arg-type]
-        for kind, row in rows.items()
-    }
+    return {kind: freeze_rows(services, kind, [row]) for kind, row in rows.items()}
 
 
 @pytest.fixture
@@ -56,15 +48,7 @@ def three(services: Services) -> str:
     """A dataset `three` of three runs, the only one; its id."""
     rows = [DatasetRow(trajectory=run(f"t{i}", user(), answer("Done."))) for i in range(3)]
     services.store.trajectories.add_many([row.trajectory for row in rows], services.clock())
-    return freeze(
-        services, [KeyedRow("", row) for row in rows], new_options(services, "three", "sft"), ExportCounts()
-    ).dataset.id
-
-
-def told(action: Any, *arguments: Any, **named: Any) -> QuintainError:
-    with pytest.raises(QuintainError) as raised:
-        action(*arguments, **named)
-    return raised.value
+    return freeze_rows(services, "sft", rows, "three")
 
 
 UNFIT: list[tuple[str, dict[str, Any], str, list[str]]] = [
@@ -109,7 +93,7 @@ UNFIT: list[tuple[str, dict[str, Any], str, list[str]]] = [
 
 def test_a_request_that_does_not_fit_is_told_what_would(services: Services, datasets: dict[str, str]) -> None:
     for method, more, code, words in UNFIT:
-        error = told(start_training, services, method, "starter", **more)
+        error = error_of(start_training, services, method, "starter", **more)
         assert error.code == code, error
         assert [word for word in words if word not in error.message] == [], error.message
     assert services.store.jobs.page().items == ()
@@ -200,7 +184,7 @@ def test_a_wrong_config_makes_nothing_and_names_the_place(
 ) -> None:
     (tmp_path / "notes.txt").write_text("Boxes are red.", encoding="utf-8")
     for document, words in WRONG_CONFIGS:
-        error = told(start_config, services, document, folder=tmp_path)
+        error = error_of(start_config, services, document, folder=tmp_path)
         assert [word for word in words if word not in error.message] == [], error.message
     assert services.store.jobs.page().items == ()
     assert len(services.store.datasets.page().items) == len(datasets), "no dataset is left behind"
@@ -226,15 +210,17 @@ SOURCES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=["max_samples", "text"])
-@pytest.mark.parametrize("recipe", [False, True], ids=["training", "recipe"])
-def test_nothing_is_made_for_a_request_that_is_refused(
-    waiting: Services, three: str, tmp_path: Path, source: dict[str, Any], recipe: bool
-) -> None:
+def test_nothing_is_made_for_a_request_that_is_refused(waiting: Services, three: str, tmp_path: Path) -> None:
+    """Trainings and recipes, of a sample and of a text."""
     (tmp_path / "notes.txt").write_text("Boxes are red.", encoding="utf-8")
-    for hostile, words in HOSTILE:
-        document = {"stages": [source], **hostile} if recipe else {**source, **hostile}
-        error = told(start_config, waiting, document, folder=tmp_path)
+    documents = [
+        ({**form, **hostile}, words)
+        for hostile, words in HOSTILE
+        for source in SOURCES
+        for form in (source, {"stages": [source]})
+    ]
+    for document, words in documents:
+        error = error_of(start_config, waiting, document, folder=tmp_path)
         assert [word for word in words if word not in error.message] == [], error.message
     assert [dataset.id for dataset in waiting.store.datasets.page().items] == [three]
     assert [folder.name for folder in waiting.settings.datasets_dir.iterdir()] == [three]
@@ -261,7 +247,7 @@ def test_a_stage_that_is_refused_leaves_no_dataset_of_the_stage_before(
     (tmp_path / "binary.txt").write_bytes(b"\xff\xfe")
     (tmp_path / "empty.txt").write_text(" ", encoding="utf-8")
     for second, words in WRONG_STAGES:
-        error = told(start_config, waiting, {"stages": [SOURCES[1], second]}, folder=tmp_path)
+        error = error_of(start_config, waiting, {"stages": [SOURCES[1], second]}, folder=tmp_path)
         assert [word for word in words if word not in error.message] == [], error.message
         assert len(error.message) < 600
     assert [dataset.id for dataset in waiting.store.datasets.page().items] == [three]
@@ -281,31 +267,28 @@ def test_the_same_samples_are_the_same_dataset_unless_it_is_gone(waiting: Servic
     assert third.dataset_id not in {three, sample}
 
 
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
-        ({"name": "starter"}, ["embedded model"]),
-        ({"seed": "x"}, ["seed", "'x'"]),
-        ({"seed": True}, ["seed", "expected a number"]),
-        ({"algorithm": "dpo"}, ["kind 'sft'", "'dpo'"]),
-        ({"model_name": "none"}, ["none"]),
-        ({"environment": ENVIRONMENT}, ["a dataset"]),
-        ({"output_dir": "/proc/x"}, ["/proc/x"]),
-        ({"max_samples": True}, ["max_samples is True"]),
-    ],
-)
-def test_the_facade_makes_no_sample_for_a_request_that_is_refused(
-    waiting: Services, three: str, tmp_path: Path, parameters: dict[str, Any], words: list[str]
+WRONG_CALLS: list[tuple[dict[str, Any], list[str]]] = [
+    ({"name": "starter"}, ["embedded model"]),
+    ({"seed": "x"}, ["seed", "'x'"]),
+    ({"seed": True}, ["seed", "expected a number"]),
+    ({"algorithm": "dpo"}, ["kind 'sft'", "'dpo'"]),
+    ({"model_name": "none"}, ["none"]),
+    ({"environment": ENVIRONMENT}, ["a dataset"]),
+    ({"output_dir": "/proc/x"}, ["/proc/x"]),
+    ({"max_samples": True}, ["max_samples is True"]),
+]
+
+
+def test_a_dict_call_that_is_refused_leaves_no_sample(
+    waiting: Services, three: str, tmp_path: Path, tool: Caller
 ) -> None:
-    tool, folder = RLTrainingTool(waiting.settings.home), tmp_path / "out"
-    request = {"dataset": "three", "max_samples": 2, "output_dir": str(folder), **parameters}
-    answer = json.loads(tool.run(request))
-    tool.close()
-    assert answer["status"] == "error", answer
-    assert answer["code"] != "internal", answer
-    assert [word for word in words if word not in answer["message"]] == [], answer
+    for parameters, words in WRONG_CALLS:
+        answer = tool(**{"dataset": "three", "max_samples": 2, "output_dir": str(tmp_path / "out"), **parameters})
+        assert answer["status"] == "error", answer
+        assert answer["code"] != "internal", answer
+        assert [word for word in words if word not in answer["message"]] == [], answer
     assert [dataset.id for dataset in waiting.store.datasets.page().items] == [three]
-    assert not folder.exists()
+    assert not (tmp_path / "out").exists()
 
 
 def test_changes_go_before_the_file_whatever_names_both_use(waiting: Services, datasets: dict[str, str]) -> None:
@@ -355,7 +338,7 @@ def test_a_recipe_names_what_it_measures_and_takes_texts_and_samples(
 
 
 def test_a_recipe_has_no_settings_of_its_own_to_change(services: Services) -> None:
-    assert "each of its stages" in told(start_config, services, {"stages": []}, {"epochs": 1}).message
+    assert "each of its stages" in error_of(start_config, services, {"stages": []}, {"epochs": 1}).message
 
 
 def test_every_method_has_a_guide_that_names_its_data_and_all_of_its_settings() -> None:

@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from quintain.datasets.selection import ExportCounts
-from quintain.datasets.splits import KeyedRow
-from quintain.errors import InvalidInput, NotFound, QuintainError
+from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import DatasetRow
 from quintain.records.handover import AgentExport, Parity, Provenance
 from quintain.records.hyperparameters import LoraConfig
 from quintain.records.job import TrainSpec
 from quintain.settings import Settings
-from quintain.tools.data.dataset_folders import freeze, new_options
 from quintain.tools.evaluation.rollouts import evaluate_agent
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.agents import register_agent, resolve_agent
 from quintain.tools.training.model_folders import starter_folder
 from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.start import start_training
+from tools.stored_records import error_of, freeze_rows
 from trajectory_runs import answer, run, user
 
-
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    """Services of a client, which may read less than the user."""
-    opened = open_services(settings)
-    yield opened
-    opened.close()
+TRUSTED = False
 
 
 @pytest.fixture
@@ -62,12 +53,6 @@ def adapter(folder: Path, base: object, *, weights: str = "adapter_model.safeten
     (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": base}))
     (folder / weights).touch()
     return folder
-
-
-def error_of(services: Services, reference: str) -> QuintainError:
-    with pytest.raises(QuintainError) as raised:
-        resolve_agent(services, reference)
-    return raised.value
 
 
 def test_an_adapter_in_the_inbox_stands_on_its_base(services: Services, inbox: Path) -> None:
@@ -106,7 +91,7 @@ def test_a_base_in_the_hub_cache_is_used_without_the_hub(
     services: Services, inbox: Path, empty_hub_cache: Path
 ) -> None:
     adapter(inbox / "a", "google/gemma")
-    error = error_of(services, "a")
+    error = error_of(resolve_agent, services, "a")
     assert error.code == "base_not_found"
     for part in ("'google/gemma'", "inbox", "as 'gemma'", "Hub cache", "QUINTAIN_ALLOW_HUB=1"):
         assert part in error.message
@@ -121,7 +106,7 @@ def test_a_base_in_the_hub_cache_is_used_without_the_hub(
 def test_an_adapter_without_the_name_of_its_base_says_where_to_write_it(services: Services, inbox: Path) -> None:
     for place, base in enumerate((None, "", 3, "x" * 2000, "a\0b")):
         adapter(inbox / f"a{place}", base)
-        error = error_of(services, f"a{place}")
+        error = error_of(resolve_agent, services, f"a{place}")
         assert error.code == "model_incomplete"
         assert "base_model_name_or_path" in error.message
 
@@ -130,16 +115,16 @@ def test_an_adapter_without_weights_or_with_a_damaged_configuration_is_explained
     services: Services, inbox: Path
 ) -> None:
     (adapter(inbox / "empty", "gemma") / "adapter_model.safetensors").unlink()
-    assert "adapter_model.safetensors or adapter_model.bin" in error_of(services, "empty").message
+    assert "adapter_model.safetensors or adapter_model.bin" in error_of(resolve_agent, services, "empty").message
     (adapter(inbox / "damaged", "gemma") / "adapter_config.json").write_text("[" * 10_000)
-    assert error_of(services, "damaged").code == "model_damaged"
+    assert error_of(resolve_agent, services, "damaged").code == "model_damaged"
 
 
 def test_a_client_cannot_reach_a_base_outside_of_its_roots(settings: Settings, inbox: Path, tmp_path: Path) -> None:
     secret = model(tmp_path / "elsewhere" / "secret")
     adapter(inbox / "a", str(secret))
     client = open_services(settings)
-    assert error_of(client, "a").code == "base_not_found"
+    assert error_of(resolve_agent, client, "a").code == "base_not_found"
     client.close()
     user = open_services(settings, trusted=True)
     assert resolve_agent(user, "a").model.path == str(secret)
@@ -160,26 +145,26 @@ def test_a_folder_of_the_inbox_is_named_without_a_path(settings: Settings, inbox
 def test_an_unknown_name_lists_the_nearest_models_of_the_inbox_without_its_path(
     services: Services, inbox: Path
 ) -> None:
-    message = error_of(services, "gemma720").message
+    message = error_of(resolve_agent, services, "gemma720").message
     assert "the inbox (the folder `inbox` in Quintain's home folder)" in message
     assert "has none yet" in message
     for name in ("qwen", "gemma270", "google/gemma-3"):
         model(inbox / name)
     (inbox / "small.gguf").touch()
     (inbox / "notes").mkdir()
-    error = error_of(services, "gemma720")
+    error = error_of(resolve_agent, services, "gemma720")
     assert (error.code, type(error)) == ("not_found", NotFound)
     assert "are: gemma270, google/gemma-3, " in error.message
     assert "small.gguf" in error.message
     assert "notes" not in error.message
     assert str(services.settings.home) not in error.message
-    assert "are: google/gemma-3, gemma270, " in error_of(services, "google/gema-3").message
+    assert "are: google/gemma-3, gemma270, " in error_of(resolve_agent, services, "google/gema-3").message
 
 
 def test_a_folder_of_models_lists_those_in_it(services: Services, inbox: Path) -> None:
     model(inbox / "output" / "checkpoint-20")
     adapter(inbox / "output" / "checkpoint-40", "gemma")
-    error = error_of(services, "output")
+    error = error_of(resolve_agent, services, "output")
     assert error.code == "model_not_found"
     assert "models in it: checkpoint-20, checkpoint-40" in error.message
 
@@ -193,7 +178,7 @@ def test_a_gguf_file_is_named_by_itself_or_by_its_folder(services: Services, inb
         found = resolve_agent(services, reference).model
         assert found == ModelRef(source="gguf", path=str(folder / "gemma-Q4_K_M.gguf"))
     (folder / "gemma-Q8_0.gguf").touch()
-    error = error_of(services, str(folder))
+    error = error_of(resolve_agent, services, str(folder))
     assert (error.code, type(error)) == ("model_ambiguous", InvalidInput)
     assert "gemma-Q4_K_M.gguf, gemma-Q8_0.gguf" in error.message
 
@@ -264,7 +249,7 @@ def test_the_folder_of_an_agent_trained_here_is_that_agent_and_a_copy_its_child(
     model(settings.inbox_dir / "both")
     for path in folder.iterdir():
         shutil.copy(path, settings.inbox_dir / "both")
-    error = error_of(services, "both")
+    error = error_of(resolve_agent, services, "both")
     assert (error.code, "an adapter and a whole model" in error.message) == ("model_ambiguous", True)
 
 
@@ -285,9 +270,7 @@ def started(services: Services, **settings: object) -> str:
     """A stored training on a dataset that never begins: whoever starts jobs waits for the lock."""
     one = run("t1", user(), answer("Done."))
     services.store.trajectories.add_many([one], services.clock())
-    freeze(
-        services, [KeyedRow("", DatasetRow(trajectory=one))], new_options(services, "good-runs", "sft"), ExportCounts()
-    )
+    freeze_rows(services, "sft", [DatasetRow(trajectory=one)], "good-runs")
     return start_training(
         services, "sft", "starter", dataset_id="good-runs", name="picker", hyperparameters=settings
     ).job_id
@@ -296,7 +279,7 @@ def started(services: Services, **settings: object) -> str:
 def test_a_checkpoint_is_an_agent_that_outlives_its_folder(waiting: Services) -> None:
     job_id = started(waiting, lora={"rank": 4})
     kept = waiting.settings.jobs_dir / job_id / "checkpoints"
-    error = error_of(waiting, job_id)
+    error = error_of(resolve_agent, waiting, job_id)
     assert error.code == "model_not_found"
     assert "is queued and has neither" in error.message
     folder = checkpoint(kept, 20)
@@ -318,17 +301,17 @@ def test_a_checkpoint_is_an_agent_that_outlives_its_folder(waiting: Services) ->
     checkpoint(kept, 30, name="best")
     assert resolve_agent(waiting, job_id).id == "agent:picker-step-40@1", "the newest"
     assert resolve_agent(waiting, f"{job_id}/checkpoints/best").id == "agent:picker-step-30@1"
-    missing = error_of(waiting, f"{job_id}/checkpoints/step-7")
+    missing = error_of(resolve_agent, waiting, f"{job_id}/checkpoints/step-7")
     assert missing.code == "model_not_found"
     assert "but step-00000040;" in missing.message
-    assert error_of(waiting, f"{job_id}/../../x").code == "not_found"
+    assert error_of(resolve_agent, waiting, f"{job_id}/../../x").code == "not_found"
 
 
 def test_a_checkpoint_of_all_weights_is_a_model_folder_and_an_earlier_version_is_refused(waiting: Services) -> None:
     job_id = started(waiting)
     kept = waiting.settings.jobs_dir / job_id / "checkpoints"
     checkpoint(kept, 1, format=2)
-    assert error_of(waiting, job_id).code == "checkpoint_outdated"
+    assert error_of(resolve_agent, waiting, job_id).code == "checkpoint_outdated"
     checkpoint(kept, 2, lora=False)
     model_ = resolve_agent(waiting, job_id).model
     assert (model_.source, model_.adapter) == ("folder", None)
@@ -342,8 +325,8 @@ def test_the_agent_of_a_job_goes_before_its_checkpoints(waiting: Services) -> No
     done = waiting.store.agents.add(Agent(name="picker", model=starter, job_id=job_id), waiting.clock())
     assert resolve_agent(waiting, job_id).id == done.id
     evaluation = evaluate_agent(waiting, agent=job_id, environment="quintain/inventory")
-    assert error_of(waiting, evaluation.job_id).code == "no_agent"
-    assert error_of(waiting, "job-unknown").code == "not_found"
+    assert error_of(resolve_agent, waiting, evaluation.job_id).code == "no_agent"
+    assert error_of(resolve_agent, waiting, "job-unknown").code == "not_found"
 
 
 def test_adapters_asked_for_without_settings_go_on_with_those_of_the_agents_adapter(

@@ -8,11 +8,10 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.job import Job, JobResult, JobSpec, JobStatus, RolloutSpec, SelftestSpec
 from quintain.records.job_events import JobEvent
-from quintain.settings import Settings
 from quintain.tools.jobs.curves import metric_curves
 from quintain.tools.jobs.pictures import plot_job
 from quintain.tools.results import Curve
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from quintain.worker.pictures.draw import draw_panels
 
 
@@ -47,8 +46,7 @@ def measured(
     return job_id
 
 
-def test_a_rate_is_drawn_with_its_interval_where_the_job_tells_both_bounds(settings: Settings) -> None:
-    services = open_services(settings)
+def test_a_rate_is_drawn_with_its_interval_where_the_job_tells_both_bounds(services: Services) -> None:
     rows = [
         {"success_rate": rate, "success_rate_low": rate - 0.1, "success_rate_high": rate + 0.1} for rate in (0.2, 0.6)
     ]
@@ -60,33 +58,27 @@ def test_a_rate_is_drawn_with_its_interval_where_the_job_tells_both_bounds(setti
     assert len(whole.text.splitlines()) == 2, "bounds are no curves of their own"
     with pytest.raises(InvalidInput, match="job-2 has no metric loss; it has: success_rate"):
         plot_job(services, "job-2", ["loss"])
-    services.close()
 
 
-def test_the_lowest_validation_loss_is_marked_from_the_start_on(settings: Settings) -> None:
-    services = open_services(settings)
+def test_the_lowest_validation_loss_is_marked_from_the_start_on(services: Services) -> None:
     losses = ({"validation_loss": 2.0}, {"validation_loss": 0.5, "loss": 1.0}, {"validation_loss": 0.75, "loss": 0.5})
     job_id = measured(services, "job-1", *losses)
     curves = metric_curves(services, job_id)
     assert curves["validation_loss"].best_step == 2
     assert curves["loss"].best_step is None
     assert plot_job(services, job_id).text.splitlines()[2].endswith("best 0.5 at step 2")
-    services.close()
 
 
-def test_a_resumed_job_has_the_steps_of_the_one_before_up_to_its_checkpoint(settings: Settings) -> None:
+def test_a_resumed_job_has_the_steps_of_the_one_before_up_to_its_checkpoint(services: Services) -> None:
     """Steps 1 to 4, then from the checkpoint of step 2 on steps 3 and 4 again."""
-    services = open_services(settings)
     measured(services, "job-1", *({"loss": float(n)} for n in range(1, 5)))
     measured(services, "job-2", {"loss": 30.0}, {"loss": 40.0}, first=3, resumed_from="job-1")
     assert metric_curves(services, "job-2")["loss"] == Curve(steps=(1, 2, 3, 4), values=(1.0, 2.0, 30.0, 40.0))
     assert metric_curves(services, "job-1")["loss"].values == (1.0, 2.0, 3.0, 4.0)
-    services.close()
 
 
-def test_a_rollout_job_is_drawn_as_its_success_rate_and_has_no_running_mean(settings: Settings) -> None:
+def test_a_rollout_job_is_drawn_as_its_success_rate_and_has_no_running_mean(services: Services) -> None:
     """3 of 4 by Clopper and Pearson: 19.4 % to 99.4 %."""
-    services = open_services(settings)
     agent = Agent(id="agent:a@1", name="a", model=ModelRef(source="starter", path="starter"))
     spec = RolloutSpec(agent=agent, environment="quintain/inventory", n_tasks=4)
     job_id = measured(services, "job-1", {}, spec=spec)
@@ -97,7 +89,6 @@ def test_a_rollout_job_is_drawn_as_its_success_rate_and_has_no_running_mean(sett
     picture = plot_job(services, job_id)
     assert picture.text.splitlines()[1] == "all (n = 4): 75.0% [19.4%, 99.4%]"
     assert picture.text.startswith("job-1: rollouts of a in quintain/inventory: 4 tasks, train (succeeded)")
-    services.close()
 
 
 def test_ticks_of_steps_are_whole_and_markup_in_names_is_plain() -> None:

@@ -13,8 +13,6 @@ import anyio
 import pytest
 from mcp import Client
 
-from quintain.datasets.selection import ExportCounts
-from quintain.datasets.splits import KeyedRow
 from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import call as tool_call
 from quintain.records.agent import ModelRef
@@ -28,7 +26,6 @@ from quintain.server.app import create_server
 from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
 from quintain.tools.catalog import CATALOG
-from quintain.tools.data.dataset_folders import freeze, new_options
 from quintain.tools.data.preview import preview_spec
 from quintain.tools.invocation import check
 from quintain.tools.jobs.jobs import get_job
@@ -43,6 +40,7 @@ from quintain.tools.training.planning.purposes import PURPOSES, Purpose
 from quintain.tools.training.planning.settings import settle
 from quintain.tools.training.start import start_training
 from terminal import quintain
+from tools.stored_records import freeze_rows
 from trajectory_runs import answer, call, run, user
 
 INVENTORY = "quintain/inventory"
@@ -70,8 +68,7 @@ def made(i: int, status: OutcomeStatus = OutcomeStatus.SUCCESS) -> Trajectory:
 def frozen(services: Services, kind: str, rows: list[Row], runs: list[Trajectory], name: str = "") -> str:
     """A dataset of these rows, whose members are these runs; its id."""
     services.store.trajectories.add_many(runs, services.clock())
-    options = new_options(services, name or f"some-{kind}", kind)  # type: ignore[arg-type]
-    return freeze(services, [KeyedRow("", row) for row in rows], options, ExportCounts()).dataset.id
+    return freeze_rows(services, kind, rows, name)
 
 
 def good_runs(services: Services, n: int = 12, status: OutcomeStatus = OutcomeStatus.SUCCESS) -> str:

@@ -16,6 +16,7 @@ from quintain.records.score import Score, StepScore
 from quintain.records.trajectory import OutcomeStatus, Step, Task, Trajectory
 from quintain.settings import Settings
 from quintain.tools.services import Services
+from tools.stored_records import add_runs
 from trajectory_runs import NOW, answer, call, run, user
 
 S, F, U = OutcomeStatus.SUCCESS, OutcomeStatus.FAILURE, OutcomeStatus.UNKNOWN
@@ -23,10 +24,6 @@ S, F, U = OutcomeStatus.SUCCESS, OutcomeStatus.FAILURE, OutcomeStatus.UNKNOWN
 
 def _said(task_id: str | None, text: str, status: OutcomeStatus = U, **fields: Any) -> Trajectory:
     return run(task_id, user(), answer(text), status=status, tags=("k",), **fields)
-
-
-def _store(services: Services, *runs: Trajectory) -> list[str]:
-    return [added.id for added in services.store.trajectories.add_many(runs, NOW)]
 
 
 def _recorded(settings: Settings, **arguments: Any) -> dict[str, Any]:
@@ -54,7 +51,7 @@ def _steps(*tools: str) -> list[Step]:
 
 
 def test_a_person_and_an_assistant_say_which_run_is_better(services: Services, settings: Settings) -> None:
-    a, b, c = _store(services, _said("t", "one"), _said("t", "two"), _said("t", "three"))
+    a, b, c = add_runs(services, _said("t", "one"), _said("t", "two"), _said("t", "three"))
     pairs = [
         {"a": a, "b": b, "better": "b", "reason": "mail me at ada.lovelace@gmail.com"},
         {"a": a, "b": c, "better": "tie"},
@@ -75,7 +72,7 @@ def test_a_person_and_an_assistant_say_which_run_is_better(services: Services, s
 def test_what_is_no_preference_is_skipped_with_its_reason_and_the_rest_is_recorded(
     services: Services, settings: Settings
 ) -> None:
-    a, b, same, other, elsewhere, free, tools = _store(
+    a, b, same, other, elsewhere, free, tools = add_runs(
         services,
         _said("t", "one"),
         _said("t", "two"),
@@ -115,7 +112,7 @@ def test_what_is_no_preference_is_skipped_with_its_reason_and_the_rest_is_record
 def test_who_contradicts_himself_is_told_and_who_contradicts_others_is_counted(
     services: Services, settings: Settings
 ) -> None:
-    a, b, c = _store(services, _said("t", "one"), _said("t", "two"), _said("t", "three"))
+    a, b, c = add_runs(services, _said("t", "one"), _said("t", "two"), _said("t", "three"))
     ada = {"a": a, "b": b, "better": "a", "rater": "Ada"}
     assert _recorded(settings, source="person", pairs=[ada])["findings"] == {}
     assert _recorded(settings, source="person", pairs=[ada])["findings"] == {"unchanged": 1}
@@ -135,7 +132,7 @@ def test_who_contradicts_himself_is_told_and_who_contradicts_others_is_counted(
 
 
 def test_circles_are_told_also_when_earlier_words_close_them(services: Services, settings: Settings) -> None:
-    a, b, c, d = _store(services, *(_said("t", text) for text in "abcd"))
+    a, b, c, d = add_runs(services, *(_said("t", text) for text in "abcd"))
     _recorded(settings, source="person", pairs=[{"chosen": a, "rejected": b}, {"chosen": b, "rejected": c}])
     closed = _recorded(settings, source="person", pairs=[{"chosen": c, "rejected": a}, {"chosen": d, "rejected": a}])
     (circle,) = closed["findings"]["circles"]
@@ -155,7 +152,7 @@ def test_each_mode_mines_stored_scores_of_one_task(
     services: Services, settings: Settings, mode: str, pairs: set[tuple[int, int]]
 ) -> None:
     """Four runs worth .9 .7 .4 .1; one more is unscored, one of another task is alone."""
-    ids = _store(services, *(_said("t", f"run {i}") for i in range(5)), _said("u", "alone"))
+    ids = add_runs(services, *(_said("t", f"run {i}") for i in range(5)), _said("u", "alone"))
     values = dict(zip(ids, (0.9, 0.7, 0.4, 0.1, None, 0.5), strict=True))
     services.store.scores.add_many(
         [
@@ -177,7 +174,7 @@ def test_each_mode_mines_stored_scores_of_one_task(
 
 
 def test_unknown_outcomes_make_no_pair_and_equal_ones_a_tie_where_asked(services: Services, settings: Settings) -> None:
-    ids = _store(services, _said("t", "a", S), _said("t", "b", S), _said("t", "c", U))
+    ids = add_runs(services, _said("t", "a", S), _said("t", "b", S), _said("t", "c", U))
     bare = _recorded(settings, source="mined", trajectory_ids=ids)
     assert (bare["created"], {s["reason"]: s["count"] for s in bare["skipped"]}) == (
         0,
@@ -192,7 +189,7 @@ def test_unknown_outcomes_make_no_pair_and_equal_ones_a_tie_where_asked(services
 
 def test_mining_again_withdraws_what_the_values_now_speak_against(services: Services, settings: Settings) -> None:
     """a .9, b .5, c .1: all three pairs. Then b is worth .1: b > c is none any more, a > b and a > c stand; a person's word too."""
-    a, b, c = ids = _store(services, *(_said("t", text) for text in "abc"))
+    a, b, c = ids = add_runs(services, *(_said("t", text) for text in "abc"))
 
     def score(*values: float) -> None:
         scores = [
@@ -216,10 +213,10 @@ def test_forks_that_are_none_any_more_are_withdrawn(services: Services, settings
         run("t", user(), *_steps(tool), answer(tool), status=how, tags=("k",))
         for tool, how in (("take", S), ("look", F))
     ]
-    ids = _store(services, *first)
+    ids = add_runs(services, *first)
     _recorded(settings, source="mined", filter={"tags": ["k"]}, mode="forks")
     more = [("take", F, "no"), ("take", F, "never"), ("look", S, "yes"), ("look", S, "ever")]
-    ids += _store(
+    ids += add_runs(
         services, *(run("t", user(), *_steps(tool), answer(text), status=how, tags=("k",)) for tool, how, text in more)
     )
     again = _recorded(settings, source="mined", filter={"tags": ["k"]}, mode="forks")
@@ -230,7 +227,7 @@ def test_forks_that_are_none_any_more_are_withdrawn(services: Services, settings
 
 def test_judges_and_people_count_by_the_mean_of_their_newest_verdicts(services: Services, settings: Settings) -> None:
     """Run a: Ada said .2, then .8, Bob .6: mean .7; run b: Ada .5."""
-    a, b = _store(services, _said("t", "a"), _said("t", "b"))
+    a, b = add_runs(services, _said("t", "a"), _said("t", "b"))
     given = [(a, "Ada", 0.2), (a, "Ada", 0.8), (a, "Bob", 0.6), (b, "Ada", 0.5)]
     services.store.scores.add_many(
         [
@@ -253,7 +250,7 @@ def test_imported_pairs_are_taken_as_their_log_said(services: Services, settings
     (settings.inbox_dir / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     path = str(settings.inbox_dir / "pairs.jsonl")
     asked(settings, "import_trajectories", path=path, tags=["k"])
-    _store(services, _said("t", "no side of a pair"))
+    add_runs(services, _said("t", "no side of a pair"))
     result = _recorded(settings, source="imported", filter={"tags": ["k"]})
     assert result["created"] == 2
     assert {s["reason"]: s["count"] for s in result["skipped"]} == {"no_pair": 1}
@@ -293,7 +290,7 @@ def test_recorded_pairs_are_frozen_by_majority_with_ties_left_out_and_every_run_
     services: Services, settings: Settings
 ) -> None:
     """a > b by 2 of 3; c = d; e, f split; g nobody compared; h repeats b's text, so a > h is a > b again."""
-    ids = _store(services, *(_said("t", text, episode_key=key) for key, text in enumerate_keys("abcdefgb")))
+    ids = add_runs(services, *(_said("t", text, episode_key=key) for key, text in enumerate_keys("abcdefgb")))
     a, b, c, d, e, f, _g, h = ids
     words = [
         *({"chosen": a, "rejected": b, "rater": who, "margin": m} for who, m in (("Ada", 0.4), ("Bob", 0.2))),
@@ -327,7 +324,7 @@ def enumerate_keys(texts: str) -> Iterator[tuple[str, str]]:
 
 
 def test_sources_are_told_apart_and_mining_now_is_still_the_default(services: Services, settings: Settings) -> None:
-    a, b, c = _store(services, _said("t", "a", S), _said("t", "b", F), _said("t", "c", F))
+    a, b, c = add_runs(services, _said("t", "a", S), _said("t", "b", F), _said("t", "c", F))
     _recorded(settings, source="person", pairs=[{"chosen": b, "rejected": c}])
     _recorded(settings, source="mined", filter={"tags": ["k"]}, mode="best_worst")
     sides = {
@@ -352,7 +349,7 @@ def test_forks_become_pairs_cut_after_the_step_with_the_beginning_masked(
     """Both look and see the same; then a takes (and succeeds), b looks again (and fails): step 1."""
     good = run("t", user(), *_steps("look", "take"), answer("done"), status=S, tags=("k",))
     bad = run("t", user(), *_steps("look"), call("look", item="key"), answer("gave up"), status=F, tags=("k",))
-    a, b = _store(services, good, bad)
+    a, b = add_runs(services, good, bad)
     result = _recorded(settings, source="mined", filter={"tags": ["k"]}, mode="forks")
     assert result["created"] == 1
     assert result["examples"][0]["step"] == 1
@@ -386,7 +383,7 @@ def test_a_step_level_preference_of_runs_that_do_not_share_the_beginning_is_left
     services: Services, settings: Settings
 ) -> None:
     """As a judge could have stored it without looking: the runs part at step 0."""
-    a, b = _store(
+    a, b = add_runs(
         services,
         run("t", user(), *_steps("look", "take"), tags=("k",)),
         run("t", user(), *_steps("take", "look"), tags=("k",)),
@@ -398,7 +395,7 @@ def test_a_step_level_preference_of_runs_that_do_not_share_the_beginning_is_left
 
 
 def test_pairs_split_by_task_and_forgotten_runs_never_come_back(services: Services, settings: Settings) -> None:
-    ids = [_store(services, _said(f"t{i}", "a"), _said(f"t{i}", "b")) for i in range(40)]
+    ids = [add_runs(services, _said(f"t{i}", "a"), _said(f"t{i}", "b")) for i in range(40)]
     _recorded(settings, source="person", pairs=[{"chosen": a, "rejected": b} for a, b in ids])
     asked(settings, "forget", id=ids[0][0], dry_run=False)
     assert services.store.preferences.among(ids[0]) == []
@@ -416,7 +413,7 @@ def test_pairs_split_by_task_and_forgotten_runs_never_come_back(services: Servic
 def test_step_labels_come_from_stored_verdicts_with_their_parts(services: Services, settings: Settings) -> None:
     """Step 0: Ada .2 (an older word), then 1; Bob .5: mean .75. Step 1: nobody. Step 2: may not be trained on. b: no steps judged."""
     masked = answer("done").model_copy(update={"train": False})
-    a, b = _store(
+    a, b = add_runs(
         services,
         run("t", user(), *_steps("look", "take"), masked, tags=("k",)),
         run("u", user(), answer("x"), tags=("k",)),
@@ -473,6 +470,6 @@ REFUSED = [
 
 
 def test_what_cannot_be_asked_is_refused_with_the_remedy(services: Services, settings: Settings) -> None:
-    _store(services, _said("t", "a", S))
+    add_runs(services, _said("t", "a", S))
     told = refused(settings, "record_preferences", *(arguments for arguments, _ in REFUSED))
     assert [text for text, (_, said) in zip(told, REFUSED, strict=True) if said not in text] == []

@@ -2,73 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from quintain.datasets.selection import ExportCounts
-from quintain.datasets.splits import KeyedRow
-from quintain.errors import InvalidInput, QuintainError
-from quintain.jobs.processes import try_lock, unlock
+from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Agreement, ModelRef
 from quintain.records.dataset import GroupRow, PairRow, StepLabelRow
 from quintain.records.job import JobResult, JobStatus, RecipeSpec, StepLabelSpec, TrainSpec
 from quintain.records.recipe import TrainStage
-from quintain.settings import Settings
-from quintain.tools.data.dataset_folders import freeze, new_options
 from quintain.tools.data.preview import preview_spec
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.labels.score_jobs import start_model_scoring
 from quintain.tools.labels.step_labels import start_step_labels
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from quintain.tools.training.agents import register_agent, resolve_agent
 from quintain.tools.training.config_files import start_config
 from quintain.tools.training.start import start_training
+from tools.stored_records import error_of, freeze_rows
 from trajectory_runs import answer, run, user
 
 ENVIRONMENT = "quintain/inventory"
 
 
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    """Services whose jobs are stored and never begin, with a reward model, a step model and a dataset of each kind."""
-    opened = open_services(settings, trusted=True)
-    lock = try_lock(settings.jobs_dir / "reconcile.lock")
-    assert lock is not None
-    starter = resolve_agent(opened, "starter")
+@pytest.fixture(autouse=True)
+def _library(waiting: Services) -> None:
+    """A reward model, a step model and a dataset of each kind; jobs are stored and never begin."""
+    starter = resolve_agent(waiting, "starter")
     for name, role in (("judge", "reward_model"), ("steps", "step_model")):
-        opened.store.agents.add(Agent(name=name, model=starter.model, role=role), opened.clock())  # type: ignore[arg-type]
+        waiting.store.agents.add(Agent(name=name, model=starter.model, role=role), waiting.clock())  # type: ignore[arg-type]
     good, bad = run("t1", user(), answer("Done.")), run("t1", user(), answer("No idea."))
-    opened.store.trajectories.add_many([good, bad], opened.clock())
+    waiting.store.trajectories.add_many([good, bad], waiting.clock())
     rows = {
         "reward": PairRow(chosen=good, rejected=bad),
         "prm": StepLabelRow(trajectory=good, labels=(1.0,)),
         "grpo": GroupRow(key="t1", trajectories=(good, bad), rewards=(1.0, 0.0)),
     }
     for kind, row in rows.items():
-        freeze(opened, [KeyedRow("", row)], new_options(opened, f"some-{kind}", kind), ExportCounts())  # type: ignore[arg-type]
-    yield opened
-    unlock(lock)
-    opened.close()
-
-
-def told(action: Callable[..., Any], *arguments: Any, **named: Any) -> QuintainError:
-    with pytest.raises(QuintainError) as raised:
-        action(*arguments, **named)
-    return raised.value
+        freeze_rows(waiting, kind, [row])
 
 
 def test_an_agent_that_values_runs_is_refused_where_one_must_act(services: Services) -> None:
     refused = [
-        told(collect_rollouts, services, "judge", ENVIRONMENT),
-        told(evaluate_agent, services, "steps", ENVIRONMENT),
-        told(start_training, services, "grpo", "judge", environment=ENVIRONMENT),
-        told(start_training, services, "prm", "judge", dataset_id="some-prm"),
-        told(start_training, services, "reward", "steps", dataset_id="some-reward"),
-        told(start_config, services, {"model": "judge", "stages": [{"method": "reward", "dataset": "some-reward"}]}),
+        error_of(collect_rollouts, services, "judge", ENVIRONMENT),
+        error_of(evaluate_agent, services, "steps", ENVIRONMENT),
+        error_of(start_training, services, "grpo", "judge", environment=ENVIRONMENT),
+        error_of(start_training, services, "prm", "judge", dataset_id="some-prm"),
+        error_of(start_training, services, "reward", "steps", dataset_id="some-reward"),
+        error_of(
+            start_config, services, {"model": "judge", "stages": [{"method": "reward", "dataset": "some-reward"}]}
+        ),
     ]
     assert {error.code for error in refused} == {"not_a_policy"}
     assert "agent:judge@1 is a reward model: it scores whole runs and cannot act" in refused[0].message
@@ -78,7 +63,7 @@ def test_an_agent_that_values_runs_is_refused_where_one_must_act(services: Servi
 
 
 def test_a_policy_is_refused_where_runs_are_to_be_valued(services: Services) -> None:
-    error = told(
+    error = error_of(
         start_training,
         services,
         "grpo",
@@ -91,7 +76,9 @@ def test_a_policy_is_refused_where_runs_are_to_be_valued(services: Services) -> 
     unknown = {"reward_model": "nobody"}
     assert (
         "nobody"
-        in told(start_training, services, "grpo", "starter", environment=ENVIRONMENT, hyperparameters=unknown).message
+        in error_of(
+            start_training, services, "grpo", "starter", environment=ENVIRONMENT, hyperparameters=unknown
+        ).message
     )
 
 
@@ -117,10 +104,12 @@ def test_settings_that_contradict_each_other_are_told(services: Services) -> Non
         ({"refresh_every_steps": 2}, "nothing to refresh"),
         ({"reward_model": "judge", "alpha": 0, "beta": 0}, "no run would earn"),
     ):
-        error = told(start_training, services, "grpo", "starter", environment=ENVIRONMENT, hyperparameters=settings)
+        error = error_of(start_training, services, "grpo", "starter", environment=ENVIRONMENT, hyperparameters=settings)
         assert word in error.message
     for name in ("kl_stop", "sample_every_steps"):
-        error = told(start_training, services, "reward", "starter", dataset_id="some-reward", hyperparameters={name: 1})
+        error = error_of(
+            start_training, services, "reward", "starter", dataset_id="some-reward", hyperparameters={name: 1}
+        )
         assert "writes nothing" in error.message
 
 
@@ -134,7 +123,7 @@ def test_a_recipe_ends_where_it_makes_a_reward_model(services: Services) -> None
     assert services.store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, services.clock(), result=result)
     assert "score_trajectories(scorer='agent:judge@2'" in get_job(services, job_id).next_step
     measured = [*stages, {"method": "evaluate", "environment": ENVIRONMENT}]
-    error = told(start_config, services, {"stages": measured})
+    error = error_of(start_config, services, {"stages": measured})
     assert error.code == "not_a_policy"
     assert "stages[1]" in error.message
     mixed = [{"method": "grpo", "dataset": "some-grpo", "hyperparameters": {"reward_model": "judge"}}]
@@ -187,7 +176,7 @@ def test_rows_for_reward_models_are_previewed_as_the_runs_that_they_are(
     assert (
         preview_spec(services, f"some-{kind}", "starter", method, {"max_length": 300}, Sample()).config == spec.config
     )
-    error = told(preview_spec, services, f"some-{kind}", "starter", "kto", {}, Sample())
+    error = error_of(preview_spec, services, f"some-{kind}", "starter", "kto", {}, Sample())
     assert error.code == "wrong_dataset_kind"
 
 
@@ -201,9 +190,9 @@ def test_step_labels_need_runs_of_one_environment_and_an_agent_that_acts(service
     assert isinstance(spec, StepLabelSpec)
     assert (spec.environment, spec.runs.n, spec.sampling.temperature) == (ENVIRONMENT, 1, 1.0)
     assert start_step_labels(services, [here], agent=starter, completions=2).deduplicated
-    assert told(start_step_labels, services, [here], agent=judge).code == "not_a_policy"
+    assert error_of(start_step_labels, services, [here], agent=judge).code == "not_a_policy"
     for runs in ([there], [here, there]):
-        assert told(start_step_labels, services, runs, agent=starter).code == "no_single_environment"
+        assert error_of(start_step_labels, services, runs, agent=starter).code == "no_single_environment"
 
 
 def test_a_model_reference_needs_no_head_to_be_a_policy(services: Services) -> None:

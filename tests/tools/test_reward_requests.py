@@ -19,7 +19,8 @@ from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import Services
 from quintain.tools.training.start import start_training
 from tools.dict_calls import Caller
-from trajectory_runs import NOW, answer, run, user
+from tools.stored_records import add_runs, spec_of
+from trajectory_runs import answer, run, user
 
 INVENTORY = "quintain/inventory"
 MIX = {"parts": {"outcome": 0.8, "short": {"weight": 0.2, "type": "length", "full_at": 5}}, "cap": 0.9}
@@ -29,10 +30,6 @@ protocol = "openai"
 base_url = "http://127.0.0.1:9/v1"
 model = "m"
 """
-
-
-def spec_of(services: Services, started: Any) -> Any:
-    return services.store.jobs.get(started.job_id).spec
 
 
 def test_one_reward_goes_into_every_kind_of_job(waiting: Services) -> None:
@@ -56,17 +53,19 @@ def test_one_reward_goes_into_every_kind_of_job(waiting: Services) -> None:
 
 def test_scoring_takes_the_same_form_and_the_same_names(services: Services) -> None:
     runs = [run(f"t{i}", user(), answer("word " * n)) for i, n in enumerate((5, 200))]
-    ids = [added.id for added in services.store.trajectories.add_many(runs, NOW)]
+    ids = add_runs(services, *runs)
     found = score_trajectories(services, MIX, trajectory_ids=ids)
     assert found.scorer == "mix(outcome=0.8, short=0.2, cap=0.9)"
     assert (found.summary.minimum, found.summary.maximum) == (pytest.approx(0.8), 0.9)
     single = score_trajectories(services, {"type": "length", "full_at": 5}, trajectory_ids=ids)
     assert (single.scorer, single.summary.mean) == ("length(full_at=5)", 0.5)
+    named = score_trajectories(services, {"length": {"weight": 1, "full_at": 5}}, trajectory_ids=ids)
+    assert (named.scorer, named.summary.mean) == ("mix(length(full_at=5)=1)", 0.5), "a part named as a type is of it"
 
 
 def test_a_part_that_says_the_same_of_every_run_is_named_with_what_it_saw(services: Services) -> None:
     runs = [run(f"t{i}", user(), answer(f"Done {i}.")) for i in range(10)]
-    ids = [added.id for added in services.store.trajectories.add_many(runs, NOW)]
+    ids = add_runs(services, *runs)
     found = score_trajectories(services, "helloagents", trajectory_ids=ids)
     told = {warning.split("'")[1]: warning for warning in found.warnings}
     assert "is 0 in all 10 runs" in told["steps"]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from quintain.errors import InvalidInput, NotFound
-from quintain.jobs.processes import try_lock, unlock
 from quintain.records.calibration import Calibration
 from quintain.records.job import ReplaySpec, RolloutSpec, StepLabelSpec
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.registry import _REGISTERED, register
-from quintain.settings import Settings
 from quintain.tools.catalog import CATALOG
 from quintain.tools.evaluation.comparison import environment_leaderboard
 from quintain.tools.evaluation.rollouts import collect_rollouts
@@ -22,23 +19,16 @@ from quintain.tools.labels.replays import start_replay
 from quintain.tools.labels.rewards import reward_spec
 from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.labels.step_labels import start_step_labels
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from quintain.worker.run_inputs import open_run_inputs
+from tools.stored_records import spec_of
 from trajectory_runs import answer, run, user
 
 INVENTORY = "quintain/inventory"
+TRUSTED = False
 TOOLS = {spec.name: spec for spec in CATALOG}
 
-
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    """Services whose jobs are stored and never begin."""
-    opened = open_services(settings)
-    lock = try_lock(settings.jobs_dir / "reconcile.lock")
-    assert lock is not None
-    yield opened
-    unlock(lock)
-    opened.close()
+pytestmark = pytest.mark.usefixtures("waiting")  # jobs are stored and never begin
 
 
 def recorded(environment: str | None, job_id: str | None = None, task: str = "t1") -> Trajectory:
@@ -46,10 +36,6 @@ def recorded(environment: str | None, job_id: str | None = None, task: str = "t1
     return made.model_copy(
         update={"job_id": job_id, "task": made.task.model_copy(update={"environment": environment})}
     ).identified()
-
-
-def spec_of(services: Services, started: Any) -> Any:
-    return services.store.jobs.get(started.job_id).spec
 
 
 def test_a_schedule_and_a_live_scorer_become_part_of_the_job(services: Services) -> None:
@@ -90,7 +76,7 @@ def test_what_cannot_be_played_is_told_with_the_bound(services: Services, asked:
 def test_scorers_that_need_more_than_the_run_are_refused_with_the_way_to_use_them(services: Services) -> None:
     register("mine", lambda run: 1.0)
     try:
-        for scorer in ("people", "montecarlo", "replay", "unit_tests", "mine"):
+        for scorer in ("people", "montecarlo", "replay", "mine"):
             for asked in (scorer, {"rules": 0.5, scorer: 0.5}):
                 with pytest.raises(InvalidInput) as raised:
                     reward_spec(services, asked)

@@ -40,9 +40,18 @@ def test_only_three_folders_of_the_home_folder_are_read(folders: Settings) -> No
             "../",
         ),
         *(str(home), str(home / "quintain.db"), str(folders.endpoints_file), "link.txt", "linked", "linked/job-1"),
+        *("jobs/job-1/notes.txt", "endpoints.toml", "quintain.db"),
         *("../inbox/../endpoints.toml", "../datasets/../jobs", "~/../../etc/hostname"),
     )
-    shared = (".", "notes.txt", "../datasets", "../exports/notes.txt", str(folders.inbox_dir))
+    shared = (
+        ".",
+        "notes.txt",
+        "../datasets",
+        "../exports/notes.txt",
+        "exports/notes.txt",
+        "inbox",
+        str(folders.inbox_dir),
+    )
 
     async def main() -> None:
         async with Client(build_server(CATALOG, lambda: open_services(folders))) as client:

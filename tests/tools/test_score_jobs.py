@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,20 +18,18 @@ from quintain.tools.data.run_files import write_runs
 from quintain.tools.jobs.jobs import list_jobs
 from quintain.tools.labels.score_jobs import start_judging, start_model_scoring
 from quintain.tools.labels.scoring import score_trajectories
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
 from trajectory_runs import answer, call, run, user
 
+TRUSTED = False
 PROFILE = '[judge]\nprotocol = "openai"\nbase_url = "http://127.0.0.1:9/v1"\nmodel = "m"\n'
 
 
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    """Services with one endpoint profile, behind which nothing listens."""
-    opened = open_services(settings)
+@pytest.fixture(autouse=True)
+def _endpoint(settings: Settings) -> None:
+    """One endpoint profile, behind which nothing listens."""
     settings.endpoints_file.write_text(PROFILE, encoding="utf-8")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -30,21 +30,17 @@ from quintain.tools.labels.calibration import fit_calibration
 from quintain.tools.labels.preferences import record_preferences
 from quintain.tools.labels.scorer_resolution import named, valued
 from quintain.tools.labels.scoring import score_trajectories
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
+from tools.stored_records import add_runs
 from trajectory_runs import NOW, answer, call, run, user
 
-
-@pytest.fixture
-def services(settings: Settings) -> Any:
-    opened = open_services(settings)
-    yield opened
-    opened.close()
+TRUSTED = False
 
 
 def add(services: Services, n: int, task: str = "t{}") -> list[str]:
     runs: list[Trajectory] = [run(task.format(i), user(), call("look", f"box {i}"), answer(f"{i}.")) for i in range(n)]
-    return [added.id for added in services.store.trajectories.add_many(runs, NOW)]
+    return add_runs(services, *runs)
 
 
 def said(run_id: str, value: float, scorer: str = "judge", **fields: Any) -> Score:

@@ -22,18 +22,10 @@ from quintain.tools.labels import scoring
 from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.results import ScoreResult
 from quintain.tools.services import Services, open_services
+from tools.stored_records import add_runs
 from trajectory_runs import NOW, answer, run, user
 
-
-@pytest.fixture
-def services(settings: Settings) -> Any:
-    opened = open_services(settings)
-    yield opened
-    opened.close()
-
-
-def add(services: Services, *runs: Trajectory) -> list[str]:
-    return [added.id for added in services.store.trajectories.add_many(runs, NOW)]
+TRUSTED = False
 
 
 def asked(n: int, text: str = "The answer is 42.", expected: str = "42") -> Trajectory:
@@ -84,7 +76,7 @@ def test_a_client_scores_runs_by_their_checkers_and_hears_of_those_that_cannot_b
 
 def test_a_mix_takes_stored_verdicts_and_waits_for_none(services: Services) -> None:
     """judge 0.5 from two raters 0.4 and 0.6, answer 1: mean 0.75, lower bound 0.75 - 0.25, capped 0.3."""
-    first, second = add(services, asked(1), asked(2))
+    first, second = add_runs(services, asked(1), asked(2))
     services.store.scores.add_many([judged(first, 0.4), judged(first, 0.6, "endpoint:a")], NOW)
     mix = {"judge": 1.0, "answer": 1.0}
     both = score_trajectories(services, mix, trajectory_ids=[first, second])
@@ -96,7 +88,7 @@ def test_a_mix_takes_stored_verdicts_and_waits_for_none(services: Services) -> N
 
 
 def test_reading_verdicts_stores_nothing_new_and_says_how_to_get_some(services: Services) -> None:
-    (first,) = add(services, asked(1))
+    (first,) = add_runs(services, asked(1))
     none = score_trajectories(services, "judge", trajectory_ids=[first])
     assert (none.scored, "get_judging_batch" in none.next_step) == (0, True)
     services.store.scores.add_many([judged(first, 0.4)], NOW)
@@ -117,7 +109,7 @@ def _halved(version: int) -> Calibration:
 
 def test_the_newest_calibration_is_applied_once_alone_and_in_a_mix_and_can_be_left_out(services: Services) -> None:
     """The map halves: 0.8 becomes 0.4 alone, and (0.4 + 1) / 2 in a mix with an answer that is right."""
-    (first,) = add(services, asked(1))
+    (first,) = add_runs(services, asked(1))
     services.store.scores.add_many([judged(first, 0.8)], NOW)
     services.store.calibrations.add("judge", _halved, NOW)
     mapped = score_trajectories(services, "judge", trajectory_ids=[first])
@@ -133,7 +125,7 @@ def test_the_newest_calibration_is_applied_once_alone_and_in_a_mix_and_can_be_le
 def test_a_call_that_runs_out_of_time_goes_on_at_its_cursor(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = add(services, *(asked(n) for n in range(5)))
+    ids = add_runs(services, *(asked(n) for n in range(5)))
     monkeypatch.setattr(scoring, "MAX_S", -1.0)
     results, cursor = [], None
     for _ in range(5):
@@ -148,7 +140,7 @@ def test_a_call_that_runs_out_of_time_goes_on_at_its_cursor(
 
 
 def test_a_profile_is_a_name_or_a_file_that_the_caller_may_read(services: Services, tmp_path: Path) -> None:
-    (first,) = add(services, run())
+    (first,) = add_runs(services, run())
     (services.settings.inbox_dir / "mine.json").write_text(json.dumps({"name": "mine", "extends": "coding"}))
     outside = tmp_path / "outside.json"
     outside.write_text("{}")
@@ -174,7 +166,7 @@ def test_a_profile_is_a_name_or_a_file_that_the_caller_may_read(services: Servic
 def test_arguments_that_do_not_go_together_are_refused_with_what_does(
     services: Services, arguments: dict[str, Any], words: str
 ) -> None:
-    (first,) = add(services, run())
+    (first,) = add_runs(services, run())
     with pytest.raises(InvalidInput, match=words):
         score_trajectories(services, trajectory_ids=[first], **arguments)
 
@@ -183,14 +175,14 @@ def test_unit_tests_say_that_the_operator_has_switched_sandboxes_off(home: Path)
     opened = open_services(Settings(home=home, sandbox="off"))
     checker = {"type": "unit_tests", "files": ["a.py"], "command": "true"}
     task = Task(metadata={"checker": checker})
-    (first,) = add(opened, Trajectory(task=task, steps=(user(), answer("```\nx = 1\n```"))))
+    (first,) = add_runs(opened, Trajectory(task=task, steps=(user(), answer("```\nx = 1\n```"))))
     told = score_trajectories(opened, "unit_tests", trajectory_ids=[first])
     opened.close()
     assert "got QUINTAIN_SANDBOX=off" in told.unscored[0].reason
 
 
 def test_what_a_result_holds_does_not_grow_with_the_runs(services: Services) -> None:
-    add(services, *(run(f"t{n}", status=OutcomeStatus.UNKNOWN, session_id=str(n)) for n in range(300)))
+    add_runs(services, *(run(f"t{n}", status=OutcomeStatus.UNKNOWN, session_id=str(n)) for n in range(300)))
     told: ScoreResult = score_trajectories(services, "outcome", list_filter())
     assert (told.unscored_count, len(told.unscored), told.reasons) == (
         300,

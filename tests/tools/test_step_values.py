@@ -19,6 +19,7 @@ from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.preview import preview_dataset
 from quintain.tools.services import Services
 from quintain.tools.training.planning.plan import plan_training
+from tools.stored_records import add_runs
 from trajectory_runs import NOW, answer, call, run, user
 
 RUNS = TrajectoryFilter(tags=("k",))
@@ -40,7 +41,7 @@ def stored(services: Services) -> list[str]:
         for task in ("a", "b")
         for i in range(3)
     ]
-    ids = [added.id for added in services.store.trajectories.add_many(runs, NOW)]
+    ids = add_runs(services, *runs)
     scores = [
         Score(
             trajectory_id=one,

@@ -70,7 +70,7 @@ RICH = run_of(
 def turns(renderer: Renderer, trajectory: Trajectory) -> list[list[int]]:
     """The ids of each supervised turn."""
     found: list[list[int]] = []
-    for row in renderer.rows(trajectory, 100_000):
+    for row in renderer.render(trajectory, 100_000).rows:
         for place in row.places:
             if not row.supervised[place - 1]:
                 found.append([])
@@ -84,7 +84,7 @@ def test_the_template_writes_the_turn_that_its_model_was_trained_on(name: str) -
     assert (renderer.style, renderer.reader.form) == ("tools", called.form)
     assert renderer.reader.one_call == called.one_call
     assert [renderer.decode(turn) for turn in turns(renderer, SHORT)] == [called.turn, called.answer]
-    whole = renderer.decode(renderer.rows(SHORT, 100_000)[-1].token_ids)
+    whole = renderer.decode(renderer.render(SHORT, 100_000).rows[-1].token_ids)
     assert "id 12 search" in whole
     assert "search" in whole.partition("price?")[0] + whole.partition("look it up")[0]
 
@@ -115,7 +115,7 @@ def test_a_policy_feeds_the_tokens_of_the_row_between_turns(name: str) -> None:
     opening = renderer.opening(messages[:2], RICH_TOOLS)
     following = renderer.continuation(messages[:3], messages[3:4], RICH_TOOLS)
     assert following is not None
-    (row,) = renderer.rows(SHORT, 100_000)
+    (row,) = renderer.render(SHORT, 100_000).rows
     assert row.token_ids.tolist() == opening + call + following + answer
 
 
@@ -129,7 +129,7 @@ def test_sampled_ids_are_those_that_are_trained() -> None:
     assert reply.sampled is not None
     step = Step(actor=Actor.AGENT, thought=reply.thought, sampled=reply.sampled)
     steps = (Step(actor=Actor.SYSTEM, message="s"), Step(actor=Actor.USER, message="q"), step)
-    row = renderer.rows(Trajectory(tools=TOOLS, steps=steps), 4096)[0]
+    row = renderer.render(Trajectory(tools=TOOLS, steps=steps), 4096).rows[0]
     assert row.token_ids[row.supervised].tolist() == [*reply.sampled.token_ids]
     assert row.token_ids[~row.supervised].tolist() == renderer.opening(asked, TOOLS)
 
@@ -138,7 +138,7 @@ def test_a_turn_with_several_calls_becomes_several_turns_where_the_template_supp
     renderer = renderer_of("llama31")
     assert "one tool call per turn" in renderer.warnings[0]
     run = run_of(acted("both", ("search", {"query": "a"}), ("open", {"n": 2})), Step(actor=Actor.AGENT, message="done"))
-    (row,) = renderer.rows(run, 4096)
+    (row,) = renderer.render(run, 4096).rows
     assert [renderer.decode(turn) for turn in turns(renderer, run)] == [
         'both\n{"name": "search", "parameters": {"query": "a"}}<|eot_id|>',
         '{"name": "open", "parameters": {"n": 2}}<|eot_id|>',
@@ -159,7 +159,7 @@ def test_a_turn_with_several_calls_becomes_several_turns_where_the_template_supp
 
 def test_a_split_turn_keeps_its_thought_in_a_preview_and_results_follow_the_calls_that_they_name() -> None:
     renderer, run = renderer_of("llama31"), run_of(acted("both", ("search", {"query": "a"}), ("open", {"n": 2})))
-    rows = renderer.rows(run, 4096)
+    rows = renderer.render(run, 4096).rows
     faults = Faults(renderer)
     faults.look(Member("", run, rows, rows), 1)
     assert not {"thoughts_lost", "thoughts_stripped"} & faults.found.keys()
@@ -172,7 +172,7 @@ def test_a_split_turn_keeps_its_thought_in_a_preview_and_results_follow_the_call
 def test_a_thought_that_the_template_leaves_out_stays_with_the_run() -> None:
     """One row: what the policy keeps in its cache is the turn as it was written."""
     renderer = renderer_of("nemo")
-    rows = renderer.rows(RICH, 100_000)
+    rows = renderer.render(RICH, 100_000).rows
     assert len(rows) == 1
     text = renderer.decode(rows[0].token_ids)
     assert "[/INST]think\ntwice[TOOL_CALLS][" in text

@@ -40,12 +40,12 @@ def equal(a: TokenRow, b: TokenRow) -> bool:
 
 def lengths_of(trajectory: Trajectory, renderer: Renderer = CHATML) -> list[int]:
     """Tokens up to the end of each agent turn, where the whole trajectory is one row."""
-    row = renderer.rows(trajectory, 100_000)[0]
+    row = renderer.render(trajectory, 100_000).rows[0]
     return [int(np.flatnonzero(row.step_index == step)[-1]) + 1 for step in dict.fromkeys(trained([row]))]
 
 
 def test_a_trajectory_that_fits_is_one_row_as_rendered() -> None:
-    whole = CHATML.rows(episode(4), 4096)
+    whole = CHATML.render(episode(4), 4096).rows
     chunked = chunk(CHATML, episode(4), len(whole[0]), overlap=1)
     assert len(chunked.rows) == 1
     assert chunked[1:] == (0, None)
@@ -205,5 +205,5 @@ def _left_out_only_where_alone_too_long(
     for step in left_out:
         before = turns[turns.index(step) - 1] + 1 if step != turns[0] else turns[0]
         alone = (*trajectory.steps[: turns[0]], *trajectory.steps[before : step + 1])
-        rows = renderer.rows(trajectory.model_copy(update={"steps": alone}), 100_000)
+        rows = renderer.render(trajectory.model_copy(update={"steps": alone}), 100_000).rows
         assert Counter(len(row) > budget for row in rows) == {True: 1}

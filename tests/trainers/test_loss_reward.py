@@ -103,13 +103,3 @@ def test_a_label_of_one_half_is_on_no_side_and_runs_without_labels_are_refused()
     example = Example((token_row([0, 1], [False, True]),), (0,))
     with pytest.raises(ValueError, match="'label'"):
         prm_loss(torch.zeros(1, 1), streams_of([example]), totals_of([example]))
-
-
-def test_how_a_step_is_split_into_passes_changes_nothing() -> None:
-    rng = np.random.default_rng(5)
-    examples = [labelled([0.2], [0.9]) for _ in range(4)]
-    values = torch.from_numpy(rng.normal(size=(8, 1)))
-    totals = totals_of(examples)
-    whole = prm_loss(values, streams_of(examples), totals).loss
-    parts = [prm_loss(values[2 * i : 2 * i + 2], streams_of([e]), totals).loss for i, e in enumerate(examples)]
-    assert float(whole) == pytest.approx(float(sum(parts)))

@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, NotFound, TrainingFailed, Unavailable
 from quintain.records.hyperparameters import LoraConfig, SFTConfig
+from quintain.trainers import train as training
 from quintain.trainers.distributed import rendezvous
 from quintain.trainers.distributed.rendezvous import Address, Listener, address, connect, key_file
 from tiny_models import save_tiny_model
-from trainers.runs import Recorder, Trained, assert_as_one, rows_for, run, spec
+from trainers.runs import Recorder, Trained, assert_as_one, rows_for, run, spec, weights
 
 LAUNCH = [
     "-m",
@@ -72,19 +74,43 @@ class KillsTheOtherMachine(Recorder):
             os.killpg(self.launcher.pid, signal.SIGKILL)
 
 
+def local_shares(optimizer: torch.optim.Optimizer) -> list[float]:
+    """This rank's shares of the parameters, their gradients and both moments."""
+    parameters: list[Any] = [p for group in optimizer.param_groups for p in group["params"]]
+    moments = [[optimizer.state[p][name] for p in parameters] for name in ("exp_avg", "exp_avg_sq")]
+    whole = sum(p.numel() for p in parameters)
+    return [
+        sum(tensor.to_local().numel() for tensor in tensors) / whole
+        for tensors in (parameters, [p.grad for p in parameters], *moments)
+    ]
+
+
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # peft 0.21, transformers 5.23
-def test_a_process_of_another_machine_shares_a_sharded_run(tmp_path: Path, there: Address) -> None:
-    """5 pairs, whose reference log-probs come from the model without its adapters."""
-    model, rows = save_tiny_model(tmp_path / "model", hidden=16), rows_for("dpo", 5)
+def test_a_process_of_another_machine_shares_a_sharded_run_and_each_rank_holds_half(
+    tmp_path: Path, there: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Adapters and a value head, of 5 pairs; the validation, of one pair, leaves one of the ranks idle."""
+    model, rows, held_out = save_tiny_model(tmp_path / "model", hidden=16), rows_for("reward", 5), rows_for("reward", 1)
     lora = LoraConfig(rank=4, alpha=8.0)
-    alone = spec(model, tmp_path / "alone", "dpo", lora=lora)
-    one = Trained(tmp_path / "alone", *run(alone, tmp_path / "job-alone", rows))
-    shared = spec(model, tmp_path / "out", "dpo", lora=lora, sharding="full", **two(there))
+    alone = spec(model, tmp_path / "alone", "reward", lora=lora)
+    one = Trained(tmp_path / "alone", *run(alone, tmp_path / "job-alone", rows, None, held_out))
+    shares: list[list[float]] = []
+
+    def watched(model: Any, config: Any) -> Any:
+        optimizer = adamw(model, config)
+        optimizer.register_step_post_hook(lambda *_: shares.append(local_shares(optimizer)))
+        return optimizer
+
+    adamw = training.adamw
+    monkeypatch.setattr(training, "adamw", watched)
+    shared = spec(model, tmp_path / "out", "reward", lora=lora, sharding="full", **two(there))
     with other_machine(there, tmp_path) as launcher:
-        both = Trained(tmp_path / "out", *run(shared, tmp_path / "job", rows))
+        both = Trained(tmp_path / "out", *run(shared, tmp_path / "job", rows, None, held_out))
         assert launcher.wait(60) == 0
-    assert len(both.heard.steps) == 6
     assert_as_one(one, both)
+    assert weights(both.output).keys() >= {"weight", "bias"}
+    assert (len(both.heard.steps), len(shares)) == (7, 6), "the start and six steps"
+    assert all(0.49 <= share <= 0.51 for share in shares[-1])
 
 
 @pytest.mark.soak
@@ -110,10 +136,10 @@ def test_a_process_without_the_key_is_refused(there: Address, monkeypatch: pytes
             refused.append(error)
         connect(there, 3).send("hello")
 
-    with closing(Listener(there)) as door:
+    with closing(Listener(there)) as listener:
         thread = threading.Thread(target=wrong_key_then_right_key)
         thread.start()
-        (pipe,) = door.accept(1)
+        (pipe,) = listener.accept(1)
         thread.join()
         assert pipe.recv() == "hello"
         pipe.close()
@@ -122,9 +148,9 @@ def test_a_process_without_the_key_is_refused(there: Address, monkeypatch: pytes
 
 def test_a_run_does_not_wait_for_ever(there: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "_COMING_S", 0.01)
-    with closing(Listener(there)) as door:
+    with closing(Listener(there)) as listener:
         with pytest.raises(TrainingFailed, match=r"\[machines_missing\] 0 of 2 processes .* `accelerate launch"):
-            door.accept(2)
+            listener.accept(2)
         with pytest.raises(Unavailable, match=r"cannot listen on 127\.0\.0\.1"):
             Listener(there)
     with pytest.raises(Unavailable, match=r"\[no_run\] no run listens on 127\.0\.0\.1"):
@@ -138,6 +164,6 @@ def test_several_machines_need_an_address_a_key_and_equal_parts(tmp_path: Path) 
         SFTConfig(processes=3, machines=2)
     with pytest.raises(NotFound, match=r"no key file at .*ranks\.key; copy it"):
         address("10.0.0.1:29600", tmp_path / "ranks.key")
-    made = key_file(tmp_path)
-    assert made.stat().st_mode & 0o777 == 0o600
-    assert made.read_text() == key_file(tmp_path).read_text()
+    key = key_file(tmp_path)
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert key.read_text() == key_file(tmp_path).read_text()

@@ -152,13 +152,13 @@ def test_subsets_and_mixes_of_cohorts_act_as_if_alone(often_ending: Any) -> None
 def test_closed_episodes_leave_the_cache_and_each_has_one_turn_a_call() -> None:
     actor = policy()
     play(actor, "abcd", n_turns=1)
-    cohort = actor._episodes["a"].cohort
-    assert cohort is not None
     for name in "bcd":
         actor.close(name)
     actor.close("never seen")
     actor.act([later("a", 3)])
-    assert cohort.cache.layers[0].keys.shape[0] == len(cohort.mask) == 1
+    batch = actor._episodes["a"].row.batch
+    assert batch is not None
+    assert batch.cache.layers[0].keys.shape[0] == len(batch.starts) == 1
     actor.close("a")
     assert actor._episodes == {}
     with pytest.raises(InvalidInput, match="one turn"):
@@ -307,7 +307,7 @@ def test_a_recorded_episode_renders_to_the_ids_that_the_policy_saw() -> None:
             steps.append(
                 Step(actor=Actor.USER, message=later("b", 1 + (ord("b") * (turn + 4)) % 11).messages[0].content)
             )
-    rows = Renderer.of(TOKENIZER).rows(Trajectory(tools=TOOLS, steps=tuple(steps)), 4096)
+    rows = Renderer.of(TOKENIZER).render(Trajectory(tools=TOOLS, steps=tuple(steps)), 4096).rows
     assert [row.token_ids.tolist() for row in rows] == [actor._episodes["b"].ids]
 
 

@@ -156,7 +156,7 @@ def test_a_preview_has_the_exact_tokens_masks_and_weights_that_training_builds(
 
 
 def test_the_digest_changes_with_every_stream_that_training_uses() -> None:
-    (row,) = Renderer.of(tiny_tokenizer()).rows(episode(), 1024)
+    (row,) = Renderer.of(tiny_tokenizer()).render(episode(), 1024).rows
     changes: list[dict[str, Any]] = [
         {"token_ids": row.token_ids + 1},
         {"supervised": ~row.supervised & (np.arange(len(row)) > 0)},
@@ -185,7 +185,7 @@ def test_spans_say_who_wrote_what_and_join_to_the_decoded_row() -> None:
     )
     run = Trajectory(steps=steps, task=Task(prompt="Look up tök?"))
     renderer = Renderer.of(tiny_tokenizer())
-    (row,) = renderer.rows(run, 1024)
+    (row,) = renderer.render(run, 1024).rows
     spans = spans_of(row, renderer, run)
     assert "".join(span.text for span in spans) == renderer.decode(row.token_ids)
     said = [(span.by, span.text, span.trained, span.step) for span in spans if span.by != "template"]

@@ -45,7 +45,7 @@ def supervised(renderer: Renderer, rows: list[TokenRow]) -> list[str]:
 def test_a_template_that_strips_thinking_gives_one_row_for_each_turn() -> None:
     """Thinking is supervised in its own turn and stripped from later rows; an empty one is not part of the thought."""
     renderer = Renderer.of(tiny_tokenizer(QWEN3))
-    assert len(renderer.rows(episode(), 4096)) == 3
+    assert len(renderer.render(episode(), 4096).rows) == 3
     messages = [message for message, _ in messages_of(episode())]
     assert renderer.continuation(messages[:3], messages[3:4], TOOLS) is None
     steps = (
@@ -54,7 +54,7 @@ def test_a_template_that_strips_thinking_gives_one_row_for_each_turn() -> None:
         Step(actor=Actor.USER, message="and 3 + 3?"),
         Step(actor=Actor.AGENT, thought="six"),
     )
-    rows = renderer.rows(Trajectory(steps=steps), 4096)
+    rows = renderer.render(Trajectory(steps=steps), 4096).rows
     assert supervised(renderer, rows)[0] == "<think>\nsimple sum\n</think>\n\nfour<|im_end|>"
     assert "simple sum" not in renderer.decode(rows[1].token_ids)
     assert renderer.parse("<think>\n\n</think>\n\nlook it up").thought == "look it up"
@@ -88,7 +88,7 @@ def test_every_template_supervises_what_the_agent_wrote_and_its_end_token(
     }
     before = "<think>\n\n</think>\n\n" if name == "qwen3" else " " if name == "mistral" else ""
     expected = [calls[style].format(0), calls[style].format(1), "It costs 40."]
-    rows = renderer.rows(episode() if system else without_system(episode()), 4096)
+    rows = renderer.render(episode() if system else without_system(episode()), 4096).rows
     assert supervised(renderer, rows) == [before + text + family.end for text in expected]
     assert all(("You are an agent." in renderer.decode(row.token_ids)) == system for row in rows)
     assert all(row.weight[~row.supervised].tolist() == [0.0] * int((~row.supervised).sum()) for row in rows)
@@ -107,10 +107,10 @@ def test_rows_and_masks_are_those_of_generation_markers(name: str, style: Any, s
     """
     family = FAMILIES[name]
     trajectory = episode() if system else without_system(episode())
-    plain = Renderer.of(family.tokenizer(), style).rows(trajectory, 4096)
+    plain = Renderer.of(family.tokenizer(), style).render(trajectory, 4096).rows
     for template, missing in ((family.marked, 0), (family.bare, 1)):
         renderer = Renderer.of(family.tokenizer(template), style)
-        rows = renderer.rows(trajectory, 4096)
+        rows = renderer.render(trajectory, 4096).rows
         assert [row.token_ids.tolist() for row in rows] == [row.token_ids.tolist() for row in plain]
         assert [row.supervised.tolist() for row in rows] == [row.supervised.tolist() for row in plain]
         for row in rows:
@@ -149,14 +149,14 @@ def test_a_turn_that_the_template_leaves_out_is_refused_and_not_silently_masked(
     )
     renderer = Renderer.of(family.tokenizer(picky))
     with pytest.raises(InvalidInput, match=r"empty_turn.*agent's turn of step 4.*use template 'react'"):
-        renderer.rows(episode(), 4096)
+        renderer.render(episode(), 4096)
 
 
 def test_a_base_model_takes_the_named_fallback_and_cannot_call_tools_natively() -> None:
     """Its padding is its end token, with which user and observation end too: supervised are the agent's, by place."""
     renderer = Renderer.of(tiny_tokenizer(None, special=("<|endoftext|>",), eos="<|endoftext|>"))
     assert "no chat template; turns are written with the template 'quintain-fallback'" in renderer.warnings[0]
-    (row,) = renderer.rows(episode(2), 4096)
+    (row,) = renderer.render(episode(2), 4096).rows
     assert supervised(renderer, [row]) == [
         'Thought: look it up 0\nAction: search {"query": "mango 0"}<|endoftext|>',
         "It costs 40.<|endoftext|>",
@@ -181,10 +181,10 @@ def test_log_probs_of_sampled_ids_become_the_rows_and_are_nan_where_unknown() ->
     whole = episode(3)
 
     def old_logprob(last: Step) -> Any:
-        return CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:4], last)}), 4096)[0].old_logprob
+        return CHATML.render(whole.model_copy(update={"steps": (*whole.steps[:4], last)}), 4096).rows[0].old_logprob
 
     last = sampled_as(whole.steps[4], "It costs 40 .<|im_end|>")
-    step_index = CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:4], last)}), 4096)[0].step_index
+    step_index = CHATML.render(whole.model_copy(update={"steps": (*whole.steps[:4], last)}), 4096).rows[0].step_index
     n = int((step_index == 4).sum())
     assert old_logprob(last)[step_index == 4].tolist() == [-1.0 - i for i in range(n)]
     assert np.isnan(old_logprob(last)[step_index != 4]).all()
@@ -197,7 +197,7 @@ def test_a_turn_cut_off_at_its_length_is_closed_without_learning_the_end() -> No
     """The end token that closes it has neither log-prob nor weight; a turn without any sampled token is not trained."""
     whole = episode(2)
     first = sampled_as(whole.steps[2], "look it")
-    (row,) = CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:2], first, whole.steps[3])}), 4096)
+    (row,) = CHATML.render(whole.model_copy(update={"steps": (*whole.steps[:2], first, whole.steps[3])}), 4096).rows
     assert supervised(CHATML, [row]) == ["look it", "It costs 40.<|im_end|>"]
     assert "assistant\nlook it<|im_end|>\n<|im_start|>user\n<tool_response>" in CHATML.decode(row.token_ids)
     cut = int(np.flatnonzero(row.step_index == 2)[-1]) + 1
@@ -206,7 +206,9 @@ def test_a_turn_cut_off_at_its_length_is_closed_without_learning_the_end() -> No
     assert row.old_logprob is not None
     assert np.isnan(row.old_logprob[cut])
     nothing = whole.model_copy(update={"steps": (*whole.steps[:3], sampled_as(whole.steps[3], ""))})
-    assert supervised(CHATML, CHATML.rows(nothing, 4096)) == supervised(CHATML, CHATML.rows(whole, 4096))[:1]
+    assert (
+        supervised(CHATML, CHATML.render(nothing, 4096).rows) == supervised(CHATML, CHATML.render(whole, 4096).rows)[:1]
+    )
     assert CHATML.render(nothing, 4096).truncated_turns == 0
 
 
@@ -222,7 +224,7 @@ def test_sampled_tokens_that_are_not_whole_are_refused(changes: dict[str, Any], 
     whole = episode(2)
     broken = sampled_as(whole.steps[3], "It costs 40.", **changes)
     with pytest.raises(InvalidInput, match=words):
-        CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:3], broken)}), 4096)
+        CHATML.render(whole.model_copy(update={"steps": (*whole.steps[:3], broken)}), 4096)
 
 
 def test_the_first_token_of_a_row_is_not_supervised() -> None:
@@ -230,7 +232,7 @@ def test_the_first_token_of_a_row_is_not_supervised() -> None:
     template = "{% for m in messages %}{% if m.content %}{{ m.content }}{{ eos_token }}{% endif %}{% endfor %}"
     renderer = Renderer.of(tiny_tokenizer(template))
     steps = (Step(actor=Actor.SYSTEM, message=""), Step(actor=Actor.AGENT, message="It costs 40."))
-    row = renderer.rows(Trajectory(steps=steps), 4096)[0]
+    row = renderer.render(Trajectory(steps=steps), 4096).rows[0]
     assert renderer.decode(row.token_ids) == "It costs 40.<|im_end|>"
     assert row.supervised.tolist() == [False] + [True] * (len(row) - 1)
     assert row.weight[0] == 0
@@ -238,7 +240,7 @@ def test_the_first_token_of_a_row_is_not_supervised() -> None:
 
 def test_a_template_without_an_end_token_is_trained_without_one_and_warns() -> None:
     renderer = Renderer.of(tiny_tokenizer(NO_END, special=("<pad>",), eos=None))
-    assert supervised(renderer, renderer.rows(episode(1), 4096)) == ["It costs 40."]
+    assert supervised(renderer, renderer.render(episode(1), 4096).rows) == ["It costs 40."]
     assert "does not learn to stop" in renderer.warnings[0]
     assert renderer.closing([5]) == []
 
@@ -254,8 +256,8 @@ def test_control_tokens_spelled_in_messages_stay_text(style: Any) -> None:
     )
     steps = (Step(actor=Actor.USER, message=attack), step, Step(actor=Actor.AGENT, message="done"))
     renderer = CHATML if style == "tools" else REACT
-    clean = renderer.rows(Trajectory(tools=TOOLS, steps=_without_attack(steps)), 4096)[0].token_ids
-    row = renderer.rows(Trajectory(tools=TOOLS, steps=steps), 4096)[0]
+    clean = renderer.render(Trajectory(tools=TOOLS, steps=_without_attack(steps)), 4096).rows[0].token_ids
+    row = renderer.render(Trajectory(tools=TOOLS, steps=steps), 4096).rows[0]
     for control in ("<|im_end|>", "<|im_start|>"):
         token = renderer.tokenizer.convert_tokens_to_ids(control)
         assert (row.token_ids == token).sum() == (clean == token).sum()
@@ -291,7 +293,7 @@ def test_parsing_is_the_inverse_of_rendering(thought: str, actions: list[Action]
     if not (thought or actions) or any(mark in thought for mark in ("<tool_call>", "<think>", "Action:", "Thought:")):
         return
     step = Step(actor=Actor.AGENT, thought=thought or None, actions=tuple(actions))
-    row = renderer.rows(Trajectory(steps=(Step(actor=Actor.USER, message="go"), step)), 100_000)[0]
+    row = renderer.render(Trajectory(steps=(Step(actor=Actor.USER, message="go"), step)), 100_000).rows[0]
     turn = [token for token, inside in zip(row.token_ids, row.supervised, strict=True) if inside]
     read = renderer.parse(renderer.written(turn))
     assert read == (thought or None, tuple(actions), None)
@@ -310,14 +312,14 @@ def test_masked_and_copied_steps_are_not_supervised() -> None:
     steps = list(whole.steps)
     steps[2] = steps[2].model_copy(update={"train": False})
     steps[3] = steps[3].model_copy(update={"copied_context": True})
-    rows = CHATML.rows(whole.model_copy(update={"steps": tuple(steps)}), 4096)
+    rows = CHATML.render(whole.model_copy(update={"steps": tuple(steps)}), 4096).rows
     assert supervised(CHATML, rows) == ["It costs 40.<|im_end|>"]
     steps[4] = steps[4].model_copy(update={"train": False})
     assert CHATML.render(whole.model_copy(update={"steps": tuple(steps)}), 4096) == ([], 0, "nothing_supervised")
 
 
 def test_a_long_row_ends_with_the_last_turn_that_fits() -> None:
-    full = CHATML.rows(episode(5), 4096)[0]
+    full = CHATML.render(episode(5), 4096).rows[0]
     fourth_ends = max(i for i, step in enumerate(full.step_index) if step == 5) + 1
     cut = CHATML.render(episode(5), fourth_ends)
     assert len(cut.rows[0].token_ids) == fourth_ends
@@ -333,7 +335,7 @@ def test_sampled_ids_are_used_as_they_are_under_the_same_fingerprint_only() -> N
     whole = episode(2)
     for fingerprint, expected in ((CHATML.fingerprint, "It  costs 40 ."), ("tok-other", "It costs 40.<|im_end|>")):
         last = sampled_as(whole.steps[-1], "It  costs 40 .", tokenizer=fingerprint)
-        rows = CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:-1], last)}), 4096)
+        rows = CHATML.render(whole.model_copy(update={"steps": (*whole.steps[:-1], last)}), 4096).rows
         assert supervised(CHATML, rows)[-1] == expected
 
 

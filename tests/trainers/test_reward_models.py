@@ -18,7 +18,7 @@ from quintain.records.job import TrainSpec
 from quintain.records.trajectory import Trajectory
 from quintain.trainers.loop.report import TrainingReport
 from quintain.trainers.models import stored_heads
-from quintain.trainers.reward_scoring import RewardModel, RunValue, Unread, score_runs
+from quintain.trainers.reward_models import RewardModel, RunValue, Unread, score_runs
 from quintain.trainers.value_head import FILE_NAME
 from tiny_models import save_tiny_model
 from trainers.episodes import episode

@@ -136,7 +136,7 @@ def test_an_episode_that_passes_a_border_is_read_again_and_does_not_move_its_nei
         model = spread(Phi3ForCausalLM(config))
     sampling = Sampling(temperature=1.0, max_new_tokens=24)
     actor = policy(sampling, model=model)
-    assert actor._batches
+    assert actor._side_by_side
     played = play(actor, "abc", 2)
     for name in "abc":
         assert ids_of(play(policy(sampling, model=model), name, 2)[name]) == ids_of(played[name])

@@ -110,18 +110,6 @@ def test_a_run_killed_at_any_step_resumes_to_bit_equal_weights(model_folder: Pat
         assert metric(resumed, "loss") == metric(recorder, "loss")[began:]
 
 
-def test_a_killed_run_of_adapters_with_dropout_resumes_to_bit_equal_weights(
-    model_folder: Path, tmp_path: Path, adapter: tuple[Path, Recorder]
-) -> None:
-    job = spec(model_folder, tmp_path / "out", lora=LORA, learning_rate=3e-2)
-    with pytest.raises(Killed):
-        run(job, tmp_path / "job", dataset(4), Recorder(kill_at=4))
-    _, resumed = run(job, tmp_path / "job", dataset(4))
-    whole, recorder = adapter
-    assert metric(resumed, "loss") == metric(recorder, "loss")[2:]
-    assert same(whole, tmp_path / "out")
-
-
 def test_a_stop_saves_a_checkpoint_and_no_model_and_the_next_attempt_continues(
     model_folder: Path, tmp_path: Path, whole_of_six: Path
 ) -> None:

@@ -73,7 +73,7 @@ def test_a_call_without_words_keeps_its_whole_tag_where_the_prompt_opens_thinkin
     """`<think>` and `<tool_call>` both begin with `<t`."""
     renderer = renderer_of(_OPENED)
     mute = episode().steps[2].model_copy(update={"thought": None})
-    rows = renderer.rows(episode().model_copy(update={"steps": (*episode().steps[:2], mute)}), 4096)
+    rows = renderer.render(episode().model_copy(update={"steps": (*episode().steps[:2], mute)}), 4096).rows
     assert turns(renderer, rows) == [
         '<tool_call>\n{"name": "search", "arguments": {"query": "mango 0"}}\n</tool_call><|im_end|>'
     ]
@@ -82,14 +82,14 @@ def test_a_call_without_words_keeps_its_whole_tag_where_the_prompt_opens_thinkin
 def test_a_turn_closes_the_thinking_that_its_prompt_opens_and_parses_back() -> None:
     renderer = renderer_of(_CLOSED)
     assert renderer.style == "tools"
-    rows = renderer.rows(episode(2), 4096)
+    rows = renderer.render(episode(2), 4096).rows
     assert turns(renderer, rows)[1] == "\n</think>\n\nIt costs 40.<|im_end|>"
     assert renderer.parse("\n</think>\n\nIt costs 40.").thought == "It costs 40."
 
 
 def test_observations_are_never_supervised_where_a_turn_strips_thinking_before_it() -> None:
     renderer = renderer_of(_LATEST)
-    rows = renderer.rows(thinking_episode(), 4096)
+    rows = renderer.render(thinking_episode(), 4096).rows
     assert turns(renderer, rows) == [
         'Thought: <think>\nI doubt\n</think>\n\nlook\nAction: search {"query": "mango"}<|im_end|>',
         "Thought: <think>\nI doubt\n</think>\n\n40<|im_end|>",
@@ -100,7 +100,7 @@ def test_observations_are_never_supervised_where_a_turn_strips_thinking_before_i
 def test_rows_and_caches_end_where_a_turn_rewrites_earlier_text() -> None:
     renderer = renderer_of(_LATEST)
     messages = [message for message, _ in messages_of(thinking_episode())]
-    first, second = renderer.rows(thinking_episode(), 4096)
+    first, second = renderer.render(thinking_episode(), 4096).rows
     assert sorted({*first.step_index} - {-1}) == [1, 2]
     assert renderer.continuation(messages[:2], messages[2:3], TOOLS) is not None
     assert renderer.continuation(messages[:4], messages[4:5], TOOLS) is None
@@ -109,7 +109,7 @@ def test_rows_and_caches_end_where_a_turn_rewrites_earlier_text() -> None:
 
 def test_thinking_that_the_template_leaves_out_is_learnt_all_the_same() -> None:
     renderer = renderer_of(_R1)
-    rows = renderer.rows(thinking_episode(), 4096)
+    rows = renderer.render(thinking_episode(), 4096).rows
     assert turns(renderer, rows)[1] == "I doubt\n</think>\n\n40<|im_end|>"
     assert "assistant\n<think>\nI doubt\n</think>\n\n40<|im_end|>" in renderer.decode(rows[1].token_ids)
     assert "I doubt" not in renderer.decode(rows[1].token_ids[: rows[1].places[0]])
@@ -117,7 +117,7 @@ def test_thinking_that_the_template_leaves_out_is_learnt_all_the_same() -> None:
 
 def test_a_turn_ends_with_its_own_end_token_and_not_with_that_of_the_conversation() -> None:
     renderer = renderer_of(_PHI3, "<|end|>", "<|assistant|>", "<|user|>", "<|endoftext|>", eos="<|endoftext|>")
-    rows = renderer.rows(episode(2), 4096)
+    rows = renderer.render(episode(2), 4096).rows
     assert len(rows) == 1
     assert turns(renderer, rows)[1] == "It costs 40.<|end|>"
     assert "<|endoftext|>" not in renderer.decode(rows[0].token_ids)
@@ -142,5 +142,5 @@ def test_a_turn_of_white_space_does_not_stop_the_others() -> None:
     renderer = renderer_of(CHATML_TOOLS.replace("{{ message.content }}{% for", "{{ message.content | trim }}{% for"))
     blank = Step(actor=Actor.AGENT, message=" \n")
     whole = episode(2)
-    rows = renderer.rows(whole.model_copy(update={"steps": (*whole.steps[:2], blank, *whole.steps[2:])}), 4096)
+    rows = renderer.render(whole.model_copy(update={"steps": (*whole.steps[:2], blank, *whole.steps[2:])}), 4096).rows
     assert turns(renderer, rows)[-1] == "It costs 40.<|im_end|>"

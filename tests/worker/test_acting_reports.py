@@ -43,6 +43,9 @@ def test_errors_of_some_episodes_are_a_warning_and_the_report_has_kinds_and_fail
     twice = spec("test/half-open").model_copy(update={"repeats": 2})
     result = rollouts.run(twice, tmp_path, Stopping(tmp_path))
     assert (result.n, result.n_error, result.n_unknown, result.success_rate) == (6, 2, 0, 1.0)
+    # Clopper-Pearson for 3 tasks, each with two equal episodes: 0.025 ** (1 / 3) to 1.
+    rate = result.report["rate"]
+    assert (rate["n"], round(rate["ci_low"], 4), rate["ci_high"]) == (6, 0.2924, 1.0)
     (warning,) = (event for event in events(tmp_path) if event.type == "warning")
     assert warning.code == "episodes_failed"
     assert (warning.message or "").startswith("2 of 8 episodes in test/half-open ended in errors")

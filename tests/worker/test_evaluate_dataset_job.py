@@ -75,7 +75,7 @@ def test_the_loss_is_that_of_a_plain_forward_pass_over_the_trained_tokens(tmp_pa
     run = expert_runs(1, "held_out")[0]
     _, evaluation = measured(tmp_path / "job-1", [DatasetRow(trajectory=run)], tiny_agent, max_new_tokens=1)
     loaded = load_model(tiny_agent.model)
-    (row,) = Renderer.of(loaded.tokenizer, "auto").rows(run, loaded.context_tokens)
+    (row,) = Renderer.of(loaded.tokenizer, "auto").render(run, loaded.context_tokens).rows
     with torch.no_grad():
         logs = loaded.model(torch.tensor(row.token_ids[None].astype("int64"))).logits[0].log_softmax(-1)
     places = torch.from_numpy(row.places)

@@ -80,7 +80,7 @@ def freeze(
 
 
 def rows(frozen: RoundDataset) -> list[Any]:
-    dataset = frozen.made.dataset
+    dataset = frozen.output.dataset
     return list(read_rows(Path(dataset.path), "train", dataset.files["train.jsonl"], kind=dataset.kind))
 
 
@@ -100,16 +100,16 @@ def test_good_runs_become_rows_of_a_frozen_dataset_that_knows_its_members(tmp_pa
     ]
     assert frozen.selected == 3
     assert frozen.left_out == {"outcome_error": 1, "duplicate": 1, "below_threshold": 2}
-    assert (frozen.made.dataset.id, frozen.made.dataset.name) == ("ds-1-1", "learner-round-1")
-    assert list(frozen.made.trajectory_ids) == [row.trajectory.id for row in found]
-    manifest = json.loads((Path(frozen.made.dataset.path) / "manifest.json").read_text())
+    assert (frozen.output.dataset.id, frozen.output.dataset.name) == ("ds-1-1", "learner-round-1")
+    assert list(frozen.output.trajectory_ids) == [row.trajectory.id for row in found]
+    manifest = json.loads((Path(frozen.output.dataset.path) / "manifest.json").read_text())
     assert manifest["dataset"]["dropped"] == frozen.left_out
     assert {"job_id": "job-1", "round": 1, "select": "top_k", "ratio": 0.5}.items() <= manifest["selection"].items()
 
 
 def test_a_round_that_selects_nothing_makes_no_dataset_and_counts_why(tmp_path: Path) -> None:
     frozen = freeze(tmp_path, [("a", 0, 0.0, "wrong"), ("a", 1, 0.1, "worse"), ("b", 0, None, "broken")])
-    assert frozen == RoundDataset(selected=0, left_out={"outcome_error": 1, "below_threshold": 2}, made=None)
+    assert frozen == RoundDataset(selected=0, left_out={"outcome_error": 1, "below_threshold": 2}, output=None)
     assert not (tmp_path / "datasets").exists()
 
 
@@ -145,9 +145,9 @@ def test_a_round_learns_from_what_earlier_rounds_selected_where_it_accumulates(
     tmp_path: Path, settings: dict[str, Any], n: int
 ) -> None:
     first = freeze(tmp_path, ROUND, ratio=0.5, **settings)
-    second = freeze(tmp_path, [("z", 0, 1.0, "new")], 2, first.made.dataset, ratio=0.5, **settings)
+    second = freeze(tmp_path, [("z", 0, 1.0, "new")], 2, first.output.dataset, ratio=0.5, **settings)
     assert second.selected == 1
-    assert (len(rows(second)), len(second.made.trajectory_ids)) == (n, n)
+    assert (len(rows(second)), len(second.output.trajectory_ids)) == (n, n)
 
 
 def test_a_choice_is_made_once_and_the_same_for_equal_runs_of_another_job(tmp_path: Path) -> None:

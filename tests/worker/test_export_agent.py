@@ -134,11 +134,13 @@ def test_the_folder_contains_what_another_program_needs_and_the_verification(exp
     for format, folder in exported.folders.items():
         report = exported.reports[format]
         assert report["files"] == sorted([*common, *weights[format]]) == sorted(p.name for p in folder.iterdir())
-        message = AgentExport.model_validate_json((folder / "agent.json").read_bytes())
-        assert message.files == {name: sha256_of(folder / name) for name in message.files}
-        assert set(message.files) == set(report["files"]) - {"agent.json"}
-        assert (message.agent, message.job_id, message.format) == (exported.agent, JOB, format)
-        assert (message.template["style"], message.template["end_tokens"]) == ("tools", ["<|im_end|>"])
+        written = AgentExport.model_validate_json((folder / "agent.json").read_bytes())
+        assert written.files == {name: sha256_of(folder / name) for name in written.files}
+        assert set(written.files) == set(report["files"]) - {"agent.json"}
+        readable = folder.stat().st_mode & 0o666
+        assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {readable}, "the umask alone decides"
+        assert (written.agent, written.job_id, written.format) == (exported.agent, JOB, format)
+        assert (written.template["style"], written.template["end_tokens"]) == ("tools", ["<|im_end|>"])
         parity = report["parity"]
         assert (parity["compared_in"], parity["stored_in"], parity["bound"]) == ("float32", "float32", 1e-4)
         assert parity["max_difference"] < 1e-5

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from quintain.environments.isolated import isolated
+from quintain.environments.isolated import IsolatedSource
 from quintain.errors import InvalidInput, TrainingFailed
 from quintain.records.agent import Agent
 from quintain.records.dataset import GroupRow
@@ -183,7 +183,7 @@ def test_an_environment_in_child_processes_gives_the_same_groups(
     job = spec(tasks_per_step=1)
     (tmp_path / "far").mkdir()
     here = collect(tmp_path / "job-1", tiny, job)
-    monkeypatch.setattr(online_rollouts, "open_source", isolated)
+    monkeypatch.setattr(online_rollouts, "open_source", IsolatedSource)
     assert collect(tmp_path / "far" / "job-1", tiny, job) == here
 
 
@@ -194,7 +194,7 @@ def test_an_environment_in_a_child_process_may_have_few_tasks(
     tasks = tmp_path / "tasks.jsonl"
     lines = [{"id": f"t{i}", "prompt": "Say 4.", "answer": "4", "split": "train"} for i in range(3)]
     tasks.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    monkeypatch.setattr(online_rollouts, "open_source", isolated)
+    monkeypatch.setattr(online_rollouts, "open_source", IsolatedSource)
     groups = collect(tmp_path / "job-1", tiny, spec(f"quintain/tasks?file={tasks}", tasks_per_step=4, rollouts=50))
     assert sorted(group.key for group in groups) == [f"job-1/0/t{i}" for i in range(3)]
 

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from quintain.checkers.check_result import CheckResult
 from quintain.checkers.quantities import NUMBER
 from quintain.checkers.statements import Statement, last_numbers, last_statement
 from quintain.checkers.texts import boxes, plain, without_open_box
 from quintain.checkers.values import compare, expected_number, names_several, words
+from quintain.next_step import Hint, call
 from quintain.records.record import clip
+from quintain.records.score import CheckResult
 from quintain.records.trajectory import Task
 
 _CHECKER_FIELDS = ("answer", "answers", "expected", "value", "target")
@@ -35,7 +36,8 @@ _PROSE_WORDS, _PROSE_CHARS = 6, 80
 _MESSAGES, _MESSAGE_CHARS = 20, 20_000
 _MOST = 1000
 _NO_ANSWER = "the task states no expected answer; record it as task.metadata.answer (or `answers`, or in `checker`)"
-_PROSE = "the expected answer is prose, which comparing words cannot judge; use a judge (get_judging_batch)"
+_JUDGE = Hint("use a judge (", call("get_judging_batch"), ")")
+_PROSE = Hint("the expected answer is prose, which comparing words cannot judge; ", _JUDGE)
 _SPACES = re.compile(r"[ \t]{20,}")
 _CORRECTS = re.compile(
     r"(?:^|[.!?\n])[\s*_]*(?:no|wait|actually|correction|sorry|oops|hmm|rather|scratch that|i mean|let me correct)\b",
@@ -76,7 +78,7 @@ def check_answer(task: Task, messages: Iterable[str], prompt: str = "") -> Check
         fate, _ = _afterwards(recent[0], statement, prompt)
         if fate == "doubtful" or (not numeric and fate == "withdrawn"):
             what = f"the answer {clip(statement.clause)!r} may be withdrawn"
-            return CheckResult(None, f"{what}, which only a reader can decide; use a judge (get_judging_batch)")
+            return CheckResult(None, Hint(f"{what}, which only a reader can decide; ", _JUDGE))
     stated = None
     verdicts: list[bool | None] = []
     for text in _stated(recent, prompt, numeric=numeric):
@@ -90,7 +92,7 @@ def check_answer(task: Task, messages: Iterable[str], prompt: str = "") -> Check
         return CheckResult(0.0, "No answer is stated.")
     if None in verdicts:
         reason = f"the stated answer {clip(stated)!r} may equal the expected {clip(expected[0])!r}, which only a reader can decide"
-        return CheckResult(None, f"{reason}; use a judge (get_judging_batch)")
+        return CheckResult(None, Hint(f"{reason}; ", _JUDGE))
     several = ", which names several" if names_several(plain(stated)) else ""
     return CheckResult(
         0.0, f"The stated answer is {clip(stated)!r}{several}; expected {clip(' or '.join(expected[:3]))!r}."

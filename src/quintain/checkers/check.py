@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from quintain.checkers.answers import check_answer, expected_answers, uncheckable_answer
-from quintain.checkers.check_result import CheckResult
 from quintain.checkers.declared import TYPES, checker_type
 from quintain.checkers.json_equality import check_json
 from quintain.checkers.patterns import check_pattern
+from quintain.records.score import CheckResult
 from quintain.records.trajectory import Task
 
 

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from quintain.checkers.check_result import CheckResult
 from quintain.checkers.declared import checker_fields
+from quintain.records.score import CheckResult
 from quintain.records.trajectory import Task
 
 _FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*[\w+.-]*[ \t]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
@@ -50,7 +50,7 @@ def check_json(task: Task, messages: Iterable[str]) -> CheckResult:
             if place is None
             else CheckResult(0.0, f"The JSON differs at {place}.")
         )
-    return CheckResult(0.0, "The last message holds no JSON that can be read.")
+    return CheckResult(0.0, "The last message contains no readable JSON.")
 
 
 def difference(expected: Any, stated: Any, *, tolerance: float | None = None) -> str | None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from quintain.checkers.check_result import CheckResult
 from quintain.checkers.json_equality import TooDeepError, stated_json
 from quintain.checkers.patterns import TIMEOUT_S, compile_pattern
+from quintain.records.score import CheckResult
 
 MAX_REFERENCES = 1000
 """References followed in one check; schemas can double their work with each reference."""
@@ -62,7 +62,7 @@ def check_schema(schema: Mapping[str, Any], message: str) -> CheckResult:
         return CheckResult(None, f"the schema takes too much work on this message: {error}; simplify it")
     except (jsonschema.exceptions._WrappedReferencingError, jsonschema.SchemaError) as error:
         return CheckResult(None, f"the schema cannot be used: {str(error)[:200]}")
-    return CheckResult(0.0, "The last message holds no JSON that can be read.")
+    return CheckResult(0.0, "The last message contains no readable JSON.")
 
 
 class _Budget:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from quintain.checkers.check_result import CheckResult
 from quintain.checkers.declared import checker_fields
+from quintain.records.score import CheckResult
 from quintain.records.trajectory import Task
 
 TIMEOUT_S = 1.0

@@ -145,7 +145,7 @@ def _phrases(message: str) -> Iterator[Statement]:
             continue
         start = found.end()
         end = _line_end(message, start)
-        if not message[start:end].strip(" \t*_:`$\\[("):  # the answer stands below its heading
+        if not message[start:end].strip(" \t*_:`$\\[("):  # the answer is below its heading
             following = re.compile(r"\S").search(message, end)
             start = following.start() if following else end
             end = _line_end(message, start)

@@ -21,13 +21,13 @@ def for_terminal(text: str) -> str:
 
 
 def command_line(call: ToolCall) -> str:
-    """Return the command line that makes a call; a word in capitals stands for a value that the caller chooses."""
+    """Return the command line that makes a call; a word in capitals is a value that the caller chooses."""
     name, command = _command_of(call)
-    given = {argument: value for argument, value in call.arguments.items() if argument not in command.fixed}
+    arguments = {argument: value for argument, value in call.arguments.items() if argument not in command.fixed}
     words = ["quintain", *name.split()]
-    if any(argument in given for argument in _FILE_ARGUMENTS.get(call.tool, ())):
+    if any(argument in arguments for argument in _FILE_ARGUMENTS.get(call.tool, ())):
         words.append("FILE")
-    return shlex.join([*words, *_arguments(command, call.tool, given)])
+    return shlex.join([*words, *_arguments(command, call.tool, arguments)])
 
 
 def _command_of(call: ToolCall) -> tuple[str, Command]:
@@ -45,10 +45,10 @@ _APPROXIMATE = ("wait_s",)
 """Fixed arguments whose value a command chooses by itself."""
 
 
-def _arguments(command: Command, tool_name: str, given: dict[str, Any]) -> list[str]:
+def _arguments(command: Command, tool_name: str, values: dict[str, Any]) -> list[str]:
     options = options_of(command, tool(tool_name))
     positional, named = list[str](), list[str]()
-    rest = dict(given)
+    rest = dict(values)
     if command.selects and rest.get("filter") in (..., EVERY_RUN):
         del rest["filter"]
         named.append("--all")

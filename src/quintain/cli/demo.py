@@ -83,7 +83,7 @@ def demo(
         result = anyio.run(_with_server, FAST if fast else FULL, seed, folder, console)
     except QuintainError as error:
         console.print(str(error), style="red", markup=False)
-        console.print(f"Everything that was made so far is in {folder}", style="dim")
+        console.print(f"The results so far are in {folder}", style="dim")
         raise typer.Exit(1) from None
     summary = {**result, "duration_s": round(time.monotonic() - began, 1)}
     if json_file is not None:

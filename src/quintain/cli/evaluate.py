@@ -12,6 +12,7 @@ from quintain.cli.session import Use, plain_console, print_json, show_next_step
 from quintain.evaluation.reports.report import Report, Table, comparison_report, evaluation_report
 from quintain.records.text import printable
 from quintain.tools.evaluation.comparison import comparison_of
+from quintain.tools.results import Contrast
 
 
 def run_evaluate(use: Use) -> int:
@@ -52,6 +53,8 @@ def run_compare(use: Use) -> int:
         print_json(comparison)
     else:
         _show(console, comparison_report(comparison))
+        if found.contrast is not None:
+            _show_contrast(console, found.contrast)
         console.print()
         show_next_step(console, found)
     if use.own["report"] is not None:
@@ -70,6 +73,15 @@ def _show(console: Console, report: Report) -> None:
             console.print(printable(line))
         for line in _columns(section.table) if section.table is not None else ():
             console.print(line)
+
+
+def _show_contrast(console: Console, contrast: Contrast) -> None:
+    """Print two runs of one task, one after the other."""
+    console.print(printable(f"\n{contrast.task_id}: {contrast.prompt}"), style="bold")
+    for title, run in (("Solved by", contrast.solved), ("Failed by", contrast.failed)):
+        console.print(printable(f"{title} {run.agent} ({run.trajectory_id})"))
+        for line in run.lines:
+            console.print(printable(f"  {line}"))
 
 
 def _columns(table: Table) -> Iterator[str]:

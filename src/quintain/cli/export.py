@@ -21,7 +21,7 @@ def run_export(use: Use) -> int:
     """Freeze the chosen runs, write them in the format asked for, and show what was left out and why.
 
     Returns:
-        0: the dataset was made; 2: the request was refused.
+        0: the dataset was exported; 2: the request was refused.
     """
     out: Path | None = use.own["out"]
     if out is not None and out.exists():

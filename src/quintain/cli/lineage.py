@@ -1,4 +1,4 @@
-"""`quintain lineage`: what made a thing and what it made, as trees. `quintain forget`."""
+"""`quintain lineage`: ancestors and descendants of a record, as trees. `quintain forget`."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def run_forget(use: Use) -> int:
 
 def _print(console: Console, found: LineageResult) -> None:
     for thing in found.things:
-        console.print(_tree(thing, "made from", found.ancestors, [(e.target, e.source) for e in found.edges]))
-        console.print(_tree(thing, "made into", found.descendants, [(e.source, e.target) for e in found.edges]))
+        console.print(_tree(thing, "derived from", found.ancestors, [(e.target, e.source) for e in found.edges]))
+        console.print(_tree(thing, "used by", found.descendants, [(e.source, e.target) for e in found.edges]))
     if found.learned_from is not None:
         console.print(f"It learned from {counted(found.learned_from.count, 'run')}, those of its base agents included.")
     if found.shaped is not None:

@@ -102,7 +102,8 @@ class Commands(TyperGroup):
 
 def _group(name: str) -> Commands:
     kind = type(f"{name.title()}Commands", (Commands,), {"group": name})
-    return kind(name=name, help=GROUPS[name][0], no_args_is_help=True)  # type: ignore[no-any-return]
+    group = kind(name=name, help=GROUPS[name][0], no_args_is_help=True, hidden=name.startswith("knowlyr-"))
+    return group  # type: ignore[no-any-return]
 
 
 def _summary(name: str) -> str:
@@ -116,7 +117,7 @@ def _summary(name: str) -> str:
 
 def _tool_command(name: str) -> TyperCommand:
     from quintain.cli.session import REFUSED, Session, Use
-    from quintain.cli.tool_options import given_arguments, options_of, own_parameters
+    from quintain.cli.tool_options import arguments_of, options_of, own_parameters
     from quintain.tools.catalog import tool
 
     about = COMMANDS[name]
@@ -127,7 +128,7 @@ def _tool_command(name: str) -> TyperCommand:
         own = {one.name: values[one.name] for one in about.own}
         status = REFUSED
         with Session(values["home"]) as session:
-            arguments = given_arguments(about, options, values)
+            arguments = arguments_of(about, options, values)
             use = Use(spec, arguments, own, values["json_out"], session, values.get("detach", False))
             status = _loaded(about.run)(use)
         raise typer.Exit(status)

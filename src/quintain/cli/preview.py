@@ -34,10 +34,15 @@ def run_preview(use: Use) -> int:
     console, errors = Console(soft_wrap=True, highlight=False), Console(stderr=True, soft_wrap=True)
     try:
         services = use.services()
-        given = check(use.spec, use.arguments)
-        sample = Sample(**{name: given[name] for name in ("rows", "show", "seed") if name in given})
+        arguments = check(use.spec, use.arguments)
+        sample = Sample(**{name: arguments[name] for name in ("rows", "show", "seed") if name in arguments})
         spec = preview_spec(
-            services, given["dataset_id"], given["model"], given.get("method"), given.get("hyperparameters"), sample
+            services,
+            arguments["dataset_id"],
+            arguments["model"],
+            arguments.get("method"),
+            arguments.get("hyperparameters"),
+            sample,
         )
         report = _finished(services, spec, errors)
         if (html := use.own["html"]) is not None:

@@ -21,9 +21,9 @@ def run_record(use: Use) -> int:
     file = use.own["file"]
     if file is None and "trajectory_id" not in use.arguments:
         raise InvalidInput("expected a file with a run, got none; name a JSON file, or - for standard input")
-    given = _arguments(read_json(file, _MAX_BYTES)) if file is not None else {}
+    from_file = _arguments(read_json(file, _MAX_BYTES)) if file is not None else {}
     options = {name: value for name, value in use.arguments.items() if value is not None}
-    recorded = use.call(use.services(), **{**given, **options})
+    recorded = use.call(use.services(), **{**from_file, **options})
     Console(soft_wrap=True).print_json(recorded.model_dump_json())
     return 0
 

@@ -199,7 +199,10 @@ COMMANDS: Mapping[str, Command] = {
         names={"dataset_id": "dataset", "hyperparameters": "set"},
         mixes=("reward",),
         optional=("method", "model"),
-        own=(_CONFIG,),
+        own=(
+            _CONFIG,
+            Own("output_dir", "--output-dir", Path | None, None, "Also copy the trained model to this folder."),
+        ),
         waits=True,
         summary="--config names a file with one training, or a recipe with stages.",
     ),
@@ -258,7 +261,7 @@ COMMANDS: Mapping[str, Command] = {
         own=(Own("out", "--out", Path | None, None, "Write the picture (PNG) to this file."),),
     ),
 }
-"""Command -> how it is made. A name of two words is a command of a group."""
+"""Command -> its tool and options. A name of two words is a command of a group."""
 
 FUNCTIONS: Mapping[str, tuple[str, str]] = {
     "demo": ("quintain.cli.demo:demo", "Watch an agent get better: collect, score, export, train, evaluate, compare."),
@@ -266,11 +269,29 @@ FUNCTIONS: Mapping[str, tuple[str, str]] = {
     "prefer list": ("quintain.cli.prefer:list_preferences", "List stored preferences."),
     "doctor": ("quintain.cli.doctor:doctor", "Check this installation, with a real job from start to end."),
     "version": ("quintain.cli.main:version", "Print the version."),
+    "knowlyr-trainer sft": ("quintain.cli.knowlyr:sft", "As train --method sft."),
+    "knowlyr-trainer dpo": ("quintain.cli.knowlyr:dpo", "As train --method dpo."),
+    "knowlyr-trainer grpo": ("quintain.cli.knowlyr:grpo", "As train --method grpo."),
+    "knowlyr-trainer eval": ("quintain.cli.knowlyr:evaluate_file", "As evaluate --dataset."),
+    "knowlyr-hub export": ("quintain.cli.knowlyr:export", "As export --rows --format knowlyr."),
+    "knowlyr-hub evaluate": ("quintain.cli.knowlyr:evaluate", "As evaluate --environment."),
+    "knowlyr-hub online": ("quintain.cli.knowlyr:online", "As evolve."),
+    "knowlyr-hub process": ("quintain.cli.knowlyr:process", "As import."),
+    "knowlyr-hub process-batch": ("quintain.cli.knowlyr:process", "As import of a folder."),
+    "knowlyr-recorder convert": ("quintain.cli.knowlyr:convert", "As import, with the runs in a file."),
+    "knowlyr-recorder validate": ("quintain.cli.knowlyr:validate", "As import --dry-run."),
+    "knowlyr-recorder batch": ("quintain.cli.knowlyr:process", "As import of a folder."),
+    "knowlyr-reward score": ("quintain.cli.knowlyr:score", "As import and score knowlyr."),
+    "knowlyr-reward preferences": ("quintain.cli.knowlyr:preferences", "As import and prefer mine."),
 }
 """Command -> its function, and a line of help: what is not one tool."""
 
 GROUPS: Mapping[str, tuple[str, str | None]] = {
     "jobs": ("List jobs, or show, watch, draw, cancel or resume one.", "list"),
     "prefer": ("Record which of two runs of a task is better.", None),
+    **{
+        f"knowlyr-{part}": (f"Command lines of knowlyr-{part}.", None)
+        for part in ("trainer", "hub", "recorder", "reward")
+    },
 }
 """Group -> its help, and the command that runs where none is named."""

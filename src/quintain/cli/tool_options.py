@@ -66,7 +66,7 @@ class Option:
             self.key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[parsed, info]
         )
 
-    def is_given(self, value: Any) -> bool:
+    def is_set(self, value: Any) -> bool:
         """Whether the command line names it."""
         return (
             value is not (self.shape == "switch") if self.shape in ("flag", "switch") else value not in (None, [], ())
@@ -137,36 +137,36 @@ def options_of(command: Command, spec: ToolSpec) -> list[Option]:
     return [*first, *(option for option in found.values() if option not in first)]
 
 
-def given_arguments(command: Command, options: Iterable[Option], values: Mapping[str, Any]) -> dict[str, Any]:
+def arguments_of(command: Command, options: Iterable[Option], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of the tool that the command line names.
 
     Raises:
         InvalidInput: a text of the wrong form, or no runs are selected where the tool needs some.
     """
-    given: dict[str, Any] = {**command.defaults, **command.fixed}
+    arguments: dict[str, Any] = {**command.defaults, **command.fixed}
     for option in options:
-        if option.is_given(values[option.key]):
+        if option.is_set(values[option.key]):
             value = option.decode(values[option.key])
             if option.member is None:
-                given[option.argument] = value
+                arguments[option.argument] = value
             else:
-                given[option.argument] = {**given.get(option.argument, {}), option.member: value}
+                arguments[option.argument] = {**arguments.get(option.argument, {}), option.member: value}
     if command.selects:
-        given = _selected(given, everything=values["everything"], instead=command.selects_instead)
-    return given
+        arguments = _selected(arguments, everything=values["everything"], instead=command.selects_instead)
+    return arguments
 
 
-def _selected(given: dict[str, Any], *, everything: bool, instead: Sequence[str]) -> dict[str, Any]:
-    if everything and not given.get("filter"):
-        return {**given, "filter": EVERY_RUN}
-    if not given.get("filter") and not any(given.get(name) for name in ("trajectory_ids", *instead)):
+def _selected(arguments: dict[str, Any], *, everything: bool, instead: Sequence[str]) -> dict[str, Any]:
+    if everything and not arguments.get("filter"):
+        return {**arguments, "filter": EVERY_RUN}
+    if not arguments.get("filter") and not any(arguments.get(name) for name in ("trajectory_ids", *instead)):
         names = "--agent, --environment, --task-type, --tag or --text"
         rows = ", or give ready-made rows with --rows" if instead else ""
         raise InvalidInput(
             f"expected a choice of runs, got none; name them with {names}, take every stored run with --all{rows}",
             code="empty_filter",
         )
-    return given
+    return arguments
 
 
 def own_parameters(owned: Iterable[Own]) -> Iterator[inspect.Parameter]:
@@ -324,7 +324,7 @@ def _columns(pairs: Sequence[str], flag: str) -> dict[str, str]:
 
 
 def _structure(text: str, name: str) -> Any:
-    """Return a structure that is written as YAML, or stands in a file."""
+    """Return a structure written as YAML, or in a file."""
     if text.lower().endswith(_DOCUMENTS):
         return read_document(Path(text))
     try:

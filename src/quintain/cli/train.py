@@ -34,7 +34,8 @@ def run_train(use: Use) -> int:
     services = use.services()
     settings = use.arguments.get("hyperparameters", {})
     folder = config.absolute().parent if config is not None else Path.cwd()
-    target = create_folder(_folder(document.pop("output_dir", None)))
+    stated = _folder(document.pop("output_dir", None))
+    target = create_folder(use.own["output_dir"] or stated)
     view = followed(services, use, start_config(services, document, settings, folder))
     if isinstance(view, int):
         return view
@@ -62,15 +63,15 @@ def request_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in arguments.items() if name != "hyperparameters"}
 
 
-def _document(config: Path | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    if config is None and "method" not in given:
+def _document(config: Path | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    if config is None and "method" not in arguments:
         raise InvalidInput(
             "expected a method, got none; give --config FILE, or --method with --dataset or --environment"
         )
     document = read_document(config) if config is not None else {}
-    if any(source in given for source in _SOURCES):
+    if any(source in arguments for source in _SOURCES):
         document = {key: value for key, value in document.items() if key not in _SOURCES}
-    return {**document, **given}
+    return {**document, **arguments}
 
 
 def _show(console: Console, result: JobResult) -> None:

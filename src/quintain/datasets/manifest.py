@@ -64,7 +64,7 @@ def read_manifest(folder: Path) -> Dataset:
         content = json.loads(path.read_text(encoding="utf-8"))
         return Dataset.model_validate(content["dataset"] | {"path": str(folder)})
     except FileNotFoundError:
-        raise NotFound(f"expected a dataset folder of export_dataset, got {folder} without {FILE_NAME}") from None
+        raise NotFound(f"expected the folder of an exported dataset, got {folder} without {FILE_NAME}") from None
     except ValidationError as error:
         raise InvalidInput(explain(error, f"{path}: dataset")) from None
     except (ValueError, KeyError, TypeError) as error:

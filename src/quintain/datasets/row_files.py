@@ -57,7 +57,7 @@ def row_files(path: Path) -> RowFiles:
     """Return the row files of a path: the file itself, or a folder's files, only its training split if it has one.
 
     Raises:
-        NotFound: there is no such path, or the folder holds no file of rows.
+        NotFound: there is no such path, or the folder contains no file of rows.
         InvalidInput: the folder has several splits and none is called train.
     """
     if path.is_file():
@@ -259,7 +259,7 @@ def _training_side(sides: Mapping[Path, str], folder: Path) -> list[Path]:
         return list(splits)
     if "train" not in names:
         raise InvalidInput(
-            f"{str(folder)!r} holds {', '.join(sorted(name or 'files of no split' for name in names))} and no train; name one file"
+            f"{str(folder)!r} contains {', '.join(sorted(name or 'files of no split' for name in names))} and no train; name one file"
         )
     return [path for path, name in splits.items() if name == "train"]
 

@@ -63,7 +63,7 @@ _REMEDIES: dict[str, str | Hint] = {
     "undesirable": "rows call these answers bad; kinds dpo, reward and kto learn from them too",
     "unreadable_row": "see `rejected` for each row and its reason; name the fields with `columns`",
     "duplicate": "the same rows are there once already; record more varied runs",
-    "no_trainable_step": "no agent step holds text or calls that may be trained on; check `train` of the steps",
+    "no_trainable_step": "no agent step has text or calls to train on; check `train` of the steps",
     "group_of_one": Hint(
         "collect several attempts of each task: ", call("collect_rollouts", agent=..., environment=..., attempts=8)
     ),
@@ -233,9 +233,7 @@ def drop_remedy(
     """
     criteria = criteria or Criteria()
     if reason == "group_of_one" and is_ready_made:
-        return Hint(
-            "each row holds a single answer: kinds sft and kto take those; pairs need fields chosen and rejected"
-        )
+        return Hint("each row has a single answer: kinds sft and kto take those; pairs need fields chosen and rejected")
     score = call("score_trajectories", scorer="rules", filter=...)
     by_scorer = Hint("score them (", score, " needs no outcome) and export with scorer='rules'")
     if reason == "outcome_unknown":

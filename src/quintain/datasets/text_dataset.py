@@ -77,7 +77,7 @@ def check_text(sources: Iterable[Source]) -> None:
         raise InvalidInput(f"{first.place}: {first.reason}" + (f" (and {more} more like it)" if more else ""))
     if not n:
         raise InvalidInput(
-            f"none of {tally.seen} texts holds anything to learn from; name files with text in them",
+            f"none of {tally.seen} texts has anything to learn from; name files with text in them",
             code="empty_dataset",
         )
 
@@ -141,7 +141,7 @@ def _of_line(line: bytes, number: int) -> _Document:
 def _fault(text: str) -> str | None:
     """Return the reason why a text cannot be a document."""
     if len(text) > MAX_TEXT_CHARS:
-        return f"holds more than {MAX_TEXT_CHARS:,} characters, the bound of one document; split it in parts"
+        return f"has more than {MAX_TEXT_CHARS:,} characters, the bound of one document; split it in parts"
     try:
         require_clean(text, "it")
     except InvalidInput as error:

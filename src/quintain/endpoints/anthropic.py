@@ -46,10 +46,10 @@ def body(model: str, ask: Ask, max_tokens: int) -> dict[str, Any]:
 
 
 def read(document: object) -> Completion:
-    """The completion that an answer's body holds.
+    """Return the completion in the body of an answer.
 
     Raises:
-        BadAnswer: it holds none.
+        BadAnswer: it contains none.
     """
     whole = require_object(document, "the answer")
     content = whole.get("content")
@@ -100,12 +100,12 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def _action(block: Any) -> Action:
-    name, given, call_id = block.get("name"), block.get("input"), block.get("id")
+    name, args, call_id = block.get("name"), block.get("input"), block.get("id")
     if not isinstance(name, str) or not name:
         raise BadAnswer("a tool call has no name")
     return Action(
         tool=name,
-        args=given if isinstance(given, dict) else None,
-        raw_args=json.dumps(given, ensure_ascii=False),
+        args=args if isinstance(args, dict) else None,
+        raw_args=json.dumps(args, ensure_ascii=False),
         call_id=call_id if isinstance(call_id, str) else None,
     )

@@ -1,8 +1,8 @@
 """The client: one request tried until it is answered or cannot be, and many at a time.
 
 A request is tried again after 408, 409, 425, 429, 5xx and broken or slow connections, with pauses that double and are
-spread by chance from a seed; a `Retry-After` holds for all requests of the client. Redirects are not followed, answers are
-bounded in size and time, and the key stands in a header and nowhere else: in what comes back it is masked before anything reads it.
+spread by chance from a seed; a `Retry-After` applies to all requests of the client. Redirects are not followed, answers are
+bounded in size and time, and the key is in a header and nowhere else: in answers it is masked before anything reads them.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class EndpointClient:
         require_safe_url(self.endpoint)
         if self.key is not None and not (self.key.isascii() and self.key.isprintable()):
             raise InvalidInput(
-                f"the key in {self.endpoint.api_key_env} holds characters that a header cannot carry; set it again",
+                f"the key in {self.endpoint.api_key_env} has characters that are not allowed in a header; set it again",
                 code="bad_key",
             )
         self._mask = KeyMask(self.key)

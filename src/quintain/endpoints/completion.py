@@ -62,7 +62,7 @@ def require_object(value: object, what: str) -> Mapping[str, Any]:
     return value
 
 
-def tokens(given: object, *names: str) -> int | None:
+def tokens(usage: object, *names: str) -> int | None:
     """A count of tokens by one of its names; None where there is none."""
-    counts: Sequence[object] = [given.get(name) for name in names] if isinstance(given, Mapping) else ()
+    counts: Sequence[object] = [usage.get(name) for name in names] if isinstance(usage, Mapping) else ()
     return next((n for n in counts if isinstance(n, int) and not isinstance(n, bool) and n >= 0), None)

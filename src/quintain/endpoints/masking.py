@@ -12,7 +12,7 @@ _LEAST_PART = 8
 
 
 class KeyMask:
-    """Hides a key, plain or as JSON escapes it (RFC 8259, 7), however often text was made JSON of."""
+    """Hides a key, plain or as JSON escapes it (RFC 8259, 7), however often a text was encoded as JSON."""
 
     def __init__(self, key: str | None) -> None:
         """Know the key, of printable ASCII; None: nothing is hidden."""

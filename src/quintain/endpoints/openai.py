@@ -33,10 +33,10 @@ def body(model: str, ask: Ask, max_tokens: int) -> dict[str, Any]:
 
 
 def read(document: object) -> Completion:
-    """The completion that an answer's body holds.
+    """Return the completion in the body of an answer.
 
     Raises:
-        BadAnswer: it holds none.
+        BadAnswer: it contains none.
     """
     whole = require_object(document, "the answer")
     choices = whole.get("choices")

@@ -1,4 +1,4 @@
-"""Many requests at a time, never more than allowed, and none that holds the process up when it ends."""
+"""Many requests at a time, never more than allowed, and none that delays the end of the process."""
 
 from __future__ import annotations
 

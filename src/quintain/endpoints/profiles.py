@@ -37,7 +37,7 @@ def read_profiles(path: Path) -> dict[str, Endpoint]:
 
     Raises:
         InvalidInput: the file is not TOML, or a profile has a wrong or unknown field; names profile, field and what is valid.
-        Refused: a key stands in the file, or a URL would send it unencrypted to another machine.
+        Refused: a key is in the file, or a URL would send it unencrypted to another machine.
     """
     try:
         data = path.read_bytes()
@@ -76,11 +76,11 @@ def find_profile(path: Path, name: str) -> Endpoint:
 
 
 def require_safe_url(endpoint: Endpoint) -> None:
-    """Refuse a URL that is none, that holds a key, or that would send one unencrypted to another machine.
+    """Refuse a text that is not a URL, a URL with a key, or one that would send one unencrypted to another machine.
 
     Raises:
         InvalidInput: it is no http or https URL of a host, or has a query or a fragment.
-        Refused: it holds a user name or password, or is plain http to another machine without `allow_http`.
+        Refused: it has a user name or password, or is plain http to another machine without `allow_http`.
     """
     where = f"base_url of endpoint {endpoint.name!r}"
     try:
@@ -90,7 +90,7 @@ def require_safe_url(endpoint: Endpoint) -> None:
         url, host = urlsplit(""), None
     if "@" in url.netloc:
         raise Refused(
-            f"{where} holds a user name or password (not shown); name an environment variable in api_key_env instead",
+            f"{where} has a user name or password (not shown); name an environment variable in api_key_env instead",
             code="key_in_file",
         )
     if url.scheme not in {"http", "https"} or not host or url.query or url.fragment:

@@ -89,7 +89,7 @@ class Benchmark:
 
 
 def part_of(task: Task) -> str:
-    """Return the environment of a task, without files: the task itself holds what a row of theirs gave.
+    """Return the environment of a task, without files: the task itself has the fields of their row.
 
     Raises:
         InvalidInput: the task names no environment, or an unreadable one.

@@ -18,11 +18,11 @@ from quintain.records.trajectory import Action, Task
 
 
 def main() -> None:
-    """Serve one task source: `python -m quintain.environments.child REFERENCE LIFELINE [SERVERS]`."""
-    reference, lifeline, servers = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+    """Serve one task source: `python -m quintain.environments.child REFERENCE PIPE [SERVERS]`."""
+    reference, parent_pipe, servers = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
     configure(Path(servers[0]) if servers and servers[0] else None)
-    os.set_inheritable(lifeline, False)
-    threading.Thread(target=_exit_with_host, args=(lifeline,), daemon=True).start()
+    os.set_inheritable(parent_pipe, False)
+    threading.Thread(target=_exit_with_host, args=(parent_pipe,), daemon=True).start()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # output of the environment goes to the log, not between the answers
     requests, sys.stdin = sys.stdin.buffer, open(os.devnull, encoding="utf-8")  # noqa: SIM115 - open until the process ends
@@ -36,8 +36,8 @@ def main() -> None:
         answers.flush()
 
 
-def _exit_with_host(lifeline: int) -> None:
-    while os.read(lifeline, 1):
+def _exit_with_host(parent_pipe: int) -> None:
+    while os.read(parent_pipe, 1):
         pass
     os.killpg(0, signal.SIGKILL)
 

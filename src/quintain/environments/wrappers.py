@@ -136,12 +136,16 @@ def time_limit(seconds: float, clock: Callable[[], float] = time.monotonic) -> W
 
 
 def shaped_reward(reward: Callable[[Sequence[Action], TimeStep], float | None]) -> Wrapper:
-    """Replace each step's reward by the function's value; None: no reward."""
+    """Replace each step's reward by the function's value; None: no reward.
+
+    `info["environment_reward"]` keeps the environment's own, by which `recorder` decides whether the run succeeded.
+    """
 
     def wrapper(environment: Environment) -> Environment:
         def around(actions: Sequence[Action], carry: Carry) -> TimeStep:
             step = carry(actions)
-            return step.model_copy(update={"reward": reward(actions, step)})
+            info = {"environment_reward": step.reward, **step.info}
+            return step.model_copy(update={"reward": reward(actions, step), "info": info})
 
         return Wrapped(environment, around)
 
@@ -256,7 +260,8 @@ class _Recorded:
             )
         )
         self._add_user_step(step.message)
-        self._reward = self._reward if step.reward is None else step.reward
+        reward = step.info.get("environment_reward", step.reward)
+        self._reward = self._reward if reward is None else reward
         if step.terminated:
             self._finish(_verdict(self._reward))
         elif step.truncated:

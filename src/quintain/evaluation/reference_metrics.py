@@ -52,12 +52,12 @@ def forbidden_calls(run: Trajectory, also: Sequence[str] = ()) -> int | None:
 
 def read_metrics(info: Mapping[str, Any]) -> dict[str, float]:
     """Return the valid `metrics` of an environment's step info, without values that are not finite numbers."""
-    given = info.get("metrics")
-    if not isinstance(given, Mapping):
+    metrics = info.get("metrics")
+    if not isinstance(metrics, Mapping):
         return {}
     kept = {
         name: float(value)
-        for name, value in given.items()
+        for name, value in metrics.items()
         if isinstance(name, str) and 0 < len(name) <= _MAX_NAME_CHARS
         if isinstance(value, int | float) and -1e308 < value < 1e308
     }

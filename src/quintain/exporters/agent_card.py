@@ -111,7 +111,7 @@ def _sections(handover: AgentExport) -> Iterator[str]:
         yield f"Base model: `{handover.base['name']}` on the machine that wrote this."
     for note in handover.notes:
         yield f"Note: {note}."
-    yield from ("", "## How it was made", "")
+    yield from ("", "## Training", "")
     yield from _training(handover)
     yield from ("", "## Results", "")
     yield from _results(handover)
@@ -191,7 +191,7 @@ def _use(handover: AgentExport) -> Iterator[str]:
         "tools": "the chat template's native tool calls",
         "react": "ReAct text (`Thought:`, `Action: tool {json}`)",
     }
-    yield f"It has {prompt}; turns are written as {style[handover.template['style']]}. `{AGENT_FILE}` holds all of this for programs."
+    yield f"It has {prompt}; turns are written as {style[handover.template['style']]}. `{AGENT_FILE}` has the same data for programs."
 
 
 def _checked(handover: AgentExport) -> Iterator[str]:

@@ -273,7 +273,7 @@ def _call(action: Action, ids: set[str]) -> Call:
     ids.add(name)
     written = action.raw_args if action.raw_args is not None else json.dumps(action.args or {}, ensure_ascii=False)
     args = action.args if action.args is not None or action.raw_args is not None else {}
-    # An empty text stands for no arguments in some logs; a template or a parser wants an object there.
+    # Some logs write no arguments as an empty text; templates and parsers expect an object.
     return Call(name, action.tool, args, written if written.strip() else "{}")
 
 

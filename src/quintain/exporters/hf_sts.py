@@ -21,7 +21,7 @@ from quintain.records.record import clip
 from quintain.records.trajectory import Trajectory
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_ROWS = "labels, weights, pairs and groups are lost: the folder holds the runs alone, each once"
+_ROWS = "labels, weights, pairs and groups are lost: the folder contains the runs only, each once"
 _REST = "outcomes, rewards, masks and schemas of tools are lost"
 
 

@@ -87,7 +87,7 @@ def _card(dataset: Dataset, export: Export, seen: _Seen) -> str:
     dropped = {**dataset.dropped, **export.dropped}
     masks = f"{seen.turns:,} turns of agents, of which {seen.masked:,} are context and not to be trained on."
     parts = [
-        f"# {_cell(dataset.name)}\n\nKind `{dataset.kind}`, made by Quintain as `{dataset.id}`"
+        f"# {_cell(dataset.name)}\n\nKind `{dataset.kind}`, exported by Quintain as `{dataset.id}`"
         + (f" on {dataset.created_at:%Y-%m-%d}" if dataset.created_at else "")
         + ". The columns are those of TRL.",
         f"## Splits\n\n{_table('split', 'rows', {Path(name).stem: n for name, n in export.rows.items()})}\n\n"

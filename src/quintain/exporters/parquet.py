@@ -110,7 +110,7 @@ def _written(value: Any, feature: str) -> Any:
 
 
 def _as(pyarrow: Any, column: Any, kind: Any) -> Any:
-    """The column as its type in the file: lists of text that holds JSON."""
+    """The column as its type in the file: lists of JSON texts."""
     if column.type == kind:
         return column
     values = pyarrow.ExtensionArray.from_storage(pyarrow.json_(), column.values)

@@ -70,7 +70,7 @@ def describe_counts(report: PreviewReport) -> Iterator[tuple[str, str]]:
     """Yield the counts as names and values for display."""
     statistics = report.statistics
     yield "trained as", f"{statistics.method}, kind {statistics.kind}, turns written as {statistics.style!r}"
-    yield "tokens of a row", f"{statistics.max_length} (the model's context holds {statistics.context_tokens})"
+    yield "tokens of a row", f"{statistics.max_length} (the model's context is {statistics.context_tokens})"
     for split, of in statistics.splits.items():
         share = f" ({of.trained_tokens / of.total_tokens:.1%})" if of.total_tokens else ""
         yield f"{split}: rows", f"{of.rows} in {counted(of.token_rows, 'token row')}"

@@ -21,7 +21,7 @@ class Export:
     rows: Counter[str] = field(default_factory=Counter)
     """File name -> number of lines; a row of the dataset can take several."""
     splits: Counter[str] = field(default_factory=Counter)
-    """Split -> rows of the dataset that its file holds. Empty where the writer does not count them."""
+    """Split -> number of rows in its file. Empty where the writer does not count them."""
     dropped: Counter[str] = field(default_factory=Counter)
     """Reason -> rows that the format cannot represent."""
     notes: dict[str, None] = field(default_factory=dict)

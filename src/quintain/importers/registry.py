@@ -6,12 +6,19 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from quintain.errors import NotFound
+from quintain.importers.chat_apps.chatgpt import ChatGpt
+from quintain.importers.chat_apps.claude_web import ClaudeWeb
+from quintain.importers.coding_agents.aider import Aider
 from quintain.importers.coding_agents.amp import Amp
 from quintain.importers.coding_agents.claude_code import ClaudeCode
 from quintain.importers.coding_agents.cline import Cline
 from quintain.importers.coding_agents.codex import Codex
+from quintain.importers.coding_agents.copilot_chat import CopilotChat
+from quintain.importers.coding_agents.cursor import Cursor
 from quintain.importers.coding_agents.gemini_cli import GeminiCli
+from quintain.importers.coding_agents.goose import Goose
 from quintain.importers.coding_agents.grok_cli import GrokCli
+from quintain.importers.coding_agents.kimi_cli import KimiCli
 from quintain.importers.coding_agents.mini_swe_agent import MiniSweAgent
 from quintain.importers.coding_agents.opencode import OpenCode
 from quintain.importers.coding_agents.openhands_output import OpenHandsOutput
@@ -20,6 +27,9 @@ from quintain.importers.coding_agents.openhands_v1 import OpenHandsV1
 from quintain.importers.coding_agents.qwen_code import QwenCode
 from quintain.importers.coding_agents.swe_agent import SweAgent
 from quintain.importers.coding_agents.swe_agent_flat import SweAgentFlat
+from quintain.importers.frameworks.ai_sdk import AiSdk
+from quintain.importers.frameworks.pydantic_ai import PydanticAI
+from quintain.importers.frameworks.smolagents import Smolagents
 from quintain.importers.harnesses.agentgym import AgentGym
 from quintain.importers.harnesses.agentinstruct import AgentInstruct
 from quintain.importers.harnesses.crew import Crew
@@ -40,7 +50,10 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.langfuse import Langfuse
 from quintain.importers.traces.langsmith import LangSmith
+from quintain.importers.traces.mlflow import MLflow
+from quintain.importers.traces.openai_agents import OpenAIAgents
 from quintain.importers.traces.otel import OTel
+from quintain.importers.traces.weave import Weave
 from quintain.importers.training_data.alpaca import Alpaca
 from quintain.importers.training_data.anthropic_messages import AnthropicMessages
 from quintain.importers.training_data.openai_chat import OpenAIChat
@@ -68,7 +81,7 @@ class Importer(Protocol):
         """Return the confidence that a file has this format, 0 to 1.
 
         From 0.9 on, no other format can be meant: the marks are this format's alone, and most of the rows have its
-        shape. Must not raise, whatever the probe holds.
+        shape. Must not raise, whatever the content.
         """
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
@@ -86,23 +99,33 @@ IMPORTERS: tuple[Importer, ...] = (
     Adp(),
     AgentGym(),
     AgentInstruct(),
+    Aider(),
+    AiSdk(),
     Alpaca(),
     Amp(),
     AnthropicMessages(),
     Atif(),
+    ChatGpt(),
     ClaudeCode(),
+    ClaudeWeb(),
     Cline(),
     Codex(),
+    CopilotChat(),
     Crew(),
+    Cursor(),
     GeminiCli(),
+    Goose(),
     GrokCli(),
     HarborTraces(),
     HfSts(),
     InspectAI(),
+    KimiCli(),
     Knowlyr(),
     Langfuse(),
     LangSmith(),
     MiniSweAgent(),
+    MLflow(),
+    OpenAIAgents(),
     OpenAIChat(),
     OpenCode(),
     OpenHandsOutput(),
@@ -111,11 +134,13 @@ IMPORTERS: tuple[Importer, ...] = (
     OTel(),
     Preference(),
     PromptCompletion(),
+    PydanticAI(),
     QuestionAnswer(),
     Quintain(),
     QwenCode(),
     Sage(),
     ShareGpt(),
+    Smolagents(),
     Stepwise(),
     SweAgent(),
     SweAgentFlat(),
@@ -124,6 +149,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Verifiers(),
     VerifiersV1(),
     Verl(),
+    Weave(),
     WebAgent(),
 )
 """Every reader; at equal confidence the earlier one wins."""

@@ -21,14 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from quintain.records.job import Job, JobSpec
 from quintain.records.record import Instant, Record
 
 R = TypeVar("R", bound=Record)
 
-SPEC: TypeAdapter[JobSpec] = TypeAdapter(JobSpec)
+SPEC: TypeAdapter[JobSpec] = TypeAdapter(JobSpec, config=ConfigDict(defer_build=True))
 
 OUTPUT_KINDS = ("trajectory", "dataset", "agent", "evaluation", "link", "stamp", "score", "preference")
 """Files of `outputs/` in order of ingestion: evaluations refer to earlier records."""

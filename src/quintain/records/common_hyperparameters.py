@@ -194,7 +194,7 @@ class TrainingConfig(Settings):
         if self.sharding != "none" and self.sample_every_steps is not None:
             raise PydanticCustomError(
                 "no_whole_model",
-                "sharding is 'full' and sample_every_steps is {every}: no process holds the model whole, so it cannot "
+                "sharding is 'full' and sample_every_steps is {every}: no process has the whole model, so it cannot "
                 "write while it is trained; set sample_every_steps to null, or sharding to 'none'",
                 {"every": self.sample_every_steps},
             )

@@ -178,7 +178,7 @@ class RewardConfig(ValueConfig):
         default=0.01,
         ge=0,
         le=100,
-        description="Weight of (r_chosen + r_rejected)^2, which holds rewards around 0 (arXiv 2312.09244, eq. 2); 0: off.",
+        description="Weight of (r_chosen + r_rejected)^2, which keeps rewards around 0 (arXiv 2312.09244, eq. 2); 0: off.",
     )
 
 

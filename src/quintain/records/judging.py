@@ -80,8 +80,8 @@ class BatchItem(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_earlier_versions(cls, given: Any) -> Any:
-        return _without(given, "twin", "bare")
+    def _of_earlier_versions(cls, fields: Any) -> Any:
+        return _without(fields, "twin", "bare")
 
 
 class JudgingBatch(Record):
@@ -98,20 +98,20 @@ class JudgingBatch(Record):
         default_factory=dict, description="Pair item -> all votes by position, oldest first."
     )
     corrections: dict[str, str] = Field(
-        default_factory=dict, description="Item -> id of the run made from its correction."
+        default_factory=dict, description="Item -> id of the run created from its correction."
     )
     forms: tuple[str, ...] = Field(default=(), description="Items asked in a form, which only the user can answer.")
     created_at: Instant | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _of_earlier_versions(cls, given: Any) -> Any:
-        return _without(given, "halves")
+    def _of_earlier_versions(cls, fields: Any) -> Any:
+        return _without(fields, "halves")
 
 
-def _without(given: Any, *names: str) -> Any:
+def _without(fields: Any, *names: str) -> Any:
     """Drop fields that stored batches of earlier versions have."""
-    return {name: value for name, value in given.items() if name not in names} if isinstance(given, dict) else given
+    return {name: value for name, value in fields.items() if name not in names} if isinstance(fields, dict) else fields
 
 
 class Endpoint(Record):

@@ -39,7 +39,7 @@ class LineageNode(Record):
 
 
 class LineageEdge(Record):
-    """`target` was made from, or by, `source`. Both are ids."""
+    """`target` was derived from `source`, or created by it. Both are ids."""
 
     source: str
     target: str

@@ -48,7 +48,7 @@ class Stop(StrEnum):
     """Why a policy stopped generating."""
 
     END = "end"
-    """End token."""
+    """End token, or a complete turn: its calls, or what precedes the environment's part."""
     LENGTH = "length"
     """Token limit of a turn."""
     CONTEXT = "context"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
@@ -14,7 +14,9 @@ from pydantic_core import PydanticCustomError
 class Record(BaseModel):
     """A frozen model that rejects unknown fields and numbers that JSON cannot represent."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="null")
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="null", defer_build=True
+    )
 
 
 def _in_utc(value: datetime) -> datetime:
@@ -100,6 +102,30 @@ def explain(error: ValidationError, root: str, known: Iterable[str] = ()) -> str
             parts.append(f"{path}: {fault['msg']} (got {shown(fault.get('input'))})")
     more = len(faults) - len(parts)
     return "; ".join(parts) + (f"; and {more} more" if more > 0 else "")
+
+
+def valid_fields(error: ValidationError, model: type[BaseModel]) -> str:
+    """Return the fields of the record in which the first error found an unknown field, or an empty string.
+
+    Args:
+        error: An error of `model`.
+        model: The validated model; its nested records are found through its annotations.
+    """
+    fault = error.errors(include_url=False, include_context=False)[0]
+    if fault["type"] != "extra_forbidden":
+        return ""
+    for name in fault["loc"][:-1]:
+        nested = _records_in(model.model_fields[name].annotation) if name in model.model_fields else []
+        if len(nested) != 1:
+            return ""
+        model = nested[0]
+    return ", ".join(model.model_fields)
+
+
+def _records_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [record for part in get_args(annotation) for record in _records_in(part)]
 
 
 def _lies_in(place: tuple[int | str, ...], outer: tuple[int | str, ...]) -> bool:

@@ -26,16 +26,16 @@ class _Declared(Record):
 
     @property
     def label(self) -> str:
-        """Name under which its scores are stored and logged: the given one, else the type with its settings."""
+        """Name under which its scores are stored and logged: the stated one, else the type with its settings."""
         if self.name is not None:
             return self.name
-        given = self.model_dump(exclude_defaults=True, exclude={"type", "name"})
+        settings = self.model_dump(exclude_defaults=True, exclude={"type", "name"})
         kind = str(getattr(self, "type"))  # noqa: B009
-        if not given:
+        if not settings:
             return kind
-        shown = [f"{name}={f'{value:g}' if isinstance(value, float) else value}" for name, value in given.items()]
+        shown = [f"{name}={f'{value:g}' if isinstance(value, float) else value}" for name, value in settings.items()]
         listed = f"{kind}({','.join(shown)})"
-        nested = any(isinstance(value, dict | tuple) for value in given.values())
+        nested = any(isinstance(value, dict | tuple) for value in settings.values())
         plain = not nested and len(listed) <= 80 and listed.isascii() and listed.isprintable()
         return listed if plain else f"{kind}-{hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:8]}"
 
@@ -127,8 +127,31 @@ class JsonSchemaReward(_Declared):
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
 
+class LengthPenaltyReward(_Declared):
+    """Accuracy less a penalty for every character past a free length."""
+
+    type: Literal["length_penalty"] = "length_penalty"
+    penalty_weight: Annotated[float, Field(ge=0, le=1000), BeforeValidator(require_number)] = 0.001
+    max_length: Annotated[int, Field(ge=1, le=10**9, strict=True)] = Field(default=1024, description="Free characters.")
+
+
+class StepBonusReward(_Declared):
+    """Accuracy plus a bonus for each step of a right answer."""
+
+    type: Literal["step_bonus"] = "step_bonus"
+    step_bonus: Annotated[float, Field(ge=0, le=1), BeforeValidator(require_number)] = 0.1
+
+
 Declared = Annotated[
-    LengthReward | CallsReward | StepsReward | WordsReward | ContainsReward | RegexReward | JsonSchemaReward,
+    LengthReward
+    | CallsReward
+    | StepsReward
+    | WordsReward
+    | ContainsReward
+    | RegexReward
+    | JsonSchemaReward
+    | LengthPenaltyReward
+    | StepBonusReward,
     Field(discriminator="type"),
 ]
 """A scorer as data, by `type`."""
@@ -141,6 +164,8 @@ DECLARED: dict[str, type[_Declared]] = {
     "contains": ContainsReward,
     "regex": RegexReward,
     "json_schema": JsonSchemaReward,
+    "length_penalty": LengthPenaltyReward,
+    "step_bonus": StepBonusReward,
 }
 """Type -> its settings."""
 
@@ -164,6 +189,13 @@ class JudgePart(Record):
         return self
 
 
+class SandboxChoice(Record):
+    """The operator's sandbox, as it was set when the job was created."""
+
+    backend: Literal["auto", "bubblewrap", "unshare", "docker", "off"] = "auto"
+    image: str = Field(description="Image of the docker sandbox.")
+
+
 class RewardPart(Record):
     """A scorer of a reward, with what a job needs to run it."""
 
@@ -173,6 +205,9 @@ class RewardPart(Record):
     agent: Agent | None = Field(default=None, description="Reward model or step model of `agent:NAME@VERSION`.")
     judge: JudgePart | None = None
     function: str | None = Field(default=None, description="MODULE:QUALNAME of a program's own function.")
+    sandbox: SandboxChoice | None = Field(
+        default=None, description="Where the tests of `unit_tests` and `checker` run."
+    )
 
 
 class RewardSpec(Record):

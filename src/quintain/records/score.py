@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from quintain.next_step import Hint
 from quintain.records.record import Instant, Record
+
+
+class CheckResult(NamedTuple):
+    """The result of a check of an answer: a score in 0..1, or the reason why there is none."""
+
+    value: float | None
+    """None if the answer cannot be checked, which is not a failure."""
+    reason: str
+    """The finding, or why there is no score."""
 
 
 class Component(Record):

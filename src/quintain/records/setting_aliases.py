@@ -46,6 +46,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "continual_replay_ratio": ("replay.ratio",),
     "step_weighted_loss": ("step_weighting",),
     "clip_epsilon": ("clip_low", "clip_high"),
+    "clip_range": ("clip_low", "clip_high"),
     "kl_coef": ("kl_coefficient",),
     "step_level_advantage": ("step_level",),
     "num_generations": ("group_size",),
@@ -56,6 +57,9 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "epsilon": ("clip_low", "clip_high"),
     "epsilon_high": ("clip_high",),
     "samples_per_task": ("attempts",),
+    "training_method": ("train",),
+    "success_threshold": ("min_reward",),
+    "lambda_orpo": ("beta",),
     "selection_method": ("select",),
     "selection_ratio": ("ratio",),
     "reward_threshold": ("threshold",),
@@ -94,6 +98,10 @@ FIXED: dict[str, tuple[Any, str]] = {
     "use_lora_plus": (False, "all adapters learn at one rate here; leave it out and raise learning_rate"),
     "coreset_metric_key": ("loss", "the loss is that of the start model on the data; leave it out"),
     "optim": ("adamw_torch", "the optimizer is AdamW; leave it out"),
+    "use_advantage": (True, "the advantage of a group is always taken; leave it out"),
+    "trajectories_per_iter": (None, "give tasks_per_iteration and attempts, of which it is the product"),
+    "num_rollouts": (None, "give rollouts and tasks_per_step: rounds of acting, and tasks in each"),
+    "target_kl": (None, "give kl_stop, which ends a run that moved too far; kl_coefficient stays as given"),
     "use_vllm": (False, "the model under training samples its own rollouts; leave it out"),
     "assistant_only_loss": (True, "only what the agent wrote is trained; leave it out"),
     "push_to_hub": (False, "export_agent hands the trained agent over"),
@@ -154,17 +162,17 @@ def canonical(values: Mapping[str, Any], fields: Container[str]) -> dict[str, An
     Raises:
         InvalidInput: two names of one setting disagree, or a name asks for a feature that does not exist here.
     """
-    given: dict[str, tuple[str, Any]] = {}
+    resolved: dict[str, tuple[str, Any]] = {}
     for path, name, value in _translated(values, fields):
-        known = given.setdefault(path, (name, value))
+        known = resolved.setdefault(path, (name, value))
         if not _alike(known[1], value):
             both = f"{shown(known[1])} and {shown(value)}"
             raise _fault(f"`{known[0]}` and `{name}` both set {path}, to {both}; give one of them")
     settings: dict[str, Any] = {}
-    for path, (_, value) in given.items():
+    for path, (_, value) in resolved.items():
         group, _, member = path.partition(".")
         if member:
-            if given.get(group, ("", True))[1] is True:
+            if resolved.get(group, ("", True))[1] is True:
                 settings.setdefault(group, {})[member] = value
         elif group not in GROUPS or not isinstance(value, bool):
             settings[path] = value
@@ -203,7 +211,7 @@ def _translated(values: Mapping[str, Any], fields: Container[str]) -> Iterator[t
 
 
 def _paths(name: str, values: Mapping[str, Any], fields: Container[str]) -> tuple[str, ...]:
-    """Return the settings that an alias stands for."""
+    """Return the settings that an alias sets."""
     paths = RENAMED[name]
     if name in OTHERWISE and paths[0] not in fields:
         return (OTHERWISE[name],)
@@ -274,8 +282,8 @@ def _sinks(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
         if not isinstance(on, bool):
             raise _fault(f"`{name}`: expected true or false, got {shown(on)}; or give report_to: [{SINKS[name]}]")
     if added := [SINKS[name] for name, on in switches.items() if on]:
-        given = values.get("report_to") or ()
-        stated = (given,) if isinstance(given, str) else tuple(given)
+        reported = values.get("report_to") or ()
+        stated = (reported,) if isinstance(reported, str) else tuple(reported)
         yield (
             "report_to",
             " and ".join(name for name, on in switches.items() if on),

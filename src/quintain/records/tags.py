@@ -45,11 +45,11 @@ def require_tags(tags: Iterable[Any], where: str = "tags") -> tuple[str, ...]:
     Raises:
         InvalidInput: A tag is invalid. The message names the first one and the reason.
     """
-    given = tuple(tags)
-    for place, tag in enumerate(given):
+    listed = tuple(tags)
+    for place, tag in enumerate(listed):
         if fault := tag_error(tag):
             raise InvalidInput(f"{where}[{place}] {fault}", code="bad_tag")
-    return tuple(dict.fromkeys(given))
+    return tuple(dict.fromkeys(listed))
 
 
 def is_open(run: Trajectory) -> bool:

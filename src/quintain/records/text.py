@@ -28,7 +28,7 @@ def require_clean(value: Any, where: str) -> int:
         where: The name that error messages give to the root of the value, such as `trajectory`.
 
     Returns:
-        How many characters of text it holds, names of fields left out.
+        Number of characters of text, without names of fields.
 
     Raises:
         InvalidInput: a lone surrogate, NaN or Infinity, or nesting deeper than `MAX_DEPTH`, with its path.
@@ -107,7 +107,7 @@ def _require_unicode(text: str, path: str) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InvalidInput(
-            f"{path} holds a lone surrogate (U+{ord(text[error.start]):04X}) at character {error.start}, which is not "
+            f"{path} contains a lone surrogate (U+{ord(text[error.start]):04X}) at character {error.start}, which is not "
             "Unicode text; replace it by U+FFFD, or cut the text at a whole character",
             code="lone_surrogate",
         ) from None

@@ -19,7 +19,7 @@ from quintain.records.imports import BOTH_LEVELS, RedactionLevel
 from quintain.records.record import Record
 from quintain.records.trajectory import Action, Actor, OutcomeStatus, SampledTokens, Step, Trajectory, Usage, text_of
 from quintain.redaction.credentials import is_stand_in, secret_kind
-from quintain.redaction.personal import is_card
+from quintain.redaction.payment_numbers import is_card
 from quintain.redaction.search import Levels, spans_of, texts_with_spans
 from quintain.redaction.secrets import Span
 

@@ -11,8 +11,11 @@ from operator import add
 from typing import TYPE_CHECKING
 
 from quintain.records.imports import BOTH_LEVELS, RedactionLevel
+from quintain.redaction.contact_details import contact_rules, phone_rules
 from quintain.redaction.credentials import credential_rules, credential_shapes
-from quintain.redaction.personal import personal_rules, personal_shapes
+from quintain.redaction.host_addresses import private_address_rules
+from quintain.redaction.national_ids import national_id_rules
+from quintain.redaction.payment_numbers import payment_rules
 from quintain.redaction.secrets import Reader, Rule, Span, token_rules
 from quintain.redaction.shapes import ShapeRule, rules_that_fit, shape_spans
 
@@ -85,7 +88,7 @@ def _search(levels: Levels) -> _Search:
     if "secrets" in levels:
         chosen += [*token_rules(), *credential_rules()]
     if "personal" in levels:
-        chosen += personal_rules()
+        chosen += [*contact_rules(), *private_address_rules()]
     rules: dict[str, list[Rule]] = {}
     for rule in chosen:
         for literal in rule.literals:
@@ -103,7 +106,8 @@ def _search(levels: Levels) -> _Search:
 @cache
 def _shapes(levels: Levels) -> tuple[ShapeRule, ...]:
     of_secrets = credential_shapes() if "secrets" in levels else []
-    return (*of_secrets, *(personal_shapes() if "personal" in levels else []))
+    personal = [*payment_rules(), *phone_rules(), *national_id_rules()] if "personal" in levels else []
+    return (*of_secrets, *personal)
 
 
 def spans_of(text: str, levels: Levels = _BOTH) -> list[Span]:

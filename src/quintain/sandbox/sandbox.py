@@ -24,8 +24,8 @@ from quintain.records.record import shown
 from quintain.sandbox.backends import Backend, Bubblewrap, Docker, HostFolders, Unshare
 from quintain.sandbox.files import MAX_PATH, read_bytes, remove, size_of, write_bytes
 from quintain.sandbox.limits import CommandResult, Limits
-from quintain.sandbox.parent_watch import temporary_folder
 from quintain.sandbox.process import run_process
+from quintain.sandbox.temporary_folder import temporary_folder
 
 IMAGE = "python:3.11-slim"
 """The default docker image."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from quintain.checkers.check_result import CheckResult
 from quintain.checkers.json_schemas import check_schema, require_schema
 from quintain.checkers.patterns import compile_pattern, search
 from quintain.errors import InvalidInput
@@ -19,14 +18,17 @@ from quintain.records.reward import (
     ContainsReward,
     Declared,
     JsonSchemaReward,
+    LengthPenaltyReward,
     LengthReward,
     RegexReward,
+    StepBonusReward,
     StepsReward,
     WordsReward,
 )
-from quintain.records.score import Score
+from quintain.records.score import CheckResult, Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.outcomes.final_message import MAX_CHARS, final_messages
+from quintain.scoring.outcomes.shaped_rewards import length_penalty, step_bonus
 from quintain.scoring.outcomes.whole_run_scores import of_check
 
 DEFAULTS: Mapping[str, Declared] = {"length": LengthReward(), "calls": CallsReward(), "steps": StepsReward()}
@@ -36,23 +38,23 @@ _DECLARED: TypeAdapter[Declared] = TypeAdapter(Declared)
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 
 
-def read_declared(given: Mapping[str, Any], where: str) -> Declared:
+def read_declared(document: Mapping[str, Any], where: str) -> Declared:
     """Return the scorer that a caller declares.
 
     Args:
-        given: `type` and the settings of the type.
+        document: `type` and the settings of the type.
         where: Name of the value in messages.
 
     Raises:
         InvalidInput: An unknown type or field, a value out of bounds, or a pattern or schema that cannot be used.
     """
-    kind = given.get("type")
+    kind = document.get("type")
     if kind not in DECLARED:
         raise InvalidInput(
             f"expected {where}.type of {', '.join(DECLARED)}, got {shown(kind)}{nearest(kind, DECLARED)}; correct it"
         )
     try:
-        declared = _DECLARED.validate_python(dict(given))
+        declared = _DECLARED.validate_python(dict(document))
         if isinstance(declared, RegexReward):
             compile_pattern(declared.pattern, declared.flags)
         elif isinstance(declared, JsonSchemaReward):
@@ -72,14 +74,22 @@ class DeclaredScorer:
     def __init__(self, declared: Declared) -> None:
         """Configure the declared scorer; its label is the name."""
         self.name = declared.label
-        self._declared = declared
+        self.declared = declared
 
     def score(self, trajectory: Trajectory) -> Score:
         """Return the value in 0..1, higher is better."""
-        return of_check(trajectory, self.name, _checked(self._declared, trajectory))
+        match self.declared:
+            case LengthPenaltyReward(penalty_weight=weight, max_length=free):
+                return length_penalty(trajectory, self.name, weight, free)
+            case StepBonusReward(step_bonus=bonus):
+                return step_bonus(trajectory, self.name, bonus)
+        return of_check(trajectory, self.name, _checked(self.declared, trajectory))
 
 
-def _checked(declared: Declared, run: Trajectory) -> CheckResult:
+_Check = LengthReward | CallsReward | StepsReward | WordsReward | ContainsReward | RegexReward | JsonSchemaReward
+
+
+def _checked(declared: _Check, run: Trajectory) -> CheckResult:
     match declared:
         case StepsReward():
             n = sum(not step.copied_context for step in run.agent_steps)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from quintain.errors import InvalidInput
+from quintain.next_step import Hint, joined
 from quintain.records.protocols import Scorer
 from quintain.records.record import shown
 from quintain.records.reward import Combine
@@ -86,11 +87,11 @@ class MixScorer:
             share = weight / self._total
             components.append(Component(name=scorer.name, weight=share, value=part.value, feedback=feedback))
             if part.value is None and weight > 0:
-                reasons.append(f"{scorer.name}: {part.reason}")
+                reasons.append(Hint(f"{scorer.name}: ", part.reason or "no reason stated"))
             verdicts.append(part)
         steps = next((part.steps for part in verdicts if part.steps), ())
         if reasons:
-            return unscored(run, self.name, "; ".join(reasons), components, steps)
+            return unscored(run, self.name, joined("; ", reasons), components, steps)
         feedback = " ".join(part.feedback for part in components if part.feedback)
         return scored(run, self.name, self._value(components), feedback, components, steps)
 

@@ -87,8 +87,8 @@ def _over(own: tuple[ToolProfile, ...], extended: tuple[ToolProfile, ...]) -> tu
 def profile_for(run: Trajectory) -> DomainProfile:
     """Return the profile of a run: by `metadata.domain`, environment or task type, else by its tools, else `generic`."""
     task = run.task
-    for name_given in (task.metadata.get("domain"), task.environment, task.type):
-        if isinstance(name_given, str) and (name := _domain(name_given)):
+    for field in (task.metadata.get("domain"), task.environment, task.type):
+        if isinstance(field, str) and (name := _domain(field)):
             return PROFILES[name]
     called = {tool.casefold() for step in run.steps for action in step.actions if (tool := bare_name(action.tool))}
     called -= _NAMES[GENERIC]
@@ -106,9 +106,9 @@ def bare_name(tool: str) -> str:
     return name.rsplit(".", 1)[-1] or name or tool
 
 
-def _domain(name_given: str) -> str | None:
+def _domain(field: str) -> str | None:
     """`knowlyr/coding`, `coding` and `bug_fix` are coding."""
-    word = name_given.casefold()
+    word = field.casefold()
     if word in _BY_ENVIRONMENT:
         return _BY_ENVIRONMENT[word]
     last = word.rsplit("/", 1)[-1]

@@ -51,6 +51,13 @@ class Source(NamedTuple):
     """Without a calibration."""
 
 
+def _remedy_by_rubric(source: Source) -> Hint:
+    """Return the call that lets a judge or a person score runs by the rubric of a source."""
+    by_person = {"judge": "person"} if source.scorer == "people" else {}
+    batch = call("get_judging_batch", rubric=source.rubric, filter=..., **by_person)
+    return Hint(f"judge it by rubric {source.rubric} (", batch, ")")
+
+
 def source_of(name: str) -> Source:
     """Read a name: `judge`, `judge:RUBRIC`, `agent:NAME@V`, any other scorer's; each with or without `raw:` before it."""
     bare = name.removeprefix(RAW)
@@ -105,6 +112,8 @@ class RecordedScorer:
             failed = next((one.reason for one in self._verdicts(self._found.get(run_id, ())) if one.reason), None)
             score = call("score_trajectories", scorer=self._source.scorer, filter=...)
             remedy = _REMEDY.get(self._source.scorer, Hint("score it first: ", score))
+            if self._source.rubric is not None:
+                remedy = _remedy_by_rubric(self._source)
             why = f"its judgement failed: {failed}" if failed else "no verdict is stored"
             reason = Hint(f"{clip(why, 400)}; ", remedy)
             return Score(trajectory_id=run_id, scorer=self.name, status="unscored", reason=reason)
@@ -126,12 +135,12 @@ class RecordedScorer:
             rubric=raters[0].rubric,
         )
 
-    def _verdicts(self, given: Sequence[Score]) -> Sequence[Score]:
+    def _verdicts(self, scores: Sequence[Score]) -> Sequence[Score]:
         """Those that count, newest first."""
         if not is_recorded(self.name):
-            return given[:1]
+            return scores[:1]
         # A calibrated score without a rater is a summary of an older version; it would count what it sums up once more.
-        verdicts = [score for score in given if score.rater is not None or score.calibration is None]
+        verdicts = [score for score in scores if score.rater is not None or score.calibration is None]
         last = next((score for score in verdicts if score.value is not None), None)
         if self._source.rubric is None and last is None:
             return verdicts
@@ -158,11 +167,11 @@ def _components(name: str, raters: Sequence[Score], value: float) -> tuple[Compo
     return tuple(
         Component(
             name=part,
-            weight=given[0].weight,
-            value=math.fsum(one.value or 0.0 for one in given) / len(given),
-            feedback=given[0].feedback,
+            weight=same_part[0].weight,
+            value=math.fsum(one.value or 0.0 for one in same_part) / len(same_part),
+            feedback=same_part[0].feedback,
         )
-        for part, given in parts.items()
+        for part, same_part in parts.items()
     )
 
 
@@ -175,4 +184,7 @@ def _steps(raters: Sequence[Score]) -> tuple[StepScore, ...]:
         for step in verdict.steps:
             if step.value is not None:
                 values.setdefault(step.step, []).append(step.value)
-    return tuple(StepScore(step=step, value=math.fsum(given) / len(given)) for step, given in sorted(values.items()))
+    return tuple(
+        StepScore(step=step, value=math.fsum(step_values) / len(step_values))
+        for step, step_values in sorted(values.items())
+    )

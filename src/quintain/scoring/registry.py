@@ -10,7 +10,7 @@ from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from quintain.records.profiles import DomainProfile
 from quintain.records.protocols import Scorer
 from quintain.records.record import nearest, shown
-from quintain.records.reward import Combine
+from quintain.records.reward import Combine, Declared
 from quintain.records.score import Score
 from quintain.scoring.calibration.calibrated import RawScorer
 from quintain.scoring.custom import FunctionScorer, RewardFunction, installed, load
@@ -42,8 +42,8 @@ _ABOUT = {
     "judge": "stored verdicts of judges, of one rubric: judge:RUBRIC; needs get_judging_batch, or judge='endpoint:NAME' or an agent",
     "people": "stored verdicts of people; needs get_judging_batch(judge='person')",
     "montecarlo": "steps by how often playing on from them succeeds; needs judge=AGENT, which plays on, and an environment",
-    "length": "1 up to 20 words of the last message, 0 from 200 on; other bounds, characters or tokens: {type: length, unit, of, "
-    "full_at, zero_at}",
+    "length": "short answers: 1 up to 20 words of the last message, 0 from 200 on; other bounds, characters or tokens: {type: "
+    "length, unit, of, full_at, zero_at}",
     "calls": "1 up to 3 tool calls, 0 from 15 on; other bounds, or one tool: {type: calls, tool, full_at, zero_at}",
     "steps": "1 up to 3 turns of the agent, 0 from 15 on; other bounds: {type: steps, full_at, zero_at}",
     "replay": "1 where carrying the run out again in a fresh environment gives the recorded answers and outcome; starts a job",
@@ -52,6 +52,8 @@ _DECLARED_ONLY = {
     "words": "share of words that occur, or do not: {type: words, words, absent, of}",
     "contains": "1 where a text occurs, or does not: {type: contains, text, ignore_case, absent, of}",
     "json_schema": "1 where the last message states JSON that fits: {type: json_schema, schema}",
+    "length_penalty": "accuracy less a penalty for long answers: {type: length_penalty, penalty_weight, max_length}",
+    "step_bonus": "accuracy plus a bonus for the steps of a right answer: {type: step_bonus, step_bonus}",
 }
 """Scorers that need settings, and therefore have no name alone."""
 _PLAIN: dict[str, Callable[[], Scorer]] = {
@@ -87,7 +89,7 @@ def register(name: str, function: RewardFunction) -> None:
 
 def register_scorer(name: str, make: Callable[[], Scorer]) -> None:
     """Make what `make` gives a scorer of this process; errors as of `register`."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not is_scorer_name(name):
         raise InvalidInput(f"scorer name {shown(name)} must be letters, digits, '.', '_' or '-', at most 100 of them")
     if (name in _ABOUT and name not in DEFAULTS) or name in installed():
         raise Conflict(
@@ -96,10 +98,21 @@ def register_scorer(name: str, make: Callable[[], Scorer]) -> None:
     _REGISTERED[name] = make
 
 
+def is_scorer_name(name: object) -> bool:
+    """Whether a program may register a scorer under this name."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def registered_declared(name: str) -> Declared | None:
+    """Return the declared scorer that a program registered under a name; None for another kind of scorer."""
+    made = _REGISTERED[name]() if name in _REGISTERED else None
+    return made.declared if isinstance(made, DeclaredScorer) else None
+
+
 def registered_function(name: str) -> RewardFunction | None:
     """Return the function that a program registered under a name; None for another kind of scorer."""
-    made = _REGISTERED[name]() if name in _REGISTERED else None
-    return made.function if isinstance(made, FunctionScorer) else None
+    scorer = _REGISTERED[name]() if name in _REGISTERED else None
+    return scorer.function if isinstance(scorer, FunctionScorer) else None
 
 
 def is_registered(name: str) -> bool:

@@ -222,15 +222,15 @@ async def _list_prompts(ctx: _Context, params: PaginatedRequestParams | None) ->
 
 
 async def _get_prompt(ctx: _Context, params: GetPromptRequestParams) -> GetPromptResult:
-    spec, given = PROMPTS.get(params.name), params.arguments or {}
+    spec, arguments = PROMPTS.get(params.name), params.arguments or {}
     if spec is None:
         raise MCPError(INVALID_PARAMS, f"[not_found] there is no prompt {params.name!r}; valid: {', '.join(PROMPTS)}")
     for argument in spec.listing.arguments or ():
-        if argument.required and not given.get(argument.name):
+        if argument.required and not arguments.get(argument.name):
             raise MCPError(
                 INVALID_PARAMS, f"[invalid_input] {params.name} needs `{argument.name}`: {argument.description}"
             )
-    text = TextContent(type="text", text=spec.render(given))
+    text = TextContent(type="text", text=spec.render(arguments))
     return GetPromptResult(description=spec.listing.description, messages=[PromptMessage(role="user", content=text)])
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
-from mcp.types import CallToolResult, ImageContent, TextContent, Tool, ToolAnnotations
+from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent, Tool, ToolAnnotations
 from pydantic import BaseModel, ValidationError
 
 from quintain.errors import InvalidInput
@@ -21,9 +21,9 @@ from quintain.records.record import Record
 from quintain.records.text import require_clean
 from quintain.server import failures
 from quintain.server.listings import derived_listing, stored_listings
-from quintain.server.texts import facts, scrub
+from quintain.server.record_json import facts, scrub
 from quintain.tools.invocation import arguments_model, refuse_unknown
-from quintain.tools.spec import Picture, ToolSpec
+from quintain.tools.spec import IllustratedRecord, Picture, ToolSpec
 
 if TYPE_CHECKING:
     from quintain.tools.services import Services
@@ -88,7 +88,7 @@ def select(
 
 
 async def call(
-    binding: Binding, given: Mapping[str, Any], services: Services, report: ReportProgress
+    binding: Binding, received: Mapping[str, Any], services: Services, report: ReportProgress
 ) -> CallToolResult:
     """Check the arguments, run the tool in a worker thread, and put its answer in both channels of a result.
 
@@ -98,14 +98,14 @@ async def call(
         QuintainError: whatever the checks or the tool refuse.
     """
     if binding.spec.watch is None:
-        return await anyio.to_thread.run_sync(_run, binding, given, services)
-    arguments = await anyio.to_thread.run_sync(read_arguments, binding, given)
+        return await anyio.to_thread.run_sync(_run, binding, received, services)
+    arguments = await anyio.to_thread.run_sync(read_arguments, binding, received)
     record = await _watch(partial(binding.spec.watch, services, **arguments), services.settings.poll_s, report)
     return await anyio.to_thread.run_sync(to_result, binding, record)
 
 
-def _run(binding: Binding, given: Mapping[str, Any], services: Services) -> CallToolResult:
-    return to_result(binding, binding.spec.function(services, **read_arguments(binding, given)))
+def _run(binding: Binding, received: Mapping[str, Any], services: Services) -> CallToolResult:
+    return to_result(binding, binding.spec.function(services, **read_arguments(binding, received)))
 
 
 async def _watch(begin: Callable[[], Iterator[Record]], poll_s: float, report: ReportProgress) -> Record:
@@ -130,37 +130,39 @@ async def _watch(begin: Callable[[], Iterator[Record]], poll_s: float, report: R
         await anyio.sleep(poll_s)
 
 
-def read_arguments(binding: Binding, given: Mapping[str, Any]) -> dict[str, Any]:
+def read_arguments(binding: Binding, received: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call as the function takes them.
 
-    Some clients send objects and lists as JSON strings: a string that is not valid as it stands is read as JSON.
+    Some clients send objects and lists as JSON strings: a string that is not a valid value is parsed as JSON.
 
     Raises:
         UnknownField: an argument that the tool does not have.
         InvalidInput: a value of the wrong type, outside its bounds, or that JSON and Unicode cannot carry.
     """
-    refuse_unknown(binding.spec.name, given, binding.arguments.model_fields)
-    require_clean(dict(given), "arguments")
+    refuse_unknown(binding.spec.name, received, binding.arguments.model_fields)
+    require_clean(dict(received), "arguments")
     try:
-        model = binding.arguments.model_validate(given)
+        model = binding.arguments.model_validate(received)
     except ValidationError as error:
-        parsed = _with_json_strings_parsed(given, {str(fault["loc"][0]) for fault in error.errors() if fault["loc"]})
+        parsed = _with_json_strings_parsed(received, {str(fault["loc"][0]) for fault in error.errors() if fault["loc"]})
         try:
-            if parsed == given:
+            if parsed == received:
                 raise error
             require_clean(parsed, "arguments")
             model = binding.arguments.model_validate(parsed)
         except ValidationError as second:
-            raise failures.invalid_arguments(binding.spec.name, second, binding.listing.input_schema) from None
+            raise failures.invalid_arguments(
+                binding.spec.name, second, binding.listing.input_schema, binding.arguments
+            ) from None
     return {name: getattr(model, name) for name in model.model_fields_set}
 
 
-def _with_json_strings_parsed(given: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    parsed = dict(given)
-    for name in names & given.keys():
-        if isinstance(given[name], str):
+def _with_json_strings_parsed(received: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    parsed = dict(received)
+    for name in names & received.keys():
+        if isinstance(received[name], str):
             try:
-                value = json.loads(given[name])
+                value = json.loads(received[name])
             except (ValueError, RecursionError):
                 continue
             if isinstance(value, (dict, list)):
@@ -171,10 +173,16 @@ def _with_json_strings_parsed(given: Mapping[str, Any], names: set[str]) -> dict
 def to_result(binding: Binding, value: Record | Picture) -> CallToolResult:
     """Both channels of a result: `structuredContent`, and text with the same facts for clients that show only one."""
     if isinstance(value, Picture):
-        image = ImageContent(type="image", data=base64.b64encode(value.png).decode("ascii"), mime_type="image/png")
-        return CallToolResult(content=[TextContent(type="text", text=scrub(value.text)), image])
+        return CallToolResult(content=[TextContent(type="text", text=scrub(value.text)), _image(value.png)])
     text, values = facts(_with_offered_calls(value, binding.elsewhere))
-    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=values)
+    content: list[ContentBlock] = [TextContent(type="text", text=text)]
+    if isinstance(value, IllustratedRecord) and value.png is not None:
+        content.append(_image(value.png))
+    return CallToolResult(content=content, structured_content=values)
+
+
+def _image(png: bytes) -> ImageContent:
+    return ImageContent(type="image", data=base64.b64encode(png).decode("ascii"), mime_type="image/png")
 
 
 def _with_offered_calls(value: Record, elsewhere: Mapping[str, str]) -> Record:

@@ -8,11 +8,11 @@ from typing import Any
 
 from mcp import MCPError
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult, TextContent
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from quintain.errors import InvalidInput, NotFound, QuintainError
-from quintain.records.record import explain, nearest
-from quintain.server.texts import scrub
+from quintain.records.record import explain, nearest, valid_fields
+from quintain.server.record_json import scrub
 
 logger = logging.getLogger(__name__)
 
@@ -45,17 +45,20 @@ def unknown_tool(name: str, known: Collection[str]) -> NotFound:
     return NotFound(f"there is no tool {name!r}{nearest(name, known)}; valid: {valid}", code="unknown_tool")
 
 
-def invalid_arguments(tool: str, error: ValidationError, schema: Mapping[str, Any]) -> InvalidInput:
+def invalid_arguments(
+    tool: str, error: ValidationError, schema: Mapping[str, Any], model: type[BaseModel]
+) -> InvalidInput:
     """Arguments of the wrong type or outside their bounds, with the bounds of the first one at fault.
 
     Args:
         tool: The tool's name.
         error: The error of the argument model.
         schema: The tool's input schema.
+        model: The argument model, whose fields are listed for an unknown nested field.
     """
     location = error.errors(include_url=False, include_context=False)[0]["loc"]
     name = str(location[0]) if location else ""
-    bounds = _bounds(schema.get("properties", {}).get(name, {}))
+    bounds = _bounds(schema.get("properties", {}).get(name, {})) or valid_fields(error, model)
     valid = f"; valid `{name}`: {bounds}" if bounds else ""
     return InvalidInput(f"{explain(error, 'arguments')}{valid}; correct it and call {tool} again")
 

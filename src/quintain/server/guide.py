@@ -37,7 +37,7 @@ PIPELINE = f"""\
 `messages` with `task`: chat messages, OpenAI style (`role`, `content`, `tool_calls`, role `tool` for results) or Anthropic style
 (content blocks `text`, `tool_use`, `tool_result`).
 
-`trajectory`, the canonical form. Steps are turns of `system`, `user` or `agent`; what the environment answered stands in the step
+`trajectory`, the canonical form. Steps are turns of `system`, `user` or `agent`; what the environment answered is in the step
 that asked:
 
     {{"task": {{"id": "t1", "prompt": "Count the apples", "environment": null}},
@@ -75,7 +75,7 @@ def method_guide(services: Services, method: str) -> str:
         NotFound: there is no such method.
     """
     from quintain.errors import NotFound
-    from quintain.server.methods import method_page
+    from quintain.server.method_guides import method_page
     from quintain.tools.training.methods import METHODS, describe_method
 
     if method not in METHODS:

@@ -16,9 +16,9 @@ class PromptSpec:
     render: Callable[[dict[str, str]], str]
 
 
-def _train(given: dict[str, str]) -> str:
-    environment = given.get("environment", "quintain/inventory")
-    model = given.get("model", "starter")
+def _train(arguments: dict[str, str]) -> str:
+    environment = arguments.get("environment", "quintain/inventory")
+    model = arguments.get("model", "starter")
     return (
         f"Make the agent `{model}` better in the environment `{environment}` and show me whether it worked.\n"
         f"1. evaluate_agent(agent={model!r}, environment={environment!r}): the baseline on held-out tasks.\n"
@@ -31,8 +31,8 @@ def _train(given: dict[str, str]) -> str:
     )
 
 
-def _diagnose(given: dict[str, str]) -> str:
-    return _diagnose_job(given["run"]) if given["run"].startswith("job-") else _diagnose_run(given["run"])
+def _diagnose(arguments: dict[str, str]) -> str:
+    return _diagnose_job(arguments["run"]) if arguments["run"].startswith("job-") else _diagnose_run(arguments["run"])
 
 
 def _diagnose_run(run: str) -> str:
@@ -64,20 +64,20 @@ def _diagnose_job(job: str) -> str:
     )
 
 
-def _compare(given: dict[str, str]) -> str:
-    where = f" in the environment `{given['environment']}`" if given.get("environment") else ""
+def _compare(arguments: dict[str, str]) -> str:
+    where = f" in the environment `{arguments['environment']}`" if arguments.get("environment") else ""
     return (
-        f"Compare these agents{where}: {given['agents']}.\n"
+        f"Compare these agents{where}: {arguments['agents']}.\n"
         "Use their newest evaluations of the same task suite; where one is missing, run evaluate_agent with the same environment, "
         "n_tasks and seed first. Then call compare_agents and explain: who is better, by how much (with the interval), whether it is "
         "significant after correction, and on which kinds of task the answers flipped. Look at two flipped runs with get_trajectory."
     )
 
 
-def _label(given: dict[str, str]) -> str:
-    which = f" of the agent `{given['agent']}`" if given.get("agent") else ""
-    filter = f", filter={{'agent': {given['agent']!r}}}" if given.get("agent") else ""
-    rubric = f", rubric={given['rubric']!r}" if given.get("rubric") else ""
+def _label(arguments: dict[str, str]) -> str:
+    which = f" of the agent `{arguments['agent']}`" if arguments.get("agent") else ""
+    filter = f", filter={{'agent': {arguments['agent']!r}}}" if arguments.get("agent") else ""
+    rubric = f", rubric={arguments['rubric']!r}" if arguments.get("rubric") else ""
     return (
         f"Let us label stored runs{which}, so that scores can be trusted.\n"
         f"1. get_judging_batch(limit=5, judge='person'{rubric}{filter}): I judge. Where no form opens, show me one item at a "

@@ -11,7 +11,7 @@ from mcp.types import Resource, ResourceTemplate
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.record import Record
-from quintain.server.texts import facts, scrub
+from quintain.server.record_json import facts, scrub
 from quintain.tools.spec import Source, ToolSpec, load
 
 if TYPE_CHECKING:
@@ -212,9 +212,9 @@ def complete(services: Services, argument: str, start: str) -> list[str]:
         "rubric": lambda: RUBRICS,
     }
     before, comma, last = start.rpartition(",") if argument == "agents" else ("", "", start)
-    given = f"{before}{comma}{' ' * (len(last) - len(last.lstrip()))}"
+    prefix = f"{before}{comma}{' ' * (len(last) - len(last.lstrip()))}"
     values = sources[argument]() if argument in sources else ()
-    return [f"{given}{value}" for value in values if value and value.startswith(last.lstrip())][:_MAX_COMPLETIONS]
+    return [f"{prefix}{value}" for value in values if value and value.startswith(last.lstrip())][:_MAX_COMPLETIONS]
 
 
 def dataset_of(services: Services, dataset_id: str) -> Record:

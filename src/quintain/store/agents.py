@@ -46,10 +46,10 @@ class Agents:
             if newest and _content(newest) == _content(agent):
                 return newest
             version = newest.version + 1 if newest and newest.version else 1
-            given = {"id": f"agent:{agent.name}@{version}", "version": version, "created_at": now}
-            stored = agent.model_copy(update=given)
+            assigned = {"id": f"agent:{agent.name}@{version}", "version": version, "created_at": now}
+            stored = agent.model_copy(update=assigned)
             row = {"name": agent.name, "job_id": agent.job_id, "document": encode(stored, "agent")}
-            connection.execute(insert(table), given | row)
+            connection.execute(insert(table), assigned | row)
             add_links(connection, agent_links(connection, stored))
             return stored
 

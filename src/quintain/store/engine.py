@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy
-from sqlalchemy import Connection, Engine, Table, event
+from sqlalchemy import Connection, Dialect, Engine, Table, event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import OperationalError
 
@@ -92,17 +92,21 @@ def insert_missing(connection: Connection, table: Table, rows: Sequence[Mapping[
     """Insert the rows that violate no unique constraint and skip the others. Return the number inserted."""
     if not rows:
         return 0
-    return int(connection.execute(_insert(connection, table).on_conflict_do_nothing(), list(rows)).rowcount)
+    statement = dialect_insert(table, connection.dialect).on_conflict_do_nothing()
+    # Without the option, PostgreSQL reports -1, because SQLAlchemy fetches the generated keys.
+    inserted = connection.execute(statement, list(rows), execution_options={"preserve_rowcount": True})
+    return int(inserted.rowcount)
 
 
 def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows, replacing those with the same primary key."""
     if rows:
-        insert = _insert(connection, table)
+        insert = dialect_insert(table, connection.dialect)
         keys = [column.name for column in table.primary_key]
         rest = {name: insert.excluded[name] for name in rows[0] if name not in keys}
         connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=rest), list(rows))
 
 
-def _insert(connection: Connection, table: Table) -> Any:
-    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+def dialect_insert(table: Table, dialect: Dialect) -> Any:
+    """Return an insert statement with the `ON CONFLICT` clauses of the dialect."""
+    return sqlite.insert(table) if dialect.name == "sqlite" else postgresql.insert(table)

@@ -50,7 +50,7 @@ class JudgingBatches:
             batch_id: Id of the batch.
             item_ids: Items that are answered now.
             votes: Pair item -> preferred place, appended to earlier votes on the item. None withdraws all of them.
-            corrections: Item -> id of the run made from its correction. None removes the correction.
+            corrections: Item -> id of the run created from its correction. None removes the correction.
 
         Raises:
             NotFound: The id does not exist. The message lists the three newest ids.

@@ -106,10 +106,10 @@ class RLTrainingTool:
         Raises:
             InvalidInput: a run is malformed, or none is left to train on; nothing is frozen.
         """
-        services, given = self._open(), list(runs)
-        if any(isinstance(run, Mapping) and run.keys() & {"chosen", "runs"} for run in given):
-            return freeze_ready_made(services, new_options(services, name, kind), given, self._recorded).dataset.id
-        arguments = {"kind": kind, "name": name, "trajectory_ids": [self._recorded(run) for run in given]}
+        services, listed = self._open(), list(runs)
+        if any(isinstance(run, Mapping) and run.keys() & {"chosen", "runs"} for run in listed):
+            return freeze_ready_made(services, new_options(services, name, kind), listed, self._recorded).dataset.id
+        arguments = {"kind": kind, "name": name, "trajectory_ids": [self._recorded(run) for run in listed]}
         kept = {"outcomes": ["success", "unknown"]} if kind == "sft" else {}
         return str(call(services, _TOOLS["export_dataset"], arguments | kept).dataset_id)
 
@@ -177,11 +177,11 @@ class RLTrainingTool:
         elif isinstance(parameters.get("dataset"), list):
             parameters["dataset"] = file_of_rows(self._open(), parameters["dataset"])
         model = parameters.get("model_name", "starter")
-        given: dict[str, Any] = {"method": require_method(method), "model": model}
-        given |= {key: parameters[key] for key in _SHARED if key in parameters}
+        call: dict[str, Any] = {"method": require_method(method), "model": model}
+        call |= {key: parameters[key] for key in _SHARED if key in parameters}
         if "dataset" in parameters:
-            given["dataset_id"] = parameters["dataset"]
-        arguments = check(_TOOLS["start_training"], given)
+            call["dataset_id"] = parameters["dataset"]
+        arguments = check(_TOOLS["start_training"], call)
         settings = canonical_settings(method, arguments.get("hyperparameters"))
         config = check_settings(method, merge_settings(_train_defaults(parameters), settings))
         if (most := parameters.get("max_samples")) is not None:

@@ -13,7 +13,7 @@ from annotated_types import MaxLen
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from quintain.errors import InvalidInput, UnknownField
-from quintain.records.record import explain, nearest, shown
+from quintain.records.record import explain, nearest, shown, valid_fields
 from quintain.records.text import require_clean
 from quintain.tools.spec import ToolSpec
 
@@ -50,7 +50,8 @@ def check(spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
     try:
         checked = model.model_validate(dict(arguments))
     except ValidationError as error:
-        raise InvalidInput(explain(error, spec.name)) from None
+        fields = valid_fields(error, model)
+        raise InvalidInput(f"{explain(error, spec.name)}{'; valid: ' if fields else ''}{fields}") from None
     return {name: getattr(checked, name) for name in checked.model_fields_set}
 
 

@@ -181,7 +181,7 @@ class Recording:
     def outcome(self, /, status: str, *, reward: float | None = None, **scores: float) -> None:
         """Record how the run ended: success, failure, error, truncated or unknown. Leave it out if you do not know."""
         number = self._sanitizer.number
-        known = {name: value for name, given in scores.items() if (value := number(given, name)) is not None}
+        known = {name: value for name, score in scores.items() if (value := number(score, name)) is not None}
         self._outcome = Outcome(status=OutcomeStatus(status), reward=number(reward, "reward"), scores=known)
 
     def __enter__(self) -> Recording:
@@ -223,9 +223,9 @@ class Recording:
         """Return the fields of the run other than its turns."""
         sanitize, by = self._sanitizer, self.recorder
         ids = {name: self.about[name] for name in ("session_id", "group_id")}
-        given = sanitize.members(by.tools, "tools")
-        tools = [sanitize.value(tool, "tools") for tool in given if isinstance(tool, Mapping)]
-        if len(tools) < len(given):
+        listed = sanitize.members(by.tools, "tools")
+        tools = [sanitize.value(tool, "tools") for tool in listed if isinstance(tool, Mapping)]
+        if len(tools) < len(listed):
             self.fail("tools: expected JSON schemas as objects; the others were left out")
         return {
             "task": sanitize.task(self.task),

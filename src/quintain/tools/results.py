@@ -16,6 +16,7 @@ from quintain.records.job_events import Activity
 from quintain.records.lineage import LineageEdge, LineageNode
 from quintain.records.record import Instant, Record
 from quintain.records.trajectory import OutcomeStatus
+from quintain.tools.spec import IllustratedRecord
 
 
 class Recorded(Record):
@@ -128,7 +129,7 @@ class CalibrationResult(Record):
 
 
 class Skipped(Record):
-    """What made no preference; `detail` is about the first of them."""
+    """Counts of pairs without a preference; `detail` is about the first of them."""
 
     reason: str
     count: int = 1
@@ -273,7 +274,26 @@ class JobList(Record):
     next_step: Hint
 
 
-class CompareResult(Record):
+class RunOutline(Record):
+    """The turns of an agent in a few lines."""
+
+    agent: str
+    trajectory_id: str
+    lines: tuple[str, ...] = Field(description="Thoughts, messages, calls and results, in order.")
+    lines_left_out: int = 0
+
+
+class Contrast(Record):
+    """One task that one agent solved and another failed."""
+
+    task_id: str
+    prompt: str
+    notice: str
+    solved: RunOutline
+    failed: RunOutline
+
+
+class CompareResult(IllustratedRecord):
     """`compare_agents`."""
 
     comparison_id: str
@@ -281,6 +301,7 @@ class CompareResult(Record):
     comparisons: tuple[PairedComparison, ...]
     leaderboard: tuple[LeaderboardRow, ...]
     flips: tuple[Flip, ...]
+    contrast: Contrast | None = Field(default=None, description="With `show`: the runs of one flip, side by side.")
     notes: tuple[str, ...] = ()
     resource_uri: str
     next_step: Hint

@@ -5,6 +5,7 @@ The rest of the home folder is not data: profiles of endpoints, the database and
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from quintain.errors import InvalidInput, NotFound, Refused
@@ -19,7 +20,8 @@ def readable(services: Services, path: str | Path, what: str) -> Path:
 
     Args:
         services: Settings with the allowed roots.
-        path: Path of the caller; relative to the inbox, or to the working folder for a trusted caller.
+        path: Path of the caller; relative to the inbox, else to the home folder (`inbox/logs`), or to the working folder
+            for a trusted caller.
         what: Noun for messages: `model`, `logs`, `data`.
 
     Raises:
@@ -29,6 +31,10 @@ def readable(services: Services, path: str | Path, what: str) -> Path:
     settings = services.settings
     resolved = resolve_path(services, path, settings.inbox_dir)
     shared = (settings.inbox_dir, settings.datasets_dir, settings.exports_dir)
+    if not os.path.exists(resolved):  # unlike `Path.exists`, does not raise for long names
+        from_home = resolve_path(services, path, settings.home)
+        if os.path.exists(from_home) and any(from_home.is_relative_to(root.resolve()) for root in shared):
+            return from_home
     roots = [root.resolve() for root in (*shared, *settings.roots)]
     if not services.trusted and not any(resolved.is_relative_to(root) for root in roots):
         raise Refused(

@@ -135,10 +135,10 @@ class Sanitizer:
             self.report(f"{explain(error, 'usage')}; left out")
             return None
 
-    def tags(self, *given: Any) -> tuple[str, ...]:
+    def tags(self, *values: Any) -> tuple[str, ...]:
         """Return the valid tags of all arguments without repeats."""
         tags: dict[str, None] = {}
-        for some in given:
+        for some in values:
             for tag in [some] if isinstance(some, str) else self.members(some, "tags"):
                 if fault := tag_error(tag):
                     self.report(f"a tag {fault}; left out")

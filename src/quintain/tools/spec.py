@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
-if TYPE_CHECKING:
-    from quintain.records.record import Record
+from pydantic import PrivateAttr
+
+from quintain.records.record import Record
 
 
 class Picture(NamedTuple):
@@ -17,6 +18,23 @@ class Picture(NamedTuple):
 
     text: str
     png: bytes
+
+
+class IllustratedRecord(Record):
+    """A result that may come with a picture, which its JSON does not contain."""
+
+    _png: bytes | None = PrivateAttr(default=None)
+
+    @property
+    def png(self) -> bytes | None:
+        """The picture, if one was drawn."""
+        return self._png
+
+    def with_picture(self, png: bytes) -> Self:
+        """Return the result with a picture."""
+        illustrated = self.model_copy()
+        illustrated._png = png
+        return illustrated
 
 
 class Entry(NamedTuple):

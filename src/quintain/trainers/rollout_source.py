@@ -18,7 +18,7 @@ import torch
 
 from quintain.records.dataset import GroupRow
 from quintain.trainers.data.streams import Example, TokenRow
-from quintain.trainers.reward_mix import RewardMix
+from quintain.trainers.reward_model_term import RewardModelTerm
 
 _STREAMS = tuple(field.name for field in fields(TokenRow))
 
@@ -34,7 +34,7 @@ class RolloutSource:
         rollouts: int,
         updates_per_rollout: int,
         max_steps: int | None = None,
-        mix: RewardMix | None = None,
+        reward_model: RewardModelTerm | None = None,
         figures_of: Callable[[Sequence[str]], dict[str, float | None]] = lambda keys: {},
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -47,16 +47,16 @@ class RolloutSource:
             rollouts: Number of iterations.
             updates_per_rollout: Optimizer steps on each.
             max_steps: Maximum number of steps; None: no limit.
-            mix: Adds a reward model to the rewards of groups; None: no reward model.
+            reward_model: Adds a reward model to the rewards of groups; None: no reward model.
             figures_of: Returns figures of the groups with these keys, such as means of the parts of their reward.
             clock: Seconds, for the rate of tokens.
         """
-        self._collect, self._make, self._clock, self._mix = collect, make, clock, mix
+        self._collect, self._make, self._clock, self._reward_model = collect, make, clock, reward_model
         self._updates, self._figures_of = updates_per_rollout, figures_of
         self.total_steps = min(rollouts * updates_per_rollout, max_steps or sys.maxsize)
         self.skipped: Counter[str] = Counter()
         """Skipped groups of the whole run, by reason."""
-        self.made = Counter[str]()
+        self.counts = Counter[str]()
         """Examples and token rows of the whole run."""
         self._iteration = -1
         self._examples: list[Example] = []
@@ -97,8 +97,8 @@ class RolloutSource:
             "examples": [] if used_up else [_packed(example) for example in self._examples],
             "metrics": dict(self._metrics),
             "skipped": dict(self.skipped),
-            "made": dict(self.made),
-            "mix": self._mix.state() if self._mix else {},
+            "made": dict(self.counts),
+            "mix": self._reward_model.state() if self._reward_model else {},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -107,9 +107,9 @@ class RolloutSource:
         self._examples = [_unpacked(example) for example in state["examples"]]
         self._metrics = dict(state["metrics"])
         self.skipped = Counter(state["skipped"])
-        self.made = Counter(state.get("made", {}))
-        if self._mix:
-            self._mix.restore(state["mix"])
+        self.counts = Counter(state.get("made", {}))
+        if self._reward_model:
+            self._reward_model.restore(state["mix"])
 
     def _play(self, iteration: int) -> bool:
         """Let the model act; return False if it was stopped."""
@@ -119,14 +119,14 @@ class RolloutSource:
         if not groups:
             return False
         terms = self._figures_of([group.key for group in groups])
-        if self._mix:
-            groups = self._mix.rollout(groups, iteration * self._updates)
-            terms |= self._mix.means([group.key for group in groups])
+        if self._reward_model:
+            groups = self._reward_model.rollout(groups, iteration * self._updates)
+            terms |= self._reward_model.means([group.key for group in groups])
         results = [self._make(group) for group in groups]
         self._iteration = iteration
         used = [examples for examples in results if not isinstance(examples, str)]
         self._examples = [example for examples in used for example in examples]
-        self.made += Counter(examples=len(self._examples), rows=sum(len(example.rows) for example in self._examples))
+        self.counts += Counter(examples=len(self._examples), rows=sum(len(example.rows) for example in self._examples))
         skipped = Counter(reason for reason in results if isinstance(reason, str))
         self.skipped += skipped
         self._metrics = (

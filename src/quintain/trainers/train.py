@@ -53,9 +53,9 @@ from quintain.trainers.loop.run import Run, Sampler
 from quintain.trainers.loop.schedule import EpochSource, ExampleSource
 from quintain.trainers.loop.sinks import open_sinks
 from quintain.trainers.models import LoadedModel, load_model, save_model, stored_heads
-from quintain.trainers.reference import References
+from quintain.trainers.reference_log_probs import References
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.trainers.reward_mix import RewardMix
+from quintain.trainers.reward_model_term import RewardModelTerm
 from quintain.trainers.rollout_source import RolloutSource
 from quintain.trainers.value_head import heads_of
 
@@ -132,8 +132,8 @@ def train(
             stopped = run_loop(run)
         if isinstance(run.source, RolloutSource):
             dataset.dropped.update(run.source.skipped)
-        if start.mix is not None:
-            dataset.left_out_members.update(start.mix.left_out)
+        if start.reward_model is not None:
+            dataset.left_out_members.update(start.reward_model.left_out)
         if not stopped:
             _conclude(run, dataset, start, selection)
     report = report_of(run, dataset, selection, start.format, tuple(warnings), stopped=stopped)
@@ -224,7 +224,7 @@ class _Start:
         config = spec.config
         self.maker = ExampleMaker.of(loaded.tokenizer, spec.agent.template, config, loaded.context_tokens)
         self.renderer = self.maker.renderer
-        self.mix = RewardMix.of(spec)
+        self.reward_model = RewardModelTerm.of(spec)
         self.engine = Engine.of(
             loaded.model,
             share_prefixes=config.share_prefixes,
@@ -234,16 +234,16 @@ class _Start:
 
     def examples_of(self, rows: Sequence[Row]) -> ExampleBatch:
         """Return the examples of rows; groups get the rewards of a reward model added."""
-        if self.mix is None:
+        if self.reward_model is None:
             return self.maker.make(rows)
-        dataset = self.maker.make(self.mix.rows(rows))
-        dataset.left_out_members.update(self.mix.left_out)
-        self.mix.left_out.clear()
+        dataset = self.maker.make(self.reward_model.rows(rows))
+        dataset.left_out_members.update(self.reward_model.left_out)
+        self.reward_model.left_out.clear()
         return dataset
 
     def figures_of(self, keys: Sequence[str]) -> dict[str, float | None]:
         """Return figures of the examples with these keys: parts of their reward, and terms of a reward model."""
-        return self.data.figures(keys) | (self.mix.means(keys) if self.mix else {})
+        return self.data.figures(keys) | (self.reward_model.means(keys) if self.reward_model else {})
 
     def warnings(self) -> list[str]:
         """Return warnings for the user before the first step."""
@@ -372,7 +372,7 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
         rollouts=config.rollouts,
         updates_per_rollout=config.updates_per_rollout,
         max_steps=start.spec.config.max_steps,
-        mix=start.mix,
+        reward_model=start.reward_model,
         figures_of=start.data.figures,
     )
 

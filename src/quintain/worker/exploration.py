@@ -18,7 +18,7 @@ from quintain.records.protocols import Reporter
 from quintain.records.reward import RewardPart, RewardSpec
 from quintain.records.score import Score
 from quintain.records.trajectory import Task, Trajectory
-from quintain.worker.rewards import Rewards
+from quintain.worker.job_rewards import Rewards
 from quintain.worker.run_inputs import read_scores
 
 _REASONS = 20

@@ -28,7 +28,7 @@ from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import AgentInfo, Task, Trajectory
 from quintain.scoring.outcomes.answer_scorers import OutcomeScorer
 from quintain.worker.acting_reports import TurnReports
-from quintain.worker.rewards import Rewards, step_values
+from quintain.worker.job_rewards import Rewards, step_values
 from quintain.worker.run_inputs import scored_runs
 
 if TYPE_CHECKING:
@@ -118,10 +118,12 @@ class _Collector:
     ) -> dict[str, Trajectory]:
         """Run the episodes and output them. Returns fewer than planned if the job was asked to stop."""
         from quintain.trainers.acting.policy import LocalPolicy
+        from quintain.trainers.acting.products import PRODUCTS, ProductForms
 
         config, name = self.config, run_name(self.directory)
         sampling = Sampling(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
-        policy = LocalPolicy(loaded, renderer, sampling, seed=self.spec.seed)
+        products = ProductForms(self.directory / PRODUCTS)
+        policy = LocalPolicy(loaded, renderer, sampling, seed=self.spec.seed, products=products)
         for warning in policy.warnings[len(loaded.warnings) :] if iteration == 0 else ():  # others are reported
             self.reporter.warn("acting", warning)
         settings = EpisodeSettings(
@@ -201,8 +203,7 @@ class _Collector:
         cause = f"first: {first.extra.get('error', reason)}, {first.id}"
         if len(without) == n_runs:
             raise TrainingFailed(
-                f"expected verdicts from the {n_runs} episodes of rollout {iteration} in {self.source.id}, got none ({cause}); "
-                "try the environment with collect_rollouts",
+                f"expected verdicts from the {n_runs} episodes of rollout {iteration} in {self.source.id}, got none ({cause})",
                 code="no_verdict",
             )
         before, self.left_out = self.left_out, self.left_out + len(without)

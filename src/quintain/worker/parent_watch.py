@@ -10,7 +10,7 @@ import threading
 def watch_parent(lock: int | None) -> None:
     """Kill this process's group when the shim dies, and keep the lock and stdin away from children.
 
-    The shim holds the other end of stdin and never writes, so end of file means that the shim died. Children get an empty
+    The shim has the other end of stdin and never writes, so end of file means that the shim died. Children get an empty
     stdin and close the job's lock: an orphan must not make a dead job look alive.
 
     Args:

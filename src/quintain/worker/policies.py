@@ -7,8 +7,28 @@ from pathlib import Path
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Sampling
+from quintain.records.job import EvaluateSpec, RolloutSpec, StepLabelSpec
 from quintain.records.judging import Endpoint
-from quintain.records.protocols import Policy
+from quintain.records.protocols import Policy, Reporter
+
+
+def policy_of_job(
+    spec: RolloutSpec | EvaluateSpec | StepLabelSpec,
+    folder: Path,
+    reporter: Reporter,
+    expert: Callable[[], Policy] | None = None,
+) -> Policy:
+    """Create the policy of a job's agent, with warnings in the job's report; arguments and errors as of `open_policy`."""
+    return open_policy(
+        spec.agent,
+        spec.sampling,
+        seed=spec.seed,
+        endpoint=spec.endpoint,
+        folder=folder,
+        should_stop=reporter.should_stop,
+        warn=reporter.warn,
+        expert=expert,
+    )
 
 
 def open_policy(
@@ -29,7 +49,7 @@ def open_policy(
         sampling: Sampling settings.
         seed: Mixed into every episode's sampling stream.
         endpoint: Endpoint in the job's spec, for an agent that acts through one.
-        folder: The job's folder, required with `endpoint`.
+        folder: The job's folder, required with `endpoint`; a local model keeps there how it computes.
         should_stop: Checked while waiting for an endpoint.
         warn: Receives a code and a message about a local model.
         expert: Returns the scripted expert, where one can act.
@@ -54,7 +74,7 @@ def open_policy(
         return RemotePolicy(agent, endpoint, sampling, seed=seed, folder=folder, should_stop=should_stop)
     from quintain.trainers.acting.policy import open_policy as open_local_policy
 
-    policy = open_local_policy(agent, sampling, seed=seed)
+    policy = open_local_policy(agent, sampling, seed=seed, folder=folder)
     for warning in policy.warnings:
         warn("acting", warning)
     return policy

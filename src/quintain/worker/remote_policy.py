@@ -217,8 +217,8 @@ class RemotePolicy:
             return Reply(text=found.text, thought=parsed.thought, actions=parsed.actions, error=parsed.error, **about)
         actions = [action.model_copy(update={"tool": names.real(action.tool)}) for action in found.actions]
         if unreadable := [action for action in actions if action.args is None]:
-            tool, given = unreadable[0].tool, unreadable[0].raw_args or ""
-            error = f"expected a JSON object as arguments of {clip(tool)!r}, got {clip(given, 200)!r}"
+            tool, raw_args = unreadable[0].tool, unreadable[0].raw_args or ""
+            error = f"expected a JSON object as arguments of {clip(tool)!r}, got {clip(raw_args, 200)!r}"
             return Reply(text="\n".join(filter(None, [found.text, *map(_call_text, actions)])), error=error, **about)
         return Reply(text=found.text, thought=found.text.strip() or None, actions=tuple(actions), **about)
 

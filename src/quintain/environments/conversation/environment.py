@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quintain.environments.calls import arguments_of, only_call, refusal, tool_schemas
 from quintain.environments.conversation.message_parsing import ParsedMessage, numbers_in, parse_message
 from quintain.environments.conversation.scenario import Expected, Scenario, Statement
 from quintain.environments.conversation.user import User
 from quintain.environments.conversation.world import Respond, Submission, Transfer, UpdateRecord, World
 from quintain.environments.families import Family, TaskKey
+from quintain.environments.tool_calls import read_call, refusal, tool_schemas
 from quintain.records.protocols import TimeStep
 from quintain.records.record import Record
 from quintain.records.trajectory import Action, Observation, Task
@@ -80,12 +80,9 @@ class Dialogue:
             QuintainError: a model plays the user, and its endpoint does not answer.
         """
         assert self._scenario is not None, "reset comes before step"
-        call = only_call(actions, list(self._about.arguments))
-        if isinstance(call, TimeStep):
-            return call
-        arguments = arguments_of(call, self._about.arguments)
-        if isinstance(arguments, str):
-            return TimeStep(observations=(refusal(arguments),))
+        arguments = read_call(actions, self._about.arguments)
+        if isinstance(arguments, TimeStep):
+            return arguments
         if isinstance(arguments, Respond):
             return self._respond(arguments.message)
         if isinstance(arguments, Submission):
@@ -130,9 +127,9 @@ class Dialogue:
         self._guesses |= parsed.numbers - self._numbers_shown - {statement.value for statement in expected}
         if len(self._guesses) > MOST_GUESSES:
             return False
-        made = {one for one in expected if one.sources <= self._world.sources_read and _states(parsed, one)}
-        is_new = bool(made - self._stated)
-        self._stated = {one for one in self._stated if not _retracts(parsed, one)} | made
+        new = {one for one in expected if one.sources <= self._world.sources_read and _states(parsed, one)}
+        is_new = bool(new - self._stated)
+        self._stated = {one for one in self._stated if not _retracts(parsed, one)} | new
         return is_new
 
     def _submit(self, result: Submission) -> TimeStep:

@@ -131,7 +131,7 @@ class Statement(NamedTuple):
 
     value: Value
     sources: frozenset[str]
-    """Records, topics and titles to look up before: a statement made without them is a guess."""
+    """Records, topics and titles to look up before: a statement without them is a guess."""
     rivals: tuple[Value, ...] = ()
     """Values of the same kind: a message that names one of them as well does not count."""
     refuses: bool = False

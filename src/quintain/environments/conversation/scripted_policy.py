@@ -332,7 +332,7 @@ def _discuss(prompt: str) -> Script:
             answer = yield from _say("They are right.", f"I agree, {truth} is right.")
         else:
             answer = yield from _say("They are wrong.", f"No, it is {truth}; so says the {source}.")
-    yield Move("All is said.", "submit", {"agreed": agreed})
+    yield Move("That is all.", "submit", {"agreed": agreed})
 
 
 def _claim_in(message: str) -> tuple[str, int] | None:

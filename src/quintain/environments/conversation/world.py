@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
-from quintain.environments.calls import refusal
 from quintain.environments.conversation.scenario import Document, Expected, Scenario, Value
+from quintain.environments.tool_calls import refusal
 from quintain.records.record import Record, clip, nearest
 from quintain.records.trajectory import Observation
 
@@ -20,9 +20,9 @@ _FOUND = 10
 _MOST_FIELDS = 20
 
 Text = Annotated[StrictStr, Field(max_length=200)]
-Given = Annotated[Text | StrictInt | StrictFloat, WithJsonSchema({"type": ["string", "number"]})]
+FieldValue = Annotated[Text | StrictInt | StrictFloat, WithJsonSchema({"type": ["string", "number"]})]
 Fields = Annotated[
-    dict[Text, Given],
+    dict[Text, FieldValue],
     Field(min_length=1, max_length=_MOST_FIELDS),
     WithJsonSchema({"type": "object", "additionalProperties": {"type": ["string", "number"]}}),
 ]
@@ -63,7 +63,7 @@ class UpdateRecord(Record):
 
     record_id: Text
     field: Text
-    value: Given
+    value: FieldValue
 
 
 class Transfer(Record):
@@ -166,8 +166,8 @@ class World:
         """Return an error text if fields are missing or unknown, else None."""
         if not self._scenario.fields:
             return None
-        given = {_plain(name) for name in submission}
-        if given == set(self._scenario.fields):
+        names = {_plain(name) for name in submission}
+        if names == set(self._scenario.fields):
             return None
         return f"submit needs exactly the fields {', '.join(self._scenario.fields)}"
 
@@ -201,10 +201,10 @@ class World:
         return Observation(content=text)
 
 
-def _same(given: Mapping[str, object], expected: Mapping[str, object]) -> bool:
-    if given == expected:  # the common case, without normalising
+def _same(submitted: Mapping[str, object], expected: Mapping[str, object]) -> bool:
+    if submitted == expected:  # the common case, without normalising
         return True
-    return {_plain(name): _plain(value) for name, value in given.items()} == {
+    return {_plain(name): _plain(value) for name, value in submitted.items()} == {
         _plain(name): _plain(value) for name, value in expected.items()
     }
 

@@ -29,8 +29,8 @@ def draw_arguments(
     required = set(schema.get("required") or ())
     drawn: dict[str, Any] = {}
     for name, about in (schema.get("properties") or {}).items():
-        given = values.get(f"{tool}.{name}", values.get(name))
-        value = _filled(rng.choice(list(given)), rng) if given else _drawn(about, schema, rng, _MAX_DEPTH)
+        choices = values.get(f"{tool}.{name}", values.get(name))
+        value = _filled(rng.choice(list(choices)), rng) if choices else _drawn(about, schema, rng, _MAX_DEPTH)
         if value is _NOTHING:
             if name in required:
                 return None

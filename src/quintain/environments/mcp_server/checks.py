@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from quintain.checkers.check import check as check_text
-from quintain.checkers.check_result import CheckResult
 from quintain.checkers.declared import checker_type
 from quintain.checkers.json_equality import difference
 from quintain.checkers.patterns import check_pattern
@@ -23,6 +22,7 @@ from quintain.checkers.values import same
 from quintain.environments.servers import Call, ToolResult
 from quintain.errors import InvalidInput
 from quintain.records.record import Record, clip, explain
+from quintain.records.score import CheckResult
 from quintain.records.trajectory import Task
 
 
@@ -93,13 +93,13 @@ def read_checks(metadata: Mapping[str, Any], where: str = "checker") -> tuple[Ch
     Raises:
         InvalidInput: an invalid checker.
     """
-    given = metadata.get("checker")
-    if isinstance(given, Mapping) and given.get("type") == "all":
-        given = given.get("checkers")
-    if not isinstance(given, list | tuple):
-        given = [] if given is None and metadata.get("answer") is None else [_of_text(metadata) or given]
+    declared = metadata.get("checker")
+    if isinstance(declared, Mapping) and declared.get("type") == "all":
+        declared = declared.get("checkers")
+    if not isinstance(declared, list | tuple):
+        declared = [] if declared is None and metadata.get("answer") is None else [_of_text(metadata) or declared]
     try:
-        return _CHECKS.validate_python(tuple(given))
+        return _CHECKS.validate_python(tuple(declared))
     except ValidationError as error:
         raise InvalidInput(explain(error, where), code="bad_checker") from None
 
@@ -109,8 +109,8 @@ def _of_text(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
     kind = checker_type(Task(metadata=dict(metadata))) or "answer"
     if kind not in _TEXTS:
         return None
-    given = metadata.get("checker")
-    fields = given if isinstance(given, Mapping) else {name: metadata[name] for name in _BARE if name in metadata}
+    declared = metadata.get("checker")
+    fields = declared if isinstance(declared, Mapping) else {name: metadata[name] for name in _BARE if name in metadata}
     return {**fields, "type": kind}
 
 
@@ -177,7 +177,7 @@ def _compare(check: StateCheck, result: ToolResult) -> CheckResult:
 
 def _missing(check: CallsCheck, calls: Sequence[Call]) -> Call | None:
     """Return the first expected call without a matching call of the agent, each of which matches one; None: all match."""
-    fits = [[place for place, made in enumerate(calls) if _meets(made, wanted)] for wanted in check.expect]
+    fits = [[place for place, call in enumerate(calls) if _meets(call, wanted)] for wanted in check.expect]
     if check.order:
         last = -1
         for wanted, places in zip(check.expect, fits, strict=True):
@@ -203,12 +203,14 @@ def _placed(i: int, fits: Sequence[Sequence[int]], taken: dict[int, int], tried:
     return False
 
 
-def _meets(made: Call, wanted: Call) -> bool:
+def _meets(call: Call, wanted: Call) -> bool:
     """Whether a call is of the same tool and contains the wanted arguments, recursively."""
-    return made.tool == wanted.tool and _within(wanted.args, made.args)
+    return call.tool == wanted.tool and _within(wanted.args, call.args)
 
 
-def _within(wanted: Any, given: Any) -> bool:
+def _within(wanted: Any, actual: Any) -> bool:
     if isinstance(wanted, Mapping):
-        return isinstance(given, Mapping) and all(key in given and _within(wanted[key], given[key]) for key in wanted)
-    return difference(wanted, given) is None
+        return isinstance(actual, Mapping) and all(
+            key in actual and _within(wanted[key], actual[key]) for key in wanted
+        )
+    return difference(wanted, actual) is None

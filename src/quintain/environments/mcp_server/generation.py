@@ -145,12 +145,12 @@ def _ask(connection: Connection, calls: Iterator[Call], missing: int) -> list[_C
 
 def _fields(answer: ToolResult, call: Call) -> Iterator[tuple[str, Any]]:
     """Yield values that a task can ask for: short texts and numbers that are not among the arguments."""
-    given = {as_text(value) for value in call.args.values()}
+    arguments = {as_text(value) for value in call.args.values()}
     for path, value in _leaves(answer.value, ""):
         text = as_text(value)
         short = 0 < len(text) <= _ANSWER_CHARS and len(text.split()) <= _ANSWER_WORDS and "\n" not in text
         finite = not isinstance(value, float) or math.isfinite(value)
-        if short and finite and not isinstance(value, bool) and text not in given:
+        if short and finite and not isinstance(value, bool) and text not in arguments:
             yield path, value
 
 
@@ -173,12 +173,14 @@ def _task(profile: ServerProfile, connection: Connection, asked: _Candidate) -> 
     function = next(tool["function"] for tool in connection.tools if tool["function"]["name"] == asked.call.tool)
     about = re.split(r"(?<=[.!?])\s|\n", function["description"].strip())[0].rstrip(".!? ")
     named = not about or stable_seed("named", key) % 2 == 0
-    given = ", ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in asked.call.args.items())
+    arguments = ", ".join(
+        f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in asked.call.args.items()
+    )
     what = f"Call {asked.call.tool}" if named else about
     asks = f"What is {asked.field}?" if asked.field else "What is the answer?"
     return Task(
         id=f"{profile.id}/{digest(key, asked.field, asked.answer, named)}",
-        prompt=f"{what}{f' with {given}' if given else ''}. {asks}",
+        prompt=f"{what}{f' with {arguments}' if arguments else ''}. {asks}",
         type=asked.call.tool,
         difficulty="easy" if named else "medium",
         environment=profile.id,

@@ -24,9 +24,9 @@ def calls_of(task: Task, name: str) -> tuple[Call, ...]:
     Raises:
         InvalidInput: the metadata does not contain calls.
     """
-    given = task.metadata.get(name) or ()
+    listed = task.metadata.get(name) or ()
     try:
-        return tuple(Call.model_validate(call) for call in given)
+        return tuple(Call.model_validate(call) for call in listed)
     except (ValidationError, TypeError) as error:
         why = explain(error, f"metadata.{name}") if isinstance(error, ValidationError) else str(error)
         raise InvalidInput(f"{why}; write a list of {{'tool': ..., 'args': {{...}}}}", code="bad_task_rows") from None

@@ -65,7 +65,7 @@ async def stdio(wire: Wire) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
     Raises:
         OSError: the process does not start.
     """
-    guard, lifeline = os.pipe()
+    guard, parent_end = os.pipe()
     try:
         process = await anyio.open_process(
             ["/bin/sh", "-c", _GUARDED, f"/dev/fd/{guard}", wire.own_folder or "", *wire.command],
@@ -75,7 +75,7 @@ async def stdio(wire: Wire) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
             pass_fds=(guard,),
         )
     except BaseException:
-        os.close(lifeline)
+        os.close(parent_end)
         raise
     finally:
         os.close(guard)
@@ -88,7 +88,7 @@ async def stdio(wire: Wire) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
             yield Incoming(wire, _lines(process.stdout, wire)), Outgoing(process.stdin)
         finally:
             with anyio.CancelScope(shield=True):
-                await _end(process, wire, lifeline)
+                await _end(process, wire, parent_end)
             group.cancel_scope.cancel()
 
 
@@ -185,7 +185,7 @@ async def _keep_tail(process: Process, wire: Wire) -> None:
             wire.stderr_tail = (wire.stderr_tail + piece)[-_TAIL_BYTES:]
 
 
-async def _end(process: Process, wire: Wire, lifeline: int) -> None:
+async def _end(process: Process, wire: Wire, parent_end: int) -> None:
     """Close the server's stdin, as the protocol requires, wait briefly, then kill what is left."""
     assert process.stdin is not None
     wire.ended = True
@@ -194,6 +194,6 @@ async def _end(process: Process, wire: Wire, lifeline: int) -> None:
     with anyio.move_on_after(_EXIT_GRACE_S):
         await process.wait()
     wire.kill()
-    os.close(lifeline)
+    os.close(parent_end)
     with anyio.move_on_after(_EXIT_GRACE_S):
         await process.aclose()

@@ -42,8 +42,8 @@ class Call(NamedTuple):
     @property
     def text(self) -> str:
         """Its Python expression."""
-        given = [*map(repr, self.arguments), *(f"{name}={value!r}" for name, value in self.options.items())]
-        return f"{self.function}({', '.join(given)})"
+        arguments = [*map(repr, self.arguments), *(f"{name}={value!r}" for name, value in self.options.items())]
+        return f"{self.function}({', '.join(arguments)})"
 
 
 class Case(NamedTuple):
@@ -97,14 +97,14 @@ def count_right(workspace: Workspace, cases: Sequence[Case], limits: Limits) -> 
     return sum(same(answer, case.expected) for answer, case in zip(answers, cases, strict=True))
 
 
-def same(given: Any, expected: Any) -> bool:
+def same(actual: Any, expected: Any) -> bool:
     """Whether two JSON values are equal: numbers by value, booleans only to booleans."""
-    if isinstance(expected, bool) or isinstance(given, bool):
-        return given is expected
-    if isinstance(expected, int | float) and isinstance(given, int | float):
-        return math.isclose(given, expected, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
-    if isinstance(expected, list) and isinstance(given, list):
-        return len(given) == len(expected) and all(map(same, given, expected))
-    if isinstance(expected, dict) and isinstance(given, dict):
-        return given.keys() == expected.keys() and all(same(given[key], expected[key]) for key in expected)
-    return type(given) is type(expected) and bool(given == expected)
+    if isinstance(expected, bool) or isinstance(actual, bool):
+        return actual is expected
+    if isinstance(expected, int | float) and isinstance(actual, int | float):
+        return math.isclose(actual, expected, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+    if isinstance(expected, list) and isinstance(actual, list):
+        return len(actual) == len(expected) and all(map(same, actual, expected))
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        return actual.keys() == expected.keys() and all(same(actual[key], expected[key]) for key in expected)
+    return type(actual) is type(expected) and bool(actual == expected)

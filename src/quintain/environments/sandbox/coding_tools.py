@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, StrictInt, StrictStr
 
-from quintain.environments.calls import refusal, tool_schemas
+from quintain.environments.tool_calls import refusal, tool_schemas
 from quintain.errors import InvalidInput, Unavailable
 from quintain.records.record import Record, clip, counted
 from quintain.records.trajectory import Observation
@@ -55,7 +55,7 @@ class WriteFile(Record):
 
 
 class EditFile(Record):
-    """Replace a text that stands exactly once in a file."""
+    """Replace a text that occurs exactly once in a file."""
 
     path: _Path
     old_string: Annotated[StrictStr, Field(min_length=1, max_length=MAX_WRITTEN)]
@@ -165,7 +165,7 @@ class CodingTools:
 
     def _write(self, path: str, text: str, answer: str) -> Observation:
         if self.workspace.is_full(self.limits):
-            return refusal(f"the workspace holds more than {self.limits.disk_mb} MB; delete files first")
+            return refusal(f"the workspace has more than {self.limits.disk_mb} MB; delete files first")
         self.workspace.write(_inside(path), text.encode("utf-8", "replace"))
         return Observation(content=answer)
 
@@ -173,9 +173,9 @@ class CodingTools:
         text = self._text(call.path)
         found = text.count(call.old_string)
         if found != 1:
-            where = "does not stand" if not found else f"stands {found} times"
+            where = "does not occur" if not found else f"occurs {found} times"
             return refusal(
-                f"old_string {where} in {clip(call.path)!r}; give a piece of the file that stands there once"
+                f"old_string {where} in {clip(call.path)!r}; give a piece of the file that occurs there once"
             )
         return self._write(call.path, text.replace(call.old_string, call.new_string), "Edited.")
 
@@ -227,7 +227,7 @@ class CodingTools:
         if ran.timed_out:
             note = f"[stopped after {(limits or self.limits).wall_s:g} s with all that it had started]"
         elif ran.stopped:
-            note = f"[the workspace holds more than {self.limits.disk_mb} MB: until files are deleted nothing can be written]"
+            note = f"[the workspace has more than {self.limits.disk_mb} MB: until files are deleted nothing can be written]"
         elif ran.exit_code:
             note = f"[exit code {ran.exit_code}]"
         else:

@@ -91,7 +91,7 @@ class CaseJudge:
                 raise Unavailable("the sandbox does not start any more, so the tests cannot run", code="no_sandbox")
         tests = len(self.cases) + len(self.gone)
         passed = (passed or 0) + len(self.gone) - len(left)
-        more = f" {', '.join(left)} still stands in some file." if left else ""
+        more = f" {', '.join(left)} is still in some file." if left else ""
         return Judgement(passed == tests, f"Of {tests} tests {passed} passed.{more}", passed, tests)
 
 

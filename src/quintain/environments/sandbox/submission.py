@@ -116,7 +116,7 @@ def _write(workspace: Workspace, path: str, file: File) -> None:
 
 
 def patch_of(sandbox: Sandbox, found: Sequence[Change], limits: Limits) -> Patch:
-    """Return the patch of some changes, made by git in a workspace without the agent's processes."""
+    """Return the patch of some changes, computed by git in a workspace without the agent's processes."""
     small = [
         change for change in found if all(len(file.data) <= _LARGE for file in (change.before, change.after) if file)
     ]

@@ -1,7 +1,7 @@
 """Amp threads: `~/.local/share/amp/threads/T-*.json`, and what `amp threads export` writes.
 
 The messages are Anthropic's, except that a result keeps the program's own record of its run. The program's text for the
-model is not in the file: the output of a run stands for it.
+model is not in the file: the output of a run replaces it.
 """
 
 from __future__ import annotations
@@ -90,14 +90,14 @@ def _write(message: dict[str, Any], script: Transcript, report: Report) -> None:
 def _result(block: dict[str, Any], report: Report) -> dict[str, Any]:
     """Return a result as Anthropic's API has it."""
     run = block["run"]
-    given, error = run.get("result"), run.get("error")
-    fields = as_dict(given)
+    result, error = run.get("result"), run.get("error")
+    fields = as_dict(result)
     report.note(_RECORDED)
     answer = next((fields[key] for key in ("output", "content") if isinstance(fields.get(key), str)), None)
-    if answer is None and isinstance(given, list) and all(isinstance(item, str) for item in given):
-        answer = "\n".join(given)
+    if answer is None and isinstance(result, list) and all(isinstance(item, str) for item in result):
+        answer = "\n".join(result)
     if answer is None:
-        answer = visible_content(given if given is not None else first_text(as_dict(error).get("message"), error))
+        answer = visible_content(result if result is not None else first_text(as_dict(error).get("message"), error))
     code = fields.get("exitCode")
     failed = error is not None or run.get("status") not in ("done", None) or fields.get("success") is False
     failed = failed or (type(code) is int and code != 0)

@@ -287,8 +287,8 @@ class _Writer:
             return
         if call_id:
             self._answered.add(call_id)
-        given = result.get("content")
-        answer = visible_content(given) if given is not None else _result_beside(row)
+        content = result.get("content")
+        answer = visible_content(content) if content is not None else _result_beside(row)
         self.script.add_result(answer, call_id=call_id, is_error=result.get("is_error") is True)
 
 

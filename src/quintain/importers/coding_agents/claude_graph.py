@@ -35,8 +35,8 @@ class Line:
     @property
     def blocks(self) -> list[Any]:
         """Content blocks of the message."""
-        given = as_dict(self.row.get("message")).get("content")
-        return given if isinstance(given, list) else [given]
+        content = as_dict(self.row.get("message")).get("content")
+        return content if isinstance(content, list) else [content]
 
     @property
     def results(self) -> list[dict[str, Any]]:
@@ -152,7 +152,7 @@ class Graph:
                 chain.append(at)
             above = self.lines.get(at.parent or "")
             if above is None and (at.parent or at.is_loose) and order.get(at.uuid, 0) > 0:
-                above = turns[order[at.uuid] - 1]  # its parent is not in the file: what stands before it must do
+                above = turns[order[at.uuid] - 1]  # its parent is not in the file: use the line before it
             if at.thread[1] and above is not None and above.thread[1] != at.thread[1]:
                 break  # a subagent begins where it was called; what came before is not its own
             at = above

@@ -141,8 +141,8 @@ class Rollout:
             self._repeats = self._origin(forked)
             if self._repeats is None:
                 self.report.note(UNMARKED)
-        given = meta.get("base_instructions")
-        if system := first_text(as_dict(given).get("text"), given, meta.get("instructions")):
+        instructions = meta.get("base_instructions")
+        if system := first_text(as_dict(instructions).get("text"), instructions, meta.get("instructions")):
             self.script.add_message("system", system, timestamp=parse_time(meta.get("timestamp")))
 
     def _item(self, line: int, item: dict[str, Any], time: Any) -> None:
@@ -258,11 +258,11 @@ class Rollout:
         )
 
     def _answer(self, item: dict[str, Any]) -> None:
-        given = item.get("output", item.get("tools"))
-        fields, failed = as_dict(given), None
+        output = item.get("output", item.get("tools"))
+        fields, failed = as_dict(output), None
         if isinstance(fields.get("content"), str | list):
-            given, failed = fields["content"], fields.get("success") is False
-        answer, call_id = visible_content(given), nonblank(item.get("call_id"))
+            output, failed = fields["content"], fields.get("success") is False
+        answer, call_id = visible_content(output), nonblank(item.get("call_id"))
         self.script.add_result(answer, call_id=call_id, is_error=bool(failed) or _failed(plain_text(answer)))
 
     def _event(self, event: dict[str, Any], time: Any) -> None:

@@ -130,9 +130,9 @@ class _Writer:
 
     def write(self, message: dict[str, Any]) -> None:
         """Write one message."""
-        kind, given = message.get("type"), message.get("content")
-        answers = _answers(given) if kind == "user" else []
-        content = visible_content([part for part in given if part not in answers] if isinstance(given, list) else given)
+        kind, parts = message.get("type"), message.get("content")
+        answers = _answers(parts) if kind == "user" else []
+        content = visible_content([part for part in parts if part not in answers] if isinstance(parts, list) else parts)
         for part in answers:  # since 0.61 the program writes every result once more, as it was sent
             answer = part["functionResponse"]
             if nonblank(answer.get("id")) not in self._answered and (nonblank(answer.get("id")) or self.script.waiting):
@@ -233,10 +233,10 @@ def _response(part: Any) -> Message:
     answer = as_dict(part).get("functionResponse")
     if not isinstance(answer, dict):
         return visible_content([part])
-    given = answer.get("response")
-    content = first_text(as_dict(given).get("output"), as_dict(given).get("error"))
+    response = answer.get("response")
+    content = first_text(as_dict(response).get("output"), as_dict(response).get("error"))
     return join_messages(
-        content if content is not None else visible_content(given), visible_content(answer.get("parts"))
+        content if content is not None else visible_content(response), visible_content(answer.get("parts"))
     )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Report, Run
+from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.field_values import as_dict, as_text
 from quintain.importers.transcripts.transcript import Transcript
@@ -39,8 +39,14 @@ class EventStream(ABC):
         model = self.script.model or self.model
         return AgentInfo(name=self.agent_class or "openhands", version=self.version, model=model)
 
-    def run(self, format: str, session: str | None) -> Iterator[Run]:
-        """Yield the conversation as a run."""
+    def write_all(self, events: Iterable[dict[str, Any]]) -> None:
+        """Write events in their order."""
+        for event in events:
+            self.write(event)
+
+    def run(self, events: Iterable[dict[str, Any]], format: str, session: str | None) -> Iterator[Run]:
+        """Write the events and yield the conversation as a run."""
+        self.write_all(events)
         yield from build_session_run(
             self.script,
             self.report,
@@ -59,14 +65,25 @@ class EventStream(ABC):
             self.script.add_message("user", summary, extra={"compacted": True})
 
 
+def detect_events(probe: Probe, is_event: Callable[[Any], bool], first_file: re.Pattern[str]) -> float:
+    """Return the share of events among the first rows, 0 to 1.
+
+    A document is the only file of events or the first of its folder: the others are read with it and return 0.
+    """
+    rows = [row for row in probe.rows or [probe.document] if isinstance(row, dict)]
+    if not rows or (probe.document is not None and not first_file.fullmatch(probe.name)):
+        return 0.0
+    return sum(map(is_event, rows)) / len(rows)
+
+
 def exit_failed(result: dict[str, Any]) -> bool:
     """Whether the exit code of a result is positive."""
     code = as_dict(result.get("metadata")).get("exit_code", result.get("exit_code"))
     return type(code) is int and code > 0
 
 
-def events_beside(log: LogFile, names: re.Pattern[str], report: Report) -> list[dict[str, Any]]:
-    """Return the events of the matching files in the folder of a file, in the order of names."""
+def folder_events(log: LogFile, names: re.Pattern[str], report: Report) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the events of the other files with these names in a folder, in the order of names, and its conversation."""
     found = []
     for sibling in log.siblings("."):
         if sibling.path.name != log.path.name and names.fullmatch(sibling.path.name):
@@ -74,9 +91,5 @@ def events_beside(log: LogFile, names: re.Pattern[str], report: Report) -> list[
                 found.append(as_dict(sibling.document()))
             except InvalidInput as error:
                 report.reject(None, error.message)
-    return found
-
-
-def conversation_of(log: LogFile) -> str | None:
-    """Return the name of the folder of a conversation, given a file of it or of its folder `events`."""
-    return next((part for part in reversed(log.parts[:-1]) if part != "events"), None)
+    # The folder has the name of its conversation, or is `events` in it.
+    return found, next((part for part in reversed(log.parts[:-1]) if part != "events"), None)

@@ -1,6 +1,6 @@
 """OpenHands evaluation output: `output.jsonl`, one instance a line, its events in `history`.
 
-The events are of either generation, or in the pairs of action and observation of old ones. The verdict stands in the row
+The events are of either generation, or in the pairs of action and observation of old ones. The verdict is in the row
 where the evaluator wrote it there, else in a report beside the file. The resolver writes the same file with an `issue` in
 place of `instance_id`.
 """
@@ -70,8 +70,7 @@ def _run(line: int, row: dict[str, Any], reports: list[Any], report: Report) -> 
     model = first_text(as_dict(settings.get("llm_config")).get("model"), as_dict(settings.get("llm")).get("model"))
     is_new = any(map(openhands_v1.is_event, events))
     stream = openhands_v1.V1Stream(report, model) if is_new else openhands_v0.V0Stream(report, model)
-    for event in events:
-        stream.write(event)
+    stream.write_all(events)
     agent = stream.agent
     issue = as_dict(row.get("issue"))
     place = "/".join(filter(None, (as_text(issue.get("owner")), as_text(issue.get("repo")))))

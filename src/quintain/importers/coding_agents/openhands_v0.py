@@ -1,6 +1,6 @@
 """OpenHands events before version 1: a list of actions and observations, a line each, or a file each (`events/0.json`, ...).
 
-The reply of the model stands in `tool_call_metadata.model_response` of every action that it asked for; where it is missing
+The reply of the model is in `tool_call_metadata.model_response` of every action that it asked for; where it is missing
 the action itself is read. Observations find their action by the id of the call, else by `cause`. Events of 2024 have their
 arguments beside `action`, without id, source or cause: an observation answers the action before it.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from quintain.importers.coding_agents.openhands_events import EventStream, conversation_of, events_beside, exit_failed
+from quintain.importers.coding_agents.openhands_events import EventStream, detect_events, exit_failed, folder_events
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import object_rows
@@ -55,14 +55,10 @@ class OpenHandsV0:
         whole = as_dict(probe.document).get("trajectory")
         if dicts_in(whole) and all(map(is_event, dicts_in(whole))):
             return 0.9
-        rows = [row for row in probe.rows or [probe.document] if isinstance(row, dict)]
-        if "event_cache" in probe.path:
-            return 0.0  # the same events once more
-        if not rows or "history" in rows[0] or not any(map(is_event, rows)):
-            return 0.0
-        if probe.document is not None:
-            return 0.9 if _FIRST_FILE.fullmatch(probe.name) else 0.0  # the other files of its folder are read with it
-        return 0.93 if all(map(is_event, rows)) else 0.7
+        if "event_cache" in probe.path or "history" in as_dict(probe.first):
+            return 0.0  # the same events once more, or evaluation output
+        share = detect_events(probe, is_event, _FIRST_FILE)
+        return 0.0 if not share else 0.9 if probe.document is not None else 0.93 if share == 1 else 0.7
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield the run of a file or of a folder of events."""
@@ -71,13 +67,10 @@ class OpenHandsV0:
         for _, row in object_rows(log, report):
             events.extend(dicts_in(row["trajectory"]) if isinstance(row.get("trajectory"), list) else [row])
         if _FIRST_FILE.fullmatch(log.path.name):
-            session = conversation_of(log)
-            events += events_beside(log, re.compile(r"\d+\.json"), report)
+            others, session = folder_events(log, re.compile(r"\d+\.json"), report)
+            events += others
             events.sort(key=lambda event: event["id"] if isinstance(event.get("id"), int) else 0)
-        stream = V0Stream(report)
-        for event in events:
-            stream.write(event)
-        yield from stream.run("openhands_v0", session)
+        yield from V0Stream(report).run(events, "openhands_v0", session)
 
 
 def is_event(row: Any) -> bool:
@@ -162,8 +155,10 @@ class V0Stream(EventStream):
         if kind == "message":
             self.script.add_agent_turn(self._words(event, args), thought=nonblank(args.get("thought")), timestamp=time)
             return
-        given = {name: value for name, value in args.items() if name not in _BESIDE_ARGS}
-        call = make_call(nonblank(called.get("function_name")) or kind, given, self._calls.get(_key(event.get("id"))))
+        arguments = {name: value for name, value in args.items() if name not in _BESIDE_ARGS}
+        call = make_call(
+            nonblank(called.get("function_name")) or kind, arguments, self._calls.get(_key(event.get("id")))
+        )
         self.script.add_agent_turn(thought=nonblank(args.get("thought")), actions=[call], timestamp=time)
 
     def _observation(self, event: dict[str, Any], kind: str) -> None:

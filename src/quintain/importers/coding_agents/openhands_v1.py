@@ -14,7 +14,7 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.archives import archive, is_zip
-from quintain.importers.coding_agents.openhands_events import EventStream, conversation_of, events_beside, exit_failed
+from quintain.importers.coding_agents.openhands_events import EventStream, detect_events, exit_failed, folder_events
 from quintain.importers.json_parser import Parser
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
@@ -48,12 +48,8 @@ class OpenHandsV1:
         """Match objects whose kind is an event kind."""
         if probe.shape == "zip":
             return 0.9 if any(_FILE.fullmatch(_file(name)) for name in probe.rows if isinstance(name, str)) else 0.0
-        rows = [row for row in probe.rows or [probe.document] if isinstance(row, dict)]
-        if "kind" not in probe.fields or not any(map(is_event, rows)):
-            return 0.0
-        if probe.document is not None:
-            return 0.93 if _FIRST_FILE.fullmatch(probe.name) else 0.0  # the other files of its folder are read with it
-        return 0.95 if all(map(is_event, rows)) else 0.8
+        share = detect_events(probe, is_event, _FIRST_FILE) if "kind" in probe.fields else 0.0
+        return 0.0 if not share else 0.93 if probe.document is not None else 0.95 if share == 1 else 0.8
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield the run of a file or a folder of events; one run a folder of an archive."""
@@ -63,8 +59,8 @@ class OpenHandsV1:
         events = [row for _, row in object_rows(log, report)]
         session = None
         if _FIRST_FILE.fullmatch(log.path.name):
-            events += events_beside(log, _FILE, report)
-            session = conversation_of(log)
+            others, session = folder_events(log, _FILE, report)
+            events += others
         state = _state(log)
         yield from _run(events, state, first_text(state.get("id"), session), report)
 
@@ -101,10 +97,7 @@ def _file(name: str) -> str:
 
 def _run(events: list[dict[str, Any]], about: dict[str, Any], session: str | None, report: Report) -> Iterator[Run]:
     model = first_text(as_dict(as_dict(about.get("agent")).get("llm")).get("model"), about.get("llm_model"))
-    stream = V1Stream(report, model)
-    for event in events:
-        stream.write(event)
-    yield from stream.run("openhands_v1", session)
+    yield from V1Stream(report, model).run(events, "openhands_v1", session)
 
 
 def is_event(row: Any) -> bool:
@@ -192,8 +185,8 @@ class V1Stream(EventStream):
         if event.get("source") == "agent" or message.get("role") == "assistant":
             content, thought = _content_and_thought(content, message)
             self._reply = nonblank(event.get("llm_response_id"))
-            given = dicts_in(message.get("tool_calls"))
-            calls = [call for each in given if (call := parse_call(each, "tool_calls", self.report.refuse))]
+            tool_calls = dicts_in(message.get("tool_calls"))
+            calls = [call for each in tool_calls if (call := parse_call(each, "tool_calls", self.report.refuse))]
             self._act(event, content, thought, calls)
         else:
             actor = "system" if message.get("role") == "system" else "user"
@@ -201,9 +194,9 @@ class V1Stream(EventStream):
 
     def _system(self, event: dict[str, Any]) -> None:
         content = join_messages(*(visible_content(event.get(key)) for key in ("system_prompt", "dynamic_context")))
-        given = dicts_in(event.get("tools"))
-        known = [tool for tool in given if "function" in tool or "parameters" in tool]
-        named = [tool for tool in given if nonblank(tool.get("name"))]
+        tools = dicts_in(event.get("tools"))
+        known = [tool for tool in tools if "function" in tool or "parameters" in tool]
+        named = [tool for tool in tools if nonblank(tool.get("name"))]
         bare = [function_tool(tool["name"], nonblank(tool.get("description"))) for tool in named]
         self.tools = (parse_tool_schemas(known) if known else bare) or self.tools
         self.script.add_message("system", content, timestamp=parse_time(event.get("timestamp")))

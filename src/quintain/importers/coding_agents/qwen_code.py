@@ -70,9 +70,9 @@ def _block(part: Any, *, failed: bool) -> Any:
         return {"type": "tool_use", "id": call.get("id"), "name": call.get("name"), "input": call.get("args")}
     if answer:
         response = as_dict(answer.get("response"))
-        given = next((response[key] for key in ("output", "error") if key in response), answer.get("response"))
+        content = next((response[key] for key in ("output", "error") if key in response), answer.get("response"))
         is_error = failed or "error" in response
-        return {"type": "tool_result", "tool_use_id": answer.get("id"), "content": given, "is_error": is_error}
+        return {"type": "tool_result", "tool_use_id": answer.get("id"), "content": content, "is_error": is_error}
     spoken = as_dict(part).get("text")
     if not isinstance(spoken, str):
         return part

@@ -1,6 +1,6 @@
 """SWE-agent trajectories (`<instance>.traj`) of function-calling and text protocols.
 
-`history` holds the messages as the model saw and wrote them; steps of `trajectory` after its end are added, and without
+`history` contains the messages as the model saw and wrote them; steps of `trajectory` after its end are added, and without
 a history all of them are read. Where the agent
 acted by text, its text stays text and the answer a turn of the user: that is the protocol that it was taught.
 """
@@ -126,7 +126,7 @@ def _write_history(history: list[dict[str, Any]], script: Transcript, report: Re
         content = turn.content if turn.actor == "user" else turn.results[0].content if turn.results else ""
         if _ELIDED.match(plain_text(content)):
             report.note("old outputs were elided from the history, and their text is lost")
-        # The command that the program found in the text, for those who count commands; the text itself holds it already.
+        # The command that the program found in the text, for those who count commands; the text contains it already.
         if turn.actor == "agent" and not turn.calls and (command := nonblank(message.get("action"))):
             turn.fields["extra"] = {"command": command}
         append_turn(turn, script)

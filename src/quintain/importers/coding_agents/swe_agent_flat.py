@@ -49,9 +49,9 @@ def _run(line: int, row: dict[str, Any], report: Report) -> Iterator[Run]:
     for turn in dicts_in(row.get("trajectory")):
         role = turn.get("role")
         actor = _ACTORS.get(role) if isinstance(role, str) else None
-        # The system's text stands in a column of its own.
-        given = first_text(turn.get("system_prompt"), turn.get("text")) if actor == "system" else turn.get("text")
-        content = visible_content(given)
+        # The system's text has a separate column.
+        text = first_text(turn.get("system_prompt"), turn.get("text")) if actor == "system" else turn.get("text")
+        content = visible_content(text)
         if actor == "agent":
             script.add_agent_turn(content, train=False if turn.get("mask") is False else None)
         elif actor is not None:

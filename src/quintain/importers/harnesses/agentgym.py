@@ -1,6 +1,6 @@
 """AgentGym's AgentTraj-L and ETO's rows: text turns of an environment, with loss marks.
 
-The first human turn holds the environment's instructions, the agent's `OK` follows, then comes the task. What the
+The first human turn contains the environment's instructions, the agent's `OK` follows, then comes the task. What the
 environment answers is a human turn that begins with `Observation:`; it stays a turn, since that text is the protocol.
 """
 

@@ -58,7 +58,7 @@ def run_of_sample(sample: dict[str, Any], about: dict[str, Any], line: int, repo
     """Yield the run of one sample and epoch.
 
     Args:
-        sample: As the log holds it.
+        sample: As in the log.
         about: The log's `eval`.
         line: Which sample of the log it is, from 1.
         report: Gets notes on unreadable content.

@@ -224,7 +224,9 @@ def _add_step(transcript: Transcript, step: dict[str, Any], reward: float | None
     tool = first_text(called.get("name"), step.get("tool"), step.get("tool_name"))
     arguments = called.get("parameters") if called else step.get("params", step.get("parameters"))
     written = as_text(step.get("action")) if not tool else ""
-    if written:
+    if written and "action_input" in step:
+        tool, arguments = written.strip(), _input_of(step["action_input"])
+    elif written:
         tool, arguments = parse_call(written.strip())
     tokens = as_count(step.get("token_count"))
     reward = as_number(step.get("reward")) if reward is None else reward
@@ -243,6 +245,13 @@ def _add_step(transcript: Transcript, step: dict[str, Any], reward: float | None
         # A step without a call was answered all the same: no result is lost, and none is an orphan.
         known = transcript.add_result("\n".join(filter(None, [output or "", error])), is_error=failed)
         transcript.orphans -= not known
+
+
+def _input_of(given: Any) -> Any:
+    """Return the arguments of a ReAct step: an object as it is, other text as `input`."""
+    if isinstance(given, str) and not isinstance(parse_json_text(given), dict):
+        return {"input": given}
+    return given
 
 
 def _task_of(row: dict[str, Any], meta: dict[str, Any]) -> Task:
@@ -275,4 +284,5 @@ def _outcome_of(row: dict[str, Any], framework: str, report: Report) -> Outcome:
         )
     score = as_number(ended.get("score"))
     # A score of 0 is the recorder's default and carries no information.
-    return Outcome(status=status, reward=as_number(row.get("reward")), scores={"score": score} if score else {})
+    reward = as_number(row.get("reward", row.get("final_reward")))
+    return Outcome(status=status, reward=reward, scores={"score": score} if score else {})

@@ -1,6 +1,6 @@
 """Parse knowlyr's flat text of a run: `Step N:` with `Thought:`, `Action: tool({json})` and `Observation:`.
 
-What an observation holds is never split, even where it looks like such a text itself.
+The content of an observation is never split, even where it looks like such a text itself.
 """
 
 from __future__ import annotations

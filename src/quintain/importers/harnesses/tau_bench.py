@@ -1,7 +1,7 @@
 """tau-bench runs: `{task_id, trial, reward, info, traj}` of a support agent and a simulated user.
 
 The reward is the benchmark's own verdict on the state of its database: 1 is success, 0 is failure. The instruction of the
-simulated user is hidden from the agent, so it stands in the task's metadata only.
+simulated user is hidden from the agent, so it is in the task's metadata only.
 """
 
 from __future__ import annotations

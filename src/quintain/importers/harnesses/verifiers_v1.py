@@ -92,9 +92,9 @@ def _runs(trace: dict[str, Any], episode: dict[str, Any], line: int, report: Rep
         for i in path:
             turn = parse_vendor_message(as_dict(nodes[i]).get("message"), report)
             if turn is not None and turn.actor == "agent":
-                given = names_sampled and as_dict(nodes[i]).get("sampled") is not True
+                is_input = names_sampled and as_dict(nodes[i]).get("sampled") is not True
                 _add_call(turn, as_dict(nodes[i]), calls.get(i, {}))
-                turn.fields |= {"copied_context": True} if given or i in written else {}
+                turn.fields |= {"copied_context": True} if is_input or i in written else {}
                 turn.fields |= {} if trains else {"train": False}
             turns += [turn] if turn is not None else []
         written.update(path)
@@ -178,8 +178,8 @@ def _task(task: dict[str, Any], task_id: str | None, env: str | None) -> Task:
 
 def _outcome(trace: dict[str, Any]) -> Outcome:
     rewards = {key: _reward(value) for key, value in as_dict(trace.get("rewards")).items()}
-    given = {key: pair for key, pair in rewards.items() if pair is not None}
-    scores = score_fields(as_dict(trace.get("metrics"))) | {key: score for key, (score, _) in given.items()}
+    known = {key: pair for key, pair in rewards.items() if pair is not None}
+    scores = score_fields(as_dict(trace.get("metrics"))) | {key: score for key, (score, _) in known.items()}
     errors = dicts_in(trace.get("errors"))
     stop = nonblank(trace.get("stop_condition"))
     done = [call for call in dicts_in(trace.get("calls")) if not call.get("error")]
@@ -189,7 +189,7 @@ def _outcome(trace: dict[str, Any]) -> Outcome:
     elif stop in _LIMITS or (done and done[-1].get("finish_reason") == "length") or trace.get("is_truncated") is True:
         status = OutcomeStatus.TRUNCATED
     exit_status = nonblank(errors[-1].get("type")) if errors and status is OutcomeStatus.ERROR else stop
-    total = sum(score * weight for score, weight in given.values()) if given else as_score(trace.get("reward"))
+    total = sum(score * weight for score, weight in known.values()) if known else as_score(trace.get("reward"))
     return Outcome(
         status=status, reward=as_score(total), scores=scores, exit_status=(exit_status or stop or "")[:200] or None
     )

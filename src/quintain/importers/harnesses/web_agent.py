@@ -111,20 +111,20 @@ def _add(script: Transcript, step: dict[str, Any], shown: str | None, report: Re
         if page is None:
             report.skip("step without a page or an action")
         return
-    operation, given = as_dict(step.get("operation")), step.get("action", step.get("action_repr"))
+    operation, action = as_dict(step.get("operation")), step.get("action", step.get("action_repr"))
     message, calls = shown or "", []
     if operation:
         element = next((e.get("backend_node_id") for e in dicts_in(step.get("pos_candidates"))), None)
         wanted = {"value": operation.get("value"), "element": element}
         calls = [make_call(as_text(operation.get("op")).lower(), {k: v for k, v in wanted.items() if v})]
-    elif isinstance(given, dict):
-        message = as_text(given.get("raw_prediction")) or message
-        names = (given.get(key) for key in ("action_name", "name", "type"))
-        tool = first_text(*names, as_name(given.get("action_type"))) or ""
+    elif isinstance(action, dict):
+        message = as_text(action.get("raw_prediction")) or message
+        names = (action.get(key) for key in ("action_name", "name", "type"))
+        tool = first_text(*names, as_name(action.get("action_type"))) or ""
         hidden = {"action_name", "action_type", "raw_prediction", "page_number"}
-        calls = [make_call(tool, {k: v for k, v in given.items() if k not in hidden and v not in (None, "", [], {})})]
+        calls = [make_call(tool, {k: v for k, v in action.items() if k not in hidden and v not in (None, "", [], {})})]
     else:
-        message = message or as_text(given)
+        message = message or as_text(action)
     thought = first_text(*(source.get(key) for source in (about, step) for key in _THOUGHTS))
     script.add_agent_turn(message, thought=thought, actions=calls, reward=as_score(step.get("reward")))
 

@@ -33,12 +33,12 @@ def input_turns(value: Any, report: Report) -> list[Turn]:
         return []
     if _is_message(value):
         return _one(value, report)
-    given = next((value[key] for key in _LISTS if value.get(key)), None)
-    if given is None:
-        given = first_text(*(value.get(key) for key in _ASKED)) or _only_text(value)
-        return [Turn("user", given)] if given else []
+    payload = next((value[key] for key in _LISTS if value.get(key)), None)
+    if payload is None:
+        payload = first_text(*(value.get(key) for key in _ASKED)) or _only_text(value)
+        return [Turn("user", payload)] if payload else []
     system = next((value[key] for key in _SYSTEM if value.get(key)), None)
-    turns = input_turns(given, report)
+    turns = input_turns(payload, report)
     if system is None or any(turn.actor == "system" for turn in turns):
         return turns
     instructions = system.get("parts") if isinstance(system, dict) else _opened(system)

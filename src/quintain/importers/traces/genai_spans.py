@@ -90,7 +90,7 @@ def tool_call(span: Span) -> ToolCall | None:
     tool = tool or span.name.removeprefix("execute_tool ").removesuffix(".tool")
     if not tool:
         return None
-    given = span.get(
+    arguments = span.get(
         "gen_ai.tool.call.arguments", "ai.toolCall.args", "tool.parameters", "input.value", "traceloop.entity.input"
     )
     answers = ("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
@@ -98,14 +98,14 @@ def tool_call(span: Span) -> ToolCall | None:
     message = next((e.fields for e in span.events if e.name == "gen_ai.tool.message"), {})
     answered = next((e.fields for e in span.events if e.name == "gen_ai.choice"), None)
     if answered is not None:  # Strands stores the arguments where others store the result
-        given = message.get("content") if given is None else given
+        arguments = message.get("content") if arguments is None else arguments
         message = {"id": message.get("id"), "content": _content(answered.get("message"))}
     result = result if result is not None else message.get("content")
     call_id = span.first("gen_ai.tool.call.id", "ai.toolCall.id", "tool_call.id", "tool.id") or as_name(
         message.get("id")
     )
     answer = visible_content(result) or (span.error or "")
-    return ToolCall(make_call(tool, given, call_id), Result(answer, call_id, span.error is not None), span.start)
+    return ToolCall(make_call(tool, arguments, call_id), Result(answer, call_id, span.error is not None), span.start)
 
 
 def agent_name(span: Span) -> str | None:
@@ -129,9 +129,9 @@ def evaluations(span: Span) -> dict[str, float]:
 
 def _inputs(span: Span, report: Report) -> list[Turn]:
     turns: list[Turn] = []
-    given = parse_json_text(_attribute(span, "gen_ai.input.messages"))
-    if given is not None:
-        turns = input_turns(given, report)
+    messages = parse_json_text(_attribute(span, "gen_ai.input.messages"))
+    if messages is not None:
+        turns = input_turns(messages, report)
     else:
         turns = [turn for event in span.events if (turn := _event_turn(event, report))]
     for prefix in ("gen_ai.prompt", "llm.input_messages"):
@@ -146,8 +146,8 @@ def _inputs(span: Span, report: Report) -> list[Turn]:
 
 
 def _outputs(span: Span, report: Report) -> list[Turn]:
-    given = parse_json_text(_attribute(span, "gen_ai.output.messages"))
-    turns = output_turns(given, report) if given is not None else []
+    messages = parse_json_text(_attribute(span, "gen_ai.output.messages"))
+    turns = output_turns(messages, report) if messages is not None else []
     choices = [event.fields for event in span.events if event.name == "gen_ai.choice"]
     if not turns and choices:
         choice = choices[0].get("message")  # an object or, as Strands writes it, the content alone
@@ -163,7 +163,7 @@ def _outputs(span: Span, report: Report) -> list[Turn]:
         turns = output_turns({"role": "assistant", "content": content, "tool_calls": calls}, report)
     for key in ("gen_ai.completion", "llm.responses", "output.value"):
         turns = turns or output_turns(_attribute(span, key), report)
-    if given is not None and len(turns) > 1 and all(turn.actor == "agent" for turn in turns):
+    if messages is not None and len(turns) > 1 and all(turn.actor == "agent" for turn in turns):
         report.skip("further candidate of a response", len(turns) - 1)
         turns = turns[:1]
     return turns

@@ -13,7 +13,6 @@ from typing import Any
 
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.traces.call_payloads import input_turns, model_of, output_turns, payload_usage
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.trace_records import (
     Trace,
@@ -21,9 +20,11 @@ from quintain.importers.traces.trace_records import (
     TraceNode,
     TraceRecord,
     add_calls,
+    add_fields,
     build_trace_runs,
     group_records,
     outermost,
+    recorded_call,
     tags_of,
     trace_outcome,
     whole_call,
@@ -41,7 +42,6 @@ from quintain.importers.transcripts.field_values import (
 )
 from quintain.importers.transcripts.message_parts import Result
 from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.tool_schemas import offered_tools
 from quintain.importers.transcripts.transcript import make_call, parse_time
 
 _TYPES = {"GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL"}
@@ -116,8 +116,8 @@ def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
 
 
 def _score(value: dict[str, Any]) -> dict[str, float]:
-    key, given = as_name(value.get("name")), as_score(value.get("value"))
-    return {key: given} if key is not None and given is not None else {}
+    key, score = as_name(value.get("name")), as_score(value.get("value"))
+    return {key: score} if key is not None and score is not None else {}
 
 
 def _scores_beside(log: LogFile) -> dict[str, dict[str, float]]:
@@ -140,9 +140,8 @@ def _trace(group: TraceGroup, scores: dict[str, float], report: Report) -> Trace
             about |= value
         elif kind == "score":
             scores = scores | _score(value)
-        else:  # a repeated record adds missing fields
-            known = observations.setdefault(as_name(value.get("id")) or f"#{n}", {})
-            known |= {key: new for key, new in value.items() if new is not None}
+        else:
+            add_fields(observations.setdefault(as_name(value.get("id")) or f"#{n}", {}), value)
     trace = Trace(group.id, "langfuse", line=group.line)
     nodes = [
         TraceNode(key, as_name(_pick(value, "parentObservationId")), _kind(value), value)
@@ -178,21 +177,19 @@ def _error(observation: dict[str, Any]) -> str | None:
 
 
 def _call(observation: dict[str, Any], report: Report) -> ModelCall:
-    inputs, outputs = observation.get("input"), observation.get("output")
     params = as_dict(parse_json_text(_pick(observation, "modelParameters")))
     named = first_text(*(_pick(observation, key) for key in ("providedModelName", "model", "internalModel")))
     details = [as_dict(parse_json_text(_pick(observation, key))) for key in ("usageDetails", "usage")]
     plain = {key: _pick(observation, f"{key}Tokens") for key in ("prompt", "completion")}
-    return ModelCall(
-        input_turns(inputs, report),
-        output_turns(outputs, report),
-        parse_time(_pick(observation, "startTime")),
-        {
-            "model": named or model_of(outputs) or model_of(inputs),
-            "usage": parse_usage(*details, plain) or payload_usage(outputs),
-        },
-        offered_tools(inputs, params, as_dict(parse_json_text(observation.get("metadata")))),
-        _error(observation),
+    return recorded_call(
+        observation.get("input"),
+        observation.get("output"),
+        _pick(observation, "startTime"),
+        report,
+        model=named,
+        usage=parse_usage(*details, plain),
+        settings=(params, as_dict(parse_json_text(observation.get("metadata")))),
+        error=_error(observation),
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import if_most
-from quintain.importers.traces.call_payloads import input_turns, model_of, output_turns, payload_usage
+from quintain.importers.traces.call_payloads import model_of, payload_usage
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.trace_records import (
     Trace,
@@ -23,10 +23,13 @@ from quintain.importers.traces.trace_records import (
     TraceNode,
     TraceRecord,
     add_calls,
+    add_fields,
     build_trace_runs,
     group_records,
     outermost,
+    recorded_call,
     tags_of,
+    tool_result,
     trace_outcome,
     whole_call,
 )
@@ -43,11 +46,8 @@ from quintain.importers.transcripts.field_values import (
     short_fields,
     to_text,
 )
-from quintain.importers.transcripts.message_parts import Result
 from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.tool_schemas import offered_tools
 from quintain.importers.transcripts.transcript import make_call, parse_time
-from quintain.importers.transcripts.vendor_messages import parse_vendor_message
 from quintain.records.trajectory import Outcome
 
 _RENDERED = re.compile(r"(?:System: (?P<system>.*?)\n)?Human: ", re.DOTALL)
@@ -162,8 +162,7 @@ def _merged(values: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return each run once: a patch adds fields missing from its post."""
     runs: dict[str, dict[str, Any]] = {}
     for value in values:
-        known = runs.setdefault(_run_id(value) or "", {})
-        known |= {key: new for key, new in value.items() if new not in (None, "", [], {}) or key not in known}
+        add_fields(runs.setdefault(_run_id(value) or "", {}), value)
     started = {key: (as_text(run.get("dotted_order")), to_text(run.get("start_time"))) for key, run in runs.items()}
     return {key: runs[key] for key in sorted(runs, key=started.__getitem__)}
 
@@ -172,33 +171,31 @@ def _call(run: dict[str, Any], report: Report) -> ModelCall:
     inputs, outputs = run.get("inputs"), run.get("outputs")
     extra = as_dict(run.get("extra"))
     about, params = as_dict(extra.get("metadata")), as_dict(extra.get("invocation_params"))
-    names = (model_of(outputs), about.get("ls_model_name"), model_of(params), model_of(inputs))
-    given = payload_usage(outputs) or parse_usage({key: run.get(key) for key in ("prompt_tokens", "completion_tokens")})
-    return ModelCall(
-        input_turns(inputs, report),
-        output_turns(outputs, report),
-        parse_time(run.get("start_time")),
-        {"model": first_text(*names), "usage": given},
-        offered_tools(inputs, params, extra),
-        first_text(run.get("error")),
+    counts = {key: run.get(key) for key in ("prompt_tokens", "completion_tokens")}
+    return recorded_call(
+        inputs,
+        outputs,
+        run.get("start_time"),
+        report,
+        model=first_text(model_of(outputs), about.get("ls_model_name"), model_of(params)),
+        usage=payload_usage(outputs) or parse_usage(counts),
+        settings=(params, extra),
+        error=first_text(run.get("error")),
     )
 
 
 def _tool_call(run: dict[str, Any]) -> ToolCall:
     inputs, outputs = parse_json_text(run.get("inputs")), parse_json_text(run.get("outputs"))
     error = first_text(run.get("error"))
-    given = parse_json_text(as_dict(inputs).get("input")) if set(as_dict(inputs)) == {"input"} else inputs
+    arguments = parse_json_text(as_dict(inputs).get("input")) if set(as_dict(inputs)) == {"input"} else inputs
     answer = as_dict(outputs).get("output", outputs) if isinstance(outputs, dict) else outputs
-    result = Result(to_text(answer))
-    if as_dict(answer).keys() & {"kwargs", "tool_call_id"}:
-        message = parse_vendor_message(answer, Report(), "tool")
-        result = message.results[0] if message and message.results else result
+    result = tool_result(answer, error)
     call_id = result.call_id or as_name(as_dict(as_dict(run.get("extra")).get("metadata")).get("tool_call_id"))
-    if isinstance(given, dict) and given.keys() >= {"name", "args", "id"}:
-        given = given["args"]  # some LangChain versions pass the whole call
+    if isinstance(arguments, dict) and arguments.keys() >= {"name", "args", "id"}:
+        arguments = arguments["args"]  # some LangChain versions pass the whole call
     return ToolCall(
-        make_call(as_text(run.get("name")), given, call_id),
-        Result(result.content or error or "", call_id, result.is_error or error is not None),
+        make_call(as_text(run.get("name")), arguments, call_id),
+        result._replace(call_id=call_id),
         parse_time(run.get("start_time")),
     )
 
@@ -207,6 +204,6 @@ def _outcome(root: dict[str, Any], runs: list[dict[str, Any]]) -> Outcome:
     scores: dict[str, float] = {}
     for run in [*runs, root]:
         for key, stats in as_dict(run.get("feedback_stats")).items():
-            given = as_score(stats["avg"] if isinstance(stats, dict) and "avg" in stats else stats)
-            scores |= {key: given} if given is not None else {}
+            score = as_score(stats["avg"] if isinstance(stats, dict) and "avg" in stats else stats)
+            scores |= {key: score} if score is not None else {}
     return trace_outcome(first_text(root.get("error")), scores)

@@ -1,6 +1,6 @@
 """OpenTelemetry traces with GenAI content: OTLP in JSON, span dumps and log records (GenAI, OpenInference, Traceloop, AI SDK).
 
-Spans belong together by `gen_ai.conversation.id`, else by their trace. Telemetry that holds no messages, such as Claude
+Spans belong together by `gen_ai.conversation.id`, else by their trace. Telemetry without messages, such as Claude
 Code's own metrics and events, is refused.
 """
 

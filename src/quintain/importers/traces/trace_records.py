@@ -11,7 +11,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import exit_status, single_reward
 from quintain.importers.protocol import Report, Run
 from quintain.importers.run_builder import build_run
-from quintain.importers.traces.call_payloads import input_turns, output_turns
+from quintain.importers.traces.call_payloads import input_turns, model_of, output_turns, payload_usage
 from quintain.importers.traces.conversations import (
     ModelCall,
     ToolCall,
@@ -19,8 +19,11 @@ from quintain.importers.traces.conversations import (
     match_results,
     whole_exchange,
 )
-from quintain.importers.transcripts.field_values import as_list
+from quintain.importers.transcripts.field_values import as_dict, as_list, to_text
+from quintain.importers.transcripts.message_parts import Result
+from quintain.importers.transcripts.tool_schemas import offered_tools
 from quintain.importers.transcripts.transcript import parse_time
+from quintain.importers.transcripts.vendor_messages import parse_vendor_message
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus
 
 NO_MESSAGES = "expected messages, got a trace whose records have none"
@@ -144,11 +147,63 @@ def outermost(nodes: Sequence[TraceNode]) -> Any:
     return next((node.value for node in nodes if node.parent not in ids), {})
 
 
+def recorded_call(
+    inputs: Any,
+    outputs: Any,
+    start: Any,
+    report: Report,
+    *,
+    model: str | None,
+    usage: dict[str, int | None] | None,
+    settings: Sequence[dict[str, Any]],
+    error: str | None,
+) -> ModelCall:
+    """Return a model call whose request and response are recorded whole.
+
+    Args:
+        inputs: The request.
+        outputs: The response.
+        start: Time of the request.
+        report: Counts skipped content.
+        model: The model by the record; None: by the response, else by the request.
+        usage: Token counts by the record; None: by the response.
+        settings: Objects other than the request that may list the tools.
+        error: Error of the call.
+    """
+    return ModelCall(
+        input_turns(inputs, report),
+        output_turns(outputs, report),
+        parse_time(start),
+        {"model": model or model_of(outputs) or model_of(inputs), "usage": usage or payload_usage(outputs)},
+        offered_tools(inputs, *settings),
+        error,
+    )
+
+
+def add_fields(known: dict[str, Any], record: Mapping[str, Any]) -> None:
+    """Add the fields of a repeated record to those known; an empty value replaces none."""
+    known |= {key: new for key, new in record.items() if new not in (None, "", [], {}) or key not in known}
+
+
 def whole_call(inputs: Any, outputs: Any, start: Any, report: Report) -> ModelCall | None:
     """Return input and output of an outermost record as a single call; None if both are empty."""
     call = whole_exchange(input_turns(inputs, report), output_turns(outputs, report, whole=True))
     call.start = parse_time(start)
     return call if call.inputs or call.outputs else None
+
+
+def tool_result(answer: Any, error: str | None) -> Result:
+    """Return the result of a tool's record: a message of LangChain with its call id, or any value.
+
+    Args:
+        answer: What the tool returned.
+        error: Error of the record; None if the tool did not fail.
+    """
+    result = Result(to_text(answer))
+    if as_dict(answer).keys() & {"kwargs", "tool_call_id"}:
+        message = parse_vendor_message(answer, Report(), "tool")
+        result = message.results[0] if message and message.results else result
+    return result._replace(content=result.content or error or "", is_error=result.is_error or error is not None)
 
 
 def tags_of(value: Any) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ _PAIRS = (
 _SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"), ("chosen_rating", "rejected_rating"))
 _MODELS = (("chosen_model", "rejected_model"), ("model_chosen", "model_rejected"))
 _MARGINS = ("margin", "score_margin", "reward_margin")
-_LABELS = ("label", "kto_tag")
+_LABELS = ("label", "kto_tag", "is_good")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,9 @@ from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.prompt_answers import parse_messages, with_completion
 
 _ANSWERS = ("completion", "response")
-_ELSEWHERE = frozenset({"chosen", "label", "kto_tag", "labels", "messages", "data_source", "example_id", "task_id"})
+_ELSEWHERE = frozenset(
+    {"chosen", "label", "kto_tag", "is_good", "labels", "messages", "data_source", "example_id", "task_id"}
+)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from quintain.importers.transcripts.atif_steps import (
     without_nulls,
 )
 from quintain.importers.transcripts.json_overlay import WHOLE, apply_overlay, make_overlay
+from quintain.next_step import Hint, call
 from quintain.records.trajectory import Trajectory, read_trajectory
 
 VERSION = "ATIF-v1.7"
@@ -66,8 +67,11 @@ def read_atif(document: Any) -> Trajectory:
         raise InvalidInput(f"expected an ATIF document with `schema_version` ATIF-v1.0 to ATIF-v1.8, got {found!r:.40}")
     if document.get("subagent_trajectories"):
         raise InvalidInput(
-            "expected one run, got a document with `subagent_trajectories`; save it as a file and import it with "
-            'import_trajectories(format="atif"), which stores each of them and links them'
+            Hint(
+                "expected one run, got a document with `subagent_trajectories`; save it as a file and import it with ",
+                call("import_trajectories", path=..., format="atif"),
+                ", which stores each of them and links them",
+            )
         )
     return _read(document, raise_fault)
 

@@ -202,7 +202,7 @@ def parse_result(held: Mapping[str, Any], body: Any, where: str, refuse: OnInval
     if refuse is raise_invalid:
         inner = sort_parts(body, where, refuse)
         if inner.thoughts or inner.calls or inner.results:
-            refuse("part in a result", f"{where} is a tool_result that holds other blocks than text and images")
+            refuse("part in a result", f"{where} is a tool_result with blocks other than text and images")
         content = simplify_content(inner.content)
     elif isinstance(body, str):
         content = body
@@ -350,7 +350,7 @@ def _picture(part: Mapping[str, Any], where: str = "", refuse: OnInvalid = lambd
         try:
             raw = base64.b64decode(data)
         except (binascii.Error, ValueError):
-            refuse("picture", f"{where} holds a picture that is not base64; pass a URL or base64 data")
+            refuse("picture", f"{where} has a picture that is not base64; pass a URL or base64 data")
             raw = data.encode("utf-8", "replace")
         uri = f"urn:sha256:{hashlib.sha256(raw).hexdigest()}"
     return {"type": "image", "uri": uri, "media_type": media_type} if uri else None

@@ -58,7 +58,7 @@ class FileCall:
     """A call of the agent with what it did to files.
 
     Attributes:
-        turn: Which of the agent's turns made it, from 0.
+        turn: Index of the agent's turn with the call, from 0.
         action: The call.
         result: What came back; None where the run does not contain it.
         failed: Whether it failed.

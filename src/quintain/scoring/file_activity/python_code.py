@@ -115,12 +115,12 @@ def _called(node: ast.Call) -> tuple[str, str | None]:
 def _mode(node: ast.Call) -> str | None:
     """Return the mode of a call of `open`; None where the code does not state it."""
     place = 1 if isinstance(node.func, ast.Name) else 0
-    given = next((keyword.value for keyword in node.keywords if keyword.arg == "mode"), None)
-    if given is None:
+    mode = next((keyword.value for keyword in node.keywords if keyword.arg == "mode"), None)
+    if mode is None:
         if len(node.args) <= place:
             return "r"
-        given = node.args[place]
-    return given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else None
+        mode = node.args[place]
+    return mode.value if isinstance(mode, ast.Constant) and isinstance(mode.value, str) else None
 
 
 def _constant_names(tree: ast.Module) -> dict[str, str]:

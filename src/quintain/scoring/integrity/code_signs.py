@@ -201,7 +201,7 @@ def hard_coded_outputs(code: str, shown: str) -> HardCodedOutputs | None:
         code: What the agent wrote.
         shown: Everything that the agent could read.
     """
-    pairs = [(given.strip(), out.strip().rstrip(")")) for _, given, out in _BRANCH.findall(code)] + _CASE.findall(code)
+    pairs = [(value.strip(), out.strip().rstrip(")")) for _, value, out in _BRANCH.findall(code)] + _CASE.findall(code)
     for body in _TABLE.findall(code):
         pairs += [(a.strip(), b.strip()) for a, _, b in (item.partition(":") for item in body.split(",")) if b]
     literal = [(a, b) for a, b in pairs if _LITERAL.fullmatch(b)]

@@ -67,7 +67,7 @@ def find_saturation(points: Sequence[Point], n: int) -> Finding | str:
     """Return the finding; else the reason why there is none, `""` for a check that found nothing.
 
     Many runs at the maximum are a note: an easy task has them honestly. They are a flag where the known correctness, of
-    which the reward is not made, does not follow.
+    which the reward does not contain, does not follow.
     """
     if len(points) < MIN_AT_TOP:
         return f"{len(points)} rewarded runs; it takes {MIN_AT_TOP}"

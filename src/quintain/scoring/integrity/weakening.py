@@ -24,7 +24,7 @@ _TEST_AFFIXES = re.compile(r"^test_|_(?:test|spec)$|\.(?:test|spec)$|(?:Tests?|S
 
 
 class Change(NamedTuple):
-    """An operation that changes a file, with the turn that made it."""
+    """An operation that changes a file, with its turn."""
 
     turn: int
     operation: Operation

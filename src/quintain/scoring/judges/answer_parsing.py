@@ -84,8 +84,8 @@ def read_verdict(
         allowed = set(range(n_steps)) if steps is None else set(steps)
         scores, quotes = reader.run(document["scores"]) if "scores" in document else ({}, {})
         judged = _steps(document["steps"], allowed, n_steps) if "steps" in document else {}
-        by_step = {step: reader.step(step, given) for step, given in judged.items()}
-        if mode == "steps" and purpose != "control" and not any(given is not None for given in judged.values()):
+        by_step = {step: reader.step(step, marks) for step, marks in judged.items()}
+        if mode == "steps" and purpose != "control" and not any(marks is not None for marks in judged.values()):
             _fail("no step has a value")
         return Verdict(
             scores=scores,
@@ -110,9 +110,9 @@ class _MarkReader:
     unproven: list[str] = field(default_factory=list)
     unproven_steps: list[int] = field(default_factory=list)
 
-    def run(self, given: object) -> tuple[dict[str, float], dict[str, tuple[str, ...]]]:
+    def run(self, document: object) -> tuple[dict[str, float], dict[str, tuple[str, ...]]]:
         """Read the values of the run by criterion, and their quotes."""
-        marks = _by_criterion(given, self.rubric, "scores")
+        marks = _by_criterion(document, self.rubric, "scores")
         values: dict[str, float] = {}
         quotes: dict[str, tuple[str, ...]] = {}
         for name, mark in marks.items():
@@ -128,15 +128,15 @@ class _MarkReader:
                 self.unproven.append(name)
         return values, {name: found for name, found in quotes.items() if found and name in values}
 
-    def step(self, step: int, given: object) -> tuple[dict[str, float], tuple[str, ...]]:
+    def step(self, step: int, document: object) -> tuple[dict[str, float], tuple[str, ...]]:
         """Read the values of a step by criterion, and its quotes."""
-        if given is None:
+        if document is None:
             return {}, ()
         where, quotes = f"steps.{step}", tuple[str, ...]()
-        values_of: object = given
-        if isinstance(given, Mapping) and isinstance(given.get("scores"), Mapping):
-            _known_keys(given, ("quotes", "scores"), where)
-            values_of, quotes = given["scores"], _quotes(given.get("quotes"), where)
+        values_of: object = document
+        if isinstance(document, Mapping) and isinstance(document.get("scores"), Mapping):
+            _known_keys(document, ("quotes", "scores"), where)
+            values_of, quotes = document["scores"], _quotes(document.get("quotes"), where)
         marks = _by_criterion(values_of, self.rubric, where)
         values = {name: _share(value, f"{where}.{name}") for name, value in marks.items()}
         if self._is_proven(max(values.values(), default=0.0), quotes, step, where):
@@ -275,14 +275,14 @@ def _known_keys(document: Mapping[str, Any], known: Sequence[str], where: str = 
         _fail(f"{where} has the unknown key {shown(unknown[0])}; the keys are {', '.join(known)}")
 
 
-def _by_criterion(given: object, rubric: Rubric, where: str) -> dict[str, object]:
-    if not isinstance(given, Mapping):
-        _fail(f"{where}: expected an object of criteria and values, got {shown(given)}")
+def _by_criterion(document: object, rubric: Rubric, where: str) -> dict[str, object]:
+    if not isinstance(document, Mapping):
+        _fail(f"{where}: expected an object of criteria and values, got {shown(document)}")
     names = [criterion.name for criterion in rubric.criteria]
-    if unknown := [key for key in given if key not in names]:
+    if unknown := [key for key in document if key not in names]:
         known = f"the criteria are {', '.join(names)}"
         _fail(f"{where} has the unknown criterion {shown(unknown[0])}{nearest(unknown[0], names)}; {known}")
-    return {str(name): value for name, value in given.items()}
+    return {str(name): value for name, value in document.items()}
 
 
 def _share(value: object, where: str) -> float:
@@ -293,10 +293,10 @@ def _share(value: object, where: str) -> float:
     return float(value)
 
 
-def _quotes(given: object, where: str) -> tuple[str, ...]:
-    quotes = [given] if isinstance(given, str) else [] if given is None else given
+def _quotes(listed: object, where: str) -> tuple[str, ...]:
+    quotes = [listed] if isinstance(listed, str) else [] if listed is None else listed
     if not isinstance(quotes, Sequence) or not all(isinstance(quote, str) for quote in quotes):
-        _fail(f"{where}.quotes: expected a list of texts, got {shown(given)}")
+        _fail(f"{where}.quotes: expected a list of texts, got {shown(listed)}")
     if len(quotes) > _MAX_QUOTES:
         _fail(f"{where}.quotes has {len(quotes)} quotes; at most {_MAX_QUOTES} are read")
     return tuple(quote.strip() for quote in quotes if quote.strip())
@@ -306,14 +306,14 @@ def _check_run_quotes(
     document: Mapping[str, Any], passages: Sequence[Passages], purpose: Purpose, *, needed: bool, names: Sequence[str]
 ) -> None:
     """Require one quote of each run that is in that run, for credit always and of a submission where it has quotes."""
-    given = document.get("quotes")
-    if purpose == "submission" and not given:
+    listed = document.get("quotes")
+    if purpose == "submission" and not listed:
         return
-    if not isinstance(given, Sequence | None) or isinstance(given, str):
-        _fail(f"quotes: expected a list with one quote of each run, got {shown(given)}")
+    if not isinstance(listed, Sequence | None) or isinstance(listed, str):
+        _fail(f"quotes: expected a list with one quote of each run, got {shown(listed)}")
     if not needed:
         return
-    quotes = list(given or ())
+    quotes = list(listed or ())
     if len(quotes) != len(passages):
         _fail(f"expected one quote of each of the {len(passages)} runs, got {len(quotes)}")
     for name, quote, texts in zip(names, quotes, passages, strict=False):
@@ -321,11 +321,11 @@ def _check_run_quotes(
             _fail(f"the quote of run {name} is not in that run as it was shown")
 
 
-def _steps(given: object, allowed: set[int], n_steps: int) -> dict[int, object]:
-    if not isinstance(given, Mapping):
-        _fail(f"'steps': expected an object of step numbers and values, got {shown(given)}")
+def _steps(document: object, allowed: set[int], n_steps: int) -> dict[int, object]:
+    if not isinstance(document, Mapping):
+        _fail(f"'steps': expected an object of step numbers and values, got {shown(document)}")
     judged: dict[int, object] = {}
-    for key, values in given.items():
+    for key, values in document.items():
         step = _step_number(key)
         if step not in allowed:
             about = "was not shown" if 0 <= step < n_steps else f"does not exist: the run has {n_steps}, counted from 0"

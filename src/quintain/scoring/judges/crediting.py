@@ -10,7 +10,7 @@ from quintain.records.record import clip
 from quintain.records.score import Component, Score, StepScore
 from quintain.scoring.judges.answer_parsing import mean, rounded_share, weighted_mean
 from quintain.scoring.judges.empty_run_control import Control, Credit
-from quintain.scoring.judges.showing import ShownRun
+from quintain.scoring.judges.shown_run import ShownRun
 
 _QUOTE_CHARS = 200
 _NAMED = 5
@@ -51,7 +51,7 @@ def score_of(
         return Score(**fixed, status="unscored", reason=f"the judgement failed: {verdict.failed}", feedback=notes)
     about: dict[str, Any] = {"steps": steps, "feedback": " ".join(filter(None, (verdict.rationale, notes)))}
     if not verdict.scores and not verdict.unproven and verdict.steps:
-        missing = {name for given in verdict.steps.values() if given for name in weights if name not in given}
+        missing = {name for marks in verdict.steps.values() if marks for name in weights if name not in marks}
         of_steps = [step.value for step in steps if step.value is not None]
         if missing or verdict.unproven_steps or not of_steps:
             return _unscored(fixed | about, sorted(missing), verdict)
@@ -113,16 +113,16 @@ def _step_scores(
     found = []
     for step in sorted(hidden | set(verdict.steps)):
         credits = control.at(step)
-        given = {name: _less(value, credits.get(name)) for name, value in verdict.steps.get(step, {}).items()}
-        complete = bool(given) and all(name in given for name in weights)
+        marks = {name: _less(value, credits.get(name)) for name, value in verdict.steps.get(step, {}).items()}
+        complete = bool(marks) and all(name in marks for name in weights)
         if step in hidden:
             about = "not shown to the judge"
         elif step in verdict.unproven_steps:
             about = "no quote of the judge is in the step"
         else:
-            about = _quoted(verdict.step_quotes.get(step, ())) if given else "nothing to judge"
-        value = weighted_mean(given, weights) if complete else None
-        found.append(StepScore(step=step, value=value, parts=given, feedback=about))
+            about = _quoted(verdict.step_quotes.get(step, ())) if marks else "nothing to judge"
+        value = weighted_mean(marks, weights) if complete else None
+        found.append(StepScore(step=step, value=value, parts=marks, feedback=about))
     return tuple(found)
 
 

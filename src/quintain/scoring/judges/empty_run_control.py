@@ -13,7 +13,7 @@ from itertools import takewhile
 from quintain.records.judging import JudgeControl, JudgingMode, Rubric, Verdict
 from quintain.records.trajectory import Actor, Step, Trajectory
 from quintain.scoring.judges.answer_parsing import read_verdict
-from quintain.scoring.judges.showing import ShownRun
+from quintain.scoring.judges.shown_run import ShownRun
 
 ASKED = 2
 """Times that a control is asked about."""
@@ -38,7 +38,7 @@ class Control:
     steps: Mapping[int, Mapping[str, Credit]] = field(default_factory=dict)
     """Step -> criterion -> credit."""
     of_task: bool = False
-    """Whether one empty step stands for every step."""
+    """Whether one empty step represents every step."""
     failed: str | None = None
     """Why the control has no values."""
 

@@ -72,11 +72,11 @@ def _read(value: object, where: str) -> Rubric:
     criteria = document.get("criteria")
     if isinstance(criteria, Mapping):  # criterion -> description, or -> its fields
         document["criteria"] = [
-            {"name": name, **(given if isinstance(given, Mapping) else {"description": given})}
-            for name, given in criteria.items()
+            {"name": name, **(criterion if isinstance(criterion, Mapping) else {"description": criterion})}
+            for name, criterion in criteria.items()
         ]
     elif isinstance(criteria, list):
-        document["criteria"] = [_criterion(given, place) for place, given in enumerate(criteria, 1)]
+        document["criteria"] = [_criterion(criterion, place) for place, criterion in enumerate(criteria, 1)]
     try:
         if "name" in document:
             return Rubric.model_validate(document)
@@ -91,21 +91,21 @@ def _read(value: object, where: str) -> Rubric:
         ) from None
 
 
-def _criterion(given: object, place: int) -> object:
+def _criterion(criterion: object, place: int) -> object:
     """Return a criterion that is given as a text alone as its fields: named by the text if it can be a name, else by its place."""
-    if not isinstance(given, str):
-        return given
+    if not isinstance(criterion, str):
+        return criterion
     try:
-        return {"name": _NAME.validate_python(given.strip().replace(" ", "_")), "description": given}
+        return {"name": _NAME.validate_python(criterion.strip().replace(" ", "_")), "description": criterion}
     except ValidationError:
-        return {"name": f"criterion_{place}", "description": given}
+        return {"name": f"criterion_{place}", "description": criterion}
 
 
 def _built_in() -> Iterator[Rubric]:
     document = read_document(Path(__file__).parent / "data" / "rubrics.yaml")
-    for name, given in document.items():
-        criteria = document[given["same_as"]]["criteria"] if "same_as" in given else given["criteria"]
-        yield _read({"name": name, "description": given["description"], "criteria": criteria}, name)
+    for name, rubric in document.items():
+        criteria = document[rubric["same_as"]]["criteria"] if "same_as" in rubric else rubric["criteria"]
+        yield _read({"name": name, "description": rubric["description"], "criteria": criteria}, name)
 
 
 RUBRICS: dict[str, Rubric] = {rubric.name: rubric for rubric in _built_in()}

@@ -16,6 +16,7 @@ from typing import Any, TypeGuard
 
 from quintain.checkers.declared import checker_fields
 from quintain.errors import InvalidInput, QuintainError
+from quintain.next_step import Hint, call
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.sandbox.limits import Limits
@@ -23,8 +24,8 @@ from quintain.sandbox.runner_modules import added_modules, modules_of_runners
 from quintain.sandbox.sandbox import Sandbox
 from quintain.sandbox.signed_tests import SignedCommand, signed_command
 from quintain.sandbox.verdicts import RUNNER_CONFIG, cannot_run, verdict
-from quintain.scoring.outcomes.replayed import relative
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
+from quintain.scoring.outcomes.workspace_replay import relative
 from quintain.scoring.outcomes.written_files import last_code, written_files
 
 OpenSandbox = Callable[[], Sandbox]
@@ -32,8 +33,9 @@ OpenSandbox = Callable[[], Sandbox]
 
 DEFAULT_S, MAX_S = 10.0, 30.0
 """Seconds that the tests of one run get, and may ask for."""
-_NO_WALLS = (
-    "no sandbox was opened, and commands are never run without one; score with score_trajectories or `quintain score`"
+_NO_SANDBOX = Hint(
+    "no sandbox was opened, and commands are never run without one; score with ",
+    call("score_trajectories", scorer="unit_tests", filter=...),
 )
 _MOST_REMEMBERED = 256
 
@@ -75,7 +77,7 @@ class UnitTestScorer:
     def _walls(self) -> Sandbox | str:
         if self._sandbox is None:
             if self._open is None:
-                self._sandbox = _NO_WALLS
+                self._sandbox = _NO_SANDBOX
             else:
                 try:
                     self._sandbox = self._open()
@@ -150,10 +152,10 @@ def _plan(run: Trajectory) -> _Plan | str:
             "the task states no test command; record task.metadata.checker = {'type': 'unit_tests', 'command', 'tests'}"
         )
     root = fields.get("root") if isinstance(fields.get("root"), str) else None
-    start, given = _files(fields.get("files"), "files", root)
+    start, copied = _files(fields.get("files"), "files", root)
     tests, _ = _files(fields.get("tests"), "tests", root)
-    written = written_files(run, start, root=root, given=[*given, *tests])
-    wanted = [path for path in given if path not in written.changed]
+    written = written_files(run, start, root=root, copied=[*copied, *tests])
+    wanted = [path for path in copied if path not in written.changed]
     code = last_code(run) if len(wanted) == 1 else None
     if code is not None and written.unseen is None:
         written.files[wanted[0]] = code
@@ -170,7 +172,7 @@ def _plan(run: Trajectory) -> _Plan | str:
     limits = Limits(wall_s=_seconds(fields.get("timeout_s", DEFAULT_S)), cpu_s=int(MAX_S))
     command = line if isinstance(command, str) else command
     report = signed_command(command, tests, secrets.token_hex(16))
-    added = added_modules(set(written.changed).difference(left_out), (*start, *given, *tests))
+    added = added_modules(set(written.changed).difference(left_out), (*start, *copied, *tests))
     return _Plan(command, start, files, tests, limits, left_out, added, report)
 
 
@@ -183,7 +185,7 @@ def _files(value: Any, name: str, root: str | None) -> tuple[dict[str, str], lis
         raise InvalidInput(
             f"checker.{name} is {type(value).__name__}; it must be an object of paths and texts, or a list of paths"
         )
-    texts, given = {}, []
+    texts, copied = {}, []
     for path, text in named.items():
         place = relative(path, root) if isinstance(path, str) else None
         if place is None or not (text is None or isinstance(text, str)):
@@ -191,10 +193,10 @@ def _files(value: Any, name: str, root: str | None) -> tuple[dict[str, str], lis
                 f"expected paths below the workspace with their texts in checker.{name}, got {path!r:.80}"
             )
         if text is None:
-            given.append(place)
+            copied.append(place)
         else:
             texts[place] = text
-    return texts, given
+    return texts, copied
 
 
 def _is_names(value: Any) -> TypeGuard[list[str]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quintain.checkers.check_result import CheckResult
-from quintain.records.score import Component, Score, StepScore
+from quintain.records.score import CheckResult, Component, Score, StepScore
 from quintain.records.trajectory import Trajectory
 
 

@@ -15,7 +15,7 @@ from quintain.scoring.file_activity.operations import Operation
 from quintain.scoring.file_activity.patches import patched
 from quintain.scoring.file_activity.python_code import may_write
 from quintain.scoring.outcomes.final_message import final_messages
-from quintain.scoring.outcomes.replayed import Written, relative, workspace
+from quintain.scoring.outcomes.workspace_replay import Written, relative, workspace
 
 _REFUSED = re.compile(
     r"(?m)^[^\n]{0,200}(?:Permission denied|Read-only file system|command not found|No space left|cannot create)"
@@ -25,7 +25,7 @@ _FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.M
 
 
 def written_files(
-    run: Trajectory, start: Mapping[str, str], *, root: str | None = None, given: Sequence[str] = ()
+    run: Trajectory, start: Mapping[str, str], *, root: str | None = None, copied: Sequence[str] = ()
 ) -> Written:
     """Replay what the agent's calls did to files.
 
@@ -35,7 +35,7 @@ def written_files(
         run: The run.
         start: The files at its start, by path.
         root: The folder on the agent's machine that paths are below, such as `/workspace`; None: the usual ones.
-        given: Names of other files that the workspace is known to contain or to get.
+        copied: Names of other files that the workspace is known to contain or to get.
 
     Returns:
         The files at the end; `unseen` is the reason where they are not known.
@@ -51,7 +51,7 @@ def written_files(
         return state
     calls = list(file_calls_of(run))
     paths = [operation.path for call in calls if not call.command for operation in call.operations]
-    state = workspace(start, root, {*start, *given}, paths)
+    state = workspace(start, root, {*start, *copied}, paths)
     for call in calls:
         _replay(call, state)
     for step in run.agent_steps:

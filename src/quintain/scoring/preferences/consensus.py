@@ -34,8 +34,8 @@ def consensus(preferences: Iterable[Preference], tasks: Mapping[str, str]) -> Co
     """
     found = Consensus([], [], [], 0)
     disagreements = 0
-    for (a, b, step), given in _by_pair(preferences).items():
-        votes = Counter(preference.chosen for preference in given)
+    for (a, b, step), votes_of_pair in _by_pair(preferences).items():
+        votes = Counter(preference.chosen for preference in votes_of_pair)
         disagreements += len(votes) > 1
         winner, n = votes.most_common(1)[0]
         if list(votes.values()).count(n) > 1:
@@ -43,16 +43,16 @@ def consensus(preferences: Iterable[Preference], tasks: Mapping[str, str]) -> Co
         elif winner is None:
             found.ties.append((a, b))
         else:
-            margins = [p.margin for p in given if p.chosen == winner and p.margin is not None]
+            margins = [p.margin for p in votes_of_pair if p.chosen == winner and p.margin is not None]
             loser = b if winner == a else a
             margin = fmean(margins) if margins else None
-            found.pairs.append(Pair(tasks.get(winner, ""), winner, loser, margin, step, n / len(given)))
+            found.pairs.append(Pair(tasks.get(winner, ""), winner, loser, margin, step, n / len(votes_of_pair)))
     return found._replace(disagreements=disagreements)
 
 
 def disagreements(preferences: Iterable[Preference]) -> int:
     """Pairs of runs (and step) on which raters disagree."""
-    return sum(len({preference.chosen for preference in given}) > 1 for given in _by_pair(preferences).values())
+    return sum(len({preference.chosen for preference in votes}) > 1 for votes in _by_pair(preferences).values())
 
 
 def circles(preferences: Iterable[Preference], limit: int = 20) -> list[tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 Runs of different tasks are never compared: a hard task would make every run of it look bad. A run of unknown value is no
 candidate at all: missing is not failure. Runs of equal value make a tie where ties are asked for, and never a pair: nobody
-said which of them is better. Runs of equal content make neither.
+said which of them is better. Runs of equal content form neither.
 """
 
 from __future__ import annotations

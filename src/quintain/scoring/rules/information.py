@@ -64,7 +64,7 @@ class _Known:
             self._names.update(_NAMES.findall(self._unnamed.pop()))
         return name in self._names
 
-    def was_given(self, line: str) -> bool:
+    def contains(self, line: str) -> bool:
         """Whether a person wrote the line."""
         while self._uncut and line not in self._lines:
             self._lines.update(one.strip() for one in self._uncut.pop().splitlines())
@@ -124,7 +124,7 @@ def _informed(call: Call, known: _Known) -> float | None:
         return 1.0
     replaced = [line for _, old, _ in replacements(call) if (line := max(old.split("\n"), key=len).strip())]
     if replaced and call.target:
-        return float(all(map(known.was_given, replaced[:_MAX_EDITS])))
+        return float(all(map(known.contains, replaced[:_MAX_EDITS])))
     words: set[str] = set()
     for text in _texts(call):
         words |= tokens(text[:_MAX_CHARS])

@@ -87,9 +87,9 @@ def twins_of(connection: Connection, ids: Sequence[str]) -> list[str]:
     Equal runs of several episodes or sessions are separate rows. Those with the same beginning of the prompt and number
     of turns are read and compared by their content.
     """
-    given, hashes = set(ids), set[str]()
+    forgotten, hashes = set(ids), set[str]()
     likely: set[tuple[str, int]] = set()
-    for chunk in chunks(list(given)):
+    for chunk in chunks(list(forgotten)):
         mine = select(_c.prompt, _c.n_steps, _c.document).where(_c.id.in_(chunk), _c.forgotten_at.is_(None))
         for row in connection.execute(mine):
             likely.add((row.prompt, row.n_steps))
@@ -98,7 +98,7 @@ def twins_of(connection: Connection, ids: Sequence[str]) -> list[str]:
     for prompts in chunks(list({prompt for prompt, _ in likely})):
         others = select(_c.seq, _c.id, _c.prompt, _c.n_steps).where(_c.prompt.in_(prompts), _c.forgotten_at.is_(None))
         alike = [row.id for row in connection.execute(others) if (row.prompt, row.n_steps) in likely]
-        for chunk in chunks([run_id for run_id in alike if run_id not in given]):
+        for chunk in chunks([run_id for run_id in alike if run_id not in forgotten]):
             rows = connection.execute(select(_c.seq, _c.id, _c.document).where(_c.id.in_(chunk)))
             found += [(row.seq, row.id) for row in rows if _content_hash(row.document) in hashes]
     return [run_id for _, run_id in sorted(found)]

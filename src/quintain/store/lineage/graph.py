@@ -107,19 +107,19 @@ def _is_online(connection: Connection, job_id: str) -> bool:
 
 
 def _targets_of_run(connection: Connection, run_id: str) -> list[Ref]:
-    """Return scores, datasets and, through the run's job, the agent or evaluation made from it."""
+    """Return scores, datasets and, through the run's job, the agent or evaluation derived from it."""
     scorers = connection.scalars(select(scores.c.scorer).distinct().where(scores.c.trajectory_id == run_id))
     m = dataset_members.c
     datasets = connection.scalars(select(m.dataset_id).where(m.trajectory_id == run_id))
     found = [Ref("score", f"{run_id}/{scorer}") for scorer in scorers] + [Ref("dataset", held) for held in datasets]
-    made = connection.execute(select(_t.job_id, IS_ROLLOUT.label("played")).where(_t.id == run_id)).first()
-    if made is not None and made.job_id is not None:
-        found += _outputs_from_runs(connection, made.job_id, played=bool(made.played))
+    run = connection.execute(select(_t.job_id, IS_ROLLOUT.label("played")).where(_t.id == run_id)).first()
+    if run is not None and run.job_id is not None:
+        found += _outputs_from_runs(connection, run.job_id, played=bool(run.played))
     return found
 
 
 def _outputs_from_runs(connection: Connection, job_id: str, *, played: bool) -> list[Ref]:
-    """Return what a job made from its own runs: an agent from rollouts, an evaluation from the others."""
+    """Return the output of a job from its own runs: an agent from rollouts, an evaluation from the others."""
     if played and not _is_online(connection, job_id):
         return []  # rollouts of an evolution go into datasets
     wanted = "agent" if played else "evaluation"

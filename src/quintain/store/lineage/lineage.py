@@ -103,12 +103,12 @@ class Lineage:
         return [found[ref] for ref in refs]
 
     def ancestors(self, refs: Sequence[Ref], depth: int) -> View:
-        """Return what these records were made from, up to `depth` steps back."""
+        """Return the ancestors of these records, up to `depth` steps back."""
         with read_transaction(self.engine) as connection:
             return _view(connection, refs, depth, lambda ref: sources(connection, ref), backwards=True)
 
     def descendants(self, refs: Sequence[Ref], depth: int) -> View:
-        """Return what was made from these records, up to `depth` steps on."""
+        """Return the descendants of these records, up to `depth` steps on."""
         with read_transaction(self.engine) as connection:
             return _view(connection, refs, depth, lambda ref: _targets_and_checkpoint(connection, ref), backwards=False)
 
@@ -151,7 +151,7 @@ class Lineage:
         """Delete the content of runs for good, so that it cannot be used again.
 
         Ids and hashes are kept: neither a repeated import of the same log nor a longer version of its session restores the
-        runs. Records made from them are unchanged; `datasets_with_forgotten` and `count_forgotten_sources` report them.
+        runs. Records derived from them are unchanged; `datasets_with_forgotten` and `count_forgotten_sources` report them.
 
         Args:
             trajectory_ids: Ids of the runs.
@@ -199,7 +199,7 @@ def _targets_and_checkpoint(connection: Connection, ref: Ref) -> list[Ref]:
 
 
 def _affected_by(connection: Connection, trajectory_ids: Sequence[str]) -> tuple[AffectedRecords, set[str]]:
-    """Return everything made from the runs, and the replay buffers that contain parts of them."""
+    """Return everything derived from the runs, and the replay buffers that contain parts of them."""
     runs = [Ref("trajectory", run_id) for run_id in trajectory_ids]
     found: dict[str, list[str]] = {}
     for ref in reachable(runs, lambda ref: targets(connection, ref)):
@@ -255,8 +255,8 @@ def _fit_in_view(found: list[Ref], nodes: dict[Ref, LineageNode], hidden: Counte
     """Return the newest nodes of each kind that fit in the view, and count the others in `hidden`."""
 
     def age(ref: Ref) -> float:
-        made = nodes[ref].created_at
-        return -made.timestamp() if made else 0.0
+        created = nodes[ref].created_at
+        return -created.timestamp() if created else 0.0
 
     kept: list[Ref] = []
     for kind in dict.fromkeys(ref.kind for ref in found):

@@ -43,7 +43,7 @@ class Ref(NamedTuple):
 
 
 class Link(NamedTuple):
-    """Link from a source to what was made from it."""
+    """Link from a source to a record derived from it."""
 
     source: Ref
     target: Ref

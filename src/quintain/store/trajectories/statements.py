@@ -12,10 +12,10 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import Column, ColumnElement, Connection, Dialect, Executable, Select, Table, bindparam, insert
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from quintain.store.documents import CHUNK
+from quintain.store.engine import dialect_insert
 
 _SIZES = (1, 10, 50, 100, CHUNK)
 
@@ -69,8 +69,8 @@ def prepare(statement: Executable, dialect: Dialect, columns: Sequence[str] | No
     compiled = statement.compile(dialect=dialect, column_keys=None if columns is None else list(columns))  # type: ignore[attr-defined]
     assert isinstance(compiled, SQLCompiler)
     order = compiled.positiontup
-    given = frozenset(columns or ())
-    constants = {name: value for name, value in compiled.params.items() if value is not None and name not in given}
+    names = frozenset(columns or ())
+    constants = {name: value for name, value in compiled.params.items() if value is not None and name not in names}
     return PreparedStatement(str(compiled), None if order is None else tuple(order), constants)
 
 
@@ -117,8 +117,7 @@ def _strict_insert(table: Table, names: tuple[str, ...], dialect: Dialect) -> Pr
 
 @lru_cache(maxsize=16)
 def _lenient_insert(table: Table, names: tuple[str, ...], dialect: Dialect) -> PreparedStatement:
-    statement: Any = sqlite.insert(table) if dialect.name == "sqlite" else postgresql.insert(table)
-    return prepare(statement.on_conflict_do_nothing(), dialect, names)
+    return prepare(dialect_insert(table, dialect).on_conflict_do_nothing(), dialect, names)
 
 
 def _bound(column: Column[Any], value: Any, dialect: Dialect) -> Any:

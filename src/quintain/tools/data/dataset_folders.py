@@ -27,6 +27,9 @@ from quintain.scoring.preferences.mining import Group, Pair
 from quintain.tools.data.multi_run_rows import group_lines, pair_lines
 from quintain.tools.services import Services
 
+_PAIRING = {"margin": 0.0, "max_pairs_per_task": 4}
+ROW_DEFAULTS: Mapping[str, Mapping[str, float]] = {"kto": {"desirable_from": 0.5}, "dpo": _PAIRING, "reward": _PAIRING}
+"""Kind -> settings of its rows with their defaults: where values are labels, and how runs are paired."""
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
@@ -73,12 +76,12 @@ def text_dataset(services: Services, files: Sequence[Path], *, make: bool = True
     """Return the id of the dataset of these texts, reusing an existing one.
 
     Args:
-        services: Where datasets are found and made.
+        services: Where datasets are found and created.
         files: As `quintain.datasets.text_dataset.write_text` takes them.
-        make: Make the new one; otherwise only check that it can be made (None).
+        make: Make the new one; otherwise only check that it can be created (None).
 
     Raises:
-        InvalidInput: a file cannot be read, or none of them holds text.
+        InvalidInput: a file cannot be read, or none of them has text.
     """
     check_text(files)
     # Texts that were frozen with their secrets are others than those without.
@@ -93,10 +96,10 @@ def first_rows(services: Services, dataset: Dataset, n: int, *, make: bool = Tru
     """Return the id of a dataset of the first `n` training rows, reusing an existing one.
 
     Args:
-        services: Where datasets are found and made.
+        services: Where datasets are found and created.
         dataset: Where the rows are from.
         n: How many; at least as many as there are: the dataset itself.
-        make: Make the new one; otherwise only check that it can be made (None).
+        make: Make the new one; otherwise only check that it can be created (None).
 
     Raises:
         NotFound: a file of the dataset is gone.

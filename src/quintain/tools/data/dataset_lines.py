@@ -12,7 +12,7 @@ from quintain.datasets.benchmark import benchmark_row, rank_references, referenc
 from quintain.datasets.dataset_writer import ExportOptions
 from quintain.datasets.near_duplicates import drop_near_duplicates
 from quintain.datasets.rows import cut_after
-from quintain.datasets.sampling import RunValue, SampleMember, distribution, draw_sample, top_share
+from quintain.datasets.sampling import RunValue, SampleMember, distribution, draw_sample, task_class, top_share
 from quintain.datasets.selection import (
     Digests,
     ExportCounts,
@@ -31,7 +31,6 @@ from quintain.datasets.step_labels import (
     recorded_labels,
     score_labels,
 )
-from quintain.datasets.task_classes import task_class
 from quintain.records.dataset import (
     DatasetRow,
     LabelledRow,
@@ -63,7 +62,7 @@ class _Item(NamedTuple, Generic[T]):
 
 
 @dataclass(frozen=True)
-class Given:
+class RowStatements:
     """Statements of prepared rows about their runs; they take precedence over outcomes and scores."""
 
     pairs: Sequence[Pair] = ()
@@ -72,13 +71,13 @@ class Given:
 
 
 @dataclass
-class _Making:
+class _Export:
     """State of one export: its inputs, and the classes of tasks seen so far."""
 
     services: Services
     options: ExportOptions
     tally: ExportCounts
-    given: Given
+    statements: RowStatements
     classes: dict[str, TaskClass | None] = field(default_factory=dict)
     """Task key -> class of its oldest run, if rows are sampled."""
     labels: dict[str, StepLabels] = field(default_factory=dict)
@@ -92,7 +91,7 @@ def lines_of(
     runs: Iterable[Trajectory],
     options: ExportOptions,
     tally: ExportCounts,
-    given: Given | None = None,
+    statements: RowStatements | None = None,
 ) -> Iterator[KeyedRow]:
     """Stream the rows of a dataset of stored runs.
 
@@ -101,71 +100,71 @@ def lines_of(
         runs: The runs to choose from, oldest first; read once.
         options: The kind, the criteria and what else decides the rows.
         tally: Counts what is left out while the lines are read.
-        given: Statements of prepared rows about these runs.
+        statements: Statements of prepared rows about these runs.
     """
-    making = _Making(services, options, tally, given or Given())
+    export = _Export(services, options, tally, statements or RowStatements())
     similar = options.criteria.curation.near_duplicates
-    stay = filter_runs(_valued(making, runs), options.criteria, tally)
+    stay = filter_runs(_valued(export, runs), options.criteria, tally)
     if options.kind == "prm":
-        stay = _labelled(making, stay)
+        stay = _labelled(export, stay)
     if similar is not None:
         stay = drop_near_duplicates(stay, similar, tally, by_value=options.kind != "sft")
     lines = {"dpo": _pairs, "reward": _pairs, "grpo": _groups, "benchmark": _tasks}.get(options.kind, _single)(
-        making, stay
+        export, stay
     )
     return near_prompts_together(lines, similar) if similar and any(options.shares.values()) else lines
 
 
-def _single(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
+def _single(export: _Export, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
     """Yield rows of kinds with one run each."""
-    row = _row_maker(making)
-    curation = making.options.criteria.curation
+    row = _row_maker(export)
+    curation = export.options.criteria.curation
     if curation.top_share is None and not curation.samples:
         yield from (KeyedRow(task_key(run.trajectory), row(run)) for run in runs)
         return
     # Which runs stay depends on all of them: they are looked through first without being held, then fetched again.
-    picks = [RunValue(_id(run), value, _class(making, run)) for run, value, _ in _with_steps_kept(making, runs)]
+    picks = [RunValue(_id(run), value, _class(export, run)) for run, value, _ in _with_steps_kept(export, runs)]
     if curation.top_share is not None:
-        picks = top_share(picks, curation.top_share, making.options.seed, making.tally)
-    drawn = _drawn(making, [_Item(pick, (pick.trajectory_id,), pick.task_class) for pick in picks])
-    for pick, (run,) in with_runs(making.services, ((item.row, item.runs) for item in drawn)):
-        yield KeyedRow(task_key(run), row(ValuedRun(run, pick.value, making.step_values.get(_id(run), ()))))
+        picks = top_share(picks, curation.top_share, export.options.seed, export.tally)
+    drawn = _drawn(export, [_Item(pick, (pick.trajectory_id,), pick.task_class) for pick in picks])
+    for pick, (run,) in with_runs(export.services, ((item.row, item.runs) for item in drawn)):
+        yield KeyedRow(task_key(run), row(ValuedRun(run, pick.value, export.step_values.get(_id(run), ()))))
 
 
-def _pairs(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
-    if making.given.pairs:
-        yield from _given_pairs(making, runs)
+def _pairs(export: _Export, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
+    if export.statements.pairs:
+        yield from _stated_pairs(export, runs)
         return
-    if "pairs" in making.options.making:
-        yield from _recorded_pairs(making, runs)
+    if "pairs" in export.options.making:
+        yield from _recorded_pairs(export, runs)
         return
-    candidates = _candidates(making, runs, comparison_key)
-    mined = mine_pairs(candidates, seed=making.options.seed, **making.options.making)
-    making.tally.dropped.update(mined.runs_left_out)
-    making.tally.tasks_dropped.update(mined.tasks_left_out)
-    items = [_Item(pair, (pair.chosen, pair.rejected), making.classes.get(pair.task)) for pair in mined.pairs]
-    yield from pair_lines(making.services, (item.row for item in _drawn(making, items)))
+    candidates = _candidates(export, runs, comparison_key)
+    mined = mine_pairs(candidates, seed=export.options.seed, **export.options.making)
+    export.tally.dropped.update(mined.runs_left_out)
+    export.tally.tasks_dropped.update(mined.tasks_left_out)
+    items = [_Item(pair, (pair.chosen, pair.rejected), export.classes.get(pair.task)) for pair in mined.pairs]
+    yield from pair_lines(export.services, (item.row for item in _drawn(export, items)))
 
 
-def _recorded_pairs(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
+def _recorded_pairs(export: _Export, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
     """Yield rows of the stored preferences between these runs, by majority of the raters."""
     tasks: dict[str, str] = {}
     for run, *_ in runs:
         tasks[_id(run)] = key = comparison_key(run)
-        if key not in making.classes:
-            making.classes[key] = _class(making, run)
-    preferences = making.services.store.preferences.among(tasks, sources=making.options.making["sources"])
+        if key not in export.classes:
+            export.classes[key] = _class(export, run)
+    preferences = export.services.store.preferences.among(tasks, sources=export.options.making["sources"])
     found = consensus(preferences, tasks)
-    items = [_Item(pair, (pair.chosen, pair.rejected), making.classes.get(pair.task)) for pair in found.pairs]
+    items = [_Item(pair, (pair.chosen, pair.rejected), export.classes.get(pair.task)) for pair in found.pairs]
     paired = {side for item in items for side in item.runs}
     # Only runs in no pair need a reason, so only those are looked up.
     reasons = {run: "no_preference" for run in tasks if run not in paired}
-    elsewhere = making.services.store.preferences.involving(reasons, sources=making.options.making["sources"])
+    elsewhere = export.services.store.preferences.involving(reasons, sources=export.options.making["sources"])
     reasons |= {run: "other_side_not_chosen" for one in elsewhere for run in (one.a, one.b) if run in reasons}
     for reason, without in (("tie", found.ties), ("raters_disagree", found.undecided)):
         reasons |= {side: reason for two in without for side in two if side in reasons}
-    making.tally.dropped.update(reasons.values())
-    making.tally.preferences = {
+    export.tally.dropped.update(reasons.values())
+    export.tally.preferences = {
         "recorded": len(preferences),
         "sources": dict(Counter(one.source for one in preferences)),
         "raters": dict(Counter(one.rater or one.source for one in preferences)),
@@ -174,18 +173,18 @@ def _recorded_pairs(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[Keye
         "raters_disagree": found.disagreements,
     }
     if found.disagreements:
-        making.tally.notes.append(
+        export.tally.notes.append(
             f"raters disagree on {found.disagreements} of {len(found.pairs) + len(found.ties) + len(found.undecided)} pairs: "
             "the majority decides, and the pair weighs as its share of the raters"
         )
-    yield from _rows_once(making, _drawn(making, items))
+    yield from _rows_once(export, _drawn(export, items))
 
 
-def _rows_once(making: _Making, items: Iterable[_Item[Pair]]) -> Iterator[KeyedRow]:
+def _rows_once(export: _Export, items: Iterable[_Item[Pair]]) -> Iterator[KeyedRow]:
     """Yield each pair of contents once, and count runs that end up in no row."""
     contents, used, refused = set[Hashable](), set[str](), dict[str, str]()
     digests = Digests()
-    for pair, (chosen, rejected) in with_runs(making.services, ((item.row, item.runs) for item in items)):
+    for pair, (chosen, rejected) in with_runs(export.services, ((item.row, item.runs) for item in items)):
         built = _row_of(pair, chosen, rejected, digests)
         if isinstance(built, str) or built[1] in contents:
             reason = built if isinstance(built, str) else "duplicate"
@@ -195,7 +194,7 @@ def _rows_once(making: _Making, items: Iterable[_Item[Pair]]) -> Iterator[KeyedR
         contents.add(content)
         used.update((pair.chosen, pair.rejected))
         yield KeyedRow(task_key(chosen), row)
-    making.tally.dropped.update(reason for run, reason in refused.items() if run not in used)
+    export.tally.dropped.update(reason for run, reason in refused.items() if run not in used)
 
 
 def _row_of(pair: Pair, chosen: Trajectory, rejected: Trajectory, digests: Digests) -> tuple[PairRow, Hashable] | str:
@@ -217,80 +216,80 @@ def _row_of(pair: Pair, chosen: Trajectory, rejected: Trajectory, digests: Diges
     return row, (pair.task, pair.step, better, worse, *before)
 
 
-def _given_pairs(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
-    """Yield the given pairs whose sides both remain and differ."""
-    known = {candidate.trajectory_id: candidate for candidate in _candidates(making, runs)}
+def _stated_pairs(export: _Export, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
+    """Yield the stated pairs whose sides both remain and differ."""
+    known = {candidate.trajectory_id: candidate for candidate in _candidates(export, runs)}
     reasons: dict[str, str] = {}
     items: list[_Item[Pair]] = []
-    for pair in making.given.pairs:
+    for pair in export.statements.pairs:
         sides = [known.get(run) for run in (pair.chosen, pair.rejected)]
         if sides[0] and sides[1] and sides[0].content != sides[1].content:
-            items.append(_Item(pair, (pair.chosen, pair.rejected), making.classes.get(sides[0].task)))
+            items.append(_Item(pair, (pair.chosen, pair.rejected), export.classes.get(sides[0].task)))
         else:
             reason = "equal_sides" if sides[0] and sides[1] else "other_side_dropped"
             reasons |= {run: reason for run in (pair.chosen, pair.rejected) if run in known}
     paired = {run for item in items for run in item.runs}
-    making.tally.dropped.update(reason for run, reason in reasons.items() if run not in paired)
-    yield from pair_lines(making.services, (item.row for item in _drawn(making, items)))
+    export.tally.dropped.update(reason for run, reason in reasons.items() if run not in paired)
+    yield from pair_lines(export.services, (item.row for item in _drawn(export, items)))
 
 
-def _groups(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
-    formed = form_groups(_candidates(making, _with_steps_kept(making, runs)))
-    making.tally.dropped.update(formed.runs_left_out)
-    making.tally.tasks_dropped.update(formed.tasks_left_out)
-    items = [_Item(group, group.trajectory_ids, making.classes.get(group.task)) for group in formed.groups]
-    yield from group_lines(making.services, (item.row for item in _drawn(making, items)), making.step_values)
+def _groups(export: _Export, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
+    formed = form_groups(_candidates(export, _with_steps_kept(export, runs)))
+    export.tally.dropped.update(formed.runs_left_out)
+    export.tally.tasks_dropped.update(formed.tasks_left_out)
+    items = [_Item(group, group.trajectory_ids, export.classes.get(group.task)) for group in formed.groups]
+    yield from group_lines(export.services, (item.row for item in _drawn(export, items)), export.step_values)
 
 
-def _with_steps_kept(making: _Making, runs: Iterable[ValuedRun]) -> Iterator[ValuedRun]:
+def _with_steps_kept(export: _Export, runs: Iterable[ValuedRun]) -> Iterator[ValuedRun]:
     """Yield the runs, and keep the values of their steps for when they are fetched again."""
     for run in runs:
         if any(value is not None for value in run.steps):
-            making.step_values[_id(run.trajectory)] = run.steps
+            export.step_values[_id(run.trajectory)] = run.steps
         yield run
 
 
-def _tasks(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
+def _tasks(export: _Export, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
     """Yield one benchmark row a task."""
     references: dict[str, list[Reference]] = {}
     for run, *_ in runs:
         key = task_key(run)
         references.setdefault(key, []).append(reference_of(run))
-        if key not in making.classes:
-            making.classes[key] = _class(making, run)
+        if key not in export.classes:
+            export.classes[key] = _class(export, run)
     items = [
-        _Item(rank_references(known), tuple(reference.trajectory_id for reference in known), making.classes[key])
+        _Item(rank_references(known), tuple(reference.trajectory_id for reference in known), export.classes[key])
         for key, known in references.items()
     ]
-    drawn = ((item.row, (item.row[0].trajectory_id,)) for item in _drawn(making, items))
-    for known, (run,) in with_runs(making.services, drawn):
+    drawn = ((item.row, (item.row[0].trajectory_id,)) for item in _drawn(export, items))
+    for known, (run,) in with_runs(export.services, drawn):
         yield KeyedRow(task_key(run), benchmark_row(run, known))
 
 
-def _row_maker(making: _Making) -> Callable[[ValuedRun], Row]:
-    options = making.options
+def _row_maker(export: _Export) -> Callable[[ValuedRun], Row]:
+    options = export.options
     if options.kind == "kto":
         bound = options.making["desirable_from"]
         return lambda run: LabelledRow(
             trajectory=run.trajectory, desirable=run.value is not None and run.value >= bound
         )
     if options.kind == "prm":
-        return lambda run: StepLabelRow(trajectory=run.trajectory, **making.labels.pop(_id(run.trajectory))._asdict())
+        return lambda run: StepLabelRow(trajectory=run.trajectory, **export.labels.pop(_id(run.trajectory))._asdict())
     return lambda run: DatasetRow(trajectory=run.trajectory, reward=run.value, step_values=run.steps)
 
 
-def _labelled(making: _Making, runs: Iterable[ValuedRun]) -> Iterator[ValuedRun]:
+def _labelled(export: _Export, runs: Iterable[ValuedRun]) -> Iterator[ValuedRun]:
     """Yield the runs with usable step labels, and count the others."""
-    for run, known in _with_labels(making, runs):
+    for run, known in _with_labels(export, runs):
         if reason := reason_against(known.labels):
-            making.tally.dropped[reason] += 1
+            export.tally.dropped[reason] += 1
         else:
-            making.labels[_id(run.trajectory)] = known
+            export.labels[_id(run.trajectory)] = known
             yield run
 
 
-def _with_labels(making: _Making, runs: Iterable[ValuedRun]) -> Iterator[tuple[ValuedRun, StepLabels]]:
-    criteria = making.options.criteria
+def _with_labels(export: _Export, runs: Iterable[ValuedRun]) -> Iterator[tuple[ValuedRun, StepLabels]]:
+    criteria = export.options.criteria
     source, scorer = criteria.curation.step_labels, criteria.scorer
     if source == "recorded":
         yield from ((run, StepLabels(recorded_labels(run.trajectory))) for run in runs)
@@ -301,49 +300,49 @@ def _with_labels(making: _Making, runs: Iterable[ValuedRun]) -> Iterator[tuple[V
     else:
         stream = iter(runs)
         while batch := list(islice(stream, BATCH_RUNS)):
-            scores = stored(making.services, scorer or "", [_id(run.trajectory) for run in batch])
+            scores = stored(export.services, scorer or "", [_id(run.trajectory) for run in batch])
             rubric = source_of(scorer or "").rubric
             for run in batch:
                 stored_scores = scores.get(_id(run.trajectory), [])
                 yield run, score_labels(run.trajectory, [one for one in stored_scores if rubric in {None, one.rubric}])
 
 
-def _drawn(making: _Making, items: Sequence[_Item[T]]) -> list[_Item[T]]:
+def _drawn(export: _Export, items: Sequence[_Item[T]]) -> list[_Item[T]]:
     """Return the sampled rows, or all; count runs that are in none of them."""
-    curation = making.options.criteria.curation
+    curation = export.options.criteria.curation
     if not curation.samples:
         return list(items)
     members = [SampleMember("/".join(item.runs), item.task_class or "") for item in items]
     weights = None if curation.task_weights is None else {str(name): n for name, n in curation.task_weights.items()}
-    indices = draw_sample(members, weights, curation.max_rows, making.options.seed)
+    indices = draw_sample(members, weights, curation.max_rows, export.options.seed)
     if weights is not None:
         found = distribution(members, indices, weights)
-        making.tally.distribution.update(found)
+        export.tally.distribution.update(found)
         if empty := [name for name, weight in weights.items() if weight > 0 and not found[name]["before"]]:
-            making.tally.notes.append(
+            export.tally.notes.append(
                 f"no run is of class {' or '.join(empty)}, so the others share the sample; name classes yourself with "
                 "curation.task_classes, or leave the class out of task_weights"
             )
     drawn = [items[i] for i in indices]
     left_out = {run for item in items for run in item.runs} - {run for item in drawn for run in item.runs}
     if left_out:
-        making.tally.dropped["not_sampled"] += len(left_out)
+        export.tally.dropped["not_sampled"] += len(left_out)
     return drawn
 
 
-def _class(making: _Making, run: Trajectory) -> TaskClass | None:
-    curation = making.options.criteria.curation
+def _class(export: _Export, run: Trajectory) -> TaskClass | None:
+    curation = export.options.criteria.curation
     return None if curation.task_weights is None else task_class(run, curation.task_classes)
 
 
 def _candidates(
-    making: _Making, runs: Iterable[ValuedRun], key_of: Callable[[Trajectory], str] = task_key
+    export: _Export, runs: Iterable[ValuedRun], key_of: Callable[[Trajectory], str] = task_key
 ) -> Iterator[Candidate]:
     for run, value, _ in runs:
         if value is not None:
             key = key_of(run)
-            if key not in making.classes:
-                making.classes[key] = _class(making, run)
+            if key not in export.classes:
+                export.classes[key] = _class(export, run)
             yield Candidate(key, _id(run), value, agent_digest(run))
 
 
@@ -351,10 +350,10 @@ def _id(run: Trajectory) -> str:
     return run.identified().id or ""
 
 
-def _valued(making: _Making, runs: Iterable[Trajectory]) -> Iterator[ValuedRun]:
-    given, worth = making.given.values, _worth(making.options)
+def _valued(export: _Export, runs: Iterable[Trajectory]) -> Iterator[ValuedRun]:
+    statements, worth = export.statements.values, _worth(export.options)
     return valued(
-        making.services, runs, making.options.criteria.scorer, lambda run: given.get(run.id or "", worth(run))
+        export.services, runs, export.options.criteria.scorer, lambda run: statements.get(run.id or "", worth(run))
     )
 
 

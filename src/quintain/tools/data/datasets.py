@@ -1,4 +1,4 @@
-"""Datasets: freeze chosen runs, or rows that are made already, into an immutable folder."""
+"""Datasets: freeze chosen runs, or ready-made rows, into an immutable folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters import DATASET_KINDS
 from quintain.records.record import counted, require_number, shown
 from quintain.records.trajectory import OutcomeStatus, Trajectory
-from quintain.tools.data.dataset_folders import freeze, new_options
+from quintain.tools.data.dataset_folders import ROW_DEFAULTS, freeze, new_options
 from quintain.tools.data.dataset_lines import lines_of
 from quintain.tools.data.row_file_datasets import freeze_file
 from quintain.tools.labels.scorer_resolution import named
@@ -28,8 +28,6 @@ from quintain.tools.results import ExportResult
 from quintain.tools.run_selection import RunFilter, select
 from quintain.tools.services import Services
 
-_DESIRABLE_FROM = 0.5
-_PAIRS_PER_TASK = 4
 _SHOWN = 20
 """Rejected rows in an answer; the manifest lists more."""
 
@@ -129,8 +127,8 @@ def export_dataset(
     if pairs != "mined":
         _require_recorded(kind, pairs, {"path": path, "scorer": scorer, **mining}, curation)
     scorer, notes = _named(services, scorer, filter, trajectory_ids, curation)
-    making = _making(kind, scorer, min_score, mining) if pairs == "mined" else _recorded(pairs)
-    given = {
+    making = _making(kind, scorer, min_score, curation, mining) if pairs == "mined" else _recorded(pairs)
+    selection = {
         "outcomes": outcomes,
         "include_held_out": include_held_out,
         "ready_made": path is not None,
@@ -140,14 +138,14 @@ def export_dataset(
         new_options(services, name, kind),
         seed=seed,
         shares=_shares(kind, validation_share),
-        criteria=_criteria(kind, scorer, min_score, curation, given),
+        criteria=_criteria(kind, scorer, min_score, curation, selection),
         making=making,
     )
     require_format(format, options)
     tally = ExportCounts(notes=notes)
     if path is not None:
         if filter is not None or trajectory_ids is not None:
-            raise InvalidInput("`path` holds the rows; leave `filter` and `trajectory_ids` out, or leave `path` out")
+            raise InvalidInput("`path` has the rows; leave `filter` and `trajectory_ids` out, or leave `path` out")
         written = freeze_file(services, path, columns or {}, options, tally)
     else:
         _require_runs(kind, columns)
@@ -209,7 +207,7 @@ def _shares(kind: str, validation_share: float) -> dict[SplitName, float]:
 
 def _require_runs(kind: str, columns: dict[str, str] | None) -> None:
     if kind == "text":
-        raise InvalidInput("kind 'text' is made of files: name one, or a folder of them, as `path`")
+        raise InvalidInput("expected files for kind 'text': name one, or a folder of them, as `path`")
     if columns is not None:
         raise InvalidInput("`columns` names the fields of a file; give its `path` too, or leave it out")
 
@@ -226,35 +224,40 @@ def _all_counted(runs: Iterator[Trajectory], asked: int, tally: ExportCounts) ->
 
 
 def _criteria(
-    kind: str, scorer: str | None, min_score: float | None, curation: Curation, given: dict[str, Any]
+    kind: str, scorer: str | None, min_score: float | None, curation: Curation, selection: dict[str, Any]
 ) -> Criteria:
-    """Return the criteria; `given` has the further arguments."""
+    """Return the criteria; `selection` has the further arguments."""
     by_outcome = kind in _CONTRASTED or (kind == "prm" and curation.step_labels == "outcome")
     by_steps = kind == "prm" and curation.step_labels == "scores"
     if by_steps and scorer is None:
         raise InvalidInput(
             "`curation.step_labels` is 'scores', which needs a `scorer`; set it to judge, people or montecarlo"
         )
-    by_value = not given["recorded"] and (by_outcome or (scorer is not None and not by_steps))
+    by_value = not selection["recorded"] and (by_outcome or (scorer is not None and not by_steps))
     return Criteria(
-        outcomes=_kept(kind, scorer, given["outcomes"], ready_made=given["ready_made"]),
+        outcomes=_kept(kind, scorer, selection["outcomes"], ready_made=selection["ready_made"]),
         scorer=scorer,
         needs_value=by_value or curation.top_share is not None,
         min_value=min_score if kind == "sft" else None,
         # A benchmark is measured on, never trained on.
-        include_held_out=given["include_held_out"] or kind == "benchmark",
+        include_held_out=selection["include_held_out"] or kind == "benchmark",
         imitated=kind in _IMITATED,
         # Of recorded preferences the pairs are looked at once each, not the runs: one may stand in several.
-        keep_repeats=kind in {"grpo", "benchmark"} or given["recorded"],
+        keep_repeats=kind in {"grpo", "benchmark"} or selection["recorded"],
         curation=curation,
     )
 
 
-def _making(kind: str, scorer: str | None, min_score: float | None, mining: dict[str, Any]) -> dict[str, Any]:
+def _making(
+    kind: str, scorer: str | None, min_score: float | None, curation: Curation, mining: dict[str, Any]
+) -> dict[str, Any]:
     """Return the settings of this kind besides the criteria, with defaults; reject arguments of another kind."""
-    if kind == "sft" and (scorer is None) != (min_score is None):
+    if kind == "sft" and min_score is not None and scorer is None:
+        raise InvalidInput(f"`min_score` is {min_score} without a `scorer`; name the scorer whose stored scores decide")
+    if kind == "sft" and scorer is not None and min_score is None and curation.top_share is None:
         raise InvalidInput(
-            "`scorer` and `min_score` go together: name the scorer whose stored scores decide, and the bound"
+            f"expected a bound for the scores of {scorer!r}, got none; set `min_score`, or for the best half "
+            "`curation` to {'top_share': 0.5}"
         )
     if kind not in {"sft", "kto"} and min_score is not None:
         raise InvalidInput(f"`min_score` is {min_score}, but kind {kind!r} takes good and bad runs; leave it out")
@@ -262,14 +265,10 @@ def _making(kind: str, scorer: str | None, min_score: float | None, mining: dict
         raise InvalidInput(
             f"`{named[0]}` is {mining[named[0]]}, but only kind 'dpo' and kind 'reward' make pairs; leave it out"
         )
-    if kind == "kto":
-        return {"desirable_from": _DESIRABLE_FROM if min_score is None else min_score}
-    if kind in _PAIRED:
-        return {
-            "margin": mining["margin"] or 0.0,
-            "max_pairs_per_task": mining["max_pairs_per_task"] or _PAIRS_PER_TASK,
-        }
-    return {}
+    given = {"desirable_from": min_score, **mining}
+    return {
+        name: default if given[name] is None else given[name] for name, default in ROW_DEFAULTS.get(kind, {}).items()
+    }
 
 
 def _require_recorded(kind: str, pairs: str, mining: dict[str, Any], curation: Curation) -> None:
@@ -357,7 +356,7 @@ def _converted(services: Services, result: ExportResult, written: WrittenDataset
             "path": str(folder),
             "warnings": (*result.warnings, *left_out, *export.notes),
             "next_step": Hint(
-                f"The folder at `path` holds {held:,} of {counted(result.rows, 'row')} for {format}; the dataset itself is "
+                f"The folder at `path` contains {held:,} of {counted(result.rows, 'row')} for {format}; the dataset itself is "
                 f"{written.dataset.id}. ",
                 result.next_step,
             ),

@@ -161,7 +161,7 @@ def result_of(report: ImportReport, *, dry_run: bool, max_files: int = _SHOWN) -
 
 
 def _next_step(report: ImportReport, *, dry_run: bool) -> Hint:
-    if dry_run:
+    if dry_run and not (report.unchanged and not report.imported):
         return Hint("Nothing was stored. Import without a dry run, or name the reader as `format` where it was wrong.")
     gone = f"{counted(report.forgotten, 'run')} left out, forgotten earlier. " if report.forgotten else ""
     if report.imported or report.updated:

@@ -1,4 +1,4 @@
-"""Lineage: what made a thing, what it made, and what forgotten runs block."""
+"""Lineage: ancestors and descendants of a record, and what forgotten runs block."""
 
 from __future__ import annotations
 

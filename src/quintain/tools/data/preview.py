@@ -108,7 +108,7 @@ def watch_preview(
 def follow(services: Services, spec: PreviewSpec, wait_s: float) -> Iterator[Job | PreviewReport]:
     """Yield the job until its report is available, which is yielded last, or until `wait_s` seconds have passed.
 
-    A preview that was made before is answered without a job; one that is under way is joined.
+    A finished preview is returned without a job; a running one is joined.
 
     Raises:
         QuintainError: the job failed; the error is the job's.

@@ -33,7 +33,7 @@ from quintain.records.trajectory import Source, Trajectory
 from quintain.redaction.redact import redact_text
 from quintain.scoring.preferences.mining import Pair
 from quintain.tools.data.dataset_folders import freeze, freeze_text
-from quintain.tools.data.dataset_lines import Given, lines_of
+from quintain.tools.data.dataset_lines import RowStatements, lines_of
 from quintain.tools.roots import readable
 from quintain.tools.services import Services
 
@@ -132,13 +132,13 @@ def freeze_file(
             'as {"prompt": ..., "response": ...}, or messages, chosen, rejected, label, text',
             code="no_rows",
         )
-    given, ids = _row_statements(runs, options, tally)
+    statements, ids = _row_statements(runs, options, tally)
     criteria = options.criteria
-    if given.pairs:
+    if statements.pairs:
         criteria = replace(criteria, keep_repeats=True)  # a run may stand in several pairs
     stored = services.store.trajectories.iterate(ids=ids)
     options = replace(options, criteria=criteria)
-    return freeze(services, lines_of(services, stored, options, tally, given), options, tally)
+    return freeze(services, lines_of(services, stored, options, tally, statements), options, tally)
 
 
 def _stored_run(trajectory_id: str, run: Trajectory) -> _StoredRun:
@@ -150,12 +150,14 @@ def _stored_run(trajectory_id: str, run: Trajectory) -> _StoredRun:
     return _StoredRun(trajectory_id, desirable if isinstance(desirable, bool) else None, None, run.outcome.scores)
 
 
-def _row_statements(runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportCounts) -> tuple[Given, list[str]]:
+def _row_statements(
+    runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportCounts
+) -> tuple[RowStatements, list[str]]:
     """Return the rows' statements about their runs, and the ids of runs that this dataset kind can use."""
     if options.kind in _PAIR_KINDS:
         pairs = _pairs(runs, tally)
         ids = dict.fromkeys([run for pair in pairs for run in (pair.chosen, pair.rejected)] or [run.id for run in runs])
-        return Given(pairs, {run.id: float(run.good) for run in runs if run.good is not None}), list(ids)
+        return RowStatements(pairs, {run.id: float(run.good) for run in runs if run.good is not None}), list(ids)
     if options.kind == "kto":
         labels_by_run: dict[str, bool | None] = {}
         for run in runs:
@@ -172,7 +174,7 @@ def _row_statements(runs: Sequence[_StoredRun], options: ExportOptions, tally: E
     if repeated := len(runs) - len(ids):
         tally.dropped["duplicate"] += repeated
         tally.seen += repeated
-    return Given(values=labels), list(ids)
+    return RowStatements(values=labels), list(ids)
 
 
 def _with_source(options: ExportOptions, origins: Sequence[_Origin], columns: Mapping[str, str]) -> ExportOptions:

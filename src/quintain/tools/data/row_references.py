@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from quintain.datasets.manifest import sha256_of
@@ -13,7 +14,7 @@ from quintain.datasets.selection import ExportCounts
 from quintain.errors import NotFound
 from quintain.importers.protocol import Report
 from quintain.records.dataset import DatasetKind
-from quintain.tools.data.dataset_folders import new_options
+from quintain.tools.data.dataset_folders import ROW_DEFAULTS, new_options
 from quintain.tools.data.row_file_datasets import freeze_file
 from quintain.tools.roots import readable
 from quintain.tools.services import Services
@@ -40,11 +41,16 @@ def find_rows(services: Services, name: str) -> Path | None:
     return None
 
 
+def test_rows(services: Services, name: str) -> Path | None:
+    """Return the file with the test split of a file of rows: NAME-test in the inbox; None if there is none."""
+    return find_rows(services, f"{Path(name).stem}-test")
+
+
 def named_dataset(services: Services, name: str, kind: DatasetKind, *, make: bool = True) -> str | None:
     """Return the id of a dataset by its id or name, or of the dataset of a file of rows, reusing an existing one.
 
     Args:
-        services: Where datasets are found and made.
+        services: Where datasets are found and created.
         name: A dataset, a path, or the name of a file in the inbox.
         kind: Kind of a new dataset.
         make: Make the new one; otherwise only check that the file exists (None).
@@ -71,7 +77,8 @@ def named_dataset(services: Services, name: str, kind: DatasetKind, *, make: boo
         pass
     if not make:
         return None
-    return freeze_file(services, str(path), {}, new_options(services, frozen, kind), ExportCounts()).dataset.id
+    options = replace(new_options(services, frozen, kind), making=ROW_DEFAULTS.get(kind, {}))
+    return freeze_file(services, str(path), {}, options, ExportCounts()).dataset.id
 
 
 def holds_questions(path: Path) -> bool:

@@ -198,7 +198,7 @@ class _Cut:
 def _canonical(trajectory: dict[str, Any], parts: dict[str, Any]) -> Trajectory:
     loose = [name for name, value in parts.items() if value is not None and name != "tags"]
     if loose:
-        raise InvalidInput(f"`trajectory` already holds {', '.join(loose)}; put them inside it, or record `messages`")
+        raise InvalidInput(f"`trajectory` already has {', '.join(loose)}; put them inside it, or record `messages`")
     if is_record(trajectory):
         return read_record(trajectory)
     run = read_atif(trajectory) if is_atif(trajectory) else read_trajectory(trajectory)

@@ -11,11 +11,12 @@ from pydantic import Field
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.comparison import compare, leaderboard
-from quintain.evaluation.reports.forest_plot import forest_plot
+from quintain.evaluation.reports.comparison_figure import forest_plot
 from quintain.next_step import Hint, ToolCall, call, joined
 from quintain.records.evaluation import Comparison, Correction, Evaluation, Leaderboard, Origin, SuiteOutline
 from quintain.records.record import counted
 from quintain.tools.evaluation.benchmarks import chosen_environment
+from quintain.tools.evaluation.contrasts import contrast_of
 from quintain.tools.evaluation.environment_references import Environments, plain_reference
 from quintain.tools.evaluation.learning_curves import ancestors_of, learning_curves
 from quintain.tools.jobs.pictures import draw
@@ -42,6 +43,9 @@ def compare_agents(
     ],
     environment: Annotated[Environments | None, Field(description="Only evaluations in this environment.")] = None,
     correction: Annotated[Correction, Field(description="Of the p-values for the number of pairs.")] = "holm",
+    show: Annotated[
+        bool, Field(description="Also the picture, and a task that one agent solved and another failed, side by side.")
+    ] = False,
 ) -> CompareResult:
     """Compare agents on the same tasks: paired, with 95 % intervals and corrected p-values.
 
@@ -56,16 +60,18 @@ def compare_agents(
     curves = learning_curves(services, agents, chosen)
     comparison = comparison.model_copy(update={"lineage": lineage, "curves": curves})
     stored = services.store.evaluations.add_comparison(comparison, services.clock())
-    return CompareResult(
+    result = CompareResult(
         comparison_id=stored.id,
         environment=stored.environment,
         comparisons=stored.comparisons,
         leaderboard=stored.leaderboard,
         flips=stored.flips[:_FLIPS],
+        contrast=contrast_of(services, stored.flips) if show else None,
         notes=stored.notes,
         resource_uri=f"comparison://{stored.id}",
-        next_step=_next_step(stored),
+        next_step=_next_step(stored, with_picture=not show),
     )
+    return result.with_picture(draw(forest_plot(stored))) if show else result
 
 
 def comparison_of(services: Services, comparison_id: str) -> Comparison:
@@ -252,9 +258,9 @@ def _suites(items: Sequence[Evaluation]) -> str:
     )
 
 
-def _next_step(comparison: Comparison) -> Hint:
-    """Return the verdict, and what to look at or to measure next."""
-    picture = Hint(" Draw it: ", call("plot_job", job_id=comparison.id), ".")
+def _next_step(comparison: Comparison, *, with_picture: bool) -> Hint:
+    """Return the verdict, and what to look at or to measure next; the call for the picture if it is to be named."""
+    picture = Hint(" Draw it: ", call("plot_job", job_id=comparison.id), ".") if with_picture else Hint()
     flip = next((flip for flip in comparison.flips if flip.trajectory_solved and flip.trajectory_failed), None)
     runs = Hint()
     if flip is not None:
@@ -268,6 +274,8 @@ def _next_step(comparison: Comparison) -> Hint:
 def _verdict(comparison: Comparison) -> str:
     best = comparison.leaderboard[0]
     pairs = [pair for pair in comparison.comparisons if pair.significant]
+    if all(row.success_rate == 0 for row in comparison.leaderboard):
+        return "No agent solved a task, so these tasks cannot tell them apart: choose easier ones, or train on runs of `expert`."
     if not pairs:
         widest = max(comparison.comparisons, key=lambda pair: (pair.tasks_for_5_points or 0) - pair.n_tasks)
         needed, n = widest.tasks_for_5_points or 0, widest.n_tasks

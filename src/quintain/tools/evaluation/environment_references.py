@@ -1,4 +1,4 @@
-"""References to environments as tools take them: files within the allowed roots, by absolute path, before a job is made."""
+"""References to environments as tools take them: files within the allowed roots, by absolute path, before a job is created."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def usable_reference(services: Services, reference: str | Mapping[str, float]) -
         Refused: a file outside the allowed roots, or a sandbox that the operator has not set.
         Unavailable: the package that brings an environment cannot be imported.
     """
-    given = _given(reference)
-    if (parts := parts_of(given)) is not None:
+    parsed = _parsed(reference)
+    if (parts := parts_of(parsed)) is not None:
         return write_mixture({_usable(services, part): weight for part, weight in parts.items()})
-    assert isinstance(given, str)
+    assert isinstance(parsed, str)
     try:
-        return _usable(services, given)
+        return _usable(services, parsed)
     except InvalidInput as error:
-        if not _SEVERAL.search(given):
+        if not _SEVERAL.search(parsed):
             raise
         raise InvalidInput(
             f"{error.message}. Are these several environments with weights? Then write a comma within options as %2C",
@@ -79,11 +79,11 @@ def plain_reference(reference: str | Mapping[str, float]) -> str:
     Raises:
         InvalidInput: as `registry.parts_of`.
     """
-    given = _given(reference)
-    if (parts := parts_of(given)) is not None:
+    parsed = _parsed(reference)
+    if (parts := parts_of(parsed)) is not None:
         return write_mixture(parts)
-    assert isinstance(given, str)
-    return given
+    assert isinstance(parsed, str)
+    return parsed
 
 
 def _usable(services: Services, reference: str) -> str:
@@ -123,7 +123,7 @@ def _sandbox_options(services: Services, name: str, options: Mapping[str, str]) 
     return fixed
 
 
-def _given(reference: str | Mapping[str, float]) -> str | Mapping[str, float]:
+def _parsed(reference: str | Mapping[str, float]) -> str | Mapping[str, float]:
     """The reference, `ID=WEIGHT,ID=WEIGHT` as a mapping.
 
     Each of its parts ends in a number, and is a reference without that.

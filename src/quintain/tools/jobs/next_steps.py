@@ -7,6 +7,7 @@ from quintain.records.hyperparameters import ROLES
 from quintain.records.job import (
     TERMINAL,
     UNFINISHED,
+    EvolveSpec,
     Job,
     JobResult,
     JobSpec,
@@ -36,9 +37,20 @@ def next_step(job: Job, stalled: str | None = None) -> Hint:
     if job.status is JobStatus.INTERRUPTED:
         return Hint("Continue it from its newest checkpoint with ", resume, ".")
     if job.status in TERMINAL - {JobStatus.SUCCEEDED}:
-        cause = "Fix what `error` names, then start again" if job.status is JobStatus.FAILED else "It was cancelled"
-        return Hint(f"{cause}; ", resume, " continues from its newest checkpoint.")
+        return Hint(_cause(job), "; ", resume, " continues from its newest checkpoint.")
     return _after_success(job, job.result) if job.result is not None else Hint("Done.")
+
+
+def _cause(job: Job) -> Hint:
+    """Return what to do about the end of a job that did not succeed."""
+    if job.status is not JobStatus.FAILED:
+        return Hint("It was cancelled")
+    environment = getattr(job.spec, "environment", None)
+    if job.error is None or job.error.code != "no_verdict" or environment is None:
+        return Hint("Fix what `error` names, then start again")
+    agent = job.spec.agent.id if isinstance(job.spec, TrainSpec | EvolveSpec) else None
+    play = call("collect_rollouts", agent=agent or ..., environment=environment, n_tasks=1)
+    return Hint("Try the environment with ", play, " and read why its episodes end without a verdict")
 
 
 def _after_success(job: Job, result: JobResult) -> Hint:

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from quintain.errors import InvalidInput, Unavailable
-from quintain.evaluation.reports.forest_plot import forest_plot
+from quintain.evaluation.reports.comparison_figure import forest_plot
+from quintain.next_step import Hint, call
 from quintain.records.job import Job
 from quintain.records.lineage import LineageEdge
 from quintain.tools.data.lineage import get_lineage
@@ -52,9 +53,10 @@ def plot_job(
     chosen = list(dict.fromkeys(metrics or [name for name in available if name in _CURVES[:3]] or available[:1]))
     missing = [name for name in chosen if name not in curves]
     if missing or not chosen:
-        known = ", ".join(dict.fromkeys(available)) or "none yet; wait with get_job(until='done', wait_s=50)"
+        wait = Hint("none yet; wait with ", call("get_job", job_id=job_id, until="done", wait_s=50))
+        known = ", ".join(dict.fromkeys(available)) or wait
         asked = ", ".join(missing) or "at all"
-        raise InvalidInput(f"{job_id} has no metric {asked}; it has: {known}", code="no_such_metric")
+        raise InvalidInput(Hint(f"{job_id} has no metric {asked}; it has: ", known), code="no_such_metric")
     panels = [{"title": _in_words(name), "xlabel": "step", "lines": [_line(curves, name)]} for name in chosen]
     return Picture(_text(job, {name: curves[name] for name in chosen}), draw({"title": title, "panels": panels}))
 
@@ -87,7 +89,7 @@ def _line(curves: Mapping[str, Curve], name: str) -> dict[str, Any]:
 
 
 def lineage_picture(services: Services, id: str) -> bytes:
-    """The lineage of a thing as a PNG, what it was made from to its left."""
+    """The lineage of a record as a PNG, with its sources on the left."""
     return draw(lineage_figure(services, id))
 
 
@@ -117,7 +119,7 @@ def lineage_figure(services: Services, id: str) -> dict[str, Any]:
 
 
 def _columns(ids: Sequence[str], edges: Sequence[LineageEdge]) -> dict[str, int]:
-    """Each node's column: one to the right of the last of what it was made from."""
+    """Each node's column: one to the right of its last source."""
     columns = dict.fromkeys(ids, 0)
     for _ in ids:  # as many rounds as the longest chain can have
         moved = False
@@ -126,7 +128,7 @@ def _columns(ids: Sequence[str], edges: Sequence[LineageEdge]) -> dict[str, int]
                 columns[edge.target], moved = columns[edge.source] + 1, True
         if not moved:
             break
-    # What has no source of its own stands right before the first thing that was made from it.
+    # A node without sources is right before the first node derived from it.
     targets = {edge.target for edge in edges}
     for node in ids:
         after = [columns[edge.target] for edge in edges if edge.source == node]

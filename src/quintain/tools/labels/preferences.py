@@ -161,9 +161,9 @@ def _require(source: str, pairs: Sequence[Any] | None, mining: Mapping[str, Any]
 def _stated_pairs(services: Services, source: Source, pairs: Sequence[Any]) -> _PreferenceBatch:
     batch = _PreferenceBatch()
     stated: list[tuple[int, StatedPair]] = []
-    for place, given in enumerate(pairs):
+    for place, document in enumerate(pairs):
         try:
-            stated.append((place, StatedPair.model_validate(given)))
+            stated.append((place, StatedPair.model_validate(document)))
         except ValidationError as error:
             batch.skip("not_a_pair", explain(error, f"pairs[{place}]", StatedPair.model_fields))
     known = services.store.preferences.comparable({run for _, pair in stated for run in pair.sides})

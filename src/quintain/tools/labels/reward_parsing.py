@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
+from quintain.next_step import Hint, call
 from quintain.records.judging import Rubric
 from quintain.records.record import clip, nearest, shown
-from quintain.records.reward import MAX_PARTS, Combine, Declared
+from quintain.records.reward import DECLARED, MAX_PARTS, Combine, Declared
 from quintain.records.text import require_clean
 from quintain.scoring.declared import DEFAULTS, read_declared
 from quintain.scoring.mix import MixScorer
@@ -79,7 +80,7 @@ def parse_reward(value: object, where: str, *, combine: Combine = "mean", cap: f
             raise InvalidInput(f"{where} is {shown(value)}; it must be a name or a mix of names and weights")
     if len(value) > MAX_PARTS:
         raise InvalidInput(f"{where}: expected at most {MAX_PARTS} parts, got {len(value)}; leave some out")
-    parts = tuple(_part(str(name), given, where) for name, given in value.items())
+    parts = tuple(_part(str(name), entry, where) for name, entry in value.items())
     MixScorer.require_weights([(part.name, part.weight) for part in parts], combine)
     return ParsedReward(parts, True, combine, cap)
 
@@ -100,19 +101,24 @@ def _combined(
 def _named(name: str, where: str) -> ParsedPart:
     if not 0 < len(name) <= 300:
         raise InvalidInput(
-            f"{where}: expected the name of a scorer, got {len(name):,} characters; list_library names them"
+            Hint(
+                f"{where}: expected the name of a scorer, got {len(name):,} characters; see ",
+                call("list_library", kind="scorers"),
+            )
         )
     return ParsedPart(name)
 
 
-def _part(name: str, given: object, where: str) -> ParsedPart:
+def _part(name: str, part: object, where: str) -> ParsedPart:
     """Parse one part of a mix: its weight, or an object with its weight and settings."""
-    if not isinstance(given, Mapping):
-        return _named(name, where)._replace(weight=_weight(name, given, where))
-    settings, where = dict(given), f"{where}[{clip(name)!r}]"
+    if not isinstance(part, Mapping):
+        return _named(name, where)._replace(weight=_weight(name, part, where))
+    settings, where = dict(part), f"{where}[{clip(name)!r}]"
     weight = _weight(name, settings.pop("weight", 1.0), where)
     if source_of(name).scorer in OF_RATERS or "judge" in settings:
         return _judged(name, weight, settings, where)
+    if settings and name in DECLARED:
+        settings.setdefault("type", name)
     if "type" not in settings:
         if settings:
             raise InvalidInput(

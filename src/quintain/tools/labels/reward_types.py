@@ -1,27 +1,29 @@
-"""`create_reward` of dict calls: HelloAgents' reward types with their parameters, as scorers that can be used by name."""
+"""`create_reward` of dict calls: declared scorers by the names of HelloAgents' reward types, usable by name."""
 
 from __future__ import annotations
 
-import math
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.records.protocols import Scorer
 from quintain.records.record import shown
-from quintain.scoring.outcomes.shaped import LengthPenaltyScorer, StepBonusScorer
-from quintain.scoring.registry import register_scorer, scorer
+from quintain.records.reward import DECLARED, Declared
+from quintain.scoring.declared import DeclaredScorer, read_declared
+from quintain.scoring.registry import is_scorer_name, register_scorer, scorer
 from quintain.tools.invocation import refuse_unknown
 
-_FIELDS = {"length_penalty": ("penalty_weight", "max_length"), "step": ("step_bonus",)}
+_TYPES = {"step": "step_bonus"}
+"""Name of HelloAgents -> type of declared scorer, where they differ."""
 
 
 def create_reward(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Make a reward usable as `scorer`; return its name and what it does.
+    """Make a reward usable as `scorer` or `reward`; return its name and its settings.
 
     Args:
         parameters: `reward_type`: `accuracy` (the default), `length_penalty` with `penalty_weight` (0.001) and `max_length` (1024
-            characters), `step` with `step_bonus` (0.1), or the name of any scorer.
+            characters), `step` with `step_bonus` (0.1), a type of declared scorer with its settings and optionally `name`, or
+            the name of any scorer.
 
     Raises:
         InvalidInput: a parameter that the type does not have, or out of its bounds.
@@ -30,41 +32,32 @@ def create_reward(parameters: Mapping[str, Any]) -> dict[str, Any]:
     kind = parameters.get("reward_type", "accuracy")
     if not isinstance(kind, str):
         raise InvalidInput(
-            f"reward_type is {shown(kind)}; valid: accuracy, length_penalty, step, or the name of a scorer"
+            f"reward_type is {shown(kind)}; valid: accuracy, length_penalty, step, a declared type, or the name of a scorer"
         )
-    refuse_unknown(
-        f"create_reward of type {kind!r}", parameters, dict.fromkeys(("reward_type", *_FIELDS.get(kind, ())))
-    )
-    if kind in _FIELDS:
-        reward = _scorer(kind, parameters)
-        register_scorer(reward.name, lambda: reward)
-        name = reward.name
+    settings = {name: value for name, value in parameters.items() if name != "reward_type"}
+    made = None
+    if (declared_type := _TYPES.get(kind, kind)) in DECLARED:
+        made = _named(kind, read_declared({**settings, "type": declared_type}, f"create_reward of type {kind!r}"))
+        register_scorer(made.label, lambda: DeclaredScorer(made))
+        name = made.label
     else:
+        refuse_unknown(f"create_reward of type {kind!r}", parameters, {"reward_type": None})
         name = scorer("answer" if kind == "accuracy" else kind).name
     return {
         "status": "success",
         "reward_type": kind,
         "scorer": name,
-        "parameters": {field: getattr(reward, field) for field in _FIELDS[kind]} if kind in _FIELDS else {},
-        "next_step": f"Use it: action score with scorer={name!r}, then export with the same scorer.",
+        "parameters": made.model_dump(mode="json", exclude={"type", "name"}) if made is not None else {},
+        "next_step": f"Score with scorer={name!r} and export with the same scorer, or train with reward={name!r}.",
     }
 
 
-def _scorer(kind: str, parameters: Mapping[str, Any]) -> Scorer:
-    if kind == "length_penalty":
-        weight = _number(parameters, "penalty_weight", 0.001, 0, 1000)
-        length = _number(parameters, "max_length", 1024, 1, 10**9, whole=True)
-        return LengthPenaltyScorer(weight, int(length))
-    return StepBonusScorer(_number(parameters, "step_bonus", 0.1, 0, 1))
-
-
-def _number(
-    parameters: Mapping[str, Any], name: str, default: float, low: float, high: float, *, whole: bool = False
-) -> float:
-    value: Any = parameters.get(name, default)
-    kinds: Any = int if whole else int | float
-    if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value) or not low <= value <= high:
-        raise InvalidInput(
-            f"{name} is {shown(value)}; it must be a {'whole ' if whole else ''}number from {low:g} to {high:g}"
-        )
-    return float(value)
+def _named(kind: str, declared: Declared) -> Declared:
+    """Return the scorer under a name: its own, else the type with its settings, such as `length_penalty-0.001-1024`."""
+    if declared.name is not None:
+        return declared
+    settings = declared.model_dump(exclude={"type", "name"}).values()
+    name = "-".join([kind, *(f"{value:g}" if isinstance(value, float) else str(value) for value in settings)])
+    if not is_scorer_name(name):
+        name = f"{kind}-{hashlib.sha256(declared.model_dump_json().encode()).hexdigest()[:8]}"
+    return declared.model_copy(update={"name": name})

@@ -9,11 +9,12 @@ from quintain.endpoints.profiles import find_profile, read_profiles
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.record import clip
-from quintain.records.reward import JudgePart, RewardPart, RewardSpec
+from quintain.records.reward import JudgePart, RewardPart, RewardSpec, SandboxChoice
+from quintain.sandbox.sandbox import open_sandbox
 from quintain.scoring.custom import GROUP, function_reference
 from quintain.scoring.declared import DEFAULTS, DeclaredScorer
 from quintain.scoring.recorded import AGENT, RAW, is_recorded, source_of
-from quintain.scoring.registry import is_registered, registered_function
+from quintain.scoring.registry import is_registered, registered_declared, registered_function
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.tools.data.run_files import JUDGEMENTS
 from quintain.tools.labels.reward_parsing import ParsedPart, parse_reward
@@ -32,7 +33,8 @@ def reward_spec(services: Services, value: object, where: str = "reward") -> Rew
     Raises:
         NotFound: There is no such scorer, agent, rubric or endpoint.
         InvalidInput: The form is wrong, or a scorer cannot score inside a job.
-        Unavailable: An installed scorer is broken.
+        Refused: `unit_tests` is named, and the operator has disabled sandboxes.
+        Unavailable: An installed scorer is broken, or no sandbox works for `unit_tests`.
     """
     parsed = parse_reward(value, where)
     parts = tuple(_part(services, part, mixed=parsed.mixed) for part in parsed.parts)
@@ -55,6 +57,8 @@ def _part(services: Services, part: ParsedPart, *, mixed: bool) -> RewardPart:
     if source.scorer.startswith(AGENT):
         agent = require_reward_model(services.store.agents.get(source.scorer), "score runs")
         return RewardPart(scorer=agent.id or name, weight=weight, agent=agent)
+    if (declared := registered_declared(name)) is not None:
+        return RewardPart(scorer=name, weight=weight, declared=declared)
     if (function := registered_function(name)) is not None:
         return RewardPart(scorer=name, weight=weight, function=_importable(name, function_reference(function)))
     if (why := _not_live(name)) is not None:
@@ -67,12 +71,31 @@ def _part(services: Services, part: ParsedPart, *, mixed: bool) -> RewardPart:
             code="not_a_live_scorer",
         )
     find_scorer(name)
+    sandbox = _sandbox(services, source.scorer)
     if mixed and services.store.calibrations.newest(name) is not None:
         name = RAW + name
     declared = DEFAULTS.get(name)
     return RewardPart(
-        scorer=name if declared is None else DeclaredScorer(declared).name, weight=weight, declared=declared
+        scorer=name if declared is None else DeclaredScorer(declared).name,
+        weight=weight,
+        declared=declared,
+        sandbox=sandbox,
     )
+
+
+def _sandbox(services: Services, name: str) -> SandboxChoice | None:
+    """Return the operator's sandbox for scorers that run tests.
+
+    Raises:
+        Refused: `unit_tests` is named, and the operator has disabled sandboxes.
+        Unavailable: `unit_tests` is named, and no sandbox works here.
+    """
+    if name not in ("unit_tests", "checker"):
+        return None
+    settings = services.settings
+    if name == "unit_tests":
+        open_sandbox(settings.sandbox, settings.sandbox_image)
+    return SandboxChoice(backend=settings.sandbox, image=settings.sandbox_image)
 
 
 def _judged(services: Services, part: ParsedPart) -> RewardPart:
@@ -117,8 +140,6 @@ def _not_live(name: str) -> str | None:
     bare = source_of(name).scorer
     if is_recorded(bare):
         return "its verdicts come from people or from a job of their own"
-    if bare == "unit_tests":
-        return "it runs tests in a sandbox"
     return "it has settings of this program, which the job's process does not have" if is_registered(bare) else None
 
 

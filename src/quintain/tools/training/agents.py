@@ -96,9 +96,9 @@ def _origin(services: Services, model: str) -> Agent:
     return resolve_agent(services, model)
 
 
-def sampling_of(agent: Agent, given: Sampling | None) -> Sampling:
+def sampling_of(agent: Agent, sampling: Sampling | None) -> Sampling:
     """Return the sampling of the agent with the given fields replaced."""
-    asked = {} if given is None else {name: getattr(given, name) for name in given.model_fields_set}
+    asked = {} if sampling is None else {name: getattr(sampling, name) for name in sampling.model_fields_set}
     return agent.sampling.model_copy(update=asked)
 
 

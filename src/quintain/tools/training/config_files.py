@@ -59,7 +59,14 @@ _TRAIN_STAGE = ("method", "label", *_SOURCES, "max_samples", "reward", "agent", 
 _EVALUATE_STAGE = ("method", "label", *(name for name in EvaluateStage.model_fields if name not in {"kind", "label"}))
 
 
-_ELSEWHERE = {"model_name_or_path": "model", "model_name": "model", "train_file": "dataset", "algorithm": "method"}
+_ELSEWHERE = {
+    "model_name_or_path": "model",
+    "model_name": "model",
+    "base_model": "model",
+    "train_file": "dataset",
+    "train_data": "dataset",
+    "algorithm": "method",
+}
 """Key of other trainers' config files -> key here."""
 
 
@@ -125,8 +132,8 @@ def start_config(
     settings = canonical_settings(method, settings_of(document))
     settings = merge_settings(settings, canonical_settings(method, changes))
     if method == EVOLVE:
-        for given in ("dataset", "text", "max_samples"):
-            require_no_dataset(document.get(given))
+        for key in ("dataset", "text", "max_samples"):
+            require_no_dataset(document.get(key))
         return start_evolution(services, request, document.get("environment"), settings)
     return train(services, method, check_settings(method, settings), request, _source(method, document, folder))
 
@@ -144,7 +151,7 @@ def start_recipe(services: Services, document: Mapping[str, Any], folder: Path =
         raise InvalidInput(f"stages is {shown(stages)}; it must be a list of mappings, each with a `method`")
     request = read_request(document, "recipe")
     require_free_name(request.name or "")
-    _recipe(services, request, stages, folder, make=False)  # all of it is checked before a dataset is made for any
+    _recipe(services, request, stages, folder, make=False)  # all stages are checked before a dataset is created for any
     spec = _recipe(services, request, stages, folder, make=True)
     key = request.request_key or spec_key(spec)
     return start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
@@ -179,29 +186,31 @@ def _with_adapter(stage: Stage, agent: Agent) -> Stage:
     return stage.model_copy(update={"config": with_adapter_settings(stage.config, agent)})
 
 
-def _stage(services: Services, given: Mapping[str, Any], index: int, folder: Path, *, make: bool) -> Stage:
+def _stage(services: Services, document: Mapping[str, Any], index: int, folder: Path, *, make: bool) -> Stage:
     where = f"stages[{index}]"
     try:
-        method = _method_of(given)
+        method = _method_of(document)
         if method == "evaluate":
-            refuse_unknown("the stage", given, dict.fromkeys(_EVALUATE_STAGE))
-            environment = usable_reference(services, given.get("environment", ""))
-            wanted = {name: value for name, value in given.items() if name != "method"} | {"environment": environment}
+            refuse_unknown("the stage", document, dict.fromkeys(_EVALUATE_STAGE))
+            environment = usable_reference(services, document.get("environment", ""))
+            wanted = {name: value for name, value in document.items() if name != "method"} | {
+                "environment": environment
+            }
             return EvaluateStage.model_validate({"label": method, **wanted})
-        refuse_unknown("the stage", given, dict.fromkeys(_TRAIN_STAGE))
-        config = read_hyperparameters(method, _hyperparameters(given))
-        source = _source(method, given, folder).resolve(services, method, make=make)
+        refuse_unknown("the stage", document, dict.fromkeys(_TRAIN_STAGE))
+        config = read_hyperparameters(method, _hyperparameters(document))
+        source = _source(method, document, folder).resolve(services, method, make=make)
         require_effect(config, "environment" in source)
         rows = services.store.datasets.get(source["dataset_id"]).splits["train"] if "dataset_id" in source else 0
-        agent = given.get("agent")
+        agent = document.get("agent")
         require_free_name(agent or "")
-        label = given.get("label", method)
+        label = document.get("label", method)
         return TrainStage(
             label=label,
             method=method,
             config=config,
             reward_agent=reward_agent(services, config),
-            reward=training_reward(services, method, given.get("reward"), acts="environment" in source),
+            reward=training_reward(services, method, document.get("reward"), acts="environment" in source),
             rows=rows,
             agent=agent,
             **source,
@@ -213,7 +222,7 @@ def _stage(services: Services, given: Mapping[str, Any], index: int, folder: Pat
 
 
 def _require_actors(stages: Sequence[Stage]) -> None:
-    """Refuse a stage that lets an agent act, or learn to, which a stage before has made a reward model.
+    """Refuse a stage that lets an agent act, or learn to, which an earlier stage has trained as a reward model.
 
     Raises:
         InvalidInput: names the stage.
@@ -250,19 +259,19 @@ def _method_of(document: Mapping[str, Any]) -> str:
     return method.lower()
 
 
-def _source(method: str, given: Mapping[str, Any], folder: Path) -> Source:
+def _source(method: str, document: Mapping[str, Any], folder: Path) -> Source:
     """Read `dataset`, `text`, `environment` and `max_samples` of a training.
 
     Args:
         method: How to learn.
-        given: The config file or a stage of it.
+        document: The config file or a stage of it.
         folder: Base of relative paths of texts and rows.
 
     Raises:
         InvalidInput: a value of the wrong type, or several sources.
         NotFound: a pattern of texts matches no file.
     """
-    most, dataset, environment = (given.get(name) for name in ("max_samples", "dataset", "environment"))
+    most, dataset, environment = (document.get(name) for name in ("max_samples", "dataset", "environment"))
     if not isinstance(dataset, str | None):
         raise InvalidInput(f"dataset: expected text, got {shown(dataset)}; put it in quotes, or leave it out")
     if most is not None and (environment or isinstance(most, bool) or not isinstance(most, int) or most < 1):
@@ -272,13 +281,13 @@ def _source(method: str, given: Mapping[str, Any], folder: Path) -> Source:
         )
     if dataset is not None and (folder / dataset).is_file():
         dataset = str(folder / dataset)
-    if "text" not in given:
+    if "text" not in document:
         return Source(dataset=dataset, environment=environment, max_samples=most)
-    if len(given.keys() & set(_SOURCES)) > 1:
+    if len(document.keys() & set(_SOURCES)) > 1:
         raise InvalidInput("expected one of `text`, `dataset` and `environment`, got several; keep one of them")
     if DATASET_KINDS[method] != "text":
         raise InvalidInput(f"{method} does not learn from plain text; use pretrain, or give a dataset")
-    return Source(text=tuple(_files(folder, given["text"])), max_samples=most)
+    return Source(text=tuple(_files(folder, document["text"])), max_samples=most)
 
 
 def _files(folder: Path, text: object) -> list[Path]:

@@ -73,7 +73,7 @@ def agent_of_job(services: Services, reference: str) -> Agent | None:
 def _below_jobs(services: Services, reference: str) -> tuple[str, ...] | None:
     """Return the parts of a reference below the folder of the jobs, the id first; None if it lies elsewhere.
 
-    `step-20` stands for `step-00000020`.
+    `step-20` means `step-00000020`.
     """
     parts = Path(reference).parts
     root = services.settings.jobs_dir

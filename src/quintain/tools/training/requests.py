@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from quintain.errors import InvalidInput
+from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.hyperparameters import (
     ACTING_ONLY,
@@ -99,8 +100,12 @@ def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:
     agent = require_reward_model(resolve_agent(services, config.reward_model), "be the reward_model of grpo")
     if config.step_level and agent.role == "reward_model":
         raise InvalidInput(
-            f"step_level is true, but {agent.id} values whole runs and not steps: set step_level to false, or name "
-            "an agent of start_training(method='prm') as reward_model"
+            Hint(
+                f"step_level is true, but {agent.id} values whole runs and not steps: set step_level to false, or name "
+                "an agent of ",
+                call("start_training", method="prm", dataset_id=...),
+                " as reward_model",
+            )
         )
     return agent
 
@@ -108,7 +113,7 @@ def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:
 def with_adapter_settings(config: TrainingConfig, agent: Agent) -> TrainingConfig:
     """Return the settings with those of the agent's adapter, where adapters are asked for without settings of their own.
 
-    Training goes on with the agent's adapter, whatever made it. A damaged adapter is left to the job, which explains it.
+    Training continues the agent's adapter, whatever its origin. A damaged adapter is left to the job, which explains it.
     """
     if config.lora is None or config.lora.model_fields_set or agent.model.adapter is None:
         return config
@@ -133,10 +138,10 @@ def require_effect(config: TrainingConfig, acts: bool) -> None:
     if acts or not isinstance(config, DPOConfig):
         return
     defaults = type(config).model_fields
-    given = [name for name in defaults if name in ACTING_ONLY and getattr(config, name) != defaults[name].default]
-    if given:
+    changed = [name for name in defaults if name in ACTING_ONLY and getattr(config, name) != defaults[name].default]
+    if changed:
         raise InvalidInput(
-            f"{', '.join(given)} would have no effect: dpo on a dataset learns from its pairs and does not act; leave "
+            f"{', '.join(changed)} would have no effect: dpo on a dataset learns from its pairs and does not act; leave "
             "this out, or give `environment` instead of the dataset",
             code="not_online",
         )

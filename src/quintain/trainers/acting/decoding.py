@@ -1,22 +1,21 @@
 """Decoding with the fastest cache that reproduces the logits of a model's plain forward pass.
 
-A check on two short rows decides whether a model supports padding in its cache, or a cache at all: some models count columns instead
-of tokens, some lose their state when several tokens come at a time, and some have no cache.
+A check on two short rows decides whether rows of different lengths can share a cache, or whether a model has a usable cache at all:
+some count columns in a way of their own, some lose their state when several tokens come at a time, and some have no cache.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import torch
-from transformers import DynamicCache
 
-from quintain.trainers.acting.kv_cache import new_cache
-from quintain.trainers.engine.causality import can_batch
+from quintain.trainers.acting.kv_cache import Batch, Row, gather, has_columns, is_whole_batch
 from quintain.trainers.engine.rotary import Rotary
 from quintain.trainers.models import eval_mode
 
@@ -25,6 +24,9 @@ Caching = Literal["batched", "single", "none"]
 
 _FEEDS = ((20, 6), (3, 7), (1, 1))
 """Numbers of tokens that the two rows of the check are fed, feed by feed."""
+
+_PASS_TOKENS = 128
+"""Tokens that cost as much as one more pass over the weights, about."""
 
 _MISFITS = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 """Exceptions of models whose cache differs from the assumption."""
@@ -53,7 +55,7 @@ class Decoder:
                 nothing is checked.
         """
         takes = frozenset(inspect.signature(model.forward).parameters)
-        padded = "position_ids" in takes and can_batch(model.config)
+        padded = "position_ids" in takes and has_columns(model.config)
         decoder = Decoder(model, "batched" if padded else "single", takes, Rotary.of(model))
         if min([context_tokens, *(border.tokens for border in decoder.rotary.borders)]) < sum(
             lengths[0] for lengths in _FEEDS
@@ -64,44 +66,100 @@ class Decoder:
                 _known[model] = _checked(decoder)
         return replace(decoder, caching=_known[model])
 
-    def feed(
-        self, cache: DynamicCache, ids: torch.Tensor, mask: torch.Tensor, row_ids: torch.Tensor | None, factors: int = 0
-    ) -> torch.Tensor:
-        """Run tokens through the model.
+    def read(self, rows: Sequence[Row], ids: Sequence[Sequence[int]], factors: int = 0) -> tuple[Batch, torch.Tensor]:
+        """Extend rows to these ids in one batch.
+
+        All rows are fed equally many columns: a shorter chunk begins with tokens that are in the cache already, so that no
+        padding is within a row. Where one chunk is much longer than others, its row is fed the difference first.
 
         Args:
-            cache: Grows by the width of `ids`, if the model has one.
-            ids: int64 [B, T], padded on the left.
-            mask: bool [B, columns]; True at tokens, the new ones included.
-            row_ids: int64 [1, columns]; all tokens, without a cache.
+            rows: What is in a cache already; one row, unless rows share a cache.
+            ids: All tokens of each row, at least one more than in the cache.
             factors: Minimum rotary factors of the rows; see `Rotary.factors_of`.
 
         Returns:
-            float32 [B, V], the logits after the last column; undefined in rows that end with padding.
+            The batch with the rows in this order, and the logits after the last column, float32 [B, V].
         """
-        last = {"logits_to_keep": 1} if "logits_to_keep" in self.takes else {}
+        rows = [row.cut(len(all_ids) - 1) for row, all_ids in zip(rows, ids, strict=True)]
+        width = _first_width(rows, ids)
+        if longer := [i for i, row in enumerate(rows) if len(ids[i]) - row.length > width]:
+            before, _ = self.read([rows[i] for i in longer], [ids[i][:-width] for i in longer], factors)
+            for place, i in enumerate(longer):
+                rows[i] = before.row(place)
+        rows = [row.cut(max(len(all_ids) - width, 0)) for row, all_ids in zip(rows, ids, strict=True)]
+        batch = self._batch(rows, factors)
+        end = batch.columns + width
+        batch.starts = [end - len(all_ids) for all_ids in ids]
+        chunks = [[0] * (width - len(all_ids)) + [*all_ids[-width:]] for all_ids in ids]
+        return batch, self.step(batch, torch.tensor(chunks, device=self.model.device))
+
+    def step(self, batch: Batch, ids: torch.Tensor) -> torch.Tensor:
+        """Feed new tokens to all rows of a batch.
+
+        Args:
+            batch: Its cache grows by the width of `ids`.
+            ids: int64 [B, T].
+
+        Returns:
+            float32 [B, V], the logits after the last column.
+        """
+        batch.columns += ids.shape[1]
+        arguments: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in self.takes else {}
         if self.caching == "none":
-            arguments: dict[str, Any] = {"input_ids": row_ids, "use_cache": False}
+            batch.row_ids = ids if batch.row_ids is None else torch.cat([batch.row_ids, ids], 1)
+            arguments |= {"input_ids": batch.row_ids, "use_cache": False}
         else:
-            arguments = {"input_ids": ids, "past_key_values": cache, "use_cache": True}
-        if self.caching == "batched":  # without padding no mask is needed; recurrent layers want one of the new tokens
-            arguments["attention_mask"] = mask.long()
-        if self.caching != "none" and "position_ids" in self.takes:
-            arguments["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        own = (
-            [[max(factors, self.rotary.factors_of(n))] for n in mask.sum(1).tolist()] if self.rotary.modules else [[0]]
-        )
+            arguments |= {"input_ids": ids, "past_key_values": batch.cache, "use_cache": True}
+            arguments |= self._places(batch, ids)
+        lengths = [batch.columns - start for start in batch.starts]
+        own = [[max(batch.factors, self.rotary.factors_of(n))] for n in lengths] if self.rotary.modules else [[0]]
         with self.rotary.factors_by_row(torch.tensor(own, device=ids.device)):
-            logits: torch.Tensor = self.model(**arguments, **last).logits
+            logits: torch.Tensor = self.model(**arguments).logits
         return logits[:, -1].float()
+
+    def _places(self, batch: Batch, ids: torch.Tensor) -> dict[str, Any]:
+        """Return the attention mask, where there is padding, and the positions."""
+        starts = torch.tensor(batch.starts, device=ids.device)[:, None]
+        columns = torch.arange(batch.columns, device=ids.device)
+        places: dict[str, Any] = {}
+        if any(batch.starts):
+            places["attention_mask"] = (columns >= starts).long()
+        if "position_ids" in self.takes:
+            places["position_ids"] = (columns[-ids.shape[1] :] - starts).clamp(min=0)
+        return places
+
+    def _batch(self, rows: Sequence[Row], factors: int) -> Batch:
+        """Return a batch of these rows: the one that they are in, if it has no others, or a copy."""
+        batch = rows[0].batch
+        if batch is not None and is_whole_batch(rows):
+            return batch
+        if any(row.length for row in rows):
+            return gather(rows, factors)
+        return Batch.empty(self.model.config, shared=self.caching == "batched", factors=factors)
+
+
+def _first_width(rows: Sequence[Row], ids: Sequence[Sequence[int]]) -> int:
+    """Return the width of the last common feed that costs least, with the feeds of longer chunks before it."""
+    chunks = [len(all_ids) - row.length for row, all_ids in zip(rows, ids, strict=True)]
+    # A row of which nothing has to stay in the cache is padded on the left.
+    limits = [math.inf if row.spare == row.length else n + row.spare for row, n in zip(rows, chunks, strict=True)]
+    limit, longest = min(limits), max(chunks)
+
+    def cost(width: int) -> int:
+        n_longer = sum(n > width for n in chunks)
+        return len(chunks) * width + n_longer * (longest - width) + _PASS_TOKENS * (n_longer > 0)
+
+    possible = [n for n in set(chunks) if n <= limit]
+    return min(possible, key=cost) if possible else int(limit)
 
 
 def _checked(decoder: Decoder) -> Caching:
     model = decoder.model
     vocabulary = model.get_input_embeddings().weight.shape[0]
-    drawn = torch.randint(vocabulary, (2, 32), generator=torch.Generator().manual_seed(0))
-    rows = [drawn[i, : sum(lengths[i] for lengths in _FEEDS)].to(model.device) for i in range(2)]
-    own = torch.cat([model(input_ids=row[None], use_cache=False).logits[:, -1].float() for row in rows])
+    drawn = torch.randint(vocabulary, (2, 32), generator=torch.Generator().manual_seed(0)).tolist()
+    rows = [drawn[i][: sum(lengths[i] for lengths in _FEEDS)] for i in range(2)]
+    plain = [model(input_ids=torch.tensor([row], device=model.device), use_cache=False).logits for row in rows]
+    own = torch.cat([logits[:, -1].float() for logits in plain])
     ways: tuple[Caching, ...] = ("batched", "single") if decoder.caching == "batched" else ("single",)
     for way in ways:
         try:
@@ -113,23 +171,15 @@ def _checked(decoder: Decoder) -> Caching:
     return "none"
 
 
-def _fed(decoder: Decoder, rows: Sequence[torch.Tensor]) -> torch.Tensor:
+def _fed(decoder: Decoder, rows: Sequence[Sequence[int]]) -> torch.Tensor:
     """Return the logits behind rows that are fed in pieces, float32 [2, V]."""
     of_groups = []
     for group in ((0, 1),) if decoder.caching == "batched" else ((0,), (1,)):
-        cache, done = new_cache(decoder.model.config), [0] * len(rows)
-        mask = torch.zeros(len(group), 0, dtype=torch.bool, device=rows[0].device)
-        logits = torch.zeros(0)
-        for lengths in _FEEDS:
-            width = max(lengths[i] for i in group)
-            ids = rows[0].new_zeros(len(group), width)
-            real = torch.zeros_like(ids, dtype=torch.bool)
-            for place, i in enumerate(group):
-                ids[place, width - lengths[i] :] = rows[i][done[i] : done[i] + lengths[i]]
-                real[place, width - lengths[i] :] = True
-                done[i] += lengths[i]
-            mask = torch.cat([mask, real], 1)
-            logits = decoder.feed(cache, ids, mask, None)
+        cached, logits = [Row() for _ in group], torch.zeros(0)
+        for feed in range(len(_FEEDS)):
+            ids = [rows[i][: sum(lengths[i] for lengths in _FEEDS[: feed + 1])] for i in group]
+            batch, logits = decoder.read(cached, ids)
+            cached = [batch.row(place) for place in range(len(group))]
         of_groups.append(logits)
     return torch.cat(of_groups)
 

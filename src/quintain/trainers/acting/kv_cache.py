@@ -1,91 +1,202 @@
-"""A KV cache that grows in place; transformers' own copies all keys and values for each new token."""
+"""A KV cache of columns for rows of different lengths, with full attention, sliding windows and chunks.
+
+A row is contiguous: padding on the left, then its tokens. So a distance in columns is a distance in tokens, and transformers'
+masks, which count columns, are right for windows and chunks at any padding. A `Row` is a view of a cache: rows are copied only
+to form another batch. Keys and values grow in place; transformers' own layers copy them for each new token.
+"""
 
 from __future__ import annotations
 
-from copy import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer
-
-from quintain.trainers.engine.causality import can_batch
+from transformers.cache_utils import DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
 
 _ROOM = 256
 """Columns to add when a cache is full."""
 
 
-def new_cache(config: Any) -> DynamicCache:
-    """Return an empty cache for a model of this configuration."""
-    cache = DynamicCache(config=config)
-    if can_batch(config):
-        cache.layers = [GrowingLayer() for _ in cache.layers]
-    return cache
+def has_columns(config: Any) -> bool:
+    """Whether the model's cache is keys and values by column: neither recurrent states nor keys picked by a score."""
+    kinds = (DynamicLayer, DynamicSlidingWindowLayer, DummyLayer)
+    return all(type(layer) in kinds for layer in DynamicCache(config=config).layers)
 
 
-def part_of(cache: DynamicCache, rows: torch.Tensor) -> DynamicCache:
-    """Return a cache with a copy of some rows (int64 [n]), to decode those alone."""
-    part = copy(cache)
-    part.layers = [copy(layer) for layer in cache.layers]
-    part.batch_select_indices(rows)
-    return part
+@dataclass(eq=False)
+class Batch:
+    """Rows that are decoded together in one cache."""
+
+    cache: DynamicCache
+    starts: list[int]
+    """First column of each row that is a token."""
+    columns: int = 0
+    """Columns in the cache."""
+    factors: int = 0
+    """Rotary factors of the keys: as in a row of at least so many tokens; see `engine.rotary.Rotary.factors_of`."""
+    shared: bool = True
+    """Whether the cache has columns that can be cut off and copied. Otherwise it belongs to one row."""
+    row_ids: torch.Tensor | None = None
+    """int64 [1, columns]; the tokens, if the model is decoded without a cache."""
+
+    @staticmethod
+    def empty(config: Any, *, shared: bool, factors: int = 0) -> Batch:
+        """Return a batch without columns, for one row."""
+        cache = DynamicCache(config=config)
+        if shared:
+            cache.layers = [_own_layer(layer) for layer in cache.layers]
+        return Batch(cache, [0], factors=factors, shared=shared)
+
+    def row(self, index: int, length: int | None = None) -> Row:
+        """Return one row with its first `length` tokens, by default all."""
+        return Row(self, index, self.columns - self.starts[index] if length is None else length)
 
 
-def take_back(cache: DynamicCache, part: DynamicCache, rows: torch.Tensor) -> None:
-    """Append the new columns of a part to its cache; the other rows get zeros, to be masked."""
-    for index, (states, grown) in enumerate(zip(_states(cache), _states(part), strict=True)):
-        keys, values = (_spread(old, new, rows) for old, new in zip(states, grown, strict=True))
-        cache.update(keys, values, index)
+@dataclass(frozen=True, eq=False)
+class Row:
+    """The first `length` tokens of one row of a batch; `Row()` has none."""
+
+    batch: Batch | None = None
+    index: int = 0
+    length: int = 0
+
+    @property
+    def end(self) -> int:
+        """The column behind its tokens."""
+        return self.batch.starts[self.index] + self.length if self.batch else 0
+
+    @property
+    def spare(self) -> int:
+        """How many of its last tokens can be cut off: all, or as many as leave every window complete."""
+        if self.batch is None:
+            return 0
+        if not self.batch.shared:
+            return 0
+        start = self.batch.starts[self.index]
+        layers = [layer for layer in self.batch.cache.layers if isinstance(layer, GrowingLayer)]
+        short = [layer for layer in layers if layer.sliding_window is not None and layer.dropped > start]
+        bounds = [self.end - layer.dropped - cast(int, layer.sliding_window) + 1 for layer in short]
+        return max(min([self.length, *bounds]), 0)
+
+    def cut(self, length: int) -> Row:
+        """Return the row with `length` tokens at most; without any where its cache cannot be cut off there."""
+        lost = max(self.length - length, 0)
+        is_complete = self.batch is not None and (self.batch.shared or self.end == self.batch.columns)
+        if not is_complete or lost > self.spare:
+            return Row()
+        return replace(self, length=self.length - lost)
 
 
-def _spread(old: torch.Tensor, new: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Return the new columns of `new`, whose row i is row `rows[i]` of `old`; zeros in the other rows."""
-    columns = old.new_zeros(*old.shape[:2], new.shape[2] - old.shape[2], old.shape[3])
-    columns[rows] = new[:, :, old.shape[2] :]
-    return columns
+def gather(rows: Sequence[Row], factors: int) -> Batch:
+    """Return a batch with a copy of rows, aligned on the right; a row may repeat, and at least one has tokens."""
+    columns = max(row.length for row in rows)
+    (source, *_) = (row.batch for row in rows if row.batch)
+    cache = DynamicCache()
+    cache.layers = [_gathered(rows, place, columns) for place in range(len(source.cache.layers))]
+    return Batch(cache, [columns - row.length for row in rows], columns, factors)
 
 
-def _states(cache: DynamicCache) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return keys and values of each layer."""
-    return [(cast(Any, layer).keys, cast(Any, layer).values) for layer in cache.layers]
+def is_whole_batch(rows: Sequence[Row]) -> bool:
+    """Whether these are the rows of one batch in their order, each with all of its tokens."""
+    batch = rows[0].batch
+    if batch is None or len(rows) != len(batch.starts):
+        return False
+    return all(row.batch is batch and row.index == i and row.end == batch.columns for i, row in enumerate(rows))
 
 
 class GrowingLayer(DynamicLayer):
-    """`DynamicLayer` whose keys and values are views of a larger store; float [B, heads, columns, head_dim]."""
+    """Keys and values of one layer, views of a larger store: float [B, heads, columns, head_dim].
 
-    def __init__(self) -> None:
+    A layer with a window may lack the first columns: a new token attends to itself and to the `window - 1` columns before it.
+    """
+
+    def __init__(self, window: int | None = None, dropped: int = 0) -> None:
+        """Create a layer without keys.
+
+        Args:
+            window: Columns that a token attends to, itself included; None: all.
+            dropped: Columns in front of the stored ones that no new token attends to.
+        """
         super().__init__()
+        self.sliding_window, self.dropped = window, dropped
+        self.is_sliding = window is not None
         self._stores: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    @property
+    def states(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Stored keys and values."""
+        return cast(torch.Tensor, self.keys), cast(torch.Tensor, self.values)
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append the new columns and return all of them."""
+        """Append the new columns and return those that the new tokens attend to."""
+        length, _ = self.get_mask_sizes(key_states.shape[2])
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
-        keys, values = cast(torch.Tensor, self.keys), cast(torch.Tensor, self.values)
+        keys, values = self.states
         start, end = keys.shape[2], keys.shape[2] + key_states.shape[2]
-        # After rows are repeated or selected, the keys are not a view of the store.
-        if self._stores is None or end > self._stores[0].shape[2] or keys.data_ptr() != self._stores[0].data_ptr():
-            self._stores = _moved(keys, end + _ROOM), _moved(values, end + _ROOM)
+        if self._stores is None or end > self._stores[0].shape[2]:
+            stores = _store(keys, len(keys), end), _store(values, len(values), end)
+            for store, old in zip(stores, self.states, strict=True):
+                store[:, :, :start] = old
+            self._stores = stores
         for store, new in zip(self._stores, (key_states, value_states), strict=True):
             store[:, :, start:end] = new
         self.keys, self.values = (store[:, :, :end] for store in self._stores)
-        return self.keys, self.values
+        return self.keys[:, :, end - length :], self.values[:, :, end - length :]
 
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Keep these rows, in this order, possibly repeated."""
-        if self.get_seq_length() > 0:
-            keys, values = cast(torch.Tensor, self.keys), cast(torch.Tensor, self.values)
-            end = keys.shape[2]
-            self._stores = _moved(keys, end + _ROOM, indices), _moved(values, end + _ROOM, indices)
-            self.keys, self.values = (store[:, :, :end] for store in self._stores)
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Return how many columns `update` returns for so many new tokens, and the place of the first one."""
+        columns = self.get_seq_length() + query_length
+        first = self.dropped
+        if self.sliding_window is not None:
+            first = max(first, columns - query_length - self.sliding_window + 1)
+        return columns - first, first
+
+    def get_seq_length(self) -> int:
+        """Return the number of columns, with those that were dropped."""
+        return self.dropped + (self.states[0].shape[2] if self.is_initialized else 0)
+
+    def fill(self, rows: Sequence[Row], place: int, columns: int) -> None:
+        """Copy rows from the layers of their batches at this place, aligned on the right."""
+        sources = [cast(GrowingLayer, row.batch.cache.layers[place]) if row.batch else None for row in rows]
+        (pattern, *_) = (source for source in sources if source is not None)
+        self.lazy_initialization(*pattern.states)
+        stores = tuple(_store(states, len(rows), columns) for states in pattern.states)
+        for i, (row, source) in enumerate(zip(rows, sources, strict=True)):
+            n = min(row.length, columns)
+            for which, store in enumerate(stores):
+                store[i, :, : columns - n] = 0  # masked, but not a number would spread nevertheless
+                if source is not None:
+                    end = row.end - source.dropped
+                    store[i, :, columns - n : columns] = source.states[which][row.index, :, end - n : end]
+        self._stores = stores[0], stores[1]
+        self.keys, self.values = (store[:, :, :columns] for store in stores)
 
 
-def _moved(tensor: torch.Tensor, columns: int, rows: torch.Tensor | None = None) -> torch.Tensor:
-    """The tensor, or some of its rows, in a store with room for `columns`."""
-    n = len(tensor) if rows is None else len(rows)
-    store = tensor.new_empty(n, tensor.shape[1], columns, tensor.shape[3])
-    store[:, :, : tensor.shape[2]] = tensor if rows is None else tensor[rows]
-    return store
+def _own_layer(layer: Any) -> Any:
+    if isinstance(layer, DummyLayer):
+        return layer
+    return GrowingLayer(layer.sliding_window if isinstance(layer, DynamicSlidingWindowLayer) else None)
+
+
+def _gathered(rows: Sequence[Row], place: int, columns: int) -> Any:
+    """Return one layer with a copy of the rows; layers that share another one's keys have none."""
+    layer = next(row.batch.cache.layers[place] for row in rows if row.batch)
+    if not isinstance(layer, GrowingLayer):
+        return DummyLayer()
+    kept = columns if layer.sliding_window is None else min(columns, layer.sliding_window - 1)
+    if not layer.is_initialized:
+        return GrowingLayer(layer.sliding_window, columns)
+    copy = GrowingLayer(layer.sliding_window, columns - kept)
+    copy.fill(rows, place, kept)
+    return copy
+
+
+def _store(states: torch.Tensor, n_rows: int, columns: int) -> torch.Tensor:
+    """Return an uninitialised store like the states, with room to grow."""
+    return states.new_empty(n_rows, states.shape[1], columns + _ROOM, states.shape[3])

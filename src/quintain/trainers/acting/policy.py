@@ -1,9 +1,10 @@
 """Policy of a local model: batched episodes with a KV cache that is kept between turns.
 
-Episodes that start together form a cohort with one cache. The shared prefix of their openings is encoded once, and so is each
-opening, however many attempts its task has; afterwards only new tokens are fed. Rows of different lengths are padded on the left,
-masked, and placed by explicit position ids, so that an episode's tokens do not depend on its neighbours. An episode may have its own
-temperature; a greedy one stays exactly greedy. Sampled ids are fed back and recorded: text is never decoded and tokenised again.
+Episodes that act together are decoded in one batch (`kv_cache`). The shared prefix of their openings is encoded once, and so is
+each opening, however many attempts its task has; afterwards only new tokens are fed. Rows of different lengths are padded on the
+left, masked, and placed by explicit position ids, so that an episode's tokens do not depend on its neighbours. An episode may have
+its own temperature; a greedy one stays exactly greedy. Sampled ids are fed back and recorded: text is never decoded and tokenised
+again. A turn ends with an end token, or where its text is complete (`Renderer.turn_end`): what was sampled behind is dropped.
 If a model's rotary factors depend on the length of a row (`engine/rotary.py`), an episode that passes a border is read again from its
 start, as in transformers.
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,29 +27,34 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Sampling
 from quintain.records.protocols import Message, Reply, Stop, Turn
 from quintain.records.trajectory import SampledTokens
-from quintain.trainers.acting.cohort import Cohort, Episode
 from quintain.trainers.acting.decoding import Decoder
-from quintain.trainers.acting.kv_cache import new_cache
+from quintain.trainers.acting.episode import Episode
+from quintain.trainers.acting.generation import GeneratedRow, Generation
+from quintain.trainers.acting.kv_cache import Row
+from quintain.trainers.acting.products import IN_PROCESS, PRODUCTS, ProductForms
 from quintain.trainers.acting.sampling import Draws, pick, widest_float
-from quintain.trainers.acting.small_batch_linear import small_batch_linear
-from quintain.trainers.engine.machine import default_products
 from quintain.trainers.models import LoadedModel, eval_mode, is_adapter, load_model
 from quintain.trainers.rendering.renderer import Renderer, shared_prefix
 
 _SHARED_PREFIX = 16
 """Minimum shared prefix in tokens for which a separate pass pays."""
 
+_CHECK_STEPS = 8
+"""Steps between two checks whether turns are complete. Where a turn ends does not depend on it."""
 
-def open_policy(agent: Agent, sampling: Sampling, *, seed: int = 0) -> LocalPolicy:
+
+def open_policy(agent: Agent, sampling: Sampling, *, seed: int = 0, folder: Path | None = None) -> LocalPolicy:
     """Load an agent's model as a policy.
 
     Args:
         agent: The agent; its own sampling settings are ignored.
         sampling: Sampling settings.
         seed: Part of every episode's random seed.
+        folder: The job's folder, which keeps how products are computed; None: nothing is kept.
     """
     loaded = load_model(agent.model)
-    return LocalPolicy(loaded, Renderer.of(loaded.tokenizer, agent.template), sampling, seed=seed)
+    products = IN_PROCESS if folder is None else ProductForms(folder / PRODUCTS)
+    return LocalPolicy(loaded, Renderer.of(loaded.tokenizer, agent.template), sampling, seed=seed, products=products)
 
 
 class LocalPolicy:
@@ -59,14 +65,31 @@ class LocalPolicy:
     one, or the log-probs differ.
     """
 
-    def __init__(self, loaded: LoadedModel, renderer: Renderer, sampling: Sampling, *, seed: int = 0) -> None:
-        """Create a policy without episodes; `seed` is part of every episode's random seed."""
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        renderer: Renderer,
+        sampling: Sampling,
+        *,
+        seed: int = 0,
+        products: ProductForms = IN_PROCESS,
+    ) -> None:
+        """Create a policy without episodes.
+
+        Args:
+            loaded: The model.
+            renderer: Renders its episodes.
+            sampling: Sampling settings.
+            seed: Part of every episode's random seed.
+            products: The forms of matrix products; those of a job that can resume are kept with it.
+        """
         # peft's wrapper only hides the signature of the forward pass; adapters are inside of the layers.
         self._model = loaded.model.get_base_model() if is_adapter(loaded.model) else loaded.model
         self._context = loaded.context_tokens
         self._renderer = renderer
         self._sampling = sampling
         self._seed = seed
+        self._products = products
         self._device = loaded.model.device
         self._episodes: dict[str, Episode] = {}
         generation = getattr(self._model, "generation_config", None)
@@ -77,8 +100,7 @@ class LocalPolicy:
         self._decoder = Decoder.of(self._model, self._context)
         self.on_share: Callable[[float], None] | None = None
         """See `records.protocols.ReportsShare`: tokens written, relative to the longest turn that is possible."""
-        self._batches = self._decoder.caching == "batched"
-        """False: each episode is its own cohort, without padding."""
+        self._side_by_side = self._decoder.caching == "batched"
         self.warnings = loaded.warnings
         """Warnings for the user."""
         if self._decoder.caching == "none":
@@ -98,18 +120,16 @@ class LocalPolicy:
                 "expected one turn of an episode in a call, got several; send its turns one after another"
             )
         episodes = [self._with_messages(turn) for turn in turns]
-        with eval_mode(self._model), torch.no_grad(), default_products(), small_batch_linear(self._model):
-            while unfinished := [
-                e for e in episodes if e.left
-            ]:  # once, or again if cached keys become invalid within a turn
-                for cohort in self._cohorts(unfinished):
-                    self._decode(cohort, [e for e in unfinished if e.cohort is cohort])
+        with eval_mode(self._model), torch.no_grad(), self._products.applied(self._model):
+            # Once, or again where the cached keys become invalid within a turn.
+            while unfinished := [e for e in episodes if e.left]:
+                for batch in self._batches(unfinished):
+                    self._decode(batch)
         return [self._reply(e) if e.turn else Reply(text="", stop=Stop.CONTEXT) for e in episodes]
 
     def close(self, episode_id: str) -> None:
         """Free an episode; unknown ids are ignored."""
-        if episode := self._episodes.pop(episode_id, None):
-            episode.cohort = None
+        self._episodes.pop(episode_id, None)
 
     def _with_messages(self, turn: Turn) -> Episode:
         """Return the turn's episode with the ids of the new messages added."""
@@ -123,134 +143,79 @@ class LocalPolicy:
             following = self._renderer.continuation(episode.messages, new, episode.tools)
             if following is None:
                 episode.ids = self._renderer.opening([*episode.messages, *new], episode.tools)
-                episode.cohort, episode.cached = None, 0
+                episode.row = Row()
             else:
                 episode.ids += episode.closing + following
             episode.closing = []
         episode.messages += new
-        episode.turn, episode.logprobs = [], []
+        episode.turn, episode.logprobs, episode.is_ended = [], [], False
         episode.left = max(0, min(self._sampling.max_new_tokens, self._context - len(episode.ids)))
         return episode
 
-    def _cohorts(self, acting: Sequence[Episode]) -> list[Cohort]:
-        """Return the cohorts of these episodes; create them for episodes without one, or with keys of other rotary factors."""
+    def _batches(self, acting: Sequence[Episode]) -> list[list[Episode]]:
+        """Return the episodes in groups that can be decoded together: with the same rotary factors, or each alone."""
         groups: dict[Any, list[Episode]] = {}
         for episode in acting:
             factors = self._decoder.rotary.factors_of(len(episode.ids))
-            if episode.cohort is None or episode.cohort.factors != factors:
-                groups.setdefault(factors if self._batches else id(episode), []).append(episode)
+            if episode.row.batch and episode.row.batch.factors != factors:
+                episode.row = Row()
+            groups.setdefault(factors if self._side_by_side else id(episode), []).append(episode)
         for group in groups.values():
-            self._create_cohort(group)
-        return list({id(e.cohort): e.cohort for e in acting if e.cohort}.values())
+            opened = [episode for episode in group if not episode.row.length]
+            if len(opened) > 1:
+                self._read_openings(opened)
+        return list(groups.values())
 
-    def _create_cohort(self, episodes: list[Episode]) -> None:
-        """Create a cohort: encode the shared prefix of its episodes, then each distinct opening once."""
+    def _read_openings(self, episodes: Sequence[Episode]) -> None:
+        """Read the shared prefix of some episodes once, then each opening that several of them have."""
         openings = list(dict.fromkeys(tuple(e.ids) for e in episodes))
-        nothing = torch.zeros(1, 0, dtype=torch.bool, device=self._device)
         factors = self._decoder.rotary.factors_of(len(episodes[0].ids))
-        cohort = Cohort(new_cache(self._model.config), episodes, nothing, factors)
+        rows = [Row() for _ in openings]
         shared = min(shared_prefix(*openings), *(len(opening) - 1 for opening in openings))
-        if len(openings) == 1 or shared < _SHARED_PREFIX:
-            shared = 0
-        else:
-            self._feed_ids(cohort, [openings[0][:shared]])
-        cohort.select([0] * len(openings))
+        if len(openings) > 1 and shared >= _SHARED_PREFIX:
+            batch, _ = self._decoder.read([Row()], [openings[0][:shared]], factors)
+            rows = [batch.row(0) for _ in openings]
         # The last token is fed in the first turn, which gives the first logits.
-        rest = [opening[shared:-1] for opening in openings]
-        if len(openings) < len(episodes) and any(rest):
-            self._feed_ids(cohort, rest)
-        cohort.select([openings.index(tuple(e.ids)) for e in episodes])
-        for episode, cached in zip(episodes, cohort.mask.sum(1).tolist(), strict=True):
-            episode.cohort, episode.cached = cohort, cached
+        if len(openings) < len(episodes) and any(
+            len(o) - 1 > row.length for o, row in zip(openings, rows, strict=True)
+        ):
+            places = [i for i, opening in enumerate(openings) if len(opening) - 1 > rows[i].length]
+            batch, _ = self._decoder.read([rows[i] for i in places], [openings[i][:-1] for i in places], factors)
+            for place, i in enumerate(places):
+                rows[i] = batch.row(place)
+        row_of = dict(zip(openings, rows, strict=True))
+        for episode in episodes:
+            episode.row = row_of[tuple(episode.ids)]
 
-    def _decode(self, cohort: Cohort, acting: Sequence[Episode]) -> None:
-        """Feed new tokens of the acting episodes, and decode their turns as far as their keys are valid."""
-        cohort.drop_closed()
-        row_of = {id(episode): i for i, episode in enumerate(cohort.rows)}
-        rows = [row_of[id(episode)] for episode in acting]
-        chunks: list[list[int]] = [[] for _ in cohort.rows]
-        limits = torch.zeros(len(cohort.rows), dtype=torch.long)
-        for row, episode in zip(rows, acting, strict=True):
-            chunks[row] = episode.ids[episode.cached :]
-            limits[row] = self._decoder.rotary.room(len(episode.ids), episode.left)
-        draws = self._draws(cohort, dict(zip(rows, acting, strict=True)), int(limits.max()))
-        tokens, logprobs = self._write(cohort, self._feed_ids(cohort, chunks), limits.to(self._device), draws)
-        for row, episode in zip(rows, acting, strict=True):
-            self._add_tokens(episode, tokens[row][: int(limits[row])], logprobs[row])
-
-    def _write(
-        self, cohort: Cohort, logits: torch.Tensor, limits: torch.Tensor, draws: Draws | None
-    ) -> tuple[list[list[int]], list[list[float]]]:
-        """Sample and feed tokens until every row has reached its end token or its limit.
-
-        Whenever half of the rows are done, the others continue in a smaller cache, which is merged back at the end. So a turn costs its
-        own tokens, however long another one gets.
-
-        Args:
-            cohort: The cohort.
-            logits: float32 [B, V], for the first token.
-            limits: int64 [B], maximum tokens of a row; 0 for rows that do not act.
-            draws: Random numbers and temperatures; None: all rows are greedy.
-
-        Returns:
-            Tokens [B, W] and their log-probs [B, W]; undefined behind a row's end.
-        """
-        shape = len(limits), int(limits.max())
-        tokens = torch.zeros(shape, dtype=torch.long, device=self._device)
-        logprobs = torch.zeros(shape, device=self._device)
-        rows = torch.arange(len(limits), device=self._device)
-        done = limits == 0
-        parts: list[tuple[Cohort, torch.Tensor]] = [(cohort, rows)]
-        for step in range(shape[1]):
+    def _decode(self, acting: Sequence[Episode]) -> None:
+        """Read the new tokens of these episodes, and decode their turns as far as their keys are valid."""
+        factors = self._decoder.rotary.factors_of(len(acting[0].ids))
+        batch, logits = self._decoder.read([e.row for e in acting], [e.ids for e in acting], factors)
+        limits = [self._decoder.rotary.room(len(e.ids), e.left) for e in acting]
+        generation = Generation(batch, limits, self._device)
+        draws = self._draws(acting, max(limits))
+        while (step := generation.steps) < max(limits):
+            rows = generation.rows
             own = None if draws is None else Draws(draws.uniform[rows, step], draws.temperature[rows])
             token, logprob = pick(logits, own, self._sampling.top_p)
-            tokens[rows, step], logprobs[rows, step] = token, logprob
-            done = done | torch.isin(token, self._end_ids) | (limits[rows] <= step + 1)
-            n_writing = len(done) - int(done.sum())
-            if n_writing == 0:
+            generation.add(token, logprob, torch.isin(token, self._end_ids))
+            if generation.steps % _CHECK_STEPS == 0:
+                generation.stop([i for i, ids in generation.unfinished().items() if self._is_over(acting[i], ids)])
+            if (following := generation.next_tokens()) is None:
                 break
-            if n_writing <= len(done) // 2:
-                writing = (~done).nonzero()[:, 0]
-                whole = parts[-1][0]
-                parts.append((whole.part(writing), writing))
-                rows, token, done = rows[writing], token[writing], done[writing]
-            logits = self._feed(parts[-1][0], token[:, None], ~done[:, None])
+            logits = self._decoder.step(generation.batch, following)
             if self.on_share is not None:
-                self.on_share((step + 1) / shape[1])
-        for (whole, _), (part, writing) in reversed(list(pairwise(parts))):
-            whole.take_back(part, writing)
-        return tokens.tolist(), logprobs.tolist()
+                self.on_share(generation.steps / max(limits))
+        for episode, generated in zip(acting, generation.results([len(e.ids) for e in acting]), strict=True):
+            self._add_tokens(episode, generated)
 
-    def _feed_ids(self, cohort: Cohort, chunks: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Feed a list of ids to each row, padded on the left; see `_feed`."""
-        width = max(map(len, chunks))
-        ids = torch.tensor([[0] * (width - len(c)) + [*c] for c in chunks], device=self._device)
-        real = torch.tensor([[False] * (width - len(c)) + [True] * len(c) for c in chunks], device=self._device)
-        return self._feed(cohort, ids, real)
-
-    def _feed(self, cohort: Cohort, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-        """Run tokens through the model behind the cohort's cache.
-
-        Args:
-            cohort: The cohort; its cache and mask grow by the width of `ids`.
-            ids: int64 [B, T], padded on the left.
-            real: bool [B, T]; True at tokens, False at padding.
-
-        Returns:
-            float32 [B, V], the logits after the last column; undefined in rows that end with padding.
-        """
-        cohort.mask = torch.cat([cohort.mask, real], 1)
-        if self._decoder.caching == "none":
-            cohort.row_ids = ids if cohort.row_ids is None else torch.cat([cohort.row_ids, ids], 1)
-        return self._decoder.feed(cohort.cache, ids, cohort.mask, cohort.row_ids, cohort.factors)
-
-    def _draws(self, cohort: Cohort, acting: dict[int, Episode], width: int) -> Draws | None:
+    def _draws(self, acting: Sequence[Episode], width: int) -> Draws | None:
         """Return random numbers seeded by episode and turn, with temperatures; None if all rows are greedy."""
-        if not any(episode.temperature for episode in acting.values()):
+        if not any(episode.temperature for episode in acting):
             return None
-        drawn = torch.zeros(len(cohort.rows), width, dtype=torch.float64)
-        temperature = torch.zeros(len(cohort.rows), dtype=torch.float64)
-        for row, episode in acting.items():
+        drawn = torch.zeros(len(acting), width, dtype=torch.float64)
+        temperature = torch.zeros(len(acting), dtype=torch.float64)
+        for row, episode in enumerate(acting):
             name = f"{self._seed}/{episode.seed}/{episode.n_turns}"
             stream = torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) >> 1)
             done = len(episode.turn)
@@ -259,21 +224,39 @@ class LocalPolicy:
         dtype = widest_float(self._device)
         return Draws(drawn.to(self._device, dtype), temperature.to(self._device, dtype))
 
-    def _add_tokens(self, episode: Episode, tokens: list[int], logprobs: list[float]) -> None:
-        """Cut a sampled row at its end token and add it to its episode."""
-        length = next((i + 1 for i, token in enumerate(tokens) if token in self._ends), len(tokens))
-        written = tokens[:length]
-        episode.cached = len(episode.ids) + length - 1  # the last sampled token was never fed
-        episode.ids += written
-        episode.turn += written
-        episode.logprobs += logprobs[:length]
-        episode.left = 0 if written[-1] in self._ends else episode.left - length
+    def _is_over(self, episode: Episode, tokens: Sequence[int]) -> bool:
+        """Whether the text of the turn with these further tokens is complete."""
+        return self._renderer.turn_end(self._text([*episode.turn, *tokens]), episode.tools) is not None
+
+    def _add_tokens(self, episode: Episode, generated: GeneratedRow) -> None:
+        """Add the tokens of a row to its episode, without those behind the end of a complete turn."""
+        episode.row = generated.row
+        episode.ids += generated.tokens
+        episode.turn += generated.tokens
+        episode.logprobs += generated.logprobs
+        episode.left -= len(generated.tokens)
+        episode.is_ended = episode.turn[-1] in self._ends
+        end = self._renderer.turn_end(self._text(episode.turn), episode.tools)
+        if end is not None:
+            kept = len(episode.turn)
+            while kept > 1 and len(self._renderer.decode(episode.turn[: kept - 1])) >= end:
+                kept -= 1
+            lost = len(episode.turn) - kept
+            for of_episode in (episode.ids, episode.turn, episode.logprobs):
+                del of_episode[len(of_episode) - lost :]
+            episode.row = episode.row.cut(len(episode.ids))
+            episode.is_ended = True
+        if episode.is_ended:
+            episode.left = 0
+
+    def _text(self, turn: Sequence[int]) -> str:
+        """Return the text of a turn, without its end token."""
+        return self._renderer.decode(turn[:-1] if turn[-1] in self._ends else turn)
 
     def _reply(self, episode: Episode) -> Reply:
         """Parse the turn of an episode, and add it to its messages."""
         turn = episode.turn
-        ended = turn[-1] in self._ends
-        text = self._renderer.decode(turn[:-1] if ended else turn)
+        text = self._text(turn)
         parsed = self._renderer.parse(text, episode.tools)
         answer = Message(role="assistant", thought=parsed.thought, actions=parsed.actions)
         episode.messages.append(Message(role="assistant", content=text) if parsed.error else answer)
@@ -283,7 +266,7 @@ class LocalPolicy:
             text=text,
             thought=parsed.thought,
             actions=parsed.actions,
-            stop=Stop.END if ended else Stop.LENGTH,
+            stop=Stop.END if episode.is_ended else Stop.LENGTH,
             sampled=SampledTokens(
                 token_ids=tuple(turn), logprobs=tuple(episode.logprobs), tokenizer=self._renderer.fingerprint
             ),

@@ -1,4 +1,4 @@
-"""Sharding: each rank holds a shard of every parameter, its gradient and its optimizer state.
+"""Sharding: each rank has a shard of every parameter, its gradient and its optimizer state.
 
 This is ZeRO stage 3 (Rajbhandari et al. 2020, arXiv 1910.02054) by torch's `fully_shard`. A block's parameters are gathered
 when a pass reaches it and released behind it; its gradients are reduced and scattered as soon as they are computed. All

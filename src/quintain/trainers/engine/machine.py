@@ -10,7 +10,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -116,25 +116,28 @@ def enable_fast_matmul(device: torch.device) -> bool:
     are twice as fast on some CPUs and no faster on others, where they only cost memory. So both are tried: a product of two
     256 x 256 matrices against float64, and the best of several rounds with either.
     """
-    return _medium_is_faster(device.type) and allow_exact_medium(device)
+    return medium_is_faster(device.type) and allow_exact_medium(device)
 
 
 def allow_exact_medium(device: torch.device) -> bool:
     """Turn "medium" on if its products are float32; return whether they are."""
-    before = torch.get_float32_matmul_precision()
+    if is_exact := medium_is_exact(device.type):
+        torch.set_float32_matmul_precision("medium")
+    return is_exact
+
+
+def medium_is_exact(device_type: str) -> bool:
+    """Whether products of "medium" precision are float32."""
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(256, 256, generator=generator) for _ in range(2))
-    torch.set_float32_matmul_precision("medium")
-    product = (a.to(device) @ b.to(device)).cpu().double()
+    with products_of("medium"):
+        product = (a.to(device_type) @ b.to(device_type)).cpu().double()
     exact = a.double() @ b.double()
-    if float((product - exact).norm() / exact.norm()) < _EXACT:
-        return True
-    torch.set_float32_matmul_precision(before)
-    return False
+    return float((product - exact).norm() / exact.norm()) < _EXACT
 
 
 @cache
-def _medium_is_faster(device_type: str) -> bool:
+def medium_is_faster(device_type: str) -> bool:
     """Whether "medium" products are faster. Measured once a process on one thread, where other load matters little."""
     m, k, n = _SHAPE
     a, b = (torch.ones(shape, device=device_type) for shape in ((m, k), (k, n)))
@@ -153,17 +156,22 @@ def _medium_is_faster(device_type: str) -> bool:
 
 
 @contextmanager
-def default_products() -> Iterator[None]:
-    """Use PyTorch's default float32 products, and restore the setting afterwards.
-
-    For many small products of changing shape, because oneDNN compiles a kernel for each new shape.
-    """
+def products_of(precision: str) -> Iterator[None]:
+    """Use float32 products of this precision, and restore the setting afterwards."""
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
+    torch.set_float32_matmul_precision(precision)
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def default_products() -> AbstractContextManager[None]:
+    """Use PyTorch's default float32 products, and restore the setting afterwards.
+
+    For many small products of changing shape, because oneDNN compiles a kernel for each new shape.
+    """
+    return products_of("highest")
 
 
 def matmul_flops(device: torch.device, dtype: torch.dtype = torch.float32) -> float | None:

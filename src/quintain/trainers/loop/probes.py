@@ -16,7 +16,7 @@ from quintain.datasets.rows import trajectories_of
 from quintain.jobs.directory import open_appending
 from quintain.records.agent import Sampling
 from quintain.records.dataset import Row, TextRow
-from quintain.records.protocols import Message, Stop, Turn
+from quintain.records.protocols import Message, Turn
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.models import LoadedModel, eval_mode
 from quintain.trainers.rendering.calls import TurnReader
@@ -121,7 +121,7 @@ class Probes:
         samples, token_rows = [], []
         for turn, reply in zip(self.turns, replies, strict=True):
             tokens = list(reply.sampled.token_ids if reply.sampled else ())
-            token_rows.append(tokens[:-1] if reply.stop is Stop.END else tokens)
+            token_rows.append(tokens[:-1] if tokens and tokens[-1] in self.renderer.end_ids else tokens)
             prompt = self.renderer.decode(self.renderer.opening(turn.messages, turn.tools))
             samples.append(
                 Sample(

@@ -91,7 +91,7 @@ def without_validation(config: TrainingConfig, *, online: bool) -> list[str]:
     asked = [name for name in ("early_stopping_patience", "validate_every_steps") if getattr(config, name) is not None]
     if not asked:
         return []
-    remedy = "measure with evaluate_agent, or set kl_stop" if online else "export with validation_share"
+    remedy = "evaluate the agent afterwards, or set kl_stop" if online else "export with validation_share"
     return [f"there are no validation examples, so {' and '.join(asked)} have no effect; {remedy}"]
 
 
@@ -188,9 +188,9 @@ def report_of(
     rate = run.machine.matmul_flops
     best = tally.get("best_step")
     n_rows = sum(len(example.rows) for example in selection.examples)
-    made = {"rows": n_rows, "examples": len(selection.examples)}
+    counts = {"rows": n_rows, "examples": len(selection.examples)}
     if isinstance(run.source, RolloutSource):
-        made = run.source.made
+        counts = run.source.counts
     return TrainingReport(
         method=str(run.config.method),  # type: ignore[attr-defined]
         steps=run.step,
@@ -208,8 +208,8 @@ def report_of(
         ended_early=run.ended_early,
         supervised_tokens=int(tally.get("supervised_tokens", 0)),
         tokens=int(tally.get("tokens", 0)),
-        rows=made["rows"],
-        examples=made["examples"],
+        rows=counts["rows"],
+        examples=counts["examples"],
         dropped=dict(batch.dropped),
         left_out_members=dict(batch.left_out_members),
         unweighted_runs=dict(batch.unweighted),

@@ -24,6 +24,7 @@ MAX_CALLS = 200
 
 _EMPTY_THINKING = re.compile(r"\A\s*<think>\s*</think>")
 _BETWEEN = re.compile(r"[\s;]*")
+_UNREADABLE = (ValueError, RecursionError, MemoryError)
 
 
 class ParsedTurn(NamedTuple):
@@ -59,6 +60,8 @@ class TurnReader:
     """Further text around the thought before a call."""
     one_call: bool = False
     """Whether a turn can have one call only."""
+    after_calls: str = ""
+    """Text that the template adds after the last call of a turn, such as the end of a section."""
 
     def read(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> ParsedTurn:
         """Parse an agent's text, without its end token; never raises.
@@ -75,20 +78,46 @@ class TurnReader:
         if found is None:
             return ParsedTurn(thought or None, ())
         try:
-            actions = tuple(_calls(text, found.start(), self.form, tools))
+            calls, _ = _calls(text, found.start(), self.form, tools)
+            actions = tuple(calls)
             if self.one_call and len(actions) > 1:
                 raise ValueError(f"expected one call a turn, got {len(actions)}; make one call and wait for its result")
-        except (ValueError, RecursionError, MemoryError) as error:
+        except _UNREADABLE as error:
             return ParsedTurn(text or None, (), f"the tool call could not be read: {error}")
         return ParsedTurn(thought or None, actions)
+
+    def end_of_calls(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> int | None:
+        """Return the position behind the calls of a turn that goes on with something else, which `read` ignores.
+
+        Args:
+            text: The turn as far as it is written.
+            tools: See `read`.
+
+        Returns:
+            None if there is no call, or if the text so far can continue with another call or the template's own text.
+        """
+        begin, _, mark, *_ = _PATTERNS[self.form]
+        if (found := begin.search(text)) is None or (first := mark.search(text, found.start())) is None:
+            return None
+        try:
+            _, end = _calls(text, found.start(), self.form, tools)
+        except _UNREADABLE:
+            return None
+        place = _after(_BETWEEN, text, end)
+        if self.after_calls and text.startswith(self.after_calls, place):
+            end = place + len(self.after_calls)
+            place = _after(_BETWEEN, text, end)
+        rest, opening = text[place:], first[0].strip() or text[first.end() : first.end() + 1]
+        possible = (opening, self.after_calls)
+        return None if any(it.startswith(rest) or (it and rest.startswith(it)) for it in possible) else end
 
 
 def _within(text: str, around: tuple[str, str]) -> str:
     return text.strip().removeprefix(around[0]).removesuffix(around[1]).strip()
 
 
-def _calls(text: str, place: int, name: str, tools: Sequence[dict[str, Any]]) -> list[Action]:
-    """Return the calls from a position on; text after the last one is ignored.
+def _calls(text: str, place: int, name: str, tools: Sequence[dict[str, Any]]) -> tuple[list[Action], int]:
+    """Return the calls from a position on, and the position behind the last one; further text is ignored.
 
     Raises:
         ValueError: A call is incomplete, or there are too many.
@@ -100,8 +129,9 @@ def _calls(text: str, place: int, name: str, tools: Sequence[dict[str, Any]]) ->
     actions: list[Action] = []
     while found := mark.match(text, _after(_BETWEEN, text, place)):
         if form.python:
-            body, _, _ = text[found.end() :].partition(form.close)
-            return [_action(tool, arguments) for tool, arguments in python_calls(body, MAX_CALLS)]
+            body, close, _ = text[found.end() :].partition(form.close)
+            calls = [_action(tool, arguments) for tool, arguments in python_calls(body, MAX_CALLS)]
+            return calls, found.end() + len(body) + len(close)
         if (opened := head.match(text, found.end())) is None:
             raise ValueError(f"a call must be written as `{form.shape}`")
         new, place = _call(text, opened, name, tools)
@@ -113,7 +143,7 @@ def _calls(text: str, place: int, name: str, tools: Sequence[dict[str, Any]]) ->
             raise ValueError(f"expected at most {MAX_CALLS} calls in a turn, got more; make fewer at a time")
     if not actions:
         raise ValueError(f"a call must be written as `{form.shape}`")
-    return actions
+    return actions, place
 
 
 def _call(text: str, opened: re.Match[str], form: str, tools: Sequence[dict[str, Any]]) -> tuple[list[Action], int]:

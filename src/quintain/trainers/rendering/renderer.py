@@ -68,6 +68,8 @@ class Renderer:
     """Ids that end an agent turn: the template's and the tokenizer's eos token."""
     appendable: bool
     """Whether a finished turn still starts with the generation prompt."""
+    foreign: tuple[str, ...] = ()
+    """Texts that open a part of the environment behind an agent's turn."""
     warnings: tuple[str, ...] = ()
 
     @staticmethod
@@ -138,6 +140,26 @@ class Renderer:
         """
         return self.reader.read(text, tools)
 
+    def turn_end(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> int | None:
+        """Return where an agent's turn ends, though its text goes on: for models that do not write end tokens reliably.
+
+        A turn ends behind its calls, if something else follows, and before a part of the environment.
+
+        Args:
+            text: The turn as far as it is written, without an end token.
+            tools: Tool schemas of the episode.
+
+        Returns:
+            The position in the text; None: nowhere so far.
+        """
+        ends = [self.reader.end_of_calls(text, tools)] if tools else []
+        for opening in self.foreign:
+            found = text.find(opening)
+            while found > 0 and text[found - 1] != "\n" and not self.writer.spellings.opens_with_control_token(opening):
+                found = text.find(opening, found + 1)
+            ends.append(found if found >= 0 else None)
+        return min((end for end in ends if end is not None), default=None)
+
     def decode(self, token_ids: Sequence[int] | Ints) -> str:
         """Return the text of ids, control tokens included."""
         return self.tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
@@ -145,10 +167,6 @@ class Renderer:
     def written(self, turn: Sequence[int]) -> str:
         """Return the text of an agent turn, without its end token."""
         return self.decode(turn[:-1] if turn and turn[-1] in self.end_ids else turn)
-
-    def rows(self, trajectory: Trajectory, max_length: int, weight: float = 1.0) -> list[TokenRow]:
-        """Return the training rows of a trajectory; `render` also returns what was left out."""
-        return self.render(trajectory, max_length, weight).rows
 
     def render(self, trajectory: Trajectory, max_length: int, weight: float = 1.0) -> Rendering:
         """Render a trajectory as training rows of at most `max_length` tokens.
@@ -291,6 +309,7 @@ def _renderer(tokenizer: Any, style: StyleName, has_system_role: bool) -> Render
         end_turn=found.end_turn,
         end_ids=found.end_ids,
         appendable=found.appendable,
+        foreign=found.foreign,
         warnings=warnings + found.warnings,
     )
 

@@ -45,6 +45,7 @@ _ANSWERED = Message(role="assistant", thought="probe answer")
 _CALL_TURN = (*_ASKED, _CALLED)
 _SECOND_TURN = (*_CALL_TURN, Message(role="tool", content="probe observation"), _AGAIN)
 _LAST_TURN = (*_SECOND_TURN, Message(role="tool", content="second observation"), _ANSWERED)
+_OTHER_TEXT = "\nprobe text"
 _ALSO_END = ("<|eom_id|>", "<|call|>", "<|return|>")
 """Tokens that end a turn in some cases only, which the probe may not show: Llama 3.1 and gpt-oss."""
 
@@ -57,6 +58,8 @@ class Probe(NamedTuple):
     end_turn: tuple[int, ...]
     end_ids: frozenset[int]
     appendable: bool
+    foreign: tuple[str, ...]
+    """Texts that open a part of the environment behind an agent's turn: of a user, of a tool's result."""
     warnings: tuple[str, ...]
 
 
@@ -84,12 +87,14 @@ def probe(template: ChatTemplate) -> Probe:
     _require_read(template, reader, answered, _ANSWERED)
     turns = (called, again, answered)
     ends = [_end(template, turn) for turn in turns]
+    reader = replace(reader, after_calls=_after_calls(template, reader, called))
     return Probe(
         template,
         reader,
         end_turn=tuple(template.encode(ends[-1])),
         end_ids=frozenset(_end_ids(template, ends)),
         appendable=all(turn.finished.startswith(turn.prompt) for turn in turns),
+        foreign=_foreign(template, again, called, answered),
         warnings=tuple(_warnings(template, ends)),
     )
 
@@ -165,6 +170,28 @@ def _with_thought(reader: TurnReader, template: ChatTemplate, called: Turn) -> T
     read = reader.read(_without_end(template, called), PROBE_TOOLS)
     before, here, after = (read.thought or "").partition(str(_CALLED.thought))
     return replace(reader, around_thought=(before.strip(), after.strip())) if here else reader
+
+
+def _after_calls(template: ChatTemplate, reader: TurnReader, called: Turn) -> str:
+    """Return the template's text between a turn's call and its end token."""
+    text = _without_end(template, called)
+    end = reader.end_of_calls(f"{text}{_OTHER_TEXT}", PROBE_TOOLS)
+    return "" if end is None else text[end:].strip()
+
+
+def _foreign(template: ChatTemplate, again: Turn, called: Turn, answered: Turn) -> tuple[str, ...]:
+    """Return the texts with which the template opens a tool's result and a user's message behind an agent's turn."""
+    asked = template.text((*_LAST_TURN, _ASKED[1]), PROBE_TOOLS, prompt=True)
+    of_tool = _between(called.finished, again.prompt, "probe observation")
+    of_user = _between(answered.finished, asked, "probe question")
+    label = of_tool.removeprefix(of_user).lstrip() if of_user else ""
+    return tuple(dict.fromkeys(text for text in (of_user, of_tool, label) if text.strip()))
+
+
+def _between(before: str, text: str, content: str) -> str:
+    """Return the text between a beginning and a content; empty if it begins otherwise."""
+    opening = text[len(before) :].partition(content)[0] if text.startswith(before) else ""
+    return opening.lstrip().rstrip(" ")
 
 
 def _turn(template: ChatTemplate, messages: Sequence[Message]) -> Turn:

@@ -82,7 +82,7 @@ def _after_header(header: str, finished: str) -> int:
     if not ends:
         raise InvalidInput(
             f"expected the header {header!r} before the last turn of a chat template that rewrites earlier turns, got none: "
-            "the agent's text cannot be located; use template 'react' or another model",
+            "the agent's text cannot be located; register the agent with template='react' (register_agent), or use another model",
             code="template_refused",
         )
     return max(ends)

@@ -115,9 +115,9 @@ class _Evolution:
         """Run one round. The candidate is None if nothing was selected."""
         start_from = self.spec.config.start_from
         frozen, report = self._collect_data(number, environment, last.agent if start_from == "last" else best.agent)
-        if frozen.made is None:
+        if frozen.output is None:
             return None, report
-        self.dataset = frozen.made.dataset
+        self.dataset = frozen.output.dataset
         start = {"best": best.agent, "last": last.agent, "base": self.spec.agent}[start_from]
         trained, final_loss = self._train(number, start, self.dataset)
         candidate = self._evaluate_candidate(f"{number:02d}-evaluate", trained, number, final_loss)
@@ -151,8 +151,7 @@ class _Evolution:
         explored = self._run_stage(rollout_spec, explore, planned_steps(self.spec)[0], after, "explore_").result
         if not explored.n:
             raise TrainingFailed(
-                f"expected verdicts from the {_episodes(explored)} episodes of round {number} in {environment}, got none; try the "
-                "environment with collect_rollouts",
+                f"expected verdicts from the {_episodes(explored)} episodes of round {number} in {environment}, got none",
                 code="no_verdict",
             )
         retried = JobResult(n=0, n_error=0)
@@ -167,8 +166,8 @@ class _Evolution:
         frozen = freeze_round(self.spec, number, played, self.dataset, select, self.directory.name, stop)
         if frozen is None:
             raise _Stopped
-        if frozen.made is not None:
-            self.reporter.output("dataset", frozen.made)
+        if frozen.output is not None:
+            self.reporter.output("dataset", frozen.output)
         elif not is_chosen:
             reasons = ", ".join(f"{reason} {n}" for reason, n in frozen.left_out.items())
             self.reporter.warn(

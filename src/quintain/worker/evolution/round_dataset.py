@@ -37,8 +37,8 @@ from quintain.records.trajectory import Trajectory
 from quintain.scoring.preferences.mining import Candidate, form_groups, mine_pairs
 from quintain.scoring.self_training_selection import ScoredRun, select_runs
 from quintain.worker.job_kinds.rollouts import RESULT
+from quintain.worker.job_rewards import Rewards, step_values
 from quintain.worker.online_rollouts import reward_of
-from quintain.worker.rewards import Rewards, step_values
 
 _TASKS = 16
 """Tasks whose runs a reward values together."""
@@ -51,7 +51,7 @@ class RoundDataset(Record):
     selected: int
     left_out: dict[str, int]
     """Reason -> number of this round's runs that are in no row."""
-    made: DatasetOutput | None
+    output: DatasetOutput | None
     """The dataset, or None if no run was selected."""
     reward: dict[str, Any] = Field(default_factory=dict)
     """Report of the named reward."""
@@ -132,7 +132,7 @@ def freeze_round(
     if rows.selected:
         earlier = _rows_before(before) if before is not None and config.accumulates else iter(())
         dataset = _freeze(spec, number, chain(earlier, rows.lines), tally, job_id)
-    frozen = RoundDataset(selected=rows.selected, left_out=dict(+tally.dropped), made=dataset, reward=report)
+    frozen = RoundDataset(selected=rows.selected, left_out=dict(+tally.dropped), output=dataset, reward=report)
     write_atomically(path, frozen.model_dump_json().encode())
     return frozen
 

@@ -16,7 +16,7 @@ from quintain.records.job import JobResult, TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.records.record import clip
 from quintain.worker.dataset_inputs import link_dataset
-from quintain.worker.rewards import Rewards
+from quintain.worker.job_rewards import Rewards
 
 if TYPE_CHECKING:
     from quintain.trainers.loop.report import TrainingReport

@@ -15,9 +15,17 @@ from quintain.records.judging import JudgeControl, JudgingMode, Rubric
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.datamarking import N_MARKS, mark_of
 from quintain.scoring.judges.empty_run_control import Control
-from quintain.scoring.judges.plans import Judged, JudgingItem, Rater, conclude, control_from, item_of, unanswered
+from quintain.scoring.judges.judging_items import (
+    Judged,
+    JudgingItem,
+    Rater,
+    conclude,
+    control_from,
+    item_of,
+    unanswered,
+)
 from quintain.scoring.judges.questions import Question, question_key
-from quintain.scoring.judges.showing import BUDGET_CHARS
+from quintain.scoring.judges.shown_run import BUDGET_CHARS
 from quintain.worker.judging.answer_cache import AnswerCache
 
 LEAST_CHARS = 3000
@@ -53,12 +61,12 @@ class Judging:
             items = {at: self._item(runs, budget) for at, runs in left.items()}
             controls = self._controls(list(items.values()))
             answers, cached = self._answers([_Asked.of_item(item, self.rater) for item in items.values()])
-            for (at, item), given, control in zip(items.items(), answers, controls, strict=True):
-                faults = [answer for answer in (*given, control) if isinstance(answer, QuintainError)]
+            for (at, item), texts, control in zip(items.items(), answers, controls, strict=True):
+                faults = [answer for answer in (*texts, control) if isinstance(answer, QuintainError)]
                 fault = faults[0] if faults else None
                 if fault is not None and fault.code == "too_long" and budget > LEAST_CHARS:
                     continue
-                found[at] = self._verdicts(item, given, control, cached)
+                found[at] = self._verdicts(item, texts, control, cached)
                 del left[at]
             budget = max(LEAST_CHARS, budget // 2)
         return [found[at] for at in range(len(batch))]
@@ -76,16 +84,16 @@ class Judging:
         answers = iter(self._answers(asked)[0] if asked else ())
         return [self._control(item, next(answers)) if item.control is not None else None for item in items]
 
-    def _control(self, item: JudgingItem, given: Sequence[str | QuintainError]) -> Control | QuintainError | None:
-        fault = next((answer for answer in given if isinstance(answer, QuintainError)), None)
+    def _control(self, item: JudgingItem, replies: Sequence[str | QuintainError]) -> Control | QuintainError | None:
+        fault = next((answer for answer in replies if isinstance(answer, QuintainError)), None)
         if fault is None:
-            return control_from(item, [answer for answer in given if isinstance(answer, str)])
+            return control_from(item, [answer for answer in replies if isinstance(answer, str)])
         return fault if fault.code in {STOPPED, "too_long"} else Control(failed=str(fault.message))
 
     def _answers(self, asked: Sequence[_Asked]) -> tuple[list[list[str | QuintainError]], set[str]]:
         """Return the answers to each sequence of questions, and the keys of those that were answered before.
 
-        Whoever asks a question holds its lock, so that runs of equal content, which often follow each other, are paid once.
+        The caller that asks a question takes its lock, so that runs of equal content, which often follow each other, are paid once.
         """
         keys = [[self._key(question) for question in one.questions] for one in asked]
         questions = {
@@ -115,15 +123,15 @@ class Judging:
     def _verdicts(
         self,
         item: JudgingItem,
-        given: Sequence[str | QuintainError],
+        replies: Sequence[str | QuintainError],
         control: Control | QuintainError | None,
         cached: set[str],
     ) -> Verdicts:
         n_cached = sum(self._key(question) in cached for question in item.questions)
-        for answer in (*given, control):
+        for answer in (*replies, control):
             if isinstance(answer, QuintainError):
                 return Verdicts(item, unanswered(item, str(answer.message), self.rater), n_cached, code=answer.code)
-        texts = [answer for answer in given if isinstance(answer, str)]
+        texts = [answer for answer in replies if isinstance(answer, str)]
         known = None if isinstance(control, QuintainError) else control
         return Verdicts(item, conclude(item, texts, self.rater, known), n_cached, known)
 

@@ -13,7 +13,7 @@ from quintain.records.job import JobResult, ScoreSpec
 from quintain.records.judging import JudgeControl, JudgingMode, Rubric
 from quintain.records.protocols import Message, Policy, Reporter, Stop, Turn
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.judges.plans import Rater
+from quintain.scoring.judges.judging_items import Rater
 from quintain.scoring.judges.questions import Question
 from quintain.worker.judging.answer_cache import AnswerCache
 from quintain.worker.judging.asking import Judging, Verdicts
@@ -35,7 +35,7 @@ def _by_head(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
     runs, done = open_run_inputs(spec.runs), dict(scored_runs(directory))
     n, n_scored = len(done), sum(done.values())
     reporter.phase("loading_model")
-    from quintain.trainers.reward_scoring import score_runs
+    from quintain.trainers.reward_models import score_runs
 
     reporter.phase("scoring")
     left = (run for run in runs.stream() if run.id not in done)

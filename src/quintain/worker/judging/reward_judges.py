@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from quintain.records.preference import Preference
 from quintain.records.reward import JudgePart
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.judges.plans import comparisons
+from quintain.scoring.judges.judging_items import comparisons
 from quintain.worker.judging.asking import Judging, Verdicts
 from quintain.worker.judging.job import EndpointJudge
 from quintain.worker.judging.local_models import BATCH, local_judging
@@ -41,7 +41,10 @@ class RewardJudge:
 
     def scores(self, groups: Sequence[Sequence[Trajectory]]) -> dict[str, Score] | None:
         """Return run id -> score of each run; None if the job was asked to stop before all were judged."""
-        return self._ranked(groups) if self._part.mode == "group" else self._each([run for g in groups for run in g])
+        if self._part.mode == "group":
+            return self._ranked(groups)
+        # Runs of a task share its control, and often their text: neighbours of different tasks do not wait for each other.
+        return self._each([run for runs in zip_longest(*groups) for run in runs if run is not None])
 
     def report(self) -> dict[str, Any]:
         """Return counts of judged items and what they cost, over all attempts of the job."""

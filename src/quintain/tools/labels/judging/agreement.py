@@ -24,7 +24,7 @@ _Values = dict[str, dict[Hashable, float]]
 def agreement(services: Services, batches: Iterable[JudgingBatch], rater: str | None = None) -> Agreement | None:
     """Return how far raters agree on the runs of some batches.
 
-    Values are each rater's newest; they count together only where the same criteria made them.
+    Values are each rater's newest; they are combined only where the criteria are the same.
 
     Args:
         services: Where verdicts are read.

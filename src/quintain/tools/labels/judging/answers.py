@@ -71,29 +71,29 @@ def _read(entry: Any, place: int, items: Mapping[str, BatchItem], batch: Judging
         raise InvalidInput(f"{where} is {shown(entry)}; an answer is an object with `item_id`")
     require_clean(dict(entry), where)
     try:
-        given = Submission.model_validate(dict(entry))
+        submission = Submission.model_validate(dict(entry))
     except ValidationError as error:
         raise InvalidInput(explain(error, where, Submission.model_fields)) from None
-    if given.item_id not in items:
-        raise InvalidInput(f"{batch.id} has no item {given.item_id[:60]!r}; its items are {', '.join(items)}")
+    if submission.item_id not in items:
+        raise InvalidInput(f"{batch.id} has no item {submission.item_id[:60]!r}; its items are {', '.join(items)}")
     fitting = _OF_MODE[batch.mode]
-    named = [name for name in _ANSWERS if getattr(given, name) is not None]
-    if empty := [name for name in named if getattr(given, name) in ({}, [], "")]:
+    named = [name for name in _ANSWERS if getattr(submission, name) is not None]
+    if empty := [name for name in named if getattr(submission, name) in ({}, [], "")]:
         raise InvalidInput(f"`{empty[0]}` is empty, which answers nothing; give {_ways(batch)}")
     if wrong := [name for name in named if name not in fitting]:
         raise InvalidInput(
             f"{batch.id} is of mode {batch.mode}, which does not take `{wrong[0]}`; it takes {_ways(batch)}"
         )
-    if given.quotes and batch.mode in {"score", "steps"}:
+    if submission.quotes and batch.mode in {"score", "steps"}:
         raise InvalidInput(
             f"expected `quotes` beside each value of {batch.id}, which is of mode {batch.mode}, got one list; write "
             'them as {criterion: {"quotes": [...], "value": 0..1}} or {step: {"quotes": [...], "scores": {...}}}'
         )
-    if given.skip and named:
+    if submission.skip and named:
         raise InvalidInput(f"expected `skip` or `{named[0]}`, got both; `skip` leaves the item unjudged")
-    if not given.skip and not named:
+    if not submission.skip and not named:
         raise InvalidInput(f"nothing is answered; give {_ways(batch)}")
-    return given
+    return submission
 
 
 _ANSWERS = ("scores", "value", "steps", "outcome", "better", "ranking", "correction")
@@ -103,9 +103,9 @@ def _ways(batch: JudgingBatch) -> str:
     return f"{', '.join(f'`{name}`' for name in _OF_MODE[batch.mode])} or `skip` with the reason"
 
 
-def _take(context: AnswerContext, given: Submission, items: Mapping[str, BatchItem]) -> None:
+def _take(context: AnswerContext, submission: Submission, items: Mapping[str, BatchItem]) -> None:
     services, batch, done = context.services, context.batch, context.done
-    item = items[given.item_id]
+    item = items[submission.item_id]
     if context.by != "form" and item.item_id in batch.forms:
         raise Conflict(
             Hint(
@@ -118,15 +118,17 @@ def _take(context: AnswerContext, given: Submission, items: Mapping[str, BatchIt
     shown_item = show_item(services, batch, item)
     if shown_item is None:
         raise NotFound(run_changed(item.item_id), code="run_changed")
-    if services.settings.redact and given.rationale:
-        given = given.model_copy(update={"rationale": redact_text(given.rationale, services.settings.redact)[0]})
+    if services.settings.redact and submission.rationale:
+        submission = submission.model_copy(
+            update={"rationale": redact_text(submission.rationale, services.settings.redact)[0]}
+        )
     warnings: list[str] = []
     if batch.mode in {"score", "steps"}:
-        warnings += _judge_run(context, shown_item, given)
-    elif given.skip:
+        warnings += _judge_run(context, shown_item, submission)
+    elif submission.skip:
         withdraw_preferences(context, item)
     else:
-        store_preferences(context, shown_item, given, warnings)
+        store_preferences(context, shown_item, submission, warnings)
     if item.item_id in batch.answered or item.item_id in done.accepted:
         done.replaced += 1
     done.accepted.append(item.item_id)
@@ -142,14 +144,14 @@ def run_changed(item_id: str) -> Hint:
     )
 
 
-def _judge_run(context: AnswerContext, shown_item: ShownItem, given: Submission) -> list[str]:
+def _judge_run(context: AnswerContext, shown_item: ShownItem, submission: Submission) -> list[str]:
     """Store an answer about one run; everything is read before anything is stored, so that it is stored whole or not at all."""
     services = context.services
     (run,) = shown_item.runs
-    score = _score(context, shown_item, given)
-    better = checked_correction(context, run, given.correction)
+    score = _score(context, shown_item, submission)
+    better = checked_correction(context, run, submission.correction)
     warnings: list[str] = []
-    outcome = _outcome(context, run, given)
+    outcome = _outcome(context, run, submission)
     if outcome is not None:
         _, before = state_outcome(services, run.id or "", outcome, rater=f"{context.batch.rater}{context.relayed}")
         if before.status not in {OutcomeStatus.UNKNOWN, outcome.status}:
@@ -158,19 +160,19 @@ def _judge_run(context: AnswerContext, shown_item: ShownItem, given: Submission)
             )
     if better is not None:
         _store_correction(context, shown_item.item.item_id, better)
-    elif given.skip:
+    elif submission.skip:
         _take_back_correction(context, shown_item.item.item_id)
     if score is not None:
         services.store.scores.add_many([score], services.clock())
-        if score.value is None and not given.skip:
+        if score.value is None and not submission.skip:
             warnings.append(f"kept without a value, because {score.reason}")
-        status = _stated(given)
+        status = _stated(submission)
         if status is not None and score.value is not None:
             warnings += _at_odds(score.value, status)
     return warnings
 
 
-def _score(context: AnswerContext, shown_item: ShownItem, given: Submission) -> Score | None:
+def _score(context: AnswerContext, shown_item: ShownItem, submission: Submission) -> Score | None:
     """Return the score in an answer; None for an answer with an outcome or a correction alone.
 
     Raises:
@@ -180,24 +182,26 @@ def _score(context: AnswerContext, shown_item: ShownItem, given: Submission) -> 
     (run,), (view,) = shown_item.runs, shown_item.views
     run_id, scorer = run.id or "", "people" if batch.judge == "person" else "judge"
     fixed = {"trajectory_id": run_id, "scorer": scorer, "rater": batch.rater, "rubric": batch.rubric.name}
-    if given.skip:
-        why = given.skip if isinstance(given.skip, str) else "no reason was given"
+    if submission.skip:
+        why = submission.skip if isinstance(submission.skip, str) else "no reason was stated"
         reason = f"{TAKEN_BACK}: {' '.join(why.split())[:500]}"
         return Score(**fixed, status="unscored", reason=reason)
     names = [criterion.name for criterion in batch.rubric.criteria]
-    scores = given.scores
-    if given.value is not None:
+    scores = submission.scores
+    if submission.value is not None:
         if scores is not None:
             raise InvalidInput("`scores` and `value` exclude each other; the value is the weighted mean of the scores")
-        if len(names) > 1 or given.steps is not None:
-            return Score(**fixed, status="scored", value=given.value, feedback=context.note(given.rationale or ""))
-        scores = {names[0]: given.value}
-    document: dict[str, Any] = {"rationale": context.note(given.rationale or "")}
+        if len(names) > 1 or submission.steps is not None:
+            return Score(
+                **fixed, status="scored", value=submission.value, feedback=context.note(submission.rationale or "")
+            )
+        scores = {names[0]: submission.value}
+    document: dict[str, Any] = {"rationale": context.note(submission.rationale or "")}
     if scores is not None:
-        # Null stands for a criterion without a value, as if it were left out.
+        # Null is a criterion without a value, as if it were left out.
         document["scores"] = {name: value for name, value in scores.items() if value is not None}
-    if given.steps is not None:
-        document["steps"] = _steps(given.steps, names)
+    if submission.steps is not None:
+        document["steps"] = _steps(submission.steps, names)
     if len(document) == 1:
         return None
     mode: JudgingMode = "steps" if "scores" not in document else "score"
@@ -217,53 +221,53 @@ def _unquoted(verdict: Verdict) -> str:
     return ", ".join([*names, *(f"step {step}" for step in steps)][:10])
 
 
-def _steps(given: dict[str, Any] | list[Any], names: Sequence[str]) -> dict[str, Any]:
+def _steps(marks: dict[str, Any] | list[Any], names: Sequence[str]) -> dict[str, Any]:
     """Return step -> criterion -> value from an object or a list of {step, scores}; one number will do for one criterion.
 
     Raises:
         InvalidInput: a member of the list has another form, or a step occurs twice.
     """
-    if isinstance(given, list):
+    if isinstance(marks, list):
         pairs: dict[str, Any] = {}
-        for entry in given:
+        for entry in marks:
             if not isinstance(entry, Mapping) or "step" not in entry:
                 raise InvalidInput(f"expected {{step: {{criterion: value}}}} in `steps`, got {shown(entry)}")
             if str(entry["step"]) in pairs:
                 raise InvalidInput(f"`steps` has step {entry['step']} twice; give one entry for each step")
             pairs[str(entry["step"])] = entry.get("scores", entry.get("value"))
-        given = pairs
+        marks = pairs
     if len(names) > 1:
-        return given
-    return {step: {names[0]: value} if isinstance(value, int | float) else value for step, value in given.items()}
+        return marks
+    return {step: {names[0]: value} if isinstance(value, int | float) else value for step, value in marks.items()}
 
 
-def _stated(given: Submission) -> OutcomeStatus | None:
+def _stated(submission: Submission) -> OutcomeStatus | None:
     """Return the outcome in an answer.
 
     Raises:
         InvalidInput: there is no such outcome.
     """
-    if given.outcome is None:
+    if submission.outcome is None:
         return None
-    named = given.outcome.get("status") if isinstance(given.outcome, dict) else given.outcome
+    named = submission.outcome.get("status") if isinstance(submission.outcome, dict) else submission.outcome
     valid = [status.value for status in OutcomeStatus if status is not OutcomeStatus.UNKNOWN]
     if named not in valid:
         raise InvalidInput(f"outcome is {shown(named)}; valid: {', '.join(valid)}; leave it out where you do not know")
     return OutcomeStatus(named)
 
 
-def _outcome(context: AnswerContext, run: Trajectory, given: Submission) -> Outcome | None:
+def _outcome(context: AnswerContext, run: Trajectory, submission: Submission) -> Outcome | None:
     """Return the outcome that an answer gives the run; None: no outcome, or the one that the run has already.
 
     Raises:
         InvalidInput: there is no such outcome.
         Conflict: the run has another outcome already, stated by a rater of equal rank.
     """
-    status = _stated(given)
+    status = _stated(submission)
     if status is None:
         return None
     if run.takes_outcome_of(f"{context.batch.rater}{context.relayed}"):
-        return read_outcome(given.outcome)
+        return read_outcome(submission.outcome)
     if run.outcome.status is not status:
         raise Conflict(f"{outcome_known(run)}; submit the item without `outcome`", code="outcome_known")
     return None
@@ -277,15 +281,15 @@ def _at_odds(value: float, status: OutcomeStatus) -> list[str]:
     return []
 
 
-def checked_correction(context: AnswerContext, run: Trajectory, given: dict[str, Any] | None) -> Trajectory | None:
+def checked_correction(context: AnswerContext, run: Trajectory, correction: dict[str, Any] | None) -> Trajectory | None:
     """Return the corrected run of an answer without storing it; None: no correction.
 
     Raises:
         InvalidInput: it cannot be.
     """
-    if given is None:
+    if correction is None:
         return None
-    better = corrected(run, read_correction(given), f"{context.batch.rater}{context.relayed}")
+    better = corrected(run, read_correction(correction), f"{context.batch.rater}{context.relayed}")
     levels = context.services.settings.redact
     return redact(better, levels) if levels else better
 
@@ -310,7 +314,7 @@ def _store_correction(context: AnswerContext, item_id: str, better: Trajectory) 
 
 
 def _take_back_correction(context: AnswerContext, item_id: str) -> None:
-    """Withdraw what an earlier answer to the item made."""
+    """Withdraw the results of an earlier answer to the item."""
     earlier = context.done.corrections_by_item.get(item_id, context.batch.corrections.get(item_id))
     if earlier is None:
         return

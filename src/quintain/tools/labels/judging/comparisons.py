@@ -44,17 +44,19 @@ def source_of(batch: JudgingBatch) -> PreferenceSource:
     return "person" if batch.judge == "person" else "assistant"
 
 
-def store_preferences(context: AnswerContext, shown_item: ShownItem, given: Submission, warnings: list[str]) -> None:
+def store_preferences(
+    context: AnswerContext, shown_item: ShownItem, submission: Submission, warnings: list[str]
+) -> None:
     """Store the preferences in an answer.
 
     Raises:
         InvalidInput: it cannot be read.
     """
-    item, reason = shown_item.item, given.rationale or ""
+    item, reason = shown_item.item, submission.rationale or ""
     if context.batch.mode == "group":
-        preferences = _of_ranking(context, item, _ranking(shown_item, given), reason)
+        preferences = _of_ranking(context, item, _ranking(shown_item, submission), reason)
     else:
-        vote = _vote_of(shown_item, given)
+        vote = _vote_of(shown_item, submission)
         preferences = [_compared(context, item, vote, reason, warnings)]
         context.done.votes[item.item_id] = vote
     context.services.store.preferences.add_many(preferences, context.services.clock())
@@ -88,13 +90,13 @@ def _compared(context: AnswerContext, item: BatchItem, vote: Vote, reason: str, 
     return preference
 
 
-def _vote_of(shown_item: ShownItem, given: Submission) -> Vote:
+def _vote_of(shown_item: ShownItem, submission: Submission) -> Vote:
     """Which place the answer prefers.
 
     Raises:
         InvalidInput: it names none.
     """
-    document = {"better": given.better, "quotes": given.quotes}
+    document = {"better": submission.better, "quotes": submission.quotes}
     read = read_preference(document, [view.passages for view in shown_item.views])
     if read.better is None:
         raise InvalidInput(f"{read.failed}; correct it and submit the item again")
@@ -108,8 +110,8 @@ def _swapped(batch: JudgingBatch, item: BatchItem) -> str | None:
     return next((other.item_id for other in batch.items if other.repeats == item.item_id), None)
 
 
-def _ranking(shown_item: ShownItem, given: Submission) -> tuple[tuple[int, ...], ...]:
-    document = {"ranking": given.ranking, "quotes": given.quotes}
+def _ranking(shown_item: ShownItem, submission: Submission) -> tuple[tuple[int, ...], ...]:
+    document = {"ranking": submission.ranking, "quotes": submission.quotes}
     read = read_ranking(document, len(shown_item.runs), [view.passages for view in shown_item.views])
     if read.failed is not None:
         raise InvalidInput(f"{read.failed}; correct it and submit the item again")

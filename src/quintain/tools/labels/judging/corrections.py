@@ -230,12 +230,12 @@ def store_correction(services: Services, better: Trajectory, preference: Prefere
 
 
 def corrections_of(services: Services, run_id: str, rater: str | None = None) -> list[Preference]:
-    """Return the preferences that corrections of a run made; with `rater`, only theirs."""
+    """Return the preferences from corrections of a run; with `rater`, only theirs."""
     found = services.store.preferences.involving([run_id], sources=("person", "assistant"))
     named = [one for one in found if _is_of_correction(one, one.chosen) and rater in {None, one.rater}]
     runs = services.store.trajectories.iterate(ids=[one.chosen or "" for one in named])
-    made = {run.id for run in runs if run.source.format == CORRECTION and run.continues == run_id}
-    return [one for one in named if one.chosen in made]
+    corrected_runs = {run.id for run in runs if run.source.format == CORRECTION and run.continues == run_id}
+    return [one for one in named if one.chosen in corrected_runs]
 
 
 def _is_of_correction(one: Preference, chosen: str | None) -> bool:
@@ -243,7 +243,7 @@ def _is_of_correction(one: Preference, chosen: str | None) -> bool:
 
 
 REASON = "correction"
-"""How the reason begins of a preference that a correction made."""
+"""Beginning of the reason of a preference from a correction."""
 
 
 def withdraw(services: Services, preferences: Iterable[Preference]) -> None:

@@ -72,7 +72,7 @@ class SubmitResult(Record):
     rejected: Annotated[tuple[RejectedItem, ...], _LIST]
     replaced: int = Field(default=0, description="Accepted answers to items that had one before.")
     remaining: tuple[str, ...] = Field(description="Items of the batch without an answer.")
-    corrections: tuple[str, ...] = Field(default=(), description="Runs that were made of corrections.")
+    corrections: tuple[str, ...] = Field(default=(), description="Runs created from corrections.")
     warnings: tuple[Hint, ...] = ()
     agreement: Annotated[Agreement | None, _MAYBE] = Field(
         default=None, description="Of this rater with others; null: nobody else judged these runs."

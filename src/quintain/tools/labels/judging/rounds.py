@@ -112,10 +112,10 @@ def _with_correction(
     if batch.mode not in {"score", "steps"}:
         return state.done
     try:
-        given = correction_of(shown_item, values)
-        if given is None:
+        correction = correction_of(shown_item, values)
+        if correction is None:
             return state.done
-        checked_correction(AnswerContext(services, batch, "form", SubmissionReport()), shown_item.runs[0], given)
+        checked_correction(AnswerContext(services, batch, "form", SubmissionReport()), shown_item.runs[0], correction)
     except QuintainError as error:
         if state.again is None:
             return state.model_copy(update={"again": str(error), "lines": CORRECTION_LINES})
@@ -123,7 +123,7 @@ def _with_correction(
     if shown_item.item.item_id in batch.corrections:
         return state.done
     return state.done.with_more(
-        store_answers(services, batch, [{"item_id": shown_item.item.item_id, "correction": given}], by="form")
+        store_answers(services, batch, [{"item_id": shown_item.item.item_id, "correction": correction}], by="form")
     )
 
 

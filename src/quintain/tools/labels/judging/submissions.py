@@ -43,7 +43,7 @@ class SubmissionReport(BaseModel):
     accepted: list[str] = Field(default_factory=list, description="Items.")
     rejected: list[RejectedItem] = Field(default_factory=list)
     replaced: int = Field(default=0, description="Items that had an answer before; its scores are kept.")
-    corrections: list[str] = Field(default_factory=list, description="Runs that were made of corrections.")
+    corrections: list[str] = Field(default_factory=list, description="Runs created from corrections.")
     warnings: list[str] = Field(default_factory=list)
     votes: dict[str, Vote | None] = Field(default_factory=dict, description="None: taken back.")
     corrections_by_item: dict[str, str | None] = Field(

@@ -1,4 +1,4 @@
-"""The choice of a method: a decision tree over purpose, data, environment and what the library holds.
+"""The choice of a method: a decision tree over purpose, data, environment and the contents of the library.
 
 Each branch taken is returned with what would have led elsewhere.
 """

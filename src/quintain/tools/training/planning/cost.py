@@ -36,7 +36,7 @@ _LIBRARIES_MB = {"cpu": 520.0, "cuda": 0.0, "mps": 520.0}
 _PEFT_MB = 120.0
 
 _LOGITS = 4 * 2**20
-"""Logits that the head holds at once, about."""
+"""Approximate number of logits that the head has at once."""
 
 _ACTIVATIONS = (16, 8)
 """Numbers kept a token and layer: times the hidden size, times the feed-forward width."""

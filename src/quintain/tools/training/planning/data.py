@@ -26,7 +26,7 @@ _SAMPLE_BYTES = 8 * 2**20
 """Of the training split, its first rows: enough for shares and means, read in well under a second."""
 
 CHARACTERS_A_TOKEN = (1.0, 6.0)
-"""Tokenizers of some hundred tokens write about 2 characters of runs as one, large ones 3 to 4: this holds for both."""
+"""Tokenizers of some hundred tokens write about 2 characters of runs as one, large ones 3 to 4: the factor fits both."""
 
 _SIGHT = ("max_length", "chunk", "chunk_overlap", "step_weighting", "min_reward")
 """Settings that change which tokens of a row are seen."""

@@ -88,9 +88,9 @@ def plan_training(
 
 
 def _with_constraints(
-    purposes: tuple[Purpose, ...], method: str, given: dict[str, Any]
+    purposes: tuple[Purpose, ...], method: str, asked: dict[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the settings with those of the constraints, and the reasons; given settings win."""
+    """Return the settings with those of the constraints, and the reasons; settings of the request win."""
     settings, reasons = dict[str, Any](), list[str]()
     for one in constraints(purposes, method):
         inner = {name: value for name, value in one.settings.items() if name in EvolveConfig.model_fields}
@@ -99,7 +99,7 @@ def _with_constraints(
             settings, {**inner, "training": outer} if method == EVOLVE and outer else one.settings
         )
         reasons.append(one.reason)
-    return merge_settings(settings, given), reasons
+    return merge_settings(settings, asked), reasons
 
 
 def _measurement(model: str, dataset: Dataset | None, environment: str | None) -> TrainingPlan:
@@ -126,12 +126,12 @@ def _planned(
     choice: Choice,
     agent: Agent | None,
     reference: str,
-    given: dict[str, Any],
+    settings: dict[str, Any],
     blockers: list[Blocker],
     wished: list[str],
 ) -> TrainingPlan:
     method, dataset = choice.method or "", choice.dataset
-    settled, taken, data = _settled(services, choice, agent, reference, given, blockers)
+    settled, taken, data = _settled(services, choice, agent, reference, settings, blockers)
     if agent is not None and (dataset is not None or choice.environment is not None):
         _tried(lambda: _require_startable(services, choice, settled, reference), blockers)
     blockers += shortages(taken.estimate)
@@ -160,7 +160,7 @@ def _settled(
     choice: Choice,
     agent: Agent | None,
     reference: str,
-    given: dict[str, Any],
+    settings: dict[str, Any],
     blockers: list[Blocker],
 ) -> tuple[Settled, Taken, DataFacts | None]:
     """Settle settings and estimate, as far as model and data are readable."""
@@ -177,14 +177,14 @@ def _settled(
         )
     data = None
     if dataset is not None and dataset.kind == DATASET_KINDS.get(method):
-        size = settle(method, given, model=None, data=None, device=device).config.batch_size
-        data = _tried(lambda: look_at_data(services, dataset, reference, method, given, size), blockers)
+        size = settle(method, settings, model=None, data=None, device=device).config.batch_size
+        data = _tried(lambda: look_at_data(services, dataset, reference, method, settings, size), blockers)
     acts = choice.environment is not None
-    settled = settle(method, given, model=facts, data=data, device=device, acts=acts)
+    settled = settle(method, settings, model=facts, data=data, device=device, acts=acts)
     earlier = measured(services, agent.model, settled.config, device) if agent else None
     if earlier is not None and earlier.same_model and earlier.memory_ratio > 1:
         settled = settle(
-            method, given, model=facts, data=data, device=device, acts=acts, memory_ratio=earlier.memory_ratio
+            method, settings, model=facts, data=data, device=device, acts=acts, memory_ratio=earlier.memory_ratio
         )
     dataset_id = dataset.id if dataset else None
     asked = Asked(method, settled.config, agent, choice.environment, dataset_id, data, model, device, earlier)

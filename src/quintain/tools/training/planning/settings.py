@@ -51,7 +51,7 @@ class Settled(NamedTuple):
 
 def settle(
     method: str,
-    given: Mapping[str, Any],
+    settings: Mapping[str, Any],
     *,
     model: ModelFacts | None,
     data: DataFacts | None,
@@ -59,11 +59,11 @@ def settle(
     acts: bool = False,
     memory_ratio: float = 1.0,
 ) -> Settled:
-    """Settle the settings of a method; given settings are kept.
+    """Settle the settings of a method; settings of the request are kept.
 
     Args:
         method: As in start_training.
-        given: Canonical hyperparameters that are asked for.
+        settings: Canonical hyperparameters that are asked for.
         model: Sizes of the model; None: not known.
         data: The dataset to train on; None: unknown, or online.
         device: The device to train on.
@@ -74,14 +74,14 @@ def settle(
         InvalidInput: a wrong setting.
     """
     if method == EVOLVE:
-        return _settle_evolution(given, model)
+        return _settle_evolution(settings, model)
     changes, reasons = _by_model(model)
     if data is not None:
-        more, more_reasons = _by_data(method, data, given)
+        more, more_reasons = _by_data(method, data, settings)
         changes, reasons = {**changes, **more}, [*reasons, *more_reasons]
-    config = check_settings(method, merge_settings(changes, given))
+    config = check_settings(method, merge_settings(changes, settings))
     if model is not None and device.memory_mb is not None:
-        config, more_reasons = _fitted(method, config, given, model, data, device, memory_ratio)
+        config, more_reasons = _fitted(method, config, settings, model, data, device, memory_ratio)
         reasons += more_reasons
     if model is not None and config.learning_rate is None:
         rate = default_rate(method, model.hidden, adapters=config.lora is not None)
@@ -133,9 +133,9 @@ def _by_model(model: ModelFacts | None) -> tuple[dict[str, Any], list[str]]:
     return {}, [f"The model has {millions}, few enough to train all of them."]
 
 
-def _by_data(method: str, data: DataFacts, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _by_data(method: str, data: DataFacts, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     changes, reasons = dict[str, Any](), list[str]()
-    config = check_settings(method, given)
+    config = check_settings(method, settings)
     size, whole = config.batch_size, config.model_copy(update={"max_steps": None})
     while size > 1 and planned_steps(method, whole.model_copy(update={"batch_size": size}), data.rows) < _FEWEST_STEPS:
         size //= 2
@@ -154,7 +154,7 @@ def _by_data(method: str, data: DataFacts, given: Mapping[str, Any]) -> tuple[di
 def _fitted(
     method: str,
     config: TrainingConfig,
-    given: Mapping[str, Any],
+    settings: Mapping[str, Any],
     model: ModelFacts,
     data: DataFacts | None,
     device: Device,
@@ -177,7 +177,7 @@ def _fitted(
     for _ in range(16):
         if needs(config) <= _ROOM * (device.memory_mb or 0.0):
             break
-        changes = (one for one in attempts() if one[0] not in given and getattr(config, one[0]) != one[1])
+        changes = (one for one in attempts() if one[0] not in settings and getattr(config, one[0]) != one[1])
         if (change := next(changes, None)) is None:
             break
         name, value, remedy = change
@@ -194,9 +194,9 @@ def pass_tokens(method: str, config: TrainingConfig, data: DataFacts | None, mod
     return work_of(method, config, data, model, float(tokens)).pass_tokens
 
 
-def _settle_evolution(given: Mapping[str, Any], model: ModelFacts | None) -> Settled:
+def _settle_evolution(settings: Mapping[str, Any], model: ModelFacts | None) -> Settled:
     changes, reasons = _by_model(model)
-    config, training = check_evolution(merge_settings({"training": changes} if changes else {}, given))
+    config, training = check_evolution(merge_settings({"training": changes} if changes else {}, settings))
     return Settled(_differing(config, _SHOWN_OF_EVOLVE), training, tuple(reasons))
 
 

@@ -1,0 +1,138 @@
+"""Claude conversations: `conversations.json` of claude.ai's data export, and single conversations as its web application holds them.
+
+The blocks of one answer are texts, thoughts, calls and results; a turn of the agent ends with its calls and their
+results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from quintain.importers.chat_apps.chatgpt import OTHER_BRANCHES
+from quintain.importers.log_file import LogFile
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import matching_share, read_rows
+from quintain.importers.run_builder import build_session_run
+from quintain.importers.transcripts.chat_messages import append_turn, parse_message
+from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, nonblank, text_fields
+from quintain.importers.transcripts.message_parts import CALLS, RESULTS, join_messages, part_kind
+from quintain.importers.transcripts.transcript import Transcript, parse_time
+from quintain.records.trajectory import AgentInfo
+
+_ROLES = {"human": "user", "assistant": "assistant"}
+_FILES = "attached files are not in the export: only their names are kept"
+
+
+@dataclass(frozen=True)
+class ClaudeWeb:
+    """Reader of Claude conversations."""
+
+    name: str = "claude_web"
+    title: str = "Claude conversations"
+
+    def detect(self, probe: Probe) -> float:
+        """Match conversations whose messages name their sender."""
+        return 0.97 if matching_share(probe, _fits, "chat_messages", "conversations") >= 0.5 else 0.0
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """Yield one run a conversation."""
+        return read_rows(log, report, self._read_row)
+
+    def _read_row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+        for conversation in _conversations(row):
+            yield from self._read(conversation, line, report)
+
+    def _read(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+        script = Transcript()
+        for message in _branch(row, report):
+            _write(message, script, report)
+        session = nonblank(row.get("uuid"))
+        yield from build_session_run(
+            script,
+            report,
+            line,
+            format=self.name,
+            key=f"{self.name}:{session}" if session else None,
+            session_id=session,
+            agent=AgentInfo(name="claude.ai", model=nonblank(row.get("model"))),
+            extra=text_fields({"title": row.get("name"), "project": as_dict(row.get("project")).get("name")}),
+        )
+
+
+def _conversations(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the conversations of a row: it is one, or lists them, as export tools write it."""
+    return dicts_in(row.get("conversations")) if "chat_messages" not in row else [row]
+
+
+def _fits(row: dict[str, Any]) -> bool:
+    conversations = _conversations(row)
+    return bool(conversations) and all(map(_is_conversation, conversations))
+
+
+def _is_conversation(row: dict[str, Any]) -> bool:
+    messages = row.get("chat_messages")
+    if not isinstance(messages, list) or "uuid" not in row:
+        return False
+    return all(as_text(as_dict(message).get("sender")) in _ROLES for message in messages)
+
+
+def _branch(row: dict[str, Any], report: Report) -> list[dict[str, Any]]:
+    """Return the messages in order; where they name their parents, those of the branch with the current message."""
+    messages = dicts_in(row.get("chat_messages"))
+    known = {as_text(message.get("uuid")): message for message in messages}
+    if not any(as_text(message.get("parent_message_uuid")) in known for message in messages):
+        return messages
+    leaf = as_text(row.get("current_leaf_message_uuid"))
+    leaf = leaf if leaf in known else as_text(messages[-1].get("uuid"))
+    path: dict[str, dict[str, Any]] = {}
+    while leaf in known and leaf not in path:
+        path[leaf] = known[leaf]
+        leaf = as_text(known[leaf].get("parent_message_uuid"))
+    if len(path) < len(messages):
+        report.note(OTHER_BRANCHES)
+        report.skip("message of another branch", len(messages) - len(path))
+    return list(reversed(path.values()))
+
+
+def _write(message: dict[str, Any], script: Transcript, report: Report) -> None:
+    """Write one message: a turn of the user, or the turns of the agent between its results."""
+    role = _ROLES.get(as_text(message.get("sender")))
+    if role is None:
+        report.skip(f"sender:{message.get('sender')}")
+        return
+    blocks = as_list(message.get("content")) or [{"type": "text", "text": as_text(message.get("text"))}]
+    turns: list[list[Any]] = [[]]
+    for block in blocks:
+        kind, before = part_kind(block), part_kind(turns[-1][-1]) if turns[-1] else ""
+        if (before in RESULTS and kind not in RESULTS) or (before in CALLS and kind not in CALLS | RESULTS):
+            turns.append([])
+        turns[-1].append(block)
+    for place, parts in enumerate(turns):
+        results = [part for part in parts if part_kind(part) in RESULTS]
+        rest = [part for part in parts if part_kind(part) not in RESULTS]
+        times = (as_dict(part).get("start_timestamp") for part in rest)
+        began = next((time for time in times if nonblank(time)), message.get("created_at"))
+        turn = parse_message({"role": role, "content": rest}, "message", report.refuse)
+        if turn is not None:
+            turn.fields["timestamp"] = parse_time(began)
+            if role == "user" and place == 0:
+                _attach(message, turn, report)
+            if turn:
+                append_turn(turn, script)
+        for result in results:
+            answer = parse_message({"role": "tool", "content": [result]}, "message", report.refuse)
+            if answer is not None:
+                append_turn(answer, script)
+
+
+def _attach(message: dict[str, Any], turn: Any, report: Report) -> None:
+    """Add the texts that the application extracted from attachments to a turn, and the names of files."""
+    attached = dicts_in(message.get("attachments"))
+    turn.content = join_messages(turn.content, *(as_text(item.get("extracted_content")) for item in attached))
+    names = [name for item in (*attached, *dicts_in(message.get("files"))) if (name := nonblank(item.get("file_name")))]
+    if message.get("files"):
+        report.note(_FILES)
+    if names:
+        turn.fields["extra"] = {"files": names[:100]}

@@ -1,0 +1,189 @@
+"""Runs of smolagents: `agent.memory.get_full_steps()`, and the result of a run with its steps.
+
+A code agent writes its code in the text of its answer and gets the output as text, which both stay text. A tool agent
+makes calls. The steps do not name the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from quintain.importers.log_file import LogFile
+from quintain.importers.outcome_fields import outcome_from
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import matching_share
+from quintain.importers.run_builder import build_session_run
+from quintain.importers.transcripts.chat_messages import Turn, append_turn, parse_message
+from quintain.importers.transcripts.field_values import (
+    as_dict,
+    as_list,
+    as_text,
+    dicts_in,
+    first_text,
+    nonblank,
+    to_text,
+)
+from quintain.importers.transcripts.message_parts import Result, plain_text, visible_content
+from quintain.importers.transcripts.token_usage import parse_usage
+from quintain.importers.transcripts.transcript import Transcript, parse_time
+from quintain.records.trajectory import AgentInfo
+
+_ACTION = {"model_output", "observations", "tool_calls", "action_output", "error"}
+_ENDS = {"AgentMaxStepsError": "max_steps", "AgentGenerationError": "AgentGenerationError"}
+"""Errors that end a run -> exit status; the agent goes on after the others."""
+_SHARED = "several calls share one observation in the log: it is attached to the first of them"
+
+
+@dataclass(frozen=True)
+class Smolagents:
+    """Reader of task steps, action steps and planning steps."""
+
+    name: str = "smolagents"
+    title: str = "smolagents run"
+
+    def detect(self, probe: Probe) -> float:
+        """Match steps, or records with a list of steps."""
+        rows = [row for row in probe.rows if isinstance(row, dict)]
+        if probe.shape in {"array", "lines"} and any(map(_is_action, rows)) and all(map(_is_step, rows)):
+            return 0.96
+        return 0.96 if matching_share(probe, lambda row: _is_run(row.get("steps")), "steps") > 0.5 else 0.0
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """Yield a run for each list of steps; a task within a list continues the conversation."""
+        bare: list[dict[str, Any]] = []
+        begins = None
+        for line, row in log.rows(report):
+            if _is_run(as_dict(row).get("steps")):
+                yield from _run(as_list(row["steps"]), report, line, nonblank(row.get("state")))
+            elif isinstance(row, dict):
+                bare, begins = [*bare, row], begins or line
+            else:
+                report.reject(line, f"expected a step, got {type(row).__name__}")
+        if bare:
+            yield from _run(bare, report, begins, None)
+
+
+def _is_action(value: Any) -> bool:
+    return as_dict(value).keys() >= _ACTION
+
+
+def _is_step(value: Any) -> bool:
+    known = as_dict(value).keys()
+    return (
+        _is_action(value) or {"task", "task_images"} <= known or {"plan", "timing"} <= known or "system_prompt" in known
+    )
+
+
+def _is_run(value: Any) -> bool:
+    return isinstance(value, list) and any(map(_is_action, value[:5])) and all(map(_is_step, value[:5]))
+
+
+def _run(steps: list[Any], report: Report, line: int | None, state: str | None) -> Iterator[Run]:
+    writer = _Writer(report)
+    if prompt := next(filter(None, map(_system_prompt, dicts_in(steps))), None):
+        writer.script.add_message("system", prompt)
+    for step in dicts_in(steps):
+        writer.write(step)
+    yield from build_session_run(
+        writer.script,
+        report,
+        line,
+        format="smolagents",
+        agent=AgentInfo(name="smolagents", model=writer.script.model),
+        outcome=outcome_from(None, _ENDS.get(writer.error or "", state if state != "success" else None)),
+    )
+
+
+@dataclass
+class _Writer:
+    """Writes steps as turns."""
+
+    report: Report
+    script: Transcript = field(default_factory=Transcript)
+    error: str | None = None
+    """Type of the error of the last step."""
+
+    def write(self, step: dict[str, Any]) -> None:
+        """Write one step."""
+        if _is_action(step):
+            self._write_action(step)
+        elif "plan" in step:
+            self.script.add_agent_turn(to_text(step["plan"]), train=False, extra={"planning": True}, **_about(step))
+            self.script.add_message("user", "Now proceed and carry out this plan.")
+        elif "task" in step:
+            self.script.add_message("user", to_text(step["task"]))
+        elif "system_prompt" not in step:
+            self.report.skip(f"step: {', '.join(list(step)[:3])}")
+
+    def _write_action(self, step: dict[str, Any]) -> None:
+        output, error = as_dict(step.get("model_output_message")), as_dict(step.get("error"))
+        text = step.get("model_output") if step.get("model_output") is not None else output.get("content")
+        calls = as_list(step.get("tool_calls")) or as_list(output.get("tool_calls"))
+        if any(_is_in_text(call, plain_text(visible_content(text))) for call in dicts_in(calls)):
+            calls = []
+        self.error = first_text(error.get("type"))
+        if not output and step.get("model_output") is None:  # the answer at the limit of steps, or a model that failed
+            if answer := to_text(step.get("action_output")):
+                self.script.add_agent_turn(answer, **_about(step))
+            return
+        turn = parse_message({"role": "assistant", "content": text, "tool_calls": calls}, "step", self.report.refuse)
+        if turn is None:
+            return
+        turn.fields |= _about(step)
+        turn.fields["model"] = first_text(as_dict(output.get("raw")).get("model"))
+        append_turn(turn, self.script)
+        failure = _failure(error)
+        if not turn.calls:
+            self._write_text(step, failure)
+        else:
+            for result in _results(turn, step, failure, self.report):
+                self.script.add_result(result.content, call_id=result.call_id, is_error=result.is_error)
+
+    def _write_text(self, step: dict[str, Any], failure: str | None) -> None:
+        """Write output and error of code as the texts that the model gets, unless they end the run."""
+        seen = nonblank(step.get("observations"))
+        if seen and not step.get("is_final_answer"):
+            self.script.add_message("user", f"Observation:\n{seen}")
+        if failure:
+            self.script.add_message("user", f"Error:\n{failure}", extra={"error": self.error})
+
+
+def _system_prompt(step: dict[str, Any]) -> str:
+    """Return the system prompt among the inputs of a step."""
+    inputs = dicts_in(step.get("model_input_messages"))
+    prompt = next((m.get("content") for m in inputs if m.get("role") == "system"), step.get("system_prompt"))
+    return plain_text(visible_content(prompt))
+
+
+def _results(turn: Turn, step: dict[str, Any], failure: str | None, report: Report) -> list[Result]:
+    """Return the results of a turn's calls; the log joins those of several calls by line feeds."""
+    seen = as_text(step.get("observations"))
+    ids = [call["call_id"] for call in turn.calls]
+    if failure:
+        named = (call for call in turn.calls if f"'{call['tool']}'" in failure and str(call["args"]) in failure)
+        failed = next(named, turn.calls[0])
+        return [Result("\n".join(filter(None, [seen, failure])), failed["call_id"], True)]
+    pieces = seen.split("\n") if len(ids) > 1 else [seen]
+    if len(pieces) == len(ids):
+        return [Result(piece, call_id) for piece, call_id in zip(pieces, ids, strict=True)]
+    report.note(_SHARED)
+    return [Result(seen, ids[0])]
+
+
+def _failure(error: dict[str, Any]) -> str | None:
+    return first_text(error.get("message"), error.get("type"))
+
+
+def _is_in_text(call: dict[str, Any], text: str) -> bool:
+    """Whether a call is code that the program took out of the agent's text."""
+    code = as_dict(call.get("function")).get("arguments", call.get("arguments"))
+    return isinstance(code, str) and bool(code.strip()) and code.strip() in text
+
+
+def _about(step: dict[str, Any]) -> dict[str, Any]:
+    """Return time and token counts of a step."""
+    message = as_dict(step.get("model_output_message"))
+    start = as_dict(step.get("timing")).get("start_time", step.get("start_time"))
+    return {"timestamp": parse_time(start), "usage": parse_usage(step.get("token_usage"), message.get("token_usage"))}

@@ -1,0 +1,153 @@
+"""Traces of the OpenAI Agents SDK as its exporters get them: traces and spans, a line each or in `{"data": []}`.
+
+Generation spans hold the messages. Response spans hold only an id unless the exporter adds `input` and `response` of the
+span's data. Traces of a group are one conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from quintain.importers.log_file import LogFile
+from quintain.importers.outcome_fields import outcome_from
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import if_most
+from quintain.importers.traces.call_payloads import model_of
+from quintain.importers.traces.conversations import ModelCall, ToolCall
+from quintain.importers.traces.trace_records import (
+    Trace,
+    TraceGroup,
+    TraceNode,
+    TraceRecord,
+    add_calls,
+    build_trace_runs,
+    group_records,
+    outermost,
+    recorded_call,
+)
+from quintain.importers.transcripts.field_values import (
+    as_dict,
+    as_name,
+    as_text,
+    dicts_in,
+    first_text,
+    short_fields,
+    to_text,
+)
+from quintain.importers.transcripts.message_parts import Result
+from quintain.importers.transcripts.token_usage import parse_usage
+from quintain.importers.transcripts.transcript import make_call, parse_time
+
+NO_CONTENT = (
+    "expected messages, got response spans without content; have the exporter add `input` and `response` of the span's "
+    "data, or use OpenAIChatCompletionsModel"
+)
+_LISTS = ("data", "spans", "items", "traces")
+
+
+@dataclass(frozen=True)
+class OpenAIAgents:
+    """Reader of traces and spans with `span_data`."""
+
+    name: str = "openai_agents"
+    title: str = "OpenAI Agents SDK traces"
+
+    def detect(self, probe: Probe) -> float:
+        """Match spans, alone or in a batch."""
+        for row in [probe.first, *probe.rows[:5]]:
+            if any(as_dict(item.get("span_data")).get("type") for item in _items(row) if _is_item(item)):
+                return if_most(0.97, probe, lambda row: any(map(_is_item, _items(row))))
+        return 0.0
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """Yield the conversations of each trace."""
+        for group in group_records(log, report, _units):
+            trace = _trace(group, report)
+            if trace.calls or not any(_type(span) == "response" for span in group.values):
+                yield from build_trace_runs(trace, report)
+            else:
+                report.reject(group.line, NO_CONTENT)
+
+
+def _is_item(value: dict[str, Any]) -> bool:
+    return value.get("object") in ("trace", "trace.span") and isinstance(value.get("id"), str)
+
+
+def _items(row: Any) -> list[dict[str, Any]]:
+    known = as_dict(row)
+    inner = [item for key in _LISTS for item in dicts_in(known.get(key))]
+    return [*([as_dict(known["trace"])] if "trace" in known else []), *inner] if inner else [known]
+
+
+def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
+    for item in _items(row):
+        trace = as_name(item.get("trace_id")) if item.get("object") == "trace.span" else as_name(item.get("id"))
+        if not _is_item(item) or trace is None:
+            report.skip("record other than a trace or span")
+        else:
+            yield TraceRecord(trace, item, as_name(item.get("group_id")))
+
+
+def _type(span: dict[str, Any]) -> str:
+    return as_text(as_dict(span.get("span_data")).get("type"))
+
+
+def _trace(group: TraceGroup, report: Report) -> Trace:
+    about: dict[str, Any] = next((item for item in group.values if item.get("object") == "trace"), {})
+    spans = [item for item in group.values if item.get("object") == "trace.span"]
+    spans.sort(key=lambda span: as_text(span.get("started_at")))
+    trace = Trace(group.id, "openai_agents", is_conversation=group.is_conversation, line=group.line)
+    nodes = [TraceNode(span["id"], as_name(span.get("parent_id")), _kind(span), span) for span in spans]
+    add_calls(trace, nodes, lambda span: _call(span, report), _tool_call, report)
+    names = (as_dict(span.get("span_data")).get("name") for span in spans if _type(span) == "agent")
+    trace.agent = first_text(*names, about.get("workflow_name"))
+    trace.extra = short_fields({"workflow": about.get("workflow_name"), "metadata": about.get("metadata")})
+    agents = [node for node in nodes if _type(node.value) in ("agent", "generation", "response")]
+    trace.outcome = outcome_from(None, _error(outermost(agents)))
+    return trace
+
+
+def _kind(span: dict[str, Any]) -> str:
+    kind, data = _type(span), as_dict(span.get("span_data"))
+    if kind == "response":
+        return "model" if data.get("response") or data.get("output") else "response span without content"
+    return {"generation": "model", "function": "tool"}.get(kind, f"span: {kind}")
+
+
+def _error(span: dict[str, Any]) -> str | None:
+    """Return the error of a span."""
+    error = span.get("error")
+    return first_text(as_dict(error).get("message"), error) or ("error" if error else None)
+
+
+def _call(span: dict[str, Any], report: Report) -> ModelCall:
+    data = as_dict(span.get("span_data"))
+    response = as_dict(data.get("response"))
+    inputs = (
+        {"input": data.get("input"), "instructions": response.get("instructions")} if response else data.get("input")
+    )
+    usage = parse_usage(response.get("usage"), data.get("usage"))
+    model = first_text(model_of(response), data.get("model"))
+    return recorded_call(
+        inputs,
+        response.get("output") or data.get("output"),
+        span.get("started_at"),
+        report,
+        model=model,
+        usage=usage,
+        settings=[response, data],
+        error=_error(span),
+    )
+
+
+def _tool_call(span: dict[str, Any]) -> ToolCall:
+    data, error = as_dict(span.get("span_data")), _error(span)
+    answer = to_text(data.get("output")) or error or ""
+    given = as_text(data.get("input")) or None
+    return ToolCall(
+        make_call(as_text(data.get("name")), given),
+        Result(answer, None, error is not None),
+        parse_time(span.get("started_at")),
+    )

@@ -1,0 +1,99 @@
+"""E-mail addresses and phone numbers.
+
+E-mail addresses of reserved domains (RFC 2606, RFC 6761) stay. A phone number is found in its international form (`+`,
+an assigned country code of ITU-T E.164, 9 to 15 digits), in the form of North America with its area code in
+parentheses, and in a `tel:` URI (RFC 3966). Other national forms look like any number and stay.
+"""
+
+from __future__ import annotations
+
+import re
+
+from quintain.redaction.secrets import EDGE, Rule, Span, pattern_rule
+from quintain.redaction.shapes import ShapeRule, shape_rule
+
+_LOCAL_BACKWARDS = re.compile(r"(?:[^\W\u2e80-\U0010ffff]|[.%+'-]){1,64}+")
+"""Matches the end of a reversed local part."""
+_DOMAIN = re.compile(
+    r"(?:@|%40)(?P<domain>(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?\.){1,8}(?P<top>[A-Za-z]{2,24}))(?![\w(@]|\.\w|:(?:[~/]|[\w.-]{1,64}(?:/|\.git\b)))"
+)
+"""Not followed by the path of an scp address (`user@host:path/x`, `git@host:x.git`)."""
+_NO_TOP = frozenset({
+    "png", "jpg", "jpeg", "gif", "svg", "webp", "ico", "js", "ts", "tsx", "jsx", "mjs", "css", "html", "json",
+    "yaml", "yml", "toml", "txt", "tgz", "gz", "zip", "whl", "lock", "so", "dll", "exe", "service", "socket",
+    "timer", "target", "mount",
+})  # fmt: skip
+"""Suffixes of file and unit names, as in `icon@2x.png` and `getty@tty1.service`."""
+_NO_DOMAIN = re.compile(
+    r"(?:.*\.)?example\.(?:com|net|org)|.*\.(?:example|test|invalid|localhost)|(?:example|test|invalid|localhost)\.[a-z]+",
+    re.IGNORECASE,
+)
+"""Names reserved by RFC 2606 and RFC 6761 with all names below them, and the same words directly under another top-level
+domain (`test.com`), where writers of examples put them."""
+_USER_OF_URL = re.compile(r"[^\s/?#@\"'<>]*(?:/\\?){2}:")
+"""Matches the end of a reversed URL up to the user of its host."""
+_NO_PERSON = frozenset({"git", "noreply", "no-reply", "donotreply"})
+_ESCAPE = re.compile(r"(?:\\(?:[nrtbf]|u00[0-9A-Fa-f]{2})|%[0-9A-Fa-f]{2})+")
+
+
+def _email(text: str, at: int) -> Span | None:
+    domain = _DOMAIN.match(text, at)
+    local = _LOCAL_BACKWARDS.match(text[max(0, at - 64) : at][::-1]) if domain else None
+    if domain is None or local is None or domain["top"].lower() in _NO_TOP:
+        return None
+    start = at - local.end()
+    if start and text[start - 1] == "\\" and (escape := _ESCAPE.match(text, start - 1)):
+        start = min(escape.end(), at)
+    name = text[start:at].strip(".'-%")
+    if not name or name.lower() in _NO_PERSON or _NO_DOMAIN.fullmatch(domain["domain"]):
+        return None
+    if text[at] == "@" and _USER_OF_URL.match(text[max(0, at - 200) : at][::-1]):
+        return None  # an account on a host, as in ssh://deploy@host
+    return Span(text.index(name, start), domain.end(), "email")
+
+
+def contact_rules() -> list[Rule]:
+    """Return the rules for e-mail addresses and for `tel:` URIs."""
+    return [
+        Rule(("@", "%40"), _email),
+        pattern_rule("phone", ("tel:",), EDGE + r"(?i:tel):(?P<secret>\+?[0-9](?:[-.()]?[0-9]){6,14})(?!\w)"),
+    ]
+
+
+_COUNTRY = re.compile(
+    r"1|7|2(?:0|7|1[12368]|[2-6]\d|9[01789])|3(?:[0-469]|5\d|7\d|8[0-3579])|4(?:[013-9]|2[013])|5(?:[1-8]|[09]\d)"
+    r"|6(?:[0-6]|7[02-9]|8[0-35-9]|9[0-2])|8(?:[1246]|0[08]|5[02356]|7[08]|8[0-368])|9(?:[0-58]|6\d|7[0-79]|9[2-68])"
+)
+"""Assigned country codes (list of ITU-T Recommendation E.164)."""
+_NORTH_AMERICA = r"(?!\d11|555)[2-9]\d{2}\)? ?[-. ]?(?!555[-. ]?01)[2-9]\d{2}[-. ]?\d{4}"
+"""Area code, exchange and number; 555-01XX is reserved for fiction."""
+_NATIONAL = re.compile(_NORTH_AMERICA)
+_BEFORE = r"(?:(?<![\w+*/.)\]-])|(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f]{2}))"
+_INTERNATIONAL = re.compile(_BEFORE + r"\+[1-9](?:[ \-()/]{0,2}[0-9]){8,14}(?![\w-]|\.\d)", re.ASCII)
+_LOCAL = re.compile(_BEFORE + rf"\({_NORTH_AMERICA}(?![\w-])", re.ASCII)
+_MIN_COMPACT = 10
+"""Digits of a number without separators."""
+_HUNK = "@@ -"
+"""Begins each part of a unified diff."""
+
+
+def _is_international(found: re.Match[str]) -> bool:
+    number = "".join(c for c in found.group() if c.isdigit())
+    country = _COUNTRY.match(number)
+    if country is None or (len(number) < _MIN_COMPACT and len(found.group()) == len(number) + 1):
+        return False
+    if country.group() in {"1", "7"} and len(number) != 11:
+        return False
+    if country.group() == "1" and not _NATIONAL.fullmatch(number[1:]):
+        return False
+    text, start = found.string, found.start()
+    begins_line = not start or text[start - 1] == "\n" or text[start - 2 : start] == r"\n"
+    return not (begins_line and text.rfind(_HUNK, max(0, start - 20_000), start) >= 0)  # an added line of a diff
+
+
+def phone_rules() -> list[ShapeRule]:
+    """Return the rules for international numbers and for those of North America."""
+    return [
+        shape_rule("phone", (b"+0",), _INTERNATIONAL, _is_international),
+        shape_rule("phone", (b"(000) 000", b"(000)000"), _LOCAL),
+    ]

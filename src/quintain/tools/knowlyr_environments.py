@@ -1,0 +1,291 @@
+"""knowlyr's environments for Python programs: `make` and wrappers, over the environments and wrappers of this program.
+
+    from quintain.tools.knowlyr import RecorderWrapper, make
+    env = RecorderWrapper(make("knowlyr/conversation"), agent_name="my-agent")
+
+An action is `{"tool": NAME, "params": {...}}`. Trajectories are rows of knowlyr's recorder, which the importer reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from quintain.environments import wrappers
+from quintain.environments.registry import task_source
+from quintain.errors import Conflict, InvalidInput
+from quintain.records.protocols import Environment, TaskSource
+from quintain.records.protocols import TimeStep as EnvironmentStep
+from quintain.records.record import shown
+from quintain.records.trajectory import Action, Actor, AgentInfo, Observation, Step, Task, Trajectory, text_of
+
+RewardFunction = Callable[[Sequence[Mapping[str, Any]], Mapping[str, Any]], float]
+"""From the steps so far, the last one included, and its action to the reward of the step."""
+
+
+@dataclass(frozen=True)
+class TimeStep:
+    """What an environment answers."""
+
+    observation: str = ""
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode has ended."""
+        return self.terminated or self.truncated
+
+
+class AgentEnv:
+    """An environment with one tool call a step; subclasses implement `reset`, `step` and `available_tools`."""
+
+    domain = "generic"
+
+    def reset(self, *, task: Any = None, seed: int | None = None) -> TimeStep:
+        """Begin an episode."""
+        raise NotImplementedError
+
+    def step(self, action: dict[str, Any]) -> TimeStep:
+        """Carry out `{"tool", "params"}`."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Free resources."""
+
+    @property
+    def available_tools(self) -> list[str]:
+        """Names of the tools."""
+        return []
+
+    @property
+    def inner(self) -> Environment:
+        """This environment as those of this program, for their wrappers."""
+        return _Adapted(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+
+@dataclass
+class _Adapted:
+    """An `AgentEnv` of a program as an environment of this one."""
+
+    outside: AgentEnv
+    id: str = ""
+    system_prompt: str = ""
+    tools: tuple[dict[str, Any], ...] = ()
+    max_turns: int = 1000
+
+    def __post_init__(self) -> None:
+        self.id = type(self.outside).__name__
+        empty = {"type": "object", "properties": {}}
+        functions = ({"name": name, "parameters": empty} for name in self.outside.available_tools)
+        self.tools = tuple({"type": "function", "function": function} for function in functions)
+
+    def reset(self, task: Task) -> EnvironmentStep:
+        return self._step(self.outside.reset(task=task.metadata.get("given")), ())
+
+    def step(self, actions: Sequence[Action]) -> EnvironmentStep:
+        (action,) = actions
+        return self._step(self.outside.step({"tool": action.tool, "params": action.args or {}}), actions)
+
+    def close(self) -> None:
+        self.outside.close()
+
+    def _step(self, answer: TimeStep, actions: Sequence[Action]) -> EnvironmentStep:
+        shared = {"terminated": answer.terminated, "truncated": answer.truncated, "info": answer.info}
+        if not actions:
+            return EnvironmentStep(message=answer.observation, **shared)
+        return EnvironmentStep(
+            observations=(Observation(content=answer.observation),), reward=answer.reward or None, **shared
+        )
+
+
+class _Face(AgentEnv):
+    """An environment of this program with knowlyr's methods."""
+
+    def __init__(self, environment: Environment, source: TaskSource | None = None) -> None:
+        self._environment, self._source = environment, source
+        self._played: set[str | None] = set()
+
+    @property
+    def inner(self) -> Environment:
+        return self._environment
+
+    @property
+    def available_tools(self) -> list[str]:
+        return [tool["function"]["name"] for tool in self._environment.tools]
+
+    def reset(self, *, task: Any = None, seed: int | None = None) -> TimeStep:
+        """Begin a task: by its id or as an object with `task_id` and `description`; None: the next of the training tasks.
+
+        Raises:
+            InvalidInput: the environment has no such task.
+        """
+        if task is None and self._source is not None:
+            drawn = self._source.tasks("train", len(self._played) + 1, seed or 0)
+            task = next(one for one in drawn if one.id not in self._played)
+            self._played.add(task.id)
+        return self._answer(self._environment.reset(_task(task)))
+
+    def step(self, action: Mapping[str, Any]) -> TimeStep:
+        tool, params = action.get("tool"), action.get("params", {})
+        if not isinstance(tool, str) or not isinstance(params, Mapping):
+            raise InvalidInput(f"action: expected {{'tool': name, 'params': object}}, got {shown(action)}; correct it")
+        return self._answer(self._environment.step((Action(tool=tool, args=dict(params)),)))
+
+    def close(self) -> None:
+        self._environment.close()
+
+    def _answer(self, step: EnvironmentStep) -> TimeStep:
+        texts = [text_of(one.content) for one in step.observations] + [step.message or ""]
+        text = "\n".join(filter(None, texts))
+        return TimeStep(text, step.reward or 0.0, step.terminated, step.truncated, step.info)
+
+
+def _task(task: Any) -> Task:
+    """Return knowlyr's forms of a task as a task."""
+    if isinstance(task, Task):
+        return task
+    named = task if isinstance(task, Mapping) else getattr(task, "__dict__", None) or {}
+    text = task if isinstance(task, str) else named.get("description", "")
+    return Task(id=str(named.get("task_id") or text) or None, prompt=text, metadata={"given": task} if task else {})
+
+
+class EnvWrapper(_Face):
+    """An environment around another one."""
+
+    def __init__(self, env: AgentEnv, wrapper: wrappers.Wrapper) -> None:
+        super().__init__(wrapper(env.inner), getattr(env, "_source", None))
+        self.domain, self.env = env.domain, env
+
+
+class MaxStepsWrapper(EnvWrapper):
+    """Truncates an episode after `max_steps` steps."""
+
+    def __init__(self, env: AgentEnv, max_steps: int = 30) -> None:
+        super().__init__(env, wrappers.max_steps(max_steps))
+
+
+class TimeoutWrapper(EnvWrapper):
+    """Truncates an episode after the step that exceeds `timeout_seconds`."""
+
+    def __init__(self, env: AgentEnv, timeout_seconds: float = 300) -> None:
+        super().__init__(env, wrappers.time_limit(timeout_seconds))
+
+
+class RewardWrapper(EnvWrapper):
+    """Replaces the rewards of steps by those of a function."""
+
+    def __init__(self, env: AgentEnv, reward_fn: RewardFunction) -> None:
+        self._steps: list[dict[str, Any]] = []
+
+        def reward(actions: Sequence[Action], step: EnvironmentStep) -> float:
+            action = {"tool": actions[0].tool, "params": actions[0].args or {}}
+            output = "\n".join(text_of(one.content) for one in step.observations)
+            self._steps.append({**action, "output": output, "thought": ""})
+            return reward_fn(self._steps, action)
+
+        super().__init__(env, wrappers.shaped_reward(reward))
+
+    def reset(self, *, task: Any = None, seed: int | None = None) -> TimeStep:
+        """Begin a task, as the environment inside does."""
+        self._steps.clear()
+        return super().reset(task=task, seed=seed)
+
+
+class RecorderWrapper(EnvWrapper):
+    """Keeps the last episode as a row of knowlyr's recorder."""
+
+    def __init__(self, env: AgentEnv, agent_name: str = "agent", model_name: str = "") -> None:
+        self._runs: list[Trajectory] = []
+        super().__init__(
+            env, wrappers.recorder(AgentInfo(name=agent_name, model=model_name or None), self._runs.append)
+        )
+
+    def get_trajectory(self) -> dict[str, Any]:
+        """Return the last episode that has ended.
+
+        Raises:
+            InvalidInput: none has ended.
+        """
+        if not self._runs:
+            raise InvalidInput("expected an episode that has ended, got none; play it to its end, or close it")
+        return recorded_row(self._runs[-1], self.domain)
+
+
+def recorded_row(run: Trajectory, domain: str = "generic") -> dict[str, Any]:
+    """Return a run as a row of knowlyr's recorder; a success that is not known is left out."""
+    steps = [_recorded_step(number, step) for number, step in enumerate(run.agent_steps, 1)]
+    verdict = run.outcome.status.verdict
+    outcome = {"total_steps": len(steps)} | ({} if verdict is None else {"success": verdict == 1})
+    return {
+        "task": {"task_id": run.task.id or "", "description": run.task.prompt or _first_message(run)},
+        "agent": run.agent.name,
+        "model": run.agent.model or "",
+        "steps": steps,
+        "outcome": outcome,
+        "reward": run.outcome.reward,
+        "metadata": {"domain": domain},
+    }
+
+
+def _recorded_step(number: int, step: Step) -> dict[str, Any]:
+    action = step.actions[0] if step.actions else None
+    return {
+        "step_id": number,
+        "thought": step.thought or text_of(step.message),
+        "tool": "" if action is None else action.tool,
+        "params": {} if action is None else dict(action.args or {}),
+        "output": "\n".join(text_of(one.content) for one in step.observations),
+        "exit_code": int(any(one.is_error for one in step.observations)),
+        "reward": step.reward or 0.0,
+    }
+
+
+def _first_message(run: Trajectory) -> str:
+    return next((text_of(step.message) for step in run.steps if step.actor is Actor.USER), "")
+
+
+_registered: dict[str, tuple[type[AgentEnv], dict[str, Any]]] = {}
+
+
+def register(env_id: str, env_class: type[AgentEnv], *, domain: str = "generic", **options: Any) -> None:
+    """Make a class usable by `make` and `collect` in this program; jobs need an entry point.
+
+    Raises:
+        Conflict: the id is taken.
+    """
+    if env_id in _registered:
+        raise Conflict(f"environment id {env_id!r} is taken; choose another id")
+    env_class.domain = domain
+    _registered[env_id] = (env_class, options)
+
+
+def environment_name(env_id: str) -> str:
+    """Return our id of an environment of knowlyr, such as quintain/sandbox for knowlyr/sandbox."""
+    return f"quintain/{env_id.removeprefix('knowlyr/')}" if env_id.startswith("knowlyr/") else env_id
+
+
+def make(env_id: str, **options: Any) -> AgentEnv:
+    """Return an environment by its id.
+
+    Raises:
+        NotFound: no environment has this id.
+        InvalidInput: an option that it does not take.
+    """
+    if env_id in _registered:
+        env_class, defaults = _registered[env_id]
+        return env_class(**{**defaults, **options})
+    query = "&".join(f"{name}={value}" for name, value in options.items())
+    source = task_source(environment_name(env_id) + (f"?{query}" if query else ""))
+    face = _Face(source.make(), source)
+    face.domain = env_id.rpartition("/")[2]
+    return face

@@ -1,0 +1,158 @@
+"""Fast matrix products of few rows, as in decoding with one token of each episode at a time.
+
+Which form is fastest depends on processor, library and shape, by factors of up to five, and forms round differently. So a probe
+chooses for each shape, and the choices are kept with a job: a resumed run must round as before.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from quintain.jobs.directory import write_atomically
+from quintain.trainers.engine.machine import medium_is_exact, medium_is_faster, products_of
+
+PRODUCTS = "products.json"
+"""File of a job's folder that keeps its choices."""
+
+_FEW_ROWS = 4
+"""Rows up to which W x^T is worth a try: the weight is then the long side, which some libraries compute with all threads."""
+
+_PROBED_ROWS = 64
+"""Rows up to which a shape is probed."""
+
+_SMALL_MODEL = 10_000_000
+"""Parameters of linear layers below which products take less time than their probe, and one thread computes them."""
+
+_ROUNDS = 3
+_WORTH = 0.95
+"""Time relative to `F.linear` below which another form is chosen."""
+
+_HOPELESS = 1.5
+"""Time relative to the best form above which a form is not tried again."""
+
+
+def _transposed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Return x W^T as (W x^T)^T, of two rows where there is one: the product with a vector is slow for large weights."""
+    rows = torch.cat([x, x]) if len(x) == 1 else x
+    return (weight @ rows.t()).t()[: len(x)].contiguous()
+
+
+_FORMS: dict[str, tuple[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], str]] = {
+    "linear": (nn.functional.linear, "highest"),
+    "fast linear": (nn.functional.linear, "medium"),
+    "transposed": (_transposed, "highest"),
+    "fast transposed": (_transposed, "medium"),
+}
+"""Forms of x W^T, with the precision under which they run; `medium` is another exact back end, see `machine.medium_is_exact`."""
+
+
+class ProductForms:
+    """The chosen form of each product of a process or job."""
+
+    def __init__(self, kept: Path | None = None) -> None:
+        """Start with the choices of an earlier attempt.
+
+        Args:
+            kept: File that keeps the choices; None: nothing is kept.
+        """
+        self._kept = kept
+        self._chosen: dict[str, str] = json.loads(kept.read_bytes()) if kept is not None and kept.exists() else {}
+        self._n_saved = len(self._chosen)
+
+    @contextmanager
+    def applied(self, model: nn.Module) -> Iterator[None]:
+        """Compute a model's linear layers on the CPU by the chosen forms; results agree up to rounding."""
+        layers = [
+            layer
+            for layer in model.modules()
+            if type(layer) is nn.Linear and "forward" not in vars(layer) and _fits(layer.weight)
+        ]
+        is_small = sum(layer.weight.numel() for layer in layers) < _SMALL_MODEL
+        precision = "highest" if is_small else self._recall("precision", _precision)
+        for layer in layers:
+            layer.forward = partial(_few_rows if is_small else self._forward, layer)  # type: ignore[method-assign]
+        try:
+            with products_of(precision):
+                yield
+        finally:
+            for layer in layers:
+                del layer.forward
+            self._save()
+
+    def _forward(self, layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+        rows, weight = x.numel() // x.shape[-1], layer.weight
+        if not 0 < rows <= _PROBED_ROWS:
+            return nn.functional.linear(x, weight, layer.bias)
+        kind = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight.dtype
+        shape = f"{1 << (rows - 1).bit_length()} x {layer.in_features} x {layer.out_features} {kind}"
+        return _computed(self._recall(shape, lambda: _fastest(x.reshape(rows, -1), weight)), layer, x)
+
+    def _recall(self, name: str, choose: Callable[[], str]) -> str:
+        if name not in self._chosen:
+            self._chosen[name] = choose()
+        return self._chosen[name]
+
+    def _save(self) -> None:
+        if self._kept is not None and len(self._chosen) > self._n_saved:
+            write_atomically(self._kept, json.dumps(self._chosen, indent=1).encode())
+            self._n_saved = len(self._chosen)
+
+
+IN_PROCESS = ProductForms()
+"""Choices of this process that are not kept."""
+
+
+def _few_rows(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+    """Compute a layer of a small model."""
+    rows = x.numel() // x.shape[-1]
+    return _computed("transposed" if 0 < rows <= _FEW_ROWS else "linear", layer, x)
+
+
+def _computed(form: str, layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+    """Compute a layer in a form."""
+    product, precision = _FORMS[form]
+    with products_of(precision):
+        if product is nn.functional.linear:
+            return nn.functional.linear(x, layer.weight, layer.bias)
+        flat = product(x.reshape(-1, layer.in_features), layer.weight)
+    if layer.bias is not None:
+        flat = flat + layer.bias
+    return flat.reshape(*x.shape[:-1], -1)
+
+
+def _fits(weight: Any) -> bool:
+    is_plain = type(weight) is nn.Parameter and weight.device.type == "cpu"
+    return is_plain and weight.dtype in (torch.float32, torch.bfloat16)
+
+
+def _precision() -> str:
+    """Return the precision for products of many rows; see `machine.enable_fast_matmul`."""
+    return "medium" if medium_is_faster("cpu") and medium_is_exact("cpu") else "highest"
+
+
+def _fastest(x: torch.Tensor, weight: torch.Tensor) -> str:
+    """Return the form that is fastest for this product, x [rows, in] and weight [out, in]; measured in turn."""
+    names = [name for name in _FORMS if len(x) <= _FEW_ROWS or "transposed" not in name]
+    if not (weight.dtype == torch.float32 and medium_is_exact("cpu")):
+        names = [name for name in names if "fast" not in name]
+    best = dict.fromkeys(names, math.inf)
+    for trial in range(1 + _ROUNDS if len(names) > 1 else 0):
+        least = min(best.values())
+        for name in names if trial < 2 else [name for name in names if best[name] <= _HOPELESS * least]:
+            product, precision = _FORMS[name]
+            with products_of(precision):
+                start = time.perf_counter()
+                product(x, weight)
+                best[name] = min(best[name], time.perf_counter() - start)
+    fastest = min(names, key=best.__getitem__)
+    return fastest if best[fastest] < _WORTH * best["linear"] else "linear"

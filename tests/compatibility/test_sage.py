@@ -1,0 +1,124 @@
+"""SAGE: the documented calls and files of its training of agents, unchanged but for import and model.
+
+Calls of the document, each run below:
+    AgentSFTConfig(base_model, num_epochs, use_coreset_selection, coreset_*, use_online_continual, continual_*)
+    AgentSFTTrainer(config).prepare_datasets(), train(); AgentLoRATrainer(config).train(), save_model(path)
+    the settings of RLTrainingConfig for DPO and GRPO, the configuration for development, dialogs `agent_sft:train`
+Not unchanged (docs/how-to/migrate-from-other-trainers.md): `sage-dev`, AgentRLTrainer, AgentRewardModel, AgentTrainingEvaluator.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs_in_process import in_process
+from quintain.errors import InvalidInput, NotFound
+from quintain.records.documents import parse_yaml
+from quintain.records.hyperparameters import DPOConfig, GRPOConfig, SFTConfig
+from quintain.settings import Settings
+from quintain.tools.sage import AgentLoRATrainer, AgentSFTConfig, AgentSFTTrainer
+from quintain.tools.services import open_services
+from quintain.tools.training.methods import read_hyperparameters
+
+pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
+
+DEVELOPMENT = """
+base_model: "Qwen/Qwen2.5-1.5B-Instruct"
+lora_r: 16
+batch_size: 1
+gradient_accumulation: 16
+max_length: 2048
+load_in_4bit: true
+"""
+
+
+def dialog(number: int, split: str, tools: int) -> dict[str, Any]:
+    turns = [{"role": "user", "content": f"What is the weather in city {number}?"}]
+    for place in range(tools):
+        turns.append({"role": "assistant", "content": f"I ask tool {place}."})
+        turns.append({"role": "tool", "tool_id": f"weather_00{place}", "content": "", "result": "sunny"})
+    turns.append({"role": "assistant", "content": f"It is sunny in city {number}."})
+    names = [f"weather_00{place}" for place in range(tools)]
+    about = {"dialog_id": f"d{number}", "goal": turns[0]["content"], "split": split, "target_tools": names}
+    return {
+        **about,
+        "turns": turns,
+        "metadata": {"task_type": "multi_step_planning" if tools > 2 else "tool_selection"},
+    }
+
+
+@pytest.fixture
+def dialogs(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home whose inbox has the dialogs; jobs run in this process."""
+    monkeypatch.setenv("QUINTAIN_HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+    (home / "inbox").mkdir()
+    rows = [dialog(i, "train" if i < 8 else "dev", 1 + 3 * (i % 2)) for i in range(10)]
+    (home / "inbox" / "agent_sft.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    with in_process():
+        yield home
+
+
+def test_the_documented_training_selects_a_coreset_replays_and_saves_its_model(dialogs: Path) -> None:
+    config = AgentSFTConfig(
+        base_model="starter",
+        num_epochs=1,
+        use_coreset_selection=True,
+        coreset_target_size=4,
+        coreset_strategy="hybrid",
+        use_online_continual=True,
+        continual_buffer_size=4096,
+        continual_replay_ratio=0.3,
+        lora_r=4,
+        lora_alpha=8,
+    )
+    trainer = AgentSFTTrainer(config)
+    assert trainer.prepare_datasets()["rows"] == 8, "the dialogs of the split dev are left out"
+    with pytest.raises(InvalidInput, match=r"call train\(\) first"):
+        trainer.save_model("./output/agent_sft")
+    sft_trainer = AgentLoRATrainer(config)
+    assert sft_trainer.train()["status"] == "success"
+    sft_trainer.save_model("./output/agent_sft")
+    assert json.loads(Path("output/agent_sft/adapter_config.json").read_text())["r"] == 4
+    services = open_services(Settings(home=dialogs), trusted=True)
+    (job,) = services.store.jobs.page().items
+    services.close()
+    settings = job.spec.config
+    assert (settings.coreset.size, settings.coreset.method, settings.replay.ratio) == (4, "hybrid", 0.3)
+    assert (settings.batch_size, settings.epochs) == (32, 1)
+
+
+def test_the_documented_task_weights_draw_dialogs_by_their_class(dialogs: Path) -> None:
+    config = AgentSFTConfig("starter", task_weights={"tool_selection": 0.75, "multi_step_planning": 0.25})
+    answer = AgentSFTTrainer(config).prepare_datasets()
+    drawn = {name: answer["distribution"][name]["after"] for name in ("tool_selection", "multi_step_planning")}
+    assert drawn == {"tool_selection": 4, "multi_step_planning": 1}, (
+        "of four of each, as near to 3 : 1 as whole rows are"
+    )
+    with pytest.raises(NotFound, match=r"agent_gone\.jsonl"):
+        AgentSFTTrainer(AgentSFTConfig("starter", train_data="agent_gone:train")).prepare_datasets()
+
+
+def test_the_documented_settings_mean_the_same_or_name_the_right_field() -> None:
+    dpo = {"beta": 0.1, "reference_free": False, "label_smoothing": 0.0, "loss_type": "sigmoid"}
+    found = read_hyperparameters("dpo", dpo)
+    assert isinstance(found, DPOConfig)
+    assert (found.beta, found.loss) == (0.1, "sigmoid")
+    grpo = read_hyperparameters("grpo", {"group_size": 4, "use_advantage": True, "kl_coef": 0.02, "clip_range": 0.2})
+    assert isinstance(grpo, GRPOConfig)
+    assert (grpo.group_size, grpo.kl_coefficient, grpo.clip_low, grpo.clip_high) == (4, 0.02, 0.2, 0.2)
+    for settings, remedy in (({"num_rollouts": 128}, "tasks_per_step"), ({"beta": 0.1}, "kl_coefficient")):
+        with pytest.raises(InvalidInput, match=remedy):
+            read_hyperparameters("grpo", settings)
+    development = {key: value for key, value in parse_yaml(DEVELOPMENT).items() if key != "base_model"}
+    with pytest.raises(InvalidInput, match="use lora with precision bf16"):
+        read_hyperparameters("sft", development)
+    taken = read_hyperparameters("sft", {**development, "load_in_4bit": False})
+    assert isinstance(taken, SFTConfig)
+    assert taken.lora is not None
+    assert (taken.lora.rank, taken.batch_size, taken.max_length) == (16, 16, 2048)

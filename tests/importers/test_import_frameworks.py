@@ -1,0 +1,280 @@
+"""Readers of agent frameworks: Pydantic AI, smolagents, the AI SDK."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_logs import outline, read, read_one, write
+from quintain.records.trajectory import Trajectory
+
+TIME = "2026-01-01T00:00:00Z"
+
+
+def usage(run: Trajectory) -> list[tuple[int | None, int | None] | None]:
+    steps = (step.usage for step in run.agent_steps)
+    return [used and (used.input_tokens, used.output_tokens) for used in steps]
+
+
+# --- Pydantic AI -----------------------------------------------------------------------------------------------------
+
+
+def asks(*parts: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"kind": "request", "parts": list(parts), "timestamp": TIME, **more}
+
+
+def answers(*parts: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"kind": "response", "parts": list(parts), "timestamp": TIME, "model_name": "gpt-5-mini", **more}
+
+
+def part(kind: str, content: Any, **more: Any) -> dict[str, Any]:
+    return {"part_kind": kind, "content": content, **more}
+
+
+def called(call_id: str, args: Any) -> dict[str, Any]:
+    return {"part_kind": "tool-call", "tool_name": "get_order", "args": args, "tool_call_id": call_id}
+
+
+def returned(call_id: str, content: Any, kind: str = "tool-return", **more: Any) -> dict[str, Any]:
+    return {"part_kind": kind, "tool_name": "get_order", "content": content, "tool_call_id": call_id, **more}
+
+
+HISTORY = [
+    asks(
+        part("system-prompt", "You are a clerk."),
+        part("user-prompt", "Where are orders 7 and 8?", timestamp=TIME),
+        instructions="Be brief.",
+    ),
+    answers(
+        part("thinking", "I need both."),
+        part("text", "Let me look."),
+        called("c1", {"id": 7}),
+        called("c2", '{"id": 8}'),
+        called("c3", {"id": "x"}),
+        usage={"input_tokens": 100, "output_tokens": 10, "cache_read_tokens": 60},
+        finish_reason="tool_call",
+        conversation_id="k1",
+    ),
+    asks(
+        returned("c1", {"state": "shipped"}, outcome="success"),
+        returned("c2", "no order 8", outcome="retried"),
+        returned("c3", [{"type": "int_parsing", "msg": "no integer"}], "retry-prompt"),
+        instructions="Be brief.",
+    ),
+    answers(part("text", "Order 7 has shipped."), usage={"request_tokens": 120, "response_tokens": 8}),
+]
+
+
+def test_a_pydantic_ai_history_keeps_thoughts_calls_and_failed_results_apart(tmp_path: Path) -> None:
+    run, report = read_one("pydantic_ai", write(tmp_path / "history.json", HISTORY), tmp_path)
+    assert outline(run) == [
+        "system: You are a clerk.",
+        "system: Be brief.",
+        "user: Where are orders 7 and 8?",
+        "agent: Let me look. > get_order(c1) > get_order(c2) > get_order(c3)"
+        ' < {"state": "shipped"}(c1) < !no order 8(c2) < ![{"type": "int_parsing", "msg": "no integer"}](c3)',
+        "agent: Order 7 has shipped.",
+    ]
+    made, first = run.trajectory, run.trajectory.agent_steps[0]
+    assert (first.thought, first.model, first.extra) == ("I need both.", "gpt-5-mini", {"finish_reason": "tool_call"})
+    assert first.timestamp is not None
+    assert usage(made) == [(100, 10), (120, 8)]
+    assert [call.args for call in first.actions] == [{"id": 7}, {"id": 8}, {"id": "x"}]
+    assert (made.session_id, made.outcome.status.value, report.rejected) == ("k1", "unknown", [])
+
+
+def test_pydantic_ai_histories_are_read_from_lines_and_from_columns_of_records(tmp_path: Path) -> None:
+    lines = read(write(tmp_path / "lines.jsonl", [HISTORY, HISTORY]), tmp_path)
+    rows = read(write(tmp_path / "rows.jsonl", [{"id": 1, "message_list": HISTORY}]), tmp_path)
+    assert (lines.format, len(lines.runs), rows.format, len(rows.runs)) == ("pydantic_ai", 2, "pydantic_ai", 1)
+
+
+def test_files_in_a_pydantic_ai_prompt_are_images_and_not_text(tmp_path: Path) -> None:
+    content = [
+        "What is it?",
+        {"kind": "image-url", "url": "https://x.org/a.png", "media_type": "image/png"},
+        {"kind": "binary", "data": "_-8=", "media_type": "image/png"},
+    ]
+    history = [asks(part("user-prompt", content)), answers(part("text", "A cat."))]
+    run, _ = read_one("pydantic_ai", write(tmp_path / "history.json", history), tmp_path)
+    text, link, inline = run.trajectory.steps[0].message
+    assert [getattr(text, "text", None), getattr(link, "uri", None)] == ["What is it?", "https://x.org/a.png"]
+    assert str(getattr(inline, "uri", "")).startswith("urn:sha256:")
+
+
+# --- smolagents ------------------------------------------------------------------------------------------------------
+
+
+def smol_call(call_id: str, name: str, arguments: Any) -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def action(output: Any, calls: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    prompt = {"role": "system", "content": [{"type": "text", "text": "You are a clerk."}]}
+    return {
+        "step_number": 1,
+        "timing": {"start_time": 1760000000.25, "end_time": 1760000001.0, "duration": 0.75},
+        "model_input_messages": [prompt, {"role": "user", "content": [{"type": "text", "text": "New task:\nx"}]}],
+        "tool_calls": calls,
+        "error": None,
+        "model_output_message": {"role": "assistant", "content": output, "tool_calls": calls or None, "raw": None},
+        "model_output": output,
+        "code_action": None,
+        "observations": None,
+        "observations_images": None,
+        "action_output": None,
+        "token_usage": {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110},
+        "is_final_answer": False,
+        **more,
+    }
+
+
+TASK = {"task": "Where is order 7?", "task_images": None}
+TOOL_STEPS = [
+    TASK,
+    action(
+        "I need both.",
+        [smol_call("c1", "get_order", {"id": 7}), smol_call("c2", "get_order", {"id": 9})],
+        observations="order 7 shipped\norder 9 lost",
+    ),
+    action(
+        "",
+        [],
+        model_output_message={
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [smol_call("c3", "get_order", {"id": 8})],
+        },
+        error={"type": "AgentToolExecutionError", "message": "Error executing tool 'get_order': no order 8"},
+    ),
+    action(
+        None, [smol_call("c4", "final_answer", {"answer": "shipped"})], observations="shipped", is_final_answer=True
+    ),
+]
+
+
+def test_smolagents_tool_calls_get_their_lines_of_the_shared_observation_and_their_errors(tmp_path: Path) -> None:
+    run, _ = read_one("smolagents", write(tmp_path / "steps.json", TOOL_STEPS), tmp_path)
+    assert outline(run) == [
+        "system: You are a clerk.",
+        "user: Where is order 7?",
+        "agent: I need both. > get_order(c1) > get_order(c2) < order 7 shipped(c1) < order 9 lost(c2)",
+        "agent:  > get_order(c3) < !Error executing tool 'get_order': no order 8(c3)",
+        "agent:  > final_answer(c4) < shipped(c4)",
+    ]
+    assert usage(run.trajectory) == [(100, 10)] * 3
+    assert run.trajectory.agent_steps[0].timestamp is not None
+    assert run.trajectory.outcome.status.value == "unknown"
+
+
+def test_code_that_a_smolagents_model_wrote_stays_text_and_a_limit_truncates_the_run(tmp_path: Path) -> None:
+    def code(text: str, **more: Any) -> dict[str, Any]:
+        calls = [smol_call("call_1", "python_interpreter", text)]
+        output = f"Thought: look\n<code>\n{text}\n</code>"
+        message = {"role": "assistant", "content": output, "tool_calls": None}
+        return action(output, calls, code_action=text, model_output_message=message, **more)
+
+    error = {"type": "AgentExecutionError", "message": "ValueError: no order 8"}
+    limit = {"type": "AgentMaxStepsError", "message": "Reached max steps."}
+    steps = [
+        TASK,
+        {"plan": "1. look", "timing": {"start_time": 1760000000.0}, "model_input_messages": [], "token_usage": None},
+        code("print(get_order(7))", observations="Execution logs:\norder 7 shipped"),
+        code("get_order(8)", error=error),
+        action(None, [], model_output_message=None, error=limit, action_output="It has shipped."),
+    ]
+    value = {"output": "It has shipped.", "state": "max_steps_error", "steps": steps, "token_usage": None, "timing": {}}
+    run, _ = read_one("smolagents", write(tmp_path / "result.json", value), tmp_path)
+    assert outline(run) == [
+        "system: You are a clerk.",
+        "user: Where is order 7?",
+        "agent: 1. look",
+        "user: Now proceed and carry out this plan.",
+        "agent: Thought: look\n<code>\nprint(get_order(7))\n</code>",
+        "user: Observation:\nExecution logs:\norder 7 shipped",
+        "agent: Thought: look\n<code>\nget_order(8)\n</code>",
+        "user: Error:\nValueError: no order 8",
+        "agent: It has shipped.",
+    ]
+    assert (run.trajectory.outcome.status.value, run.trajectory.agent_steps[0].train) == ("truncated", False)
+
+
+# --- AI SDK ----------------------------------------------------------------------------------------------------------
+
+
+def tool_part(call_id: str, state: str, **more: Any) -> dict[str, Any]:
+    return {"type": "tool-get_order", "toolCallId": call_id, "state": state, **more}
+
+
+CHAT = [
+    {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Where are orders 7 and 8?"}]},
+    {
+        "id": "a1",
+        "role": "assistant",
+        "metadata": {"model": "gpt-5-mini", "createdAt": 1760000000000, "totalUsage": {"inputTokens": 200}},
+        "parts": [
+            {"type": "step-start"},
+            {"type": "reasoning", "text": "I need both.", "state": "done"},
+            {"type": "text", "text": "Let me look.", "state": "done"},
+            tool_part("c1", "output-available", input={"id": 7}, output={"state": "shipped"}),
+            tool_part("c2", "output-error", input={"id": 8}, errorText="no order 8"),
+            tool_part("c3", "output-error", rawInput={"id": "x"}, errorText="no number"),
+            {"type": "dynamic-tool", "toolName": "mail", "toolCallId": "c4", "state": "input-available", "input": {}},
+            {"type": "data-chart", "data": {}},
+            {"type": "step-start"},
+            {"type": "text", "text": "Order 7 has shipped.", "state": "done"},
+        ],
+    },
+    {
+        "id": "u2",
+        "role": "user",
+        "parts": [
+            {"type": "text", "text": "And this?"},
+            {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,YWJj"},
+        ],
+    },
+    {
+        "id": "a2",
+        "role": "assistant",
+        "metadata": {"usage": {"inputTokens": 100, "outputTokens": 10}},
+        "parts": [{"type": "step-start"}, {"type": "text", "text": "A cat."}],
+    },
+]
+
+
+def test_a_message_of_the_ai_sdk_becomes_a_turn_for_each_step_with_its_calls_and_errors(tmp_path: Path) -> None:
+    run, report = read_one("ai_sdk", write(tmp_path / "chat.json", CHAT), tmp_path)
+    assert outline(run) == [
+        "user: Where are orders 7 and 8?",
+        "agent: Let me look. > get_order(c1) > get_order(c2) > get_order(c3) > mail(c4)"
+        ' < {"state": "shipped"}(c1) < !no order 8(c2) < !no number(c3)',
+        "agent: Order 7 has shipped.",
+        "user: And this?",
+        "agent: A cat.",
+    ]
+    first = run.trajectory.agent_steps[0]
+    assert (first.thought, first.model, first.actions[2].args) == ("I need both.", "gpt-5-mini", {"id": "x"})
+    assert usage(run.trajectory) == [None, None, (100, 10)], "the counts of a message are those of all its steps"
+    assert len(run.trajectory.steps[3].message) == 2
+    assert report.unknown["part:data"] == 1
+
+
+@pytest.mark.parametrize("name", ["messages", "uiMessages"])
+def test_chats_of_the_ai_sdk_are_read_from_records_too(name: str, tmp_path: Path) -> None:
+    found = read(write(tmp_path / "chats.jsonl", [{"id": "k1", "model": "m", name: CHAT}] * 2), tmp_path)
+    assert (found.format, [run.session_id for run in found.all]) == ("ai_sdk", ["k1", "k1"])
+
+
+def test_calls_in_the_older_form_of_the_ai_sdk_are_read(tmp_path: Path) -> None:
+    inner = {"toolCallId": "c1", "toolName": "get_order", "state": "result", "args": {"id": 7}, "result": "shipped"}
+    parts = [
+        {"type": "step-start"},
+        {"type": "tool-invocation", "toolInvocation": inner},
+        {"type": "text", "text": "Yes."},
+    ]
+    chat = [CHAT[0], {"id": "a", "role": "assistant", "content": "Yes.", "createdAt": TIME, "parts": parts}]
+    run, _ = read_one("ai_sdk", write(tmp_path / "chat.json", chat), tmp_path)
+    assert outline(run)[1] == "agent: Yes. > get_order(c1) < shipped(c1)"
+    assert run.trajectory.agent_steps[0].timestamp is not None

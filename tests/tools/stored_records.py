@@ -1,0 +1,40 @@
+"""What tests of tools put into the store, and what they read of a job or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from quintain.datasets.selection import ExportCounts
+from quintain.datasets.splits import KeyedRow
+from quintain.errors import QuintainError
+from quintain.records.dataset import Row
+from quintain.records.trajectory import Trajectory
+from quintain.tools.data.dataset_folders import freeze, new_options
+from quintain.tools.services import Services
+from trajectory_runs import NOW
+
+
+def add_runs(services: Services, *runs: Trajectory) -> list[str]:
+    """Store runs; return their ids."""
+    return [added.id for added in services.store.trajectories.add_many(runs, NOW)]
+
+
+def freeze_rows(services: Services, kind: str, rows: Sequence[Row], name: str = "") -> str:
+    """Make a dataset of rows, called `some-KIND` without a name; return its id."""
+    options = new_options(services, name or f"some-{kind}", kind)  # type: ignore[arg-type]
+    return freeze(services, [KeyedRow("", row) for row in rows], options, ExportCounts()).dataset.id
+
+
+def spec_of(services: Services, started: Any) -> Any:
+    """Return the spec of a job that was started."""
+    return services.store.jobs.get(started.job_id).spec
+
+
+def error_of(action: Callable[..., Any], *arguments: Any, **named: Any) -> QuintainError:
+    """Return the error that a call raises."""
+    with pytest.raises(QuintainError) as raised:
+        action(*arguments, **named)
+    return raised.value

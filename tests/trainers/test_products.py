@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from quintain.trainers.acting import products
+from quintain.trainers.acting.products import ProductForms
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 48), (2, 1, 48), (4, 1, 48), (1, 3, 48), (3, 48), (48,), (5, 1, 48), (0, 1, 48), (70, 48)]
+)
+def test_every_form_gives_what_the_layer_gives(
+    shape: tuple[int, ...], bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = nn.Linear(48, 96, bias=bias)
+    x = torch.randn(shape)
+    results = []
+    with torch.no_grad():
+        with ProductForms().applied(layer):
+            results.append(layer(x))
+        monkeypatch.setattr(products, "_SMALL_MODEL", 0)
+        for form in ("linear", "fast linear", "transposed", "fast transposed"):
+            monkeypatch.setattr(products, "_fastest", lambda x, weight, form=form: form)
+            with ProductForms().applied(layer):
+                results.append(layer(x))
+    for result in results:
+        assert result.shape == (*shape[:-1], 96)
+        assert result.is_contiguous()
+        torch.testing.assert_close(result, layer(x), rtol=1e-5, atol=1e-5)
+
+
+def test_choices_are_kept_with_a_job_and_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resumed run rounds as before, whatever would be fastest now; the probe itself chooses among all forms that are exact."""
+    monkeypatch.setattr(products, "_SMALL_MODEL", 0)
+    layer, kept = nn.Linear(48, 96), tmp_path / "products.json"
+    precision = torch.get_float32_matmul_precision()
+    with torch.no_grad(), ProductForms(kept).applied(layer):
+        for rows in (1, 3, 4, 5, 64, 65):
+            layer(torch.randn(rows, 48))
+    assert torch.get_float32_matmul_precision() == precision
+    chosen = json.loads(kept.read_bytes())
+    assert set(chosen) == {"precision", *(f"{rows} x 48 x 96 torch.float32" for rows in (1, 4, 8, 64))}
+
+    def again(*arguments: object) -> str:
+        raise AssertionError("a kept choice was made again")
+
+    monkeypatch.setattr(products, "_fastest", again)
+    monkeypatch.setattr(products, "_precision", again)
+    with torch.no_grad(), ProductForms(kept).applied(layer):
+        layer(torch.randn(2, 48)[:1])
+    assert json.loads(kept.read_bytes()) == chosen
+
+
+def test_layers_are_left_as_they_were_and_those_of_others_are_not_touched() -> None:
+    class Own(nn.Linear):
+        pass
+
+    model = nn.Sequential(nn.Linear(8, 8), Own(8, 8), nn.Linear(8, 8).to(torch.float64), nn.Linear(8, 8))
+    model[3].forward = own = lambda x: x
+    with ProductForms().applied(model):
+        assert ["forward" in vars(layer) for layer in model] == [True, False, False, True]
+        assert model[3].forward is own
+    assert ["forward" in vars(layer) for layer in model[:3]] == [False] * 3
+    with pytest.raises(ZeroDivisionError), ProductForms().applied(model):
+        raise ZeroDivisionError
+    assert "forward" not in vars(model[0])
