@@ -244,6 +244,8 @@ AIDER_CHAT = f"""
 
 # aider chat started at 2026-01-01 11:00:00
 
+> aider --message
+  in a.py  
 > Aider v0.86.2  
 > Main model: vendor/m-1 with diff edit format  
 
@@ -287,6 +289,12 @@ Because.
 #### /ask and you?  
 
 Me too.
+
+> Editor model: vendor/m-3 with editor-diff edit format  
+
+#### Me too.  
+
+Edited.
 """  # noqa: W291 - the program's own lines end in two spaces
 
 
@@ -301,9 +309,11 @@ def test_an_aider_history_tells_answers_from_the_programs_lines(tmp_path: Path) 
         "agent: Because.",
         "user: /ask and you?",
         "agent: Me too.",
+        "user: Me too.",
+        "agent: Edited.",
     ]
     made = run.trajectory
-    assert [step.model for step in made.agent_steps] == ["vendor/m-1", "vendor/m-1", "vendor/m-2", "vendor/m-2"]
+    assert [step.model for step in made.agent_steps] == [f"vendor/m-{n}" for n in (1, 1, 2, 2, 3)]
     assert (made.agent_steps[0].thought, made.agent.version) == ("Think.", "0.86.2")
     assert made.extra["started_at"] == "2026-01-01 11:00:00"
     assert (made.outcome.status, made.steps[0].timestamp) == ("unknown", None)
@@ -311,7 +321,7 @@ def test_an_aider_history_tells_answers_from_the_programs_lines(tmp_path: Path) 
     assert report.unknown["command"] == 3
     plain = "\n".join(line.rstrip() for line in AIDER_CHAT.split("\n"))  # as an editor saves it
     run, _ = read_one("aider", write(path, plain.replace("#### Plan\n> quoted\n", "").encode()), tmp_path)
-    assert outline(run)[-4:] == ["user: why?", "agent: Because.", "user: /ask and you?", "agent: Me too."]
+    assert outline(run)[-6:-2] == ["user: why?", "agent: Because.", "user: /ask and you?", "agent: Me too."]
 
 
 AIDER_CALLS = f"""TO LLM 2026-01-01T11:00:05

@@ -50,7 +50,9 @@ async def improve(client: Client) -> dict[str, Any]:
     )
     assert data["rows"] + sum(data["dropped"].values()) == N
     training = {"method": "sft", "model": "starter", "dataset_id": data["dataset_id"], "name": "pupil"}
-    trained = await job(client, "start_training", **training, hyperparameters={"max_steps": 3, "batch_size": 4})
+    few = {"max_steps": 3, "batch_size": 4}
+    plan = await call(client, "plan_training", dataset_id=data["dataset_id"], hyperparameters=few)
+    trained = await job(client, "start_training", **training, hyperparameters=few)
     evaluations = [
         await job(client, "evaluate_agent", agent=agent, environment=ENVIRONMENT, n_tasks=N, seed=2)
         for agent in ("starter", "pupil")
@@ -63,6 +65,7 @@ async def improve(client: Client) -> dict[str, Any]:
     leak = await client.call_tool("export_dataset", {"kind": "sft", "name": "leak", "filter": {"tags": ["evaluation"]}})
     picture = await client.call_tool("plot_job", {"job_id": trained["job_id"]})
     return {
+        "plan": plan,
         "trained": trained,
         "evaluations": evaluations,
         "compared": compared,
@@ -93,6 +96,7 @@ def test_an_agent_acts_learns_and_is_compared(settings: Settings, mode: Literal[
     seen = anyio.run(scenario)
     assert (seen["trained"]["step"], seen["trained"]["result"]["agent"]) == (3, "agent:pupil@1")
     assert seen["trained"]["result"]["final_loss"] > 0
+    assert 0.5 <= seen["plan"]["estimate"]["memory_mb"] / seen["trained"]["metrics"]["peak_memory_mb"] <= 2
     (pair,) = seen["compared"]["comparisons"]
     rates = [view["result"]["success_rate"] for view in seen["evaluations"]]
     assert pair["difference"] == pytest.approx(rates[1] - rates[0])

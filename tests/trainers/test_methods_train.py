@@ -24,9 +24,6 @@ from tiny_models import tiny_tokenizer
 from trainers.episodes import episode
 from trainers.runs import LORA, Killed, Recorder, metric, rows_for, run, run_of, same, spec
 
-# peft 0.21 asks transformers 5.23 by the name that it had before.
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-
 FAST: dict[str, Any] = {"learning_rate": 1e-2}
 
 Train = Callable[..., tuple[Path, TrainingReport, Recorder]]

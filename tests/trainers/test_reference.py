@@ -24,8 +24,6 @@ from tiny_models import tiny_model, tiny_tokenizer
 from trainers.own_forward import own_logprobs
 from trainers.runs import Recorder
 
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-
 TOKENIZER = tiny_tokenizer()
 
 

@@ -26,6 +26,7 @@ _END = "  "
 """Ends what the program writes for a user or for itself; headings and quotes of an answer lack it. An editor may have
 removed it from the whole file."""
 _ANNOUNCED = re.compile(r"> (?:Main model|Model): (\S+) with ")
+_EDITOR = re.compile(r"> Editor model: (\S+) with ")
 _VERSION = re.compile(r"> Aider v(\S+)\s*\Z")
 _THOUGHT = re.compile(r"<(thinking-content-[0-9a-f]{32})>(.*?)</\1>\s*", re.DOTALL)
 _SEEN_ONLY = (
@@ -55,9 +56,12 @@ class Aider:
             yield from self._calls(log, report)
             return
         report.note(_SEEN_ONLY)
-        for session in _sessions(log.text_lines()):
-            if any(line.startswith("#### ") for _, line in session.lines):
-                yield from self._session(session, log, report)
+        sessions = list(_sessions(log.text_lines()))
+        asked = [each for each in sessions if any(line.startswith("#### ") for _, line in each.lines)]
+        if not asked:
+            report.reject(None, f"expected a session with a prompt, got {len(sessions)} without any")
+        for session in asked:
+            yield from self._session(session, log, report)
 
     def _session(self, session: _Session, log: LogFile, report: Report) -> Iterator[Run]:
         marked = any(line.startswith("#### ") and line.endswith(_END) for _, line in session.lines)
@@ -139,23 +143,29 @@ class _Writer:
     def __init__(self, report: Report, end: str) -> None:
         self.script, self.report, self._end = Transcript(), report, end
         self.model: str | None = None
+        self._editor: str | None = None
+        """Model that carries out what the first one planned (architect mode)."""
+        self._is_edit = False
         self._asked: list[str] = []
         self._said: list[str] = []
         self._command: str | None = None
-        self._is_program = self._goes_on = False
-        """Whether the last line was the program's, and whether its message goes on."""
+        self._is_program = self._goes_on = self._is_asked = False
+        """Whether the last line was the program's, whether its message goes on, and whether a user has written."""
 
     def write(self, line: str) -> None:
         """Write one line."""
         is_whole = line.endswith(self._end)
-        is_program = self._goes_on or (line.startswith("> ") and (is_whole or self._is_program))
+        is_program = self._goes_on or (line.startswith("> ") and (is_whole or self._is_program or not self._is_asked))
         self._is_program, self._goes_on = is_program, is_program and not is_whole
         if is_program:
             self.end()
             self.report.skip("line of the program")
             if found := _ANNOUNCED.match(line):
                 self.model = found[1]
+            elif found := _EDITOR.match(line):
+                self._editor = found[1]
         elif line.startswith("#### ") and is_whole:
+            self._is_asked = True
             self._answer()
             self._asked.append(line[5:].removesuffix(_END))
         else:
@@ -173,6 +183,8 @@ class _Writer:
             self.report.skip("command")
             self._command = text
         elif text and text != "<blank>":
+            before = self.script.steps[-1:]
+            self._is_edit = bool(before) and before[0]["actor"] == "agent" and before[0]["message"].strip() == text
             self.script.add_message("user", text)
             self._command = None
 
@@ -184,7 +196,8 @@ class _Writer:
         if self._command is not None:
             self.script.add_message("user", self._command)
             self._command = None
-        self.script.add_agent_turn(spoken, thought=thought, model=self.model)
+        model = self._editor if self._is_edit and self._editor else self.model
+        self.script.add_agent_turn(spoken, thought=thought, model=model)
 
 
 def _without_thought(text: str) -> tuple[str | None, str]:
