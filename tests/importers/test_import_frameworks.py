@@ -267,6 +267,14 @@ def test_chats_of_the_ai_sdk_are_read_from_records_too(name: str, tmp_path: Path
     assert (found.format, [run.session_id for run in found.all]) == ("ai_sdk", ["k1", "k1"])
 
 
+def test_without_marks_of_steps_the_text_after_a_result_is_a_turn_of_its_own(tmp_path: Path) -> None:
+    result = tool_part("c1", "output-available", input='{"id": 7}', output="shipped")
+    parts = [result, {"type": "text", "text": ""}, {"type": "text", "text": "It has shipped."}]
+    chat = [CHAT[0], {"id": "a", "role": "assistant", "parts": parts}]
+    run, _ = read_one("ai_sdk", write(tmp_path / "chat.json", chat), tmp_path)
+    assert outline(run)[1:] == ["agent:  > get_order(c1) < shipped(c1)", "agent: It has shipped."]
+
+
 def test_calls_in_the_older_form_of_the_ai_sdk_are_read(tmp_path: Path) -> None:
     inner = {"toolCallId": "c1", "toolName": "get_order", "state": "result", "args": {"id": 7}, "result": "shipped"}
     parts = [
