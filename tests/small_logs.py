@@ -884,6 +884,65 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
             },
         ],
     ),
+    "autogen": (
+        "result.json",
+        {
+            "messages": [
+                {"type": "TextMessage", "source": "user", "models_usage": None, "metadata": {}, "content": ASK},
+                {
+                    "type": "ToolCallRequestEvent",
+                    "source": "clerk",
+                    "models_usage": {"prompt_tokens": 9, "completion_tokens": 2},
+                    "created_at": "2026-01-01T00:00:00Z",
+                    "content": [{"id": "c1", "name": "bash", "arguments": '{"command": "ls"}'}],
+                },
+                {
+                    "type": "ToolCallExecutionEvent",
+                    "source": "clerk",
+                    "content": [{"call_id": "c1", "name": "bash", "content": "a.txt", "is_error": False}],
+                },
+                {"type": "TextMessage", "source": "clerk", "models_usage": {"prompt_tokens": 9}, "content": ANSWER},
+            ],
+            "stop_reason": None,
+        },
+    ),
+    "autogen_v0": (
+        "chat.json",
+        {
+            "chat_id": 1,
+            "chat_history": [
+                {"content": ASK, "role": "assistant", "name": "user_proxy"},
+                {"content": "", "role": "assistant", "tool_calls": [_CALL]},
+                {
+                    "content": "a.txt",
+                    "role": "tool",
+                    "name": "user_proxy",
+                    "tool_responses": [{"tool_call_id": "c1", "role": "tool", "content": "a.txt"}],
+                },
+                {"content": ANSWER, "role": "user", "name": "assistant"},
+            ],
+            "summary": ANSWER,
+            "cost": {},
+            "human_input": [],
+        },
+    ),
+    "crewai": (
+        "output.json",
+        {
+            "raw": ANSWER,
+            "tasks_output": [
+                {
+                    "description": ASK,
+                    "expected_output": "a list",
+                    "raw": ANSWER,
+                    "agent": "Clerk",
+                    "output_format": "raw",
+                    "messages": _CHAT,
+                }
+            ],
+            "token_usage": {"total_tokens": 11},
+        },
+    ),
     "quintain": (
         "runs.jsonl",
         [

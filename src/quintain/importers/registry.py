@@ -29,6 +29,9 @@ from quintain.importers.coding_agents.qwen_code import QwenCode
 from quintain.importers.coding_agents.swe_agent import SweAgent
 from quintain.importers.coding_agents.swe_agent_flat import SweAgentFlat
 from quintain.importers.frameworks.ai_sdk import AiSdk
+from quintain.importers.frameworks.autogen import AutoGen
+from quintain.importers.frameworks.autogen_v0 import AutoGenV0
+from quintain.importers.frameworks.crewai import CrewAI
 from quintain.importers.frameworks.pydantic_ai import PydanticAI
 from quintain.importers.frameworks.smolagents import Smolagents
 from quintain.importers.harnesses.agentgym import AgentGym
@@ -106,6 +109,8 @@ IMPORTERS: tuple[Importer, ...] = (
     Amp(),
     AnthropicMessages(),
     Atif(),
+    AutoGen(),
+    AutoGenV0(),
     ChatGpt(),
     ClaudeCode(),
     ClaudeWeb(),
@@ -114,6 +119,7 @@ IMPORTERS: tuple[Importer, ...] = (
     CopilotChat(),
     CopilotCli(),
     Crew(),
+    CrewAI(),
     Cursor(),
     GeminiCli(),
     Goose(),
