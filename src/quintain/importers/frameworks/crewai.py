@@ -53,8 +53,8 @@ class CrewAI:
 def _tasks(row: Any) -> list[dict[str, Any]]:
     """Return the outputs of tasks in a row."""
     known = as_dict(row)
-    held = dicts_in(known.get("tasks_output")) if "raw" in known else []
-    return [task for task in (held or [known]) if task.keys() >= _TASK and isinstance(task.get("raw"), str)]
+    held = dicts_in(known.get("tasks_output")) or [known]
+    return [task for task in held if task.keys() >= _TASK and isinstance(task.get("raw"), str)]
 
 
 def _is_entry(row: Any) -> bool:
