@@ -54,6 +54,10 @@ def _codex(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
     return {"timestamp": "2026-01-01T00:00:00.000Z", "type": kind, "payload": payload}
 
 
+def _copilot(kind: str, **data: Any) -> dict[str, Any]:
+    return {"type": kind, "data": data, "id": "e", "parentId": None, "timestamp": "2026-01-01T00:00:00.000Z"}
+
+
 def _gpt(name: str, parent: str, role: str, content: dict[str, Any], recipient: str = "all") -> dict[str, Any]:
     author = {"role": role, "name": "python" if role == "tool" else None, "metadata": {}}
     message = {"id": name, "author": author, "content": content, "recipient": recipient, "metadata": {}}
@@ -139,6 +143,22 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
         "chat.md",
         f"# Files\n_Exported on 1/1/2026 at 00:00:00 UTC from Cursor (3.2.11)_\n\n---\n\n**User**\n\n{ASK}\n\n"
         f"---\n\n**Cursor**\n\n{ANSWER}\n\n---\n",
+    ),
+    "copilot_cli": (
+        "events.jsonl",
+        [
+            _copilot("session.start", sessionId="s1", copilotVersion="1.0.102", selectedModel="m", context={}),
+            _copilot("user.message", content=ASK, transformedContent=ASK),
+            _copilot("system.message", role="system", content="You are an agent."),
+            _copilot(
+                "assistant.message",
+                content="",
+                model="m",
+                toolRequests=[{"toolCallId": "c1", "name": "bash", "arguments": {"command": "ls"}}],
+            ),
+            _copilot("tool.execution_complete", toolCallId="c1", success=True, result={"content": "a.txt"}),
+            _copilot("assistant.message", content=ANSWER, model="m", toolRequests=[]),
+        ],
     ),
     "copilot_chat": (
         "chat.json",

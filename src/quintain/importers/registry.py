@@ -14,6 +14,7 @@ from quintain.importers.coding_agents.claude_code import ClaudeCode
 from quintain.importers.coding_agents.cline import Cline
 from quintain.importers.coding_agents.codex import Codex
 from quintain.importers.coding_agents.copilot_chat import CopilotChat
+from quintain.importers.coding_agents.copilot_cli import CopilotCli
 from quintain.importers.coding_agents.cursor import Cursor
 from quintain.importers.coding_agents.gemini_cli import GeminiCli
 from quintain.importers.coding_agents.goose import Goose
@@ -116,6 +117,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Cline(),
     Codex(),
     CopilotChat(),
+    CopilotCli(),
     Crew(),
     CrewAI(),
     Cursor(),
