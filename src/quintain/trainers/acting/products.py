@@ -10,7 +10,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,8 @@ class ProductForms:
         is_small = sum(layer.weight.numel() for layer in layers) < _SMALL_MODEL
         precision = "highest" if is_small else self._recall("precision", _precision)
         for layer in layers:
-            layer.forward = partial(_few_rows if is_small else self._forward, layer)  # type: ignore[method-assign]
+            forward = partial(_few_rows, layer) if is_small else partial(self._forward, layer, {})
+            layer.forward = forward  # type: ignore[method-assign]
         try:
             with products_of(precision):
                 yield
@@ -89,13 +90,16 @@ class ProductForms:
                 del layer.forward
             self._save()
 
-    def _forward(self, layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
-        rows, weight = x.numel() // x.shape[-1], layer.weight
+    def _forward(self, layer: nn.Linear, forms: dict[int, str], x: torch.Tensor) -> torch.Tensor:
+        """Compute a layer; `forms` are those that it has had in this call, by rows."""
+        rows, weight = x.numel() // layer.in_features, layer.weight
         if not 0 < rows <= _PROBED_ROWS:
             return nn.functional.linear(x, weight, layer.bias)
-        kind = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight.dtype
-        shape = f"{1 << (rows - 1).bit_length()} x {layer.in_features} x {layer.out_features} {kind}"
-        return _computed(self._recall(shape, lambda: _fastest(x.reshape(rows, -1), weight)), layer, x)
+        if rows not in forms:
+            kind = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight.dtype
+            shape = f"{1 << (rows - 1).bit_length()} x {layer.in_features} x {layer.out_features} {kind}"
+            forms[rows] = self._recall(shape, lambda: _fastest(x.reshape(rows, -1), weight))
+        return _computed(forms[rows], layer, x)
 
     def _recall(self, name: str, choose: Callable[[], str]) -> str:
         if name not in self._chosen:
@@ -121,7 +125,7 @@ def _few_rows(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
 def _computed(form: str, layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
     """Compute a layer in a form."""
     product, precision = _FORMS[form]
-    with products_of(precision):
+    with products_of(precision) if layer.weight.dtype == torch.float32 else nullcontext():
         if product is nn.functional.linear:
             return nn.functional.linear(x, layer.weight, layer.bias)
         flat = product(x.reshape(-1, layer.in_features), layer.weight)
