@@ -422,6 +422,6 @@ def test_a_turn_without_an_end_token_ends_behind_its_calls_or_before_the_environ
         if before.error:
             answer = Message(role="assistant", content=before.text)
         following = renderer.continuation([*asked(name).messages, answer], later(name, 3).messages, TOOLS)
-        opening = renderer.opening(asked(name).messages, TOOLS) + [*before.sampled.token_ids, *renderer.end_turn]
-        own = logprobs_of(model, opening + (following or []), reply.sampled.token_ids)
+        row = [*renderer.opening(asked(name).messages, TOOLS), *before.sampled.token_ids, *renderer.end_turn]
+        own = logprobs_of(model, [*row, *(following or [])], reply.sampled.token_ids)
         assert reply.sampled.logprobs == pytest.approx(own.tolist(), abs=5e-5)

@@ -32,7 +32,7 @@ from quintain.trainers.acting.decoding import Decoder
 from quintain.trainers.acting.episode import Episode
 from quintain.trainers.acting.generation import GeneratedRow, Generation
 from quintain.trainers.acting.kv_cache import Row
-from quintain.trainers.acting.products import IN_PROCESS, PRODUCTS, ProductForms
+from quintain.trainers.acting.products import IN_PROCESS, PRODUCTS, ProductForms, to_bf16
 from quintain.trainers.acting.sampling import Draws, pick, widest_float
 from quintain.trainers.models import LoadedModel, eval_mode, is_adapter, load_model
 from quintain.trainers.rendering.renderer import Renderer, shared_prefix
@@ -55,6 +55,8 @@ def open_policy(agent: Agent, sampling: Sampling, *, seed: int = 0, folder: Path
     """
     loaded = load_model(agent.model)
     products = IN_PROCESS if folder is None else ProductForms(folder / PRODUCTS)
+    if products.precision(loaded.model, sampling.precision) == "bf16":
+        to_bf16(loaded.model)
     return LocalPolicy(loaded, Renderer.of(loaded.tokenizer, agent.template), sampling, seed=seed, products=products)
 
 
@@ -102,6 +104,8 @@ class LocalPolicy:
         self.on_share: Callable[[float, int], None] | None = None
         """See `records.protocols.ReportsShare`: the share is of the longest turn that is possible."""
         self._side_by_side = self._decoder.caching == "batched"
+        self.precision = {torch.bfloat16: "bf16", torch.float16: "fp16"}.get(self._model.dtype, "fp32")
+        """Number format of the weights."""
         self.warnings = loaded.warnings
         """Warnings for the user."""
         if self._decoder.caching == "single":
