@@ -508,7 +508,7 @@ def test_a_local_judge_reads_batches_and_its_answers_are_remembered(
             self.open.remove(episode_id)
 
     policy = Scripted()
-    monkeypatch.setattr("quintain.trainers.acting.policy.open_policy", lambda agent, sampling, seed: policy)
+    monkeypatch.setattr("quintain.trainers.acting.policy.open_policy", lambda agent, sampling, seed, folder: policy)
     long = run("t", user(), *(call("look", "word " * 700) for _ in range(9))).model_copy(update={"id": "traj-long"})
     runs = [long, *stored(9)]
     spec = ScoreSpec(
