@@ -18,7 +18,7 @@ from scipy.stats import binom
 from benchmarks.figures import report, say, summarize
 from quintain.environments.conversation import scripted_policy as talk_expert
 from quintain.environments.inventory import scripted_policy as inventory_expert
-from quintain.environments.isolated import isolated
+from quintain.environments.isolated import IsolatedSource
 from quintain.environments.math import scripted_policy as math_expert
 from quintain.environments.registry import task_source
 from quintain.environments.tools_1k import scripted_policy as tools_expert
@@ -162,7 +162,7 @@ def protocol(studies: int) -> None:
     source = task_source("quintain/inventory")
     task = source.tasks("train", 1, 0)[0]
     around = (max_steps(10**9), time_limit(1e9), episode_statistics(), shorter_observations(), shaped_reward(_as_it_is))
-    far = isolated("quintain/inventory")
+    far = IsolatedSource("quintain/inventory")
     sides = {"bare": source.make(), "wrapped": wrap(source, *around).make(), "child": far.make()}
     for environment in sides.values():
         environment.reset(task)

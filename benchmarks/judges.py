@@ -24,10 +24,10 @@ from quintain.records.imports import IngestStatus
 from quintain.records.judging import Criterion, JudgeControl, JudgingMode, Rubric
 from quintain.records.trajectory import Action, Actor, Observation, Step, Task, Trajectory
 from quintain.scoring.judges.datamarking import is_mark, mark_of, neutral
-from quintain.scoring.judges.plans import Judged, JudgingItem, Rater, conclude, control_from, item_of
+from quintain.scoring.judges.judging_items import Judged, JudgingItem, Rater, conclude, control_from, item_of
 from quintain.scoring.judges.questions import Question, question_key
 from quintain.scoring.judges.rubrics import RUBRICS
-from quintain.scoring.judges.showing import show_run
+from quintain.scoring.judges.shown_run import show_run
 
 TEXTS: dict[str, Any] = json.loads((Path(__file__).parent / "judge_texts.json").read_text(encoding="utf-8"))
 RUBRIC = RUBRICS["default"]

@@ -35,7 +35,7 @@ from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, allow_exact_medium
 from quintain.trainers.engine.packing import Segment
 from quintain.trainers.models import LoadedModel
-from quintain.trainers.reference import with_reference
+from quintain.trainers.reference_log_probs import with_reference
 
 Steps = list[list[Example]]
 

@@ -42,6 +42,7 @@ OBJECTS = st.lists(st.dictionaries(st.text(max_size=6), JSON, min_size=1, max_si
 
 def log(folder: Path, raw: bytes, name: str = "log.jsonl") -> LogFile:
     path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(raw)
     return LogFile(path, folder)
 

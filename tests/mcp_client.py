@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import anyio
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mcp import Client, StdioServerParameters
 
 from quintain.server.app import create_server
@@ -28,28 +31,39 @@ async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     return result.structured_content
 
 
-def asked(settings: Settings, tool: str, **arguments: Any) -> dict[str, Any]:
-    """The result of one call by a client of a server in this process."""
+class ToolCaller:
+    """Tool calls of a test through one client of a server in its process."""
 
-    async def main() -> dict[str, Any]:
-        with anyio.fail_after(60):
-            async with Client(create_server(settings)) as client:
-                return await call(client, tool, **arguments)
+    def __init__(self, portal: BlockingPortal, client: Client) -> None:
+        self._portal, self._client = portal, client
 
-    return anyio.run(main)
+    def __call__(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """Return the result of a call that must succeed."""
+        result: dict[str, Any] = self._portal.call(partial(call, self._client, tool, **arguments))
+        return result
+
+    def raw(self, tool: str, **arguments: Any) -> Any:
+        """Return the whole result of a call, of an error too."""
+        return self._portal.call(self._client.call_tool, tool, arguments)
+
+    def read(self, uri: str) -> Any:
+        """Return the one content of a resource."""
+        (content,) = self._portal.call(self._client.read_resource, uri).contents
+        return content
+
+    def refused(self, tool: str, *calls: dict[str, Any]) -> list[str]:
+        """Return the errors of calls of one tool, each of which must fail."""
+        results = [self.raw(tool, **arguments) for arguments in calls]
+        assert all(result.is_error for result in results), results
+        return ["".join(getattr(part, "text", "") for part in result.content) for result in results]
 
 
-def refused(settings: Settings, tool: str, *calls: dict[str, Any]) -> list[str]:
-    """The errors of calls of one tool, each of which must fail."""
-
-    async def main() -> list[str]:
-        with anyio.fail_after(60):
-            async with Client(create_server(settings)) as client:
-                results = [await client.call_tool(tool, arguments) for arguments in calls]
-                assert all(result.is_error for result in results), results
-                return ["".join(getattr(part, "text", "") for part in result.content) for result in results]
-
-    return anyio.run(main)
+@contextmanager
+def tool_caller(settings: Settings) -> Iterator[ToolCaller]:
+    """Open a server in this process and a client of it."""
+    client = Client(create_server(settings))
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(client) as opened:
+        yield ToolCaller(portal, opened)
 
 
 async def until(client: Client, job_id: str, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ _CHAT: list[dict[str, Any]] = [
     {"role": "assistant", "content": ANSWER},
 ]
 _SMOL_CALL = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": {"command": "ls"}}}
+_WEAVE = {"project_id": "me/p", "trace_id": "trace-1", "started_at": "2026-01-01T00:00:00Z", "attributes": {}}
 _PLAIN = [{"role": "user", "content": ASK}, {"role": "assistant", "content": ANSWER}]
 _TOOL = {
     "type": "function",
@@ -51,6 +52,10 @@ def _qwen(kind: str, uuid: str, parent: str | None, parts: list[dict[str, Any]])
 
 def _codex(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
     return {"timestamp": "2026-01-01T00:00:00.000Z", "type": kind, "payload": payload}
+
+
+def _copilot(kind: str, **data: Any) -> dict[str, Any]:
+    return {"type": kind, "data": data, "id": "e", "parentId": None, "timestamp": "2026-01-01T00:00:00.000Z"}
 
 
 def _gpt(name: str, parent: str, role: str, content: dict[str, Any], recipient: str = "all") -> dict[str, Any]:
@@ -127,6 +132,32 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
                     },
                 ],
             }
+        ],
+    ),
+    "aider": (
+        ".aider.chat.history.md",
+        f"\n# aider chat started at 2026-01-01 00:00:00\n\n> Model: m with diff edit format  \n\n"
+        f"#### {ASK}  \n\n{ANSWER}\n\n> Tokens: 5 sent, 2 received.  \n",
+    ),
+    "cursor": (
+        "chat.md",
+        f"# Files\n_Exported on 1/1/2026 at 00:00:00 UTC from Cursor (3.2.11)_\n\n---\n\n**User**\n\n{ASK}\n\n"
+        f"---\n\n**Cursor**\n\n{ANSWER}\n\n---\n",
+    ),
+    "copilot_cli": (
+        "events.jsonl",
+        [
+            _copilot("session.start", sessionId="s1", copilotVersion="1.0.102", selectedModel="m", context={}),
+            _copilot("user.message", content=ASK, transformedContent=ASK),
+            _copilot("system.message", role="system", content="You are an agent."),
+            _copilot(
+                "assistant.message",
+                content="",
+                model="m",
+                toolRequests=[{"toolCallId": "c1", "name": "bash", "arguments": {"command": "ls"}}],
+            ),
+            _copilot("tool.execution_complete", toolCallId="c1", success=True, result={"content": "a.txt"}),
+            _copilot("assistant.message", content=ANSWER, model="m", toolRequests=[]),
         ],
     ),
     "copilot_chat": (
@@ -832,6 +863,86 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
             },
         },
     ),
+    "weave": (
+        "calls.jsonl",
+        [
+            {
+                "id": "call-0",
+                **_WEAVE,
+                "op_name": "weave:///me/p/op/agent:abc",
+                "parent_id": None,
+                "inputs": {"q": ASK},
+            },
+            {
+                "id": "call-1",
+                **_WEAVE,
+                "op_name": "weave:///me/p/op/openai.chat.completions.create:abc",
+                "parent_id": "call-0",
+                "inputs": {"model": "m", "messages": _CHAT[:4]},
+                "output": {"model": "m", "choices": [{"index": 0, "message": _CHAT[4]}]},
+                "summary": {"usage": {"m": {"prompt_tokens": 9, "completion_tokens": 2}}},
+            },
+        ],
+    ),
+    "autogen": (
+        "result.json",
+        {
+            "messages": [
+                {"type": "TextMessage", "source": "user", "models_usage": None, "metadata": {}, "content": ASK},
+                {
+                    "type": "ToolCallRequestEvent",
+                    "source": "clerk",
+                    "models_usage": {"prompt_tokens": 9, "completion_tokens": 2},
+                    "created_at": "2026-01-01T00:00:00Z",
+                    "content": [{"id": "c1", "name": "bash", "arguments": '{"command": "ls"}'}],
+                },
+                {
+                    "type": "ToolCallExecutionEvent",
+                    "source": "clerk",
+                    "content": [{"call_id": "c1", "name": "bash", "content": "a.txt", "is_error": False}],
+                },
+                {"type": "TextMessage", "source": "clerk", "models_usage": {"prompt_tokens": 9}, "content": ANSWER},
+            ],
+            "stop_reason": None,
+        },
+    ),
+    "autogen_v0": (
+        "chat.json",
+        {
+            "chat_id": 1,
+            "chat_history": [
+                {"content": ASK, "role": "assistant", "name": "user_proxy"},
+                {"content": "", "role": "assistant", "tool_calls": [_CALL]},
+                {
+                    "content": "a.txt",
+                    "role": "tool",
+                    "name": "user_proxy",
+                    "tool_responses": [{"tool_call_id": "c1", "role": "tool", "content": "a.txt"}],
+                },
+                {"content": ANSWER, "role": "user", "name": "assistant"},
+            ],
+            "summary": ANSWER,
+            "cost": {},
+            "human_input": [],
+        },
+    ),
+    "crewai": (
+        "output.json",
+        {
+            "raw": ANSWER,
+            "tasks_output": [
+                {
+                    "description": ASK,
+                    "expected_output": "a list",
+                    "raw": ANSWER,
+                    "agent": "Clerk",
+                    "output_format": "raw",
+                    "messages": _CHAT,
+                }
+            ],
+            "token_usage": {"total_tokens": 11},
+        },
+    ),
     "quintain": (
         "runs.jsonl",
         [
@@ -856,7 +967,9 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
 
 
 def content(name: str, value: Any) -> bytes:
-    """As a file of this name holds it: a row a line, or JSON."""
+    """As a file of this name holds it: text, a row a line, or JSON."""
+    if isinstance(value, str):
+        return value.encode()
     if name.endswith(".jsonl"):
         return b"".join(json.dumps(row).encode() + b"\n" for row in value)
     return json.dumps(value).encode()

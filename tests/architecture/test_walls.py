@@ -200,8 +200,8 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
 
 def test_a_fresh_interpreter_that_imports_the_server_loads_nothing_heavy() -> None:
     entries = "quintain.server, quintain.server.app, quintain.tools.catalog, quintain.cli.main"
-    heavy = ("torch", "transformers", "peft", "numpy", "scipy", "matplotlib", "tokenizers", "accelerate")
-    heavy += ("quintain.environments.data_files",)
+    heavy = ["torch", "transformers", "peft", "numpy", "scipy", "matplotlib", "tokenizers", "accelerate"]
+    heavy += ["quintain.environments.data_files"]
     program = f"import sys, {entries}; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]", done.stdout

@@ -1,4 +1,10 @@
-"""HelloAgents: the documented calls of its trainers and of `RLTrainingTool`, unchanged but for import path and model."""
+"""HelloAgents: the documented calls of its trainers and of `RLTrainingTool`, unchanged but for import path and model.
+
+Calls of the document, each run below:
+    RLTrainingTool().run: train (sft, grpo from its output), load_dataset (sft, rl), create_reward, evaluate
+    SFTTrainerWrapper, GRPOTrainerWrapper: train(), save_model(path); with use_lora and lora_config
+    create_sft_dataset, create_rl_dataset, create_accuracy_reward, create_lora_config
+"""
 
 from __future__ import annotations
 
@@ -40,7 +46,8 @@ def gsm8k(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """A home whose inbox has questions under the name of GSM8K, and a working folder for `./output`."""
     inbox = home / "inbox"
     inbox.mkdir()
-    (inbox / "gsm8k.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in QUESTIONS), encoding="utf-8")
+    for name, rows in (("gsm8k", QUESTIONS), ("gsm8k-test", QUESTIONS[:3])):
+        (inbox / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     monkeypatch.setenv("QUINTAIN_HOME", str(home))
     monkeypatch.chdir(tmp_path)
     with in_process():
@@ -84,8 +91,22 @@ def test_the_documented_tool_calls_train_by_sft_then_by_grpo_from_its_output(gsm
     )
     assert (grpo["status"], grpo["algorithm"]) == ("success", "GRPO"), grpo
     assert Path(grpo["output_dir"]).is_dir()
-    loaded = run(action="load_dataset", format="sft", split="train", max_samples=5, model_name="Qwen/Qwen3-0.6B")
-    assert (loaded["status"], loaded["format"], loaded["dataset_size"]) == ("success", "sft", 5)
+    for given, size in (
+        ({"format": "sft", "split": "train", "max_samples": 5, "model_name": "Qwen/Qwen3-0.6B"}, 5),
+        ({"format": "rl", "split": "train", "max_samples": 7, "model_name": "Qwen/Qwen3-0.6B"}, 7),
+        ({"format": "rl", "split": "test"}, 3),
+        ({"format": "sft", "dataset": QUESTIONS[:4]}, 4),
+    ):
+        loaded = run(action="load_dataset", **given)
+        assert (loaded["status"], loaded["format"], loaded["dataset_size"]) == ("success", given["format"], size), (
+            loaded
+        )
+    measured = run(action="evaluate", model_path="./output/sft", max_samples=2, sampling={"max_new_tokens": 8})
+    assert (measured["status"], measured["num_samples"]) == ("success", 2), measured
+    assert "gsm8k-test.jsonl" in measured["environment"]
+    assert measured["accuracy"] == 0.0
+    for reward_type in ("accuracy", "length_penalty", "step"):
+        assert run(action="create_reward", reward_type=reward_type)["status"] == "success"
 
 
 def test_the_documented_wrappers_train_and_save(gsm8k: Path) -> None:

@@ -1,10 +1,11 @@
 """knowlyr: the documented command lines, Python calls and files of its packages, unchanged but for program, import and model.
 
 Calls of the documents, each run below:
-    knowlyr-trainer sft --train-file --model | --config; dpo --train-file --model --beta; grpo --train-file --model;
+    knowlyr-trainer sft --config | --train-file --model; dpo --train-file --model --beta; grpo --train-file --model;
         eval --model --eval-file
     knowlyr-hub export --format sft|grpo -t -o; --format dpo -t -p -o
-    knowlyr-recorder convert LOG -f openhands -o; knowlyr-reward score FILE --domain
+    knowlyr-hub evaluate --env --model -n --max-steps -o, process LOG -f; knowlyr-recorder convert LOG -f openhands -o,
+        validate LOG -f; knowlyr-reward score FILE --domain -o, preferences FILE --min-margin
     make, register, AgentEnv, TimeStep, MaxStepsWrapper, RewardWrapper, RecorderWrapper, get_trajectory
     collect, make_reward_fn, DatasetExporter(...).export_sft, SFTConfig, SFTTrainer(...).train
     AgentInference.from_pretrained(...).create_agent(system_prompt=...)
@@ -172,7 +173,7 @@ def test_the_recorders_shape_is_a_trajectory_of_record_trajectory(home: Path) ->
     assert called["observations"][0]["content"] == "def sort(arr): ..."
 
 
-def test_the_documented_command_lines_export_and_train_in_a_chain(folder: Path) -> None:
+def test_the_documented_command_lines_export_and_train_in_a_chain(folder: Path, home: Path) -> None:
     exported = ("knowlyr-hub", "export", "--format")
     shown = line(*exported, "sft", "-t", "trajectories.jsonl", "-o", "sft_data.jsonl")
     assert "quintain export sft" in shown, "the command of this program is shown"
@@ -180,23 +181,28 @@ def test_the_documented_command_lines_export_and_train_in_a_chain(folder: Path) 
     line(*exported, "grpo", "-t", "trajectories.jsonl", "-o", "grpo_data.jsonl")
     (first, *_) = [json.loads(text) for text in Path("dpo_data.jsonl").read_text().splitlines()]
     assert first["prompt"] == "Fix bug 0", "the task's text is in the trajectories alone"
+    (group, *_) = [json.loads(text) for text in Path("grpo_data.jsonl").read_text().splitlines()]
+    assert [member["step_rewards"] for member in group["trajectories"]] == [[0.5, 0.9]] * 2
+    write("sft_data.jsonl", [row(i) for i in range(4)])
+    Path("train_config.yaml").write_text(CONFIG, encoding="utf-8")
+    trainer, sft = "knowlyr-trainer", "./output/sft/final"
+    line(trainer, "sft", "--config", "train_config.yaml", "--epochs", "1")
+    _require_config(home)
     one = ("--epochs", "1", "--no-lora")
-    trainer = "knowlyr-trainer"
-    line(trainer, "sft", "--train-file", "sft_data.jsonl", "--model", "starter", *one)
-    sft = "./output/sft/final"
+    line(trainer, "sft", "--train-file", "sft_data.jsonl", "--model", "starter", "--output-dir", "./output/plain", *one)
     line(trainer, "dpo", "--train-file", "dpo_data.jsonl", "--model", sft, "--beta", "0.1", *one)
     line(trainer, "grpo", "--train-file", "grpo_data.jsonl", "--model", sft, *one)
     measured = line(trainer, "eval", "--model", sft, "--eval-file", "sft_data.jsonl")
     assert "perplexity" in measured
     assert "token accuracy" in measured
-    assert all(Path("output", method, "final", "config.json").is_file() for method in ("sft", "dpo", "grpo"))
+    models = [
+        next(Path("output", method, "final").glob("*.safetensors"), None) for method in ("sft", "plain", "dpo", "grpo")
+    ]
+    assert all(models), models
 
 
-def test_the_documented_config_file_trains_and_leaves_the_model_in_its_output_dir(folder: Path, home: Path) -> None:
-    Path("train_config.yaml").write_text(CONFIG, encoding="utf-8")
-    write("sft_data.jsonl", [row(i) for i in range(8)])
-    line("knowlyr-trainer", "sft", "--config", "train_config.yaml", "--epochs", "1")
-    assert (folder / "output" / "sft" / "final" / "adapter_config.json").is_file()
+def _require_config(home: Path) -> None:
+    """Check that the job of the config file has its settings."""
     services = open_services(Settings(home=home), trusted=True)
     (job,) = services.store.jobs.page().items
     services.close()
@@ -207,7 +213,10 @@ def test_the_documented_config_file_trains_and_leaves_the_model_in_its_output_di
 
 def test_a_log_is_converted_and_scored_by_the_documented_lines(folder: Path) -> None:
     write("agent_log.jsonl", EVENTS)
+    assert "openhands" in line("knowlyr-recorder", "validate", "agent_log.jsonl", "-f", "openhands")
     line("knowlyr-recorder", "convert", "agent_log.jsonl", "-f", "openhands", "-o", "trajectory.json")
+    assert "1 file unchanged" in line("knowlyr-hub", "process", "agent_log.jsonl", "-f", "openhands")
+    assert "1 file unchanged" in line("knowlyr-recorder", "batch", ".", "-f", "openhands", "-o", "out", "-p", "agent_*")
     (run,) = [json.loads(text) for text in Path("trajectory.json").read_text().splitlines()]
     assert run["steps"][1]["thought"] == "Run the tests."
     shown = line("knowlyr-reward", "score", "trajectory.json", "--domain", "coding")
@@ -216,6 +225,9 @@ def test_a_log_is_converted_and_scored_by_the_documented_lines(folder: Path) -> 
     line("knowlyr-reward", "score", "trajectories.jsonl", "--domain", "coding", "-o", "scores.json")
     scores = json.loads(Path("scores.json").read_text())
     assert (scores["scorer"], scores["scored"]) == ("knowlyr", 4)
+    assert "2 preferences recorded" in line(
+        "knowlyr-reward", "preferences", "trajectories.jsonl", "--min-margin", "0.05"
+    )
 
 
 def test_the_documented_environments_and_wrappers_play_and_record(folder: Path) -> None:
@@ -279,3 +291,7 @@ def test_the_documented_loop_collects_exports_trains_and_collects_again(folder: 
     new_trajectories = collect("knowlyr/inventory", agent=updated_agent, n_episodes=2, max_steps=1)
     assert len(new_trajectories) == 2
     assert {row["agent"] for row in new_trajectories} == {"knowlyr-agent"}
+    prompt = ("--system-prompt", "You answer questions.", "--domain", "generic")
+    acting = ("--env", "knowlyr/inventory", "--model", "./output/final", "-n", "1", "--max-steps", "1", *prompt)
+    assert "By task type" in line("knowlyr-hub", "evaluate", *acting, "-o", "report.md")
+    assert Path("report.md").is_file()

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from quintain.datasets.benchmark import benchmark_row, rank_references, reference_of
-from quintain.datasets.sampling import RunValue, SampleMember, draw_sample, top_share
+from quintain.datasets.sampling import RunValue, SampleMember, draw_sample, task_class, top_share
 from quintain.datasets.selection import Criteria, ExportCounts, ValuedRun, drop_remedy, filter_runs
 from quintain.datasets.step_labels import outcome_labels, recorded_labels
-from quintain.datasets.task_classes import task_class
 from quintain.records.dataset import Curation
 from quintain.records.trajectory import Actor, AgentInfo, OutcomeStatus, Step, Task, Trajectory
 from trajectory_runs import answer, call, run, user
@@ -170,9 +169,9 @@ def test_a_sample_is_as_large_as_it_can_be(sizes: dict[str, int], weights: dict[
 
 
 def test_steps_that_may_not_be_trained_on_have_no_label() -> None:
-    made = run("t", user(), Step(actor=Actor.AGENT, reward=0.25), Step(actor=Actor.AGENT, reward=0.5, train=False))
-    assert recorded_labels(made) == (0.25, None)
-    assert outcome_labels(made, 0.0) == (0.0, None)
+    labelled = run("t", user(), Step(actor=Actor.AGENT, reward=0.25), Step(actor=Actor.AGENT, reward=0.5, train=False))
+    assert recorded_labels(labelled) == (0.25, None)
+    assert outcome_labels(labelled, 0.0) == (0.0, None)
 
 
 def test_the_best_run_gives_the_plan_of_a_benchmark_row() -> None:

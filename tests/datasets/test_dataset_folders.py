@@ -90,6 +90,8 @@ def test_rows_come_back_whole_and_the_manifest_holds_the_dataset(tmp_path: Path)
     assert rows[0].trajectory == _mixed()[0]
     assert [(row.weight, row.reward) for row in rows] == [(1.0, 1.0), (1.0, None)]
     assert read_manifest(folder) == dataset
+    (tmp_path / "plain").mkdir()
+    assert folder.stat().st_mode == (tmp_path / "plain").stat().st_mode, "others may read what the umask allows"
     assert dataset.created_at == NOW
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["selection"]["outcomes"] == ["success"]
@@ -194,7 +196,7 @@ def test_reading_says_what_is_missing_or_broken(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(NotFound, match="the manifest names it"):
         read_rows(folder, "train")
-    with pytest.raises(NotFound, match="expected a dataset folder"):
+    with pytest.raises(NotFound, match="expected the folder of an exported dataset"):
         read_rows(tmp_path / "nothing", "train")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from evaluation.test_comparison import evaluated
 from quintain.evaluation.comparison import compare
-from quintain.evaluation.reports.forest_plot import forest_plot
+from quintain.evaluation.reports.comparison_figure import forest_plot
 from quintain.evaluation.reports.rendering import as_html, as_markdown
 from quintain.evaluation.reports.report import comparison_report, evaluation_report
 from quintain.records.evaluation import Evaluation, Failures, Origin

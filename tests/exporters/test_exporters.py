@@ -349,8 +349,8 @@ def test_schemas_in_the_words_of_other_makers_keep_their_parameters(
     format: str, words: dict[str, Any], tmp_path: Path
 ) -> None:
     """Anthropic's, MCP's and those of Responses, as a run that was recorded in our own form may hold them."""
-    told = TOOLS[0]["function"]["parameters"]
-    tool = {"name": "search", **{key: value or told for key, value in words.items()}}
+    schema = TOOLS[0]["function"]["parameters"]
+    tool = {"name": "search", **{key: value or schema for key, value in words.items()}}
     _, folder = exported(
         format, [DatasetRow(trajectory=trajectory(asks(), says("7."), tools=(tool,)))], "sft", tmp_path
     )
@@ -358,7 +358,7 @@ def test_schemas_in_the_words_of_other_makers_keep_their_parameters(
     (held,) = json.loads(tools) if isinstance(tools, str) else tools
     function = held.get("function", held)
     parameters = function["parameters"]
-    assert (json.loads(parameters) if isinstance(parameters, str) else parameters) == told
+    assert (json.loads(parameters) if isinstance(parameters, str) else parameters) == schema
     assert set(function) == {"name", "parameters"}
 
 
@@ -508,6 +508,14 @@ def test_knowlyr_keeps_low_rewards_in_groups_and_its_benchmark_is_one_array(tmp_
     row = lines_in(folder / "train.jsonl")[0]
     assert [answer["reward"] for answer in row["trajectories"]] == [1.0, 0.0]
     assert (row["task_id"], row["prompt"]) == ("t0", "What does the mango cost?")
+    assert all("step_rewards" not in answer for answer in row["trajectories"])
+    (group,) = rows_of("grpo", 1)
+    steps = [len(run.agent_steps) for run in group.trajectories]
+    values = ((0.25,) * steps[0], (None,) * steps[1])
+    _, folder = exported("knowlyr", [group.model_copy(update={"step_values": values})], "grpo", tmp_path / "c")
+    first, second = lines_in(folder / "train.jsonl")[0]["trajectories"]
+    assert first["step_rewards"] == [0.25] * steps[0], "of the scorer that the dataset was exported with"
+    assert "step_rewards" not in second, "a step without a value is not 0"
     _, folder = exported("knowlyr", rows_of("benchmark", 2), "benchmark", tmp_path / "b")
     tasks = json.loads((folder / "benchmark.json").read_text())
     assert [task["task_id"] for task in tasks] == ["t0", "t1"]

@@ -451,6 +451,6 @@ def test_what_a_run_says_of_the_table_that_it_was_read_from_stays_beside_what_it
     dataset = Dataset(id="ds-1", name="d", kind="kto", path="p", rows=1, splits={"train": 1})
     AtifExporter().write(dataset, lambda split: iter([LabelledRow(trajectory=run, desirable=True)]), tmp_path)
     document = json.loads((tmp_path / "train.jsonl").read_text(encoding="utf-8"))
-    told = {"desirable": True, "weight": 1.0}
-    assert document["extra"].pop("row_") == told
+    result = {"desirable": True, "weight": 1.0}
+    assert document["extra"].pop("row_") == result
     assert read_atif(document) == run

@@ -183,8 +183,8 @@ def phoenix_rows() -> list[dict[str, Any]]:
     call = {"tool_call.id": "c1", "tool_call.function.name": "find", "tool_call.function.arguments": '{"id": 7}'}
     called = {"message.role": "assistant", "message.tool_calls": [call]}
     answered = {"message.role": "tool", "message.content": "shipped", "message.tool_call_id": "c1"}
-    told = {"message.role": "assistant", "message.content": "It has shipped."}
-    exchanges = (("s1", [asked], [called]), ("s2", [asked, called, answered], [told]))
+    result = {"message.role": "assistant", "message.content": "It has shipped."}
+    exchanges = (("s1", [asked], [called]), ("s2", [asked, called, answered], [result]))
     rows = [
         {
             "name": "chat",

@@ -299,12 +299,12 @@ def test_a_file_that_is_swapped_for_a_link_all_the_time_never_leads_out(tmp_path
     swapping = threading.Thread(target=swap)
     swapping.start()
     try:
-        told = [list(LogFile(path, root).rows(Report())) for _ in range(3000)]
+        result = [list(LogFile(path, root).rows(Report())) for _ in range(3000)]
     finally:
         over.set()
         swapping.join()
-    assert {str([row.value for row in found]) for found in told} <= {"[{'fine': 1}]", "[]"}
-    assert any(told)
+    assert {str([row.value for row in found]) for found in result} <= {"[{'fine': 1}]", "[]"}
+    assert any(result)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_detection_looks_at_anything() -> None:
     """The keys of all formats at once with each wrong value, and each key alone with one of them."""
     parts = ("folder", "file.json")
     rows = [row for _, value in SMALL_LOGS.values() for row in (value if isinstance(value, list) else [value])]
-    keys = sorted({key for row in rows for key in row})
+    keys = sorted({key for row in rows if isinstance(row, dict) for key in row})
     alone = [({key: wrong}, wrong) for key, wrong in zip(keys, cycle(WRONG))]
     for document, wrong in [*((dict.fromkeys(keys, wrong), wrong) for wrong in WRONG), *alone]:
         for shape in ("object", "array", "lines", "zip", "other"):
@@ -148,7 +148,7 @@ def _read_alone(folder: Path, format: str, name: str, raw: bytes) -> int:
 @given(data=st.data())
 def test_no_rows_break_an_import(tmp_path: Path, data: st.DataObject) -> None:
     """Rows with the keys of real formats and any values: nothing fails, and every run that comes in is clean."""
-    name, small = data.draw(st.sampled_from(list(SMALL_LOGS.values())))
+    name, small = data.draw(st.sampled_from([log for log in SMALL_LOGS.values() if not isinstance(log[1], str)]))
     row = small if isinstance(small, dict) else data.draw(st.sampled_from(small))
     row = dict(row) | data.draw(st.dictionaries(st.sampled_from(sorted(row)), JSON, max_size=3))
     (tmp_path / name).write_bytes(content(name, [row] if isinstance(small, list) else row))

@@ -660,12 +660,12 @@ def test_what_was_refused_or_spoken_aloud_is_what_was_said(tmp_path: Path) -> No
 def test_thoughts_that_gateways_keep_in_blocks_are_read_once(tmp_path: Path) -> None:
     blocks = [{"type": "thinking", "thinking": "Add.", "signature": "s"}]
     details = [{"type": "reasoning.text", "text": "Add."}, {"type": "reasoning.encrypted", "data": "x"}]
-    told = (
+    result = (
         _spoken(content="2", thinking_blocks=blocks),
         _spoken(content="2", reasoning_details=details),
         _spoken(content="2", reasoning="Add.", reasoning_details=details),
     )
-    runs, _ = read_rows(tmp_path, "openai_chat", [{"messages": messages} for messages in told])
+    runs, _ = read_rows(tmp_path, "openai_chat", [{"messages": messages} for messages in result])
     assert [run.agent_steps[0].thought for run in runs] == ["Add."] * 3
 
 

@@ -1,18 +1,14 @@
-"""What an import spares itself: rows parsed twice, identities hashed twice, a collector that looks for what is not there."""
+"""What an import spares itself: rows parsed twice, identities hashed twice."""
 
 from __future__ import annotations
 
-import gc
 import json
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quintain.importers.byte_streams import ReadState
-from quintain.importers.garbage_collection import CONTAINERS, gc_relaxed
 from quintain.importers.log_file import LogFile
 from quintain.importers.probing import MAX_ROWS, probe_file
 from quintain.importers.protocol import Report
@@ -71,32 +67,6 @@ def test_a_root_that_is_a_link_is_opened_and_a_link_below_it_is_not(log: Path) -
     report = Report()
     assert list(LogFile(log.parent / "below.jsonl", log.parent).rows(report)) == []
     assert report.n_rejected == 1
-
-
-@pytest.fixture
-def thresholds() -> Iterator[tuple[int, int, int]]:
-    before = gc.get_threshold()
-    yield before
-    gc.set_threshold(*before)
-
-
-def test_the_collector_looks_seldom_until_the_last_of_two_imports_ends(thresholds: tuple[int, int, int]) -> None:
-    with suppress(KeyError), gc_relaxed():
-        assert gc.get_threshold() == (CONTAINERS, *thresholds[1:])
-        raise KeyError
-    assert gc.get_threshold() == thresholds
-    first, second = gc_relaxed(), gc_relaxed()
-    for entered in (first, second):
-        entered.__enter__()
-    first.__exit__(None, None, None)
-    assert gc.get_threshold()[0] == CONTAINERS
-    second.__exit__(None, None, None)
-    assert gc.get_threshold() == thresholds
-    for young in (0, 10 * CONTAINERS):  # off, or even less often: it stays so
-        gc.set_threshold(young, *thresholds[1:])
-        with gc_relaxed():
-            assert gc.get_threshold()[0] == young
-        assert gc.get_threshold()[0] == young
 
 
 def _run(said: str) -> Trajectory:

@@ -84,6 +84,59 @@ def test_a_copilot_chat_has_the_replies_of_the_model_with_their_results(tmp_path
     survives("copilot_chat", copilot_session(), tmp_path)
 
 
+def copilot_event(kind: str, data: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": kind, "data": data, "id": "e", "parentId": None, "timestamp": "2026-01-01T00:00:00Z", **more}
+
+
+def copilot_events() -> list[dict[str, Any]]:
+    """The system prompt behind the first prompt and again; a denied call; a subagent; an id of a call used twice."""
+    place = {"cwd": "/w", "branch": "main", "headCommit": "abc"}
+    start = {"sessionId": "s-1", "copilotVersion": "1.0.102", "selectedModel": "m-0", "context": place}
+    bash = {"toolCallId": "c1", "name": "bash", "arguments": {"command": "ls"}}
+    view = {"toolCallId": "c2", "name": "view", "arguments": {"path": "/x"}}
+    usage = {"usage": {"model": "m-1", "inputTokens": 50, "outputTokens": 7, "cacheReadTokens": 0}}
+    first = {"content": "I look.", "model": "m-1", "reasoningText": "Look.", "toolRequests": [bash, view]}
+    denied = {"toolCallId": "c2", "success": False, "error": {"message": "Permission denied.", "code": "denied"}}
+    return [
+        copilot_event("session.start", start),
+        copilot_event("user.message", {"content": "List.", "transformedContent": "<now>1</now> List."}),
+        copilot_event("system.message", {"role": "system", "content": "You are Copilot."}),
+        copilot_event("session.usage_record", usage),
+        copilot_event("assistant.message", first),
+        copilot_event("tool.execution_start", {"toolCallId": "c1", "toolName": "bash"}),
+        copilot_event("tool.execution_complete", denied),
+        copilot_event("tool.execution_complete", {"toolCallId": "c1", "success": True, "result": {"content": "a.txt"}}),
+        copilot_event("assistant.message", {"content": "of another", "toolRequests": []}, agentId="sub"),
+        copilot_event("system.message", {"role": "system", "content": "You are Copilot."}),
+        copilot_event("assistant.message", {"content": "", "model": "m-1", "toolRequests": [bash]}),
+        copilot_event("tool.execution_complete", {"toolCallId": "c1", "success": True, "result": {"content": "b.txt"}}),
+        copilot_event("assistant.message", {"content": "Done.", "toolRequests": [], "reasoningOpaque": "x"}),
+        copilot_event("session.shutdown", {}),
+    ]
+
+
+def test_a_copilot_cli_session_is_read_from_its_events(tmp_path: Path) -> None:
+    run, report = read_one("copilot_cli", write(tmp_path / "events.jsonl", copilot_events()), tmp_path)
+    assert outline(run) == [
+        "system: You are Copilot.",
+        "user: <now>1</now> List.",
+        "agent: I look. > bash(c1) > view(c2) < !Permission denied.(c2) < a.txt(c1)",
+        "agent:  > bash(c1) < b.txt(c1)",
+        "agent: Done.",
+    ]
+    made = run.trajectory
+    first = made.agent_steps[0]
+    assert (first.thought, first.model, first.actions[1].args) == ("Look.", "m-1", {"path": "/x"})
+    assert first.usage is not None
+    assert (first.usage.input_tokens, first.usage.output_tokens) == (50, 7)
+    assert made.agent_steps[1].usage is None
+    assert (made.agent.version, made.task.prompt, run.key) == ("1.0.102", "List.", "copilot_cli:s-1")
+    assert (made.extra["cwd"], made.extra["git_commit"]) == ("/w", "abc")
+    assert report.unknown == {"tool.execution_start": 1, "event of a subagent": 1, "session.shutdown": 1}
+    assert any("encrypted" in note for note in report.notes)
+    survives("copilot_cli", copilot_events(), tmp_path)
+
+
 def goose_message(role: str, *parts: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"id": "m", "role": role, "created": NOW, "content": list(parts), **more}
 
@@ -210,7 +263,7 @@ def test_a_kimi_context_is_read_with_the_times_of_its_events(tmp_path: Path) -> 
     assert first.timestamp.timestamp() == NOW + 3.5
     assert (run.key, made.session_id, made.task.prompt) == ("kimi_cli:session-1", "session-1", "List.")
     assert {path.name for path in report.consumed} == {"wire.jsonl"}
-    survives("kimi_cli", KIMI_CONTEXT, tmp_path / "bent")
+    survives("kimi_cli", KIMI_CONTEXT, tmp_path)
 
 
 def test_kimi_events_without_a_context_are_a_run_of_their_own(tmp_path: Path) -> None:
@@ -230,6 +283,197 @@ def test_kimi_events_without_a_context_are_a_run_of_their_own(tmp_path: Path) ->
     assert report.unknown == {"SubagentEvent": 1}
     assert any("system prompt, is not" in note for note in report.notes)
     assert any("compacted" in note for note in report.notes)
-    survives("kimi_cli", KIMI_EVENTS, tmp_path / "bent")
+    survives("kimi_cli", KIMI_EVENTS, tmp_path)
     runs, _ = read_as("kimi_cli", write(tmp_path / "context.jsonl", KIMI_CONTEXT[:4]), tmp_path)
     assert not runs
+
+
+AIDER_THOUGHT = "thinking-content-" + "0123456789abcdef" * 2
+AIDER_CHAT = f"""
+# aider chat started at 2026-01-01 10:00:00
+
+> Aider v0.86.2  
+> Main model: vendor/m-1 with diff edit format  
+
+# aider chat started at 2026-01-01 11:00:00
+
+> aider --message
+  in a.py  
+> Aider v0.86.2  
+> Main model: vendor/m-1 with diff edit format  
+
+#### add a function  
+####   in a.py  
+
+<{AIDER_THOUGHT}>
+
+Think.
+
+</{AIDER_THOUGHT}>
+
+#### Plan
+> quoted
+
+# a.py
+<<<<<<< SEARCH
+=======
+x = 1
+>>>>>>> REPLACE
+
+> Tokens: 2k sent, 83 received.  
+> # 1 SEARCH/REPLACE block failed to match!
+
+#### a.py
+Just reply with fixed versions.  
+
+Fixed.
+
+> Applied edit to a.py  
+
+#### /model vendor/m-2  
+> Main model: vendor/m-2 with diff edit format  
+
+#### /ask why?  
+
+#### why?  
+
+Because.
+
+#### /ask and you?  
+
+Me too.
+
+> Editor model: vendor/m-3 with editor-diff edit format  
+
+#### Me too.  
+
+Edited.
+"""  # noqa: W291 - the program's own lines end in two spaces
+
+
+def test_an_aider_history_tells_answers_from_the_programs_lines(tmp_path: Path) -> None:
+    path = write(tmp_path / ".aider.chat.history.md", AIDER_CHAT.encode())
+    run, report = read_one("aider", path, tmp_path)
+    assert outline(run) == [
+        "user: add a function\n  in a.py",
+        "agent: #### Plan\n> quoted\n\n# a.py\n<<<<<<< SEARCH\n=======\nx = 1\n>>>>>>> REPLACE",
+        "agent: Fixed.",
+        "user: why?",
+        "agent: Because.",
+        "user: /ask and you?",
+        "agent: Me too.",
+        "user: Me too.",
+        "agent: Edited.",
+    ]
+    made = run.trajectory
+    assert [step.model for step in made.agent_steps] == [f"vendor/m-{n}" for n in (1, 1, 2, 2, 3)]
+    assert (made.agent_steps[0].thought, made.agent.version) == ("Think.", "0.86.2")
+    assert made.extra["started_at"] == "2026-01-01 11:00:00"
+    assert (made.outcome.status, made.steps[0].timestamp) == ("unknown", None)
+    assert any("whether they were applied is not known" in note for note in report.notes)
+    assert report.unknown["command"] == 3
+    plain = "\n".join(line.rstrip() for line in AIDER_CHAT.split("\n"))  # as an editor saves it
+    run, _ = read_one("aider", write(path, plain.replace("#### Plan\n> quoted\n", "").encode()), tmp_path)
+    assert outline(run)[-6:-2] == ["user: why?", "agent: Because.", "user: /ask and you?", "agent: Me too."]
+
+
+AIDER_CALLS = f"""TO LLM 2026-01-01T11:00:05
+-------
+SYSTEM Be brief.
+SYSTEM 
+SYSTEM -------
+-------
+USER Example?
+-------
+ASSISTANT Ok.
+
+-------
+USER add a function
+LLM RESPONSE 2026-01-01T11:00:09
+ASSISTANT <{AIDER_THOUGHT}>
+ASSISTANT Think.
+ASSISTANT </{AIDER_THOUGHT}>
+ASSISTANT 
+ASSISTANT TO LLM is text.
+TO LLM 2026-01-01T11:00:20
+-------
+USER Message for a commit
+LLM RESPONSE 2026-01-01T11:00:21
+ASSISTANT feat: add
+TO LLM 2026-01-01T11:00:30
+-------
+USER cut
+"""  # noqa: W291
+
+
+def test_each_call_in_aiders_file_of_calls_is_a_run_with_its_whole_prompt(tmp_path: Path) -> None:
+    write(tmp_path / ".aider.chat.history.md", AIDER_CHAT.replace("m-2", "m-1").encode())
+    path = write(tmp_path / ".aider.llm.history", AIDER_CALLS.encode())
+    runs, report = read_as("aider", path, tmp_path)
+    assert [outline(run) for run in runs] == [
+        [
+            "system: Be brief.\n\n-------",
+            "user: Example?",
+            "agent: Ok.",
+            "user: add a function",
+            "agent: TO LLM is text.",
+        ],
+        ["user: Message for a commit", "agent: feat: add"],
+    ]
+    context, answer = runs[0].trajectory.agent_steps
+    assert (context.copied_context, answer.copied_context) == (True, False)
+    assert (answer.thought, answer.model) == ("Think.", "vendor/m-1")
+    assert runs[0].trajectory.task.prompt == "add a function"
+    assert runs[0].trajectory.extra["ended_at"] == "2026-01-01T11:00:09"
+    assert [line for line, _ in report.rejected] == [24]
+
+
+CURSOR_CHAT = """# Names
+_Exported on 10/7/2026 at 17:09:40 GMT+5:30 from Cursor (3.2.11)_
+
+---
+
+**User**
+
+ What is it?
+
+---
+
+**Cursor**
+
+One.
+
+---
+
+**User** is a word here.
+
+---
+
+**User**
+
+Go on
+
+---
+
+**Cursor**
+
+Two.
+
+"""
+
+
+def test_a_cursor_export_has_its_texts_and_says_what_it_lacks(tmp_path: Path) -> None:
+    path = write(tmp_path / "chats.md", (CURSOR_CHAT + CURSOR_CHAT).replace("\n", "\r\n").encode())
+    runs, report = read_as("cursor", path, tmp_path)
+    for run in runs:
+        assert outline(run) == [
+            "user: What is it?",
+            "agent: One.\n\n---\n\n**User** is a word here.",
+            "user: Go on",
+            "agent: Two.",
+        ]
+    made = runs[0].trajectory
+    assert (made.agent.version, made.agent.model) == ("3.2.11", None)
+    assert made.extra == {"title": "Names", "exported_on": "10/7/2026 at 17:09:40 GMT+5:30"}
+    assert any("texts only" in note for note in report.notes)
+    assert len(runs) == 2

@@ -1,4 +1,4 @@
-"""Readers of traces that agent frameworks and MLflow write: the OpenAI Agents SDK, MLflow."""
+"""Readers of traces that agent frameworks and MLflow write: the OpenAI Agents SDK, MLflow, Weave."""
 
 from __future__ import annotations
 
@@ -91,9 +91,21 @@ def response_trace(*, content: bool) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("batched", [False, True])
-def test_spans_of_the_openai_agents_sdk_become_one_conversation(batched: bool, tmp_path: Path) -> None:
-    rows = [{"data": agents_trace()}] if batched else agents_trace()
+def processor_events() -> list[dict[str, Any]]:
+    """As a processor writes that logs the start and the end of each span."""
+    trace, *spans = agents_trace()
+    empty = {"ended_at": None, "error": None}
+    starts = [{**s, **empty, "span_data": {"type": s["span_data"]["type"], "input": None}} for s in spans]
+    return [
+        {"event": "trace_start", "trace": trace},
+        *({"event": "span_start", "span": span} for span in starts),
+        *({"event": "span_end", "span": span} for span in spans),
+    ]
+
+
+@pytest.mark.parametrize("shape", ["lines", "batch", "events"])
+def test_spans_of_the_openai_agents_sdk_become_one_conversation(shape: str, tmp_path: Path) -> None:
+    rows = {"batch": [{"data": agents_trace()}], "events": processor_events()}.get(shape, agents_trace())
     run, report = read_one("openai_agents", write(tmp_path / "t.jsonl", rows), tmp_path)
     check(run.trajectory, "gpt-5-mini")
     assert (run.trajectory.agent.name, run.trajectory.extra["workflow"]) == ("Clerk", "Orders")
@@ -197,3 +209,66 @@ def test_feedback_in_an_mlflow_trace_is_a_score_and_no_verdict_and_a_failed_root
     assert (good.trajectory.outcome.status.value, good.trajectory.outcome.scores) == ("unknown", {"helpful": 1.0})
     assert (bad.trajectory.outcome.status.value, bad.trajectory.outcome.exit_status) == ("error", "ValueError: x")
     assert good.trajectory.extra["session"] == "k1"
+
+
+# --- Weave -----------------------------------------------------------------------------------------------------------
+
+
+def weave_call(n: int, op: str, inputs: dict[str, Any], output: Any, **more: Any) -> dict[str, Any]:
+    return {
+        "id": f"call-{n}",
+        "project_id": "me/orders",
+        "op_name": f"weave:///me/orders/op/{op}:pHDThcXUpya7I5A9gPcs60n7e8nTFEaLWo4MTyGJ9OY",
+        "display_name": None,
+        "trace_id": "trace-1",
+        "parent_id": "call-0" if n else None,
+        "started_at": f"2026-01-01T00:00:{n:02}.5Z",
+        "attributes": {"weave": {"client_version": "0.51.50", "source": "python-sdk"}},
+        "inputs": inputs,
+        "ended_at": f"2026-01-01T00:00:{n + 1:02}Z",
+        "exception": None,
+        "output": output,
+        "summary": {},
+        **more,
+    }
+
+
+def weave_trace(*, error: str | None = None) -> list[dict[str, Any]]:
+    counts = {"prompt_tokens": 100, "completion_tokens": 10, "requests": 1, "total_tokens": 110}
+    unset = "<openai.Omit object at 0x7f11ce72ff10>"
+    given = {"self": "<openai.resources.Completions object at 0x7f11ca0e2e90>", "model": "gpt-5-mini", "tools": [TOOL]}
+    first, last = (
+        {"id": "x", "model": "gpt-5-mini-2025", "choices": [{"index": 0, "message": turn}], "usage": counts}
+        for turn in (ASKED, ANSWER)
+    )
+    counted = {"usage": {"gpt-5-mini-2025": counts}}
+    create = "openai.chat.completions.create"
+    failed = json.dumps({"type": "ValueError", "message": "no order 8", "traceback": [{"filename": "a.py"}]})
+    summary = {"usage": {"gpt-5-mini-2025": {"prompt_tokens": 200}}, "status_counts": {"success": 4, "error": 1}}
+    return [
+        weave_call(0, "clerk", {"q": "Where?"}, "Order 7 has shipped.", summary=summary, exception=error),
+        weave_call(1, create, {**given, "messages": BEGIN, "seed": unset}, first, summary=counted),
+        weave_call(2, "get_order", {"id": 7}, "shipped"),
+        weave_call(3, "get_order", {"id": 8}, None, exception=failed),
+        weave_call(4, "log", {"text": "x"}, None),
+        weave_call(
+            5, create, {**given, "messages": [*BEGIN, ASKED, *RESULTS], "system": "NOT_GIVEN"}, last, summary=counted
+        ),
+    ]
+
+
+def test_weave_calls_become_one_conversation_and_only_calls_that_a_model_asked_for_are_tools(tmp_path: Path) -> None:
+    run, report = read_one("weave", write(tmp_path / "calls.jsonl", weave_trace()), tmp_path)
+    check(run.trajectory, "gpt-5-mini-2025")
+    assert (run.trajectory.agent.name, run.trajectory.session_id) == ("clerk", "trace-1")
+    assert [tool["function"]["name"] for tool in run.trajectory.tools] == ["get_order"]
+    assert report.unknown == {"call: clerk": 1, "call: log": 1}
+
+
+def test_a_weave_trace_whose_outermost_call_failed_is_an_error(tmp_path: Path) -> None:
+    error = 'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: no stock\n'
+    run, _ = read_one("weave", write(tmp_path / "calls.json", weave_trace(error=error)), tmp_path)
+    assert (run.trajectory.outcome.status.value, run.trajectory.outcome.exit_status) == (
+        "error",
+        "ValueError: no stock",
+    )

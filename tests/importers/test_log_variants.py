@@ -82,8 +82,8 @@ def test_text_that_a_template_rendered_is_taken_apart_where_it_is_plainly_marked
         {"input": "user\nQ\nassistant\n", "output": "A", "score": 0.0},
     ]
     runs, report = read_as("verl", write(tmp_path / "1.jsonl", rows), tmp_path)
-    told = ["system: S", "user: Q", "agent: call", "user: <tool_response>1</tool_response>", "agent: A"]
-    assert (outline(runs[0]), len(runs[1].trajectory.steps)) == (told, 2)
+    result = ["system: S", "user: Q", "agent: call", "user: <tool_response>1</tool_response>", "agent: A"]
+    assert (outline(runs[0]), len(runs[1].trajectory.steps)) == (result, 2)
     assert any("without its special tokens" in note for note in report.notes)
     survives("verl", rows[:1], tmp_path)
     llama = "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nQ<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
@@ -154,7 +154,7 @@ def test_items_of_the_responses_api_keep_the_turn_of_the_user_and_are_no_codex_r
 
 
 def test_a_response_of_the_responses_api_brings_its_question_model_tokens_and_time(tmp_path: Path) -> None:
-    told = {
+    result = {
         "object": "response",
         "created_at": 1_740_000_000,
         "model": "gpt-5-2025",
@@ -162,7 +162,10 @@ def test_a_response_of_the_responses_api_brings_its_question_model_tokens_and_ti
         "usage": {"input_tokens": 3, "output_tokens": 4},
     }
     asked = {"model": "gpt-5", "instructions": "Be brief.", "input": "Weather?"}
-    rows = [{"request": asked, "response": told}, {"custom_id": "1", "response": {"status_code": 200, "body": told}}]
+    rows = [
+        {"request": asked, "response": result},
+        {"custom_id": "1", "response": {"status_code": 200, "body": result}},
+    ]
     both, batch = read(write(tmp_path / "log.jsonl", rows), tmp_path).all
     assert outline(both) == ["system: Be brief.", "user: Weather?", "agent: It is 3C."]
     for run in (both, batch):

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from quintain.checkers.answers import expected_answer, expected_answers
-from quintain.checkers.equality import ComparisonProcess
+from quintain.checkers.math_equality import ComparisonProcess
 from quintain.checkers.values import compare, same
 from quintain.records.trajectory import Action, Step, Task, Trajectory
 from quintain.scoring.outcomes.answer_scorers import AnswerScorer

@@ -123,14 +123,6 @@ def test_a_reward_that_has_other_reasons_is_not(name: str) -> None:
     assert "length_inflation" not in flags(NOT_INFLATED[name])
 
 
-def test_longer_and_better_paid_runs_of_one_task_are_a_note_where_nothing_else_is_known() -> None:
-    runs = [chat("Tell me about the bridge.", " ".join(DETAIL[: i + 1]), reward=(i + 1) / 12) for i in range(12)]
-    found = finding(runs, "length_inflation")
-    assert found is not None
-    assert found.severity == "note"
-    assert "unknown" in found.evidence
-
-
 def test_chance_alone_seldom_looks_like_inflation() -> None:
     """At p 0.005 one audit in five of 40 with unrelated rewards is expected to look so."""
     runs = [padded(12, SALAD, reward="any", seed=seed, correct="0.5") for seed in range(40)]
@@ -226,26 +218,20 @@ def scored(good: list[float], bad: list[float], scorer: str = "judge", *, known:
     return auditor.report()
 
 
-def test_a_score_that_does_not_tell_successes_from_failures_is_flagged_with_its_interval() -> None:
+def test_a_score_that_does_not_separate_successes_from_failures_is_flagged_as_surely_as_it_is_known() -> None:
     """Values 0.1 .. 0.8 on both sides: the area is exactly one half."""
     report = scored([i / 40 + 0.1 for i in range(30)], [i / 40 + 0.1 for i in range(30)])
     (found,) = [found for found in report.findings if found.check == "no_separation"]
     assert (found.severity, found.figures["auc"]) == ("flag", 0.5)
     assert found.figures["low"] < 0.5 < found.figures["high"] < 0.7
 
-
-def test_a_score_the_wrong_way_round_is_flagged_even_by_few_runs() -> None:
     report = scored([0.1, 0.2, 0.3, 0.15, 0.25], [0.9, 0.8, 0.7, 0.85, 0.95])
     assert [found.check for found in report.findings if found.severity == "flag"] == ["no_separation"]
 
-
-def test_a_score_that_separates_is_not_flagged_and_one_that_may_not_is_a_note() -> None:
     assert scored([0.6, 0.7, 0.8, 0.9, 0.5], [0.1, 0.2, 0.3, 0.4, 0.55]).findings == ()
     found = scored([0.2, 0.4, 0.6, 0.8, 0.5], [0.25, 0.35, 0.65, 0.75, 0.45]).findings
     assert [(one.check, one.severity) for one in found] == [("no_separation", "note")]
 
-
-def test_without_known_outcomes_separation_is_said_to_be_unchecked() -> None:
     assert "0 successes and 0 failures" in scored([0.5] * 6, [0.6] * 6, known=False).unchecked["no_separation"]
     assert "no_separation" in scored([1.0] * 6, [0.0] * 6, "outcome").unchecked
 
@@ -271,7 +257,7 @@ def graded(i: int, length: int, *, task: str = "Tell me.", **metrics: float) -> 
     return run.model_copy(update={"outcome": run.outcome.model_copy(update={"status": OutcomeStatus.SUCCESS})})
 
 
-def test_longer_answers_to_harder_tasks_are_a_note_and_to_one_task_a_flag() -> None:
+def test_longer_and_better_paid_runs_are_a_note_where_they_may_have_another_reason() -> None:
     by_task = [graded(i, 1 + i // 3, task=f"Question {i} of the exam?") for i in range(30)]
     assert flags(by_task) == []
     found = finding(by_task, "length_inflation")
@@ -279,13 +265,17 @@ def test_longer_answers_to_harder_tasks_are_a_note_and_to_one_task_a_flag() -> N
     assert found.severity == "note"
     assert flags([graded(i, 1 + i // 3) for i in range(30)]) == ["length_inflation"]
 
-
-def test_length_beside_a_recorded_part_that_rises_as_well_is_a_note() -> None:
     found = finding([graded(i, 1 + i // 3, coverage=i / 30) for i in range(30)], "length_inflation")
     assert found is not None
     assert found.severity == "note"
     assert "it rises with 'coverage' as well" in found.evidence
     assert flags([graded(i, 1 + i // 3, length_bonus=i / 30) for i in range(30)]) == ["length_inflation"]
+
+    runs = [chat("Tell me about the bridge.", " ".join(DETAIL[: i + 1]), reward=(i + 1) / 12) for i in range(12)]
+    found = finding(runs, "length_inflation")
+    assert found is not None
+    assert found.severity == "note"
+    assert "unknown" in found.evidence
 
 
 def test_a_greedy_evaluation_that_repeats_itself_has_not_collapsed() -> None:

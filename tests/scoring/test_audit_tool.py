@@ -31,8 +31,8 @@ def test_a_client_gets_the_audit_whichever_scorer_it_asks(settings: Settings, sa
                     for scorer in ("outcome", "rules", "answer", "composite")
                 }
 
-    for scorer, told in anyio.run(main).items():
-        audit = told["audit"]
+    for scorer, result in anyio.run(main).items():
+        audit = result["audit"]
         flags = {found["check"] for found in audit["findings"] if found["severity"] == "flag"}
         assert audit["verdict"] == ("suspicious" if kind == "hacked" else "clean"), scorer
         assert flags == ({"answer_echo"} if kind == "hacked" else set()), scorer

@@ -36,14 +36,12 @@ def calibration(*domains: tuple[str, CalibrationMap]) -> Calibration:
     return Calibration(id="cal-judge-1", scorer="judge", version=1, labels="people", domains=fits)
 
 
-def test_isotonic_regression_pools_adjacent_violators_and_is_linear_between_its_knots() -> None:
+def test_isotonic_regression_equals_scipy_and_is_linear_between_its_knots() -> None:
     """Labels 0, 1, 0, 1 at 0.1, 0.4, 0.6, 0.9: the middle two pool to 0.5, so at 0.25 it is half way between 0 and 0.5."""
     found = fit_isotonic([0.6, 0.1, 0.9, 0.4], [0, 0, 1, 1])
     assert (found.x, found.y) == ((0.1, 0.4, 0.6, 0.9), (0.0, 0.5, 0.5, 1.0))
     assert [value_of(found, x) for x in (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)] == pytest.approx([0, 0, 0.25, 0.5, 0.75, 1])
 
-
-def test_isotonic_regression_equals_scipy_with_ties_by_weight() -> None:
     import numpy as np
     from scipy.optimize import isotonic_regression
 
@@ -131,7 +129,7 @@ def test_a_map_that_does_not_help_is_not_used() -> None:
     assert any("wrong way" in warning for warning in forced.warnings)
 
 
-def test_a_domain_gets_a_map_of_its_own_where_it_has_labels_enough_and_predicts_better() -> None:
+def test_a_domain_gets_a_map_of_its_own_only_where_it_predicts_better() -> None:
     high, low = noisy(80, 1, bias=0.45), noisy(80, 2, bias=0.0)
     few = noisy(MIN_DOMAIN_LABELS - 1, 3)
     scores, labels = high[0] + low[0] + few[0], high[1] + low[1] + few[1]
@@ -144,18 +142,26 @@ def test_a_domain_gets_a_map_of_its_own_where_it_has_labels_enough_and_predicts_
     assert apply(made, 0.5, "coding") < 0.3 < 0.8 < apply(made, 0.5, "browser")
     assert apply(made, 0.5, "crew") == apply(made, 0.5, ALL)
 
-
-def test_a_domain_like_all_others_shares_the_common_map() -> None:
     scores, labels = noisy(400)
     domains = ["coding"] * 360 + ["browser"] * 40
     assert "browser" not in fit_all(scores, labels, domains).domains
 
 
-def test_few_labels_are_told_and_too_few_refused() -> None:
+def test_few_labels_one_task_and_raters_at_odds_are_told() -> None:
+    """Two raters 0.8 apart have a standard deviation of 0.8 / sqrt(2) = 0.57 within the run."""
     scores, labels = noisy(20)
     assert any("Only 20 labels" in warning for warning in fit_all(scores, labels, [ALL] * 20).warnings)
     with pytest.raises(InvalidInput, match=r"\[too_few_labels\] 9 runs .* at least 10"):
         fit_all(scores[:9], labels[:9], [ALL] * 9)
+
+    scores, labels = noisy(60)
+    found = fit_all(scores, labels, [ALL] * 60, groups=["one"] * 60)
+    assert any("one task" in warning for warning in found.warnings)
+
+    assert "person:ann" in rater_warnings([{"person:ann": 0.5}])[0]
+    assert "agreement is unknown" in rater_warnings([{"a": 0.5}, {"b": 0.5}])[0]
+    assert "0.57" in rater_warnings([{"a": 0.1, "b": 0.9}] * 3)[0]
+    assert rater_warnings([{"a": 0.5, "b": 0.6}] * 3) == []
 
 
 @pytest.mark.parametrize(("scores", "labels", "what"), [(0.5, None, "score"), (None, 1.0, "label")])
@@ -177,26 +183,19 @@ def test_values_outside_of_the_scale_are_refused(bad: float) -> None:
         apply(calibration((ALL, UNCHANGED)), bad, ALL)
 
 
-def test_runs_of_one_task_alone_are_told() -> None:
-    scores, labels = noisy(60)
-    found = fit_all(scores, labels, [ALL] * 60, groups=["one"] * 60)
-    assert any("one task" in warning for warning in found.warnings)
-
-
-def test_raters_that_are_alone_apart_or_at_odds_are_told() -> None:
-    """Two raters 0.8 apart have a standard deviation of 0.8 / sqrt(2) = 0.57 within the run."""
-    assert "person:ann" in rater_warnings([{"person:ann": 0.5}])[0]
-    assert "agreement is unknown" in rater_warnings([{"a": 0.5}, {"b": 0.5}])[0]
-    assert "0.57" in rater_warnings([{"a": 0.1, "b": 0.9}] * 3)[0]
-    assert rater_warnings([{"a": 0.5, "b": 0.6}] * 3) == []
-
-
 def test_reliability_bins_hold_every_run_once() -> None:
     bins = reliability([0.0, 0.05, 0.95, 1.0], [0.0, 1.0, 1.0, 1.0])
     assert [(b.low, b.high, b.n, b.mean_label) for b in bins] == [(0.0, 0.1, 2, 0.5), (0.9, 1.0, 2, 1.0)]
 
 
-def test_rank_statistics_equal_scipy() -> None:
+def test_rank_statistics_are_those_of_scipy_and_delong() -> None:
+    """Worked examples.
+
+    - Positives 1, 3 and negatives 0, 2: shares of negatives below are 1/2, 1; of positives above 1, 1/2; the area
+      is 3/4, both variances are 1/8, so the standard error is sqrt(1/16 + 1/16) and the lower end 0.75 - 1.96 *
+      0.3536.
+    - Inside of each stratum the relation falls, over both it rises.
+    """
     from scipy import stats
 
     chance = random.Random(0)
@@ -208,18 +207,11 @@ def test_rank_statistics_equal_scipy() -> None:
     assert separation(a[:20], b[20:]).auc == pytest.approx(u / (20 * 40))
     assert spearman([1.0] * 5, [1, 2, 3, 4, 5]) is None
 
-
-def test_the_interval_of_the_area_is_delongs() -> None:
-    """Positives 1, 3 and negatives 0, 2: shares of negatives below are 1/2, 1; of positives above 1, 1/2; the area is 3/4, both
-    variances are 1/8, so the standard error is sqrt(1/16 + 1/16) and the lower end 0.75 - 1.96 * 0.3536."""
     found = separation([1.0, 3.0], [0.0, 2.0])
     assert found.auc == 0.75
     assert found.low == pytest.approx(0.75 - 1.96 * math.sqrt(1 / 8))
     assert found.high == 1.0
 
-
-def test_what_differs_between_strata_does_not_count() -> None:
-    """Inside of each stratum the relation falls, over both it rises."""
     strata = [([1.0, 2, 3, 4], [4.0, 3, 2, 1]), ([11.0, 12, 13, 14], [14.0, 13, 12, 11])]
     found = stratified_spearman(strata, permutations=99, seed=0)
     assert found is not None

@@ -81,7 +81,7 @@ def test_the_fate_of_a_branch_is_the_mean_of_all_runs_through_it() -> None:
     assert widest.forks_left_out == {"pair_limit": 2, "no_contrast": 1}
 
 
-def test_of_many_ways_on_the_best_is_matched_with_the_worst_and_so_inwards() -> None:
+def test_branches_are_matched_from_best_and_worst_inwards_within_one_task() -> None:
     """Five ways worth 0, .25, .5, .75, 1: 1 over 0 and .75 over .25; the middle one is matched with none."""
     runs = [_path(str(i), i / 4, call("take", item=str(i))) for i in range(5)]
     assert _said(mine_forks(runs).forks) == {(0, "4", "0", 1.0), (0, "3", "1", 0.5)}
@@ -89,15 +89,11 @@ def test_of_many_ways_on_the_best_is_matched_with_the_worst_and_so_inwards() -> 
     assert _said(narrow.forks) == {(0, "4", "0", 1.0)}
     assert narrow.forks_left_out == {"below_margin": 1}
 
-
-def test_equal_fates_are_a_tie_where_asked() -> None:
     runs = [_path("a", 1.0, call("look")), _path("b", 1.0, call("take"))]
     assert mine_forks(runs).forks_left_out == {"no_contrast": 1}
     (tie,) = mine_forks(runs, ties=True).ties
     assert (tie.step, tie.margin) == (0, 0.0)
 
-
-def test_runs_of_other_tasks_and_single_runs_fork_from_nothing() -> None:
     mined = mine_forks([_path("a", 1.0, call("look"), task="t"), _path("b", 0.0, call("take"), task="u")])
     assert (mined.forks, mined.runs_left_out) == ([], {"group_of_one": 2})
 

@@ -15,8 +15,8 @@ from quintain.records.trajectory import Actor, Step, Trajectory
 from quintain.scoring.judges.answer_parsing import read_verdict
 from quintain.scoring.judges.datamarking import datamark, mark_of
 from quintain.scoring.judges.empty_run_control import Control, control_of
-from quintain.scoring.judges.plans import Rater, conclude, control_from, item_of
-from quintain.scoring.judges.showing import show_run
+from quintain.scoring.judges.judging_items import Rater, conclude, control_from, item_of
+from quintain.scoring.judges.shown_run import show_run
 from scripted_judges import scored, stepped
 from trajectory_runs import answer, call, run, user
 
@@ -64,7 +64,7 @@ def judged(answer: str, mode: JudgingMode = "score", control: Control | None = N
     return score
 
 
-def test_a_value_needs_a_quote_of_the_run_and_0_needs_none() -> None:
+def test_a_value_above_0_needs_a_quote_of_its_run_or_step() -> None:
     assert judged(scored(NAMES, 0.8, "nowhere to be read", "I found it in")).value == 0.8
     assert judged(scored(NAMES, 0.0)).value == 0.0
     missing = judged(json.dumps({"scores": {"depth": {"value": 0.5, "quotes": ["I found it in"]}, "tone": 0.5}}))
@@ -74,16 +74,12 @@ def test_a_value_needs_a_quote_of_the_run_and_0_needs_none() -> None:
         ("tone", None, ""),
     ]
 
-
-def test_a_step_needs_a_quote_of_its_own() -> None:
     good = judged(stepped(NAMES, {0: 0.5, 1: 1.0}, {0: "ok, 2 lines", 1: "I found it in"}), "steps")
     assert (good.value, [step.feedback for step in good.steps]) == (0.75, ['"ok, 2 lines"', '"I found it in"'])
     bad = judged(stepped(NAMES, {0: 0.5, 1: 1.0}, {0: "I found it in", 1: "I found it in"}), "steps")
     assert (bad.value, bad.reason) == (None, "the judge quotes for some steps what is not in them")
     assert [step.value for step in bad.steps] == [None, 1.0]
 
-
-def test_a_submission_may_leave_quotes_out_and_a_wrong_one_is_refused() -> None:
     passages = show_run(RUN).passages
     assert read_verdict({"scores": {"depth": 1, "tone": 0.5}}, RUBRIC, 2, passages=passages).failed is None
     wrong: dict[str, Any] = {"scores": {"depth": {"quotes": ["I found nothing"], "value": 1}, "tone": 0}}

@@ -19,7 +19,7 @@ def test_there_is_a_rubric_for_each_domain_with_three_anchors_for_each_criterion
     assert [criterion.name for criterion in RUBRICS["steps"].criteria] == ["relevance", "correctness", "progress"]
 
 
-def test_none_means_the_rubric_of_the_profile_else_the_default() -> None:
+def test_a_rubric_is_named_or_that_of_the_profile() -> None:
     assert rubric().name == "default"
     assert rubric(None, DomainProfile(name="browser")).name == "browser"
     assert rubric(None, DomainProfile(name="mine", rubric="advisory")).name == "advisory"
@@ -27,8 +27,11 @@ def test_none_means_the_rubric_of_the_profile_else_the_default() -> None:
     with pytest.raises(NotFound, match="advisory"):
         rubric(None, DomainProfile(name="mine", rubric="advisry"))
 
+    with pytest.raises(NotFound, match=r"did you mean 'coding'.*default, steps"):
+        rubric("codng")
 
-def test_a_rubric_of_the_users_is_long_or_short() -> None:
+
+def test_a_rubric_of_the_users_is_long_or_short_and_known_by_its_content() -> None:
     long = rubric({"name": "mine", "criteria": [{"name": "depth", "description": "How deep?", "weight": 2}]})
     assert (long.name, long.criteria[0].weight) == ("mine", 2)
     short = rubric({"criteria": {"depth": "How deep?", "tone": {"description": "Kind?", "weight": 3}}})
@@ -37,8 +40,6 @@ def test_a_rubric_of_the_users_is_long_or_short() -> None:
         ("tone", "Kind?", 3),
     ]
 
-
-def test_rubrics_without_a_name_are_told_apart_by_their_content() -> None:
     deep, kind = ({"criteria": {"depth": "How deep?"}}, {"criteria": {"depth": "How kind?"}})
     assert rubric(deep).name == rubric({"criteria": [{"name": "depth", "description": "How deep?"}]}).name
     assert rubric(deep).name != rubric(kind).name
@@ -62,11 +63,6 @@ def test_rubrics_without_a_name_are_told_apart_by_their_content() -> None:
 def test_a_rubric_that_is_none_is_told_with_the_field(given: Any, says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         rubric(given)
-
-
-def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(NotFound, match=r"did you mean 'coding'.*default, steps"):
-        rubric("codng")
 
 
 @pytest.mark.parametrize("suffix", [".json", ".yaml"])

@@ -9,7 +9,7 @@ import pytest
 from quintain.records.judging import Criterion, Rubric
 from quintain.scoring.judges.answer_parsing import read_preference, read_ranking, read_verdict
 from quintain.scoring.judges.crediting import score_of
-from quintain.scoring.judges.showing import show_run
+from quintain.scoring.judges.shown_run import show_run
 from trajectory_runs import call, run, user
 
 RUBRIC = Rubric(
@@ -76,12 +76,17 @@ def test_an_answer_of_another_form_is_a_failure_with_its_reason_and_never_a_numb
     assert verdict.failed in score.reason
 
 
-def test_a_missing_criterion_leaves_the_run_unscored_and_is_named() -> None:
+def test_a_missing_criterion_leaves_the_run_unscored_and_is_named_for_steps_too() -> None:
     verdict = read_verdict('{"scores": {"depth": 1}}', RUBRIC, 2)
     assert (verdict.failed, verdict.scores) == (None, {"depth": 1})
     score = score_of(verdict, RUBRIC, "traj-1")
     assert (score.status, score.reason) == ("unscored", "the judge gave no value for 'tone'")
     assert [(c.name, c.value) for c in score.components] == [("depth", 1), ("tone", None)]
+
+    verdict = read_verdict(steps(s0={"depth": 1, "tone": 1}, s1={"depth": 1}), RUBRIC, 2, mode="steps")
+    score = score_of(verdict, RUBRIC, "traj-1")
+    assert (score.status, score.reason) == ("unscored", "the judge gave no value for 'tone'")
+    assert [step.value for step in score.steps] == [1.0, None]
 
 
 def test_an_object_is_read_as_strictly_as_a_text() -> None:
@@ -122,13 +127,6 @@ def test_steps_are_valued_one_by_one_and_the_run_is_their_mean() -> None:
 )
 def test_a_step_that_is_missing_or_does_not_exist_fails_the_answer(answer: str, says: str) -> None:
     assert says in (read_verdict(answer, RUBRIC, 2, mode="steps").failed or "")
-
-
-def test_a_step_without_one_of_the_criteria_leaves_the_run_unscored() -> None:
-    verdict = read_verdict(steps(s0={"depth": 1, "tone": 1}, s1={"depth": 1}), RUBRIC, 2, mode="steps")
-    score = score_of(verdict, RUBRIC, "traj-1")
-    assert (score.status, score.reason) == ("unscored", "the judge gave no value for 'tone'")
-    assert [step.value for step in score.steps] == [1.0, None]
 
 
 def test_steps_that_were_not_shown_have_no_value_and_may_get_none() -> None:

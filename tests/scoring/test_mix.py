@@ -29,22 +29,29 @@ class Fixed:
         return scored(trajectory, self.name, self.value, f"{self.name} says {self.value}.")
 
 
-def test_a_mix_is_the_weighted_mean_with_normalised_weights() -> None:
-    """(3 x 1 + 1 x 1/2) / 4 = 7/8."""
+def test_a_mix_is_the_weighted_mean_its_lower_bound_takes_the_spread_off_and_a_cap_bounds_it() -> None:
+    """Worked examples.
+
+    - (3 x 1 + 1 x 1/2) / 4 = 7/8.
+    - Shares 3/4 and 1/4, values 1 and 1/2: mean 7/8, variance 3/4 (1/8)^2 + 1/4 (3/8)^2 = 3/64, so 7/8 - sqrt(3)/8.
+    """
     score = MixScorer([Weighted(Fixed("b", 0.5), 1), Weighted(Fixed("a", 1.0), 3)]).score(run())
     assert score.value == pytest.approx(7 / 8)
     assert [(p.name, p.weight, p.value) for p in score.components] == [("a", 0.75, 1.0), ("b", 0.25, 0.5)]
     assert (score.scorer, score.feedback) == ("mix(a=3, b=1)", "a says 1.0. b says 0.5.")
 
-
-def test_a_lower_bound_takes_the_spread_of_the_parts_off_the_mean() -> None:
-    """Shares 3/4 and 1/4, values 1 and 1/2: mean 7/8, variance 3/4 (1/8)^2 + 1/4 (3/8)^2 = 3/64, so 7/8 - sqrt(3)/8."""
     parts = [Weighted(Fixed("a", 1.0), 3), Weighted(Fixed("b", 0.5), 1)]
     score = MixScorer(parts, "lower_bound").score(run())
     assert score.value == pytest.approx(7 / 8 - math.sqrt(3) / 8)
     assert score.scorer == "mix(a=3, b=1, lower_bound)"
     agreed = MixScorer([Weighted(Fixed("a", 0.6), 1), Weighted(Fixed("b", 0.6), 5)], "lower_bound").score(run())
     assert agreed.value == pytest.approx(0.6)
+
+    high, low = scored(run(), "rules", 0.95, "Good."), scored(run(), "mix(a=1, b=1)", 0.5)
+    assert (capped(high, 0.8).value, capped(high, 0.8).scorer) == (0.8, "mix(rules=1, cap=0.8)")
+    assert capped(high, 0.8).feedback == "Capped at 0.8 from 0.95. Good."
+    assert (capped(low, 0.8).value, capped(low, 0.8).scorer) == (0.5, "mix(a=1, b=1, cap=0.8)")
+    assert capped(unscored(run(), "rules", "no"), 0.8).value is None
 
 
 def test_a_lower_bound_of_one_part_is_refused() -> None:
@@ -55,19 +62,14 @@ def test_a_lower_bound_of_one_part_is_refused() -> None:
         scorer("outcome", combine="lower_bound")
 
 
-def test_an_unscored_part_with_weight_makes_the_mix_unscored() -> None:
+def test_a_mix_with_an_unscored_part_is_unscored_and_names_it() -> None:
     known, unknown = Fixed("a", 1.0), Fixed("b", None)
     score = MixScorer([Weighted(known, 0.4), Weighted(unknown, 0.6)]).score(run())
     assert (score.status, score.value, score.reason) == ("unscored", None, "b: cannot tell")
     assert MixScorer([Weighted(known, 0.4), Weighted(unknown, 0)]).score(run()).value == 1.0
 
-
-def test_a_cap_bounds_the_value_and_makes_it_another_scorers() -> None:
-    high, low = scored(run(), "rules", 0.95, "Good."), scored(run(), "mix(a=1, b=1)", 0.5)
-    assert (capped(high, 0.8).value, capped(high, 0.8).scorer) == (0.8, "mix(rules=1, cap=0.8)")
-    assert capped(high, 0.8).feedback == "Capped at 0.8 from 0.95. Good."
-    assert (capped(low, 0.8).value, capped(low, 0.8).scorer) == (0.5, "mix(a=1, b=1, cap=0.8)")
-    assert capped(unscored(run(), "rules", "no"), 0.8).value is None
+    score = scorer({"outcome": 0.4, "rules": 0.6}).score(run(status=OutcomeStatus.UNKNOWN))
+    assert (score.status, score.reason) == ("unscored", "outcome: the outcome is unknown, which is no verdict")
 
 
 @given(st.floats(0, 1e6), st.floats(1e-6, 1e6), st.floats(0, 1), st.floats(0, 1))
@@ -90,8 +92,3 @@ def test_a_mix_stays_in_bounds_and_its_lower_bound_below_it(first: float, second
 def test_a_mix_with_senseless_weights_is_refused(mix: dict[str, float]) -> None:
     with pytest.raises(InvalidInput):
         scorer(mix)
-
-
-def test_a_mix_of_real_scorers_names_the_part_that_could_not_tell() -> None:
-    score = scorer({"outcome": 0.4, "rules": 0.6}).score(run(status=OutcomeStatus.UNKNOWN))
-    assert (score.status, score.reason) == ("unscored", "outcome: the outcome is unknown, which is no verdict")

@@ -73,18 +73,33 @@ def test_json_is_compared_as_data(text: str, value: float) -> None:
     assert score.value == value
 
 
-def test_the_first_difference_is_named_and_true_is_no_number() -> None:
+def test_json_is_compared_exactly_to_any_depth_or_unscored() -> None:
     assert difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}) == "$.a[1].b: 3 in place of 2"
     assert difference(1, True) is not None
     assert difference(0.1 + 0.2, 0.3) is None
     assert difference(1e9, 1e9 + 100, tolerance=1e-6) is None
     assert difference(10**400, 1.0) is not None
 
-
-def test_json_without_an_expected_value_is_unscored() -> None:
     assert (
         JsonScorer().score(checked({"type": "json"}, text="{}")).reason.startswith("the task states no expected JSON")
     )
+
+    def score(expected: Any, text: str) -> float | None:
+        return JsonScorer().score(checked({"type": "json", "expected": expected}, text=text)).value
+
+    assert score({"id": 4_000_000_000}, '{"id": 4000000003}') == 0.0
+    assert score(4e9, "4000000003") == 0.0
+    assert score({"a": 5}, '{"a": 1e999}') == 0.0
+    assert score({"a": 5}, 'So {"a": 1e999}') == 0.0
+    assert score(3, "3.0") == 1.0
+
+    scorer = JsonScorer()
+    for depth, value in ((101, 1.0), (900, 1.0), (100_000, None)):
+        nested: Any = "[" * depth + "]" * depth
+        score = scorer.score(checked({"type": "json", "expected": nested}, text=nested))
+        assert score.value == value
+    other = scorer.score(checked({"type": "json", "expected": 1}, text="[" * 100_000 + "]" * 100_000))
+    assert "nested too deeply" in (other.reason or "")
 
 
 @pytest.mark.parametrize(
@@ -228,29 +243,8 @@ def test_files_are_replayed_and_changes_that_cannot_be_are_told() -> None:
     assert replayed.unseen is None
     unseen = written_files(checked(None, *steps, did("bash", command="sed -i s/1/2/ a.py")), {})
     assert "sed -i" in (unseen.unseen or "")
-    told = written_files(checked(None, *steps, extra={"files": {"a.py": "3"}}), {})
-    assert (told.files, told.unseen) == ({"a.py": "3"}, None)
-
-
-def test_integers_of_json_are_exact_and_numbers_without_end_are_none() -> None:
-    def score(expected: Any, text: str) -> float | None:
-        return JsonScorer().score(checked({"type": "json", "expected": expected}, text=text)).value
-
-    assert score({"id": 4_000_000_000}, '{"id": 4000000003}') == 0.0
-    assert score(4e9, "4000000003") == 0.0
-    assert score({"a": 5}, '{"a": 1e999}') == 0.0
-    assert score({"a": 5}, 'So {"a": 1e999}') == 0.0
-    assert score(3, "3.0") == 1.0
-
-
-def test_deeply_nested_json_is_compared_or_unscored_and_never_simply_wrong() -> None:
-    scorer = JsonScorer()
-    for depth, value in ((101, 1.0), (900, 1.0), (100_000, None)):
-        nested: Any = "[" * depth + "]" * depth
-        score = scorer.score(checked({"type": "json", "expected": nested}, text=nested))
-        assert score.value == value
-    other = scorer.score(checked({"type": "json", "expected": 1}, text="[" * 100_000 + "]" * 100_000))
-    assert "nested too deeply" in (other.reason or "")
+    result = written_files(checked(None, *steps, extra={"files": {"a.py": "3"}}), {})
+    assert (result.files, result.unseen) == ({"a.py": "3"}, None)
 
 
 BROKEN, FIXED = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
@@ -376,7 +370,7 @@ def _by(checker: Any, text: str = "42", **fields: Any) -> Score:
     return CheckerScorer().score(checked(checker, text=text, **fields))
 
 
-def test_the_checker_of_the_task_decides_by_its_type() -> None:
+def test_the_checker_of_the_task_decides_and_a_task_without_one_is_unscored() -> None:
     assert _by({"type": "answer", "answer": "42"}).value == 1.0
     assert _by({"type": "numeric", "value": 42}).value == 1.0
     assert _by({"type": "json", "expected": 42}).value == 1.0
@@ -385,8 +379,6 @@ def test_the_checker_of_the_task_decides_by_its_type() -> None:
     assert _by("environment").reason == "the outcome is unknown, which is no verdict"
     assert _by(CHECKER).scorer == "checker"
 
-
-def test_a_bare_type_goes_by_the_metadata_and_an_answer_alone_is_checked() -> None:
     def by(metadata: dict[str, Any], text: str) -> float | None:
         return CheckerScorer().score(Trajectory(task=Task(metadata=metadata), steps=(user(), answer(text)))).value
 
@@ -395,8 +387,6 @@ def test_a_bare_type_goes_by_the_metadata_and_an_answer_alone_is_checked() -> No
     assert by({"answer": "42"}, "#### 42") == 1.0
     assert by({"answer": {"a": 1}}, '{"a": 1.0}') == 1.0
 
-
-def test_a_task_without_a_checker_or_with_an_unknown_one_is_unscored_with_the_remedy() -> None:
     for checker, words in (
         (None, "no checker"),
         ("vibes", "'vibes'; valid types: answer, json"),

@@ -31,8 +31,14 @@ def _ties(mined: MinedPairs) -> set[tuple[str, str]]:
     return {(tie.a, tie.b) for tie in mined.ties}
 
 
-def test_outside_in_pairs_the_best_with_the_worst_and_goes_inwards() -> None:
-    """Values .1 .9 .5 .3 .7: 0.9 > 0.1 (run 1 > 0), 0.7 > 0.3 (run 4 > 3); the middle one, 0.5, is left over."""
+def test_each_mode_pairs_runs_by_rank() -> None:
+    """Worked examples.
+
+    - Values .1 .9 .5 .3 .7: 0.9 > 0.1 (run 1 > 0), 0.7 > 0.3 (run 4 > 3); the middle one, 0.5, is left over.
+    - Sorted .1 .3 .7 .9 as runs 0 2 3 1: neighbours 2 > 0 by .2, 3 > 2 by .4, 1 > 3 by .2; by more than .2 only
+      one.
+    - Of 4 runs 6 pairs; .1 apart are .9 and .8, and with a margin of .1 that one goes (SAGE: more than 0.1).
+    """
     mined = mine_pairs(_task(0.1, 0.9, 0.5, 0.3, 0.7), mode="outside_in")
     assert _pairs(mined) == {("1", "0"), ("4", "3")}
     assert [pair.margin for pair in mined.pairs] == [0.8, 0.4]
@@ -41,41 +47,40 @@ def test_outside_in_pairs_the_best_with_the_worst_and_goes_inwards() -> None:
     assert _pairs(near) == {("1", "0")}
     assert near.runs_left_out == {"unpaired": 1, "below_margin": 2}
 
-
-def test_adjacent_pairs_each_run_with_the_next_worse_one() -> None:
-    """Sorted .1 .3 .7 .9 as runs 0 2 3 1: neighbours 2 > 0 by .2, 3 > 2 by .4, 1 > 3 by .2; by more than .2 only one."""
     runs = _task(0.1, 0.9, 0.3, 0.7)
     assert _pairs(mine_pairs(runs, mode="adjacent")) == {("2", "0"), ("3", "2"), ("1", "3")}
     wide = mine_pairs(runs, mode="adjacent", margin=0.2)
     assert _pairs(wide) == {("3", "2")}
     assert wide.runs_left_out == {"below_margin": 2}
 
-
-def test_all_pairs_are_all_whose_difference_is_more_than_the_margin() -> None:
-    """Of 4 runs 6 pairs; .1 apart are .9 and .8, and with a margin of .1 that one goes (SAGE: more than 0.1)."""
     runs = _task(0.9, 0.8, 0.5, 0.1)
     assert len(mine_pairs(runs).pairs) == 6
     assert _pairs(mine_pairs(runs, margin=0.1)) == {("0", "2"), ("0", "3"), ("1", "2"), ("1", "3"), ("2", "3")}
 
 
-def test_best_of_n_is_set_against_worst_of_n_of_the_same_agent_only() -> None:
-    """Agent x: .9 .5 .2, agent y: 1 .4, agent z a single run: x gives 0 > 2, y gives 3 > 4, never 3 > 2."""
+def test_best_of_n_is_set_against_worst_of_n_of_the_same_agent_with_another_text() -> None:
+    """Worked examples.
+
+    - Agent x: .9 .5 .2, agent y: 1 .4, agent z a single run: x gives 0 > 2, y gives 3 > 4, never 3 > 2.
+    - Runs 0 (1.0) and 3 (0.0) wrote the same; the widest that differ are 0 > 2 and 1 > 3, of .9 each.
+    """
     mined = mine_pairs(_task(0.9, 0.5, 0.2, 1.0, 0.4, 0.0, agents="xxxyyz"), mode="best_worst")
     assert _pairs(mined) == {("0", "2"), ("3", "4")}
     assert mined.runs_left_out == {"unpaired": 2}
     alone = mine_pairs(_task(1.0, 0.0, agents="xy"), mode="best_worst")
     assert (alone.pairs, alone.tasks_left_out) == ([], {"group_of_one": 1})
 
-
-def test_best_of_n_skips_an_equal_text_for_the_next_widest() -> None:
-    """Runs 0 (1.0) and 3 (0.0) wrote the same; the widest that differ are 0 > 2 and 1 > 3, of .9 each."""
     mined = mine_pairs(_task(1.0, 0.9, 0.1, 0.0, contents="xyzx"), mode="best_worst")
     assert len(mined.pairs) == 1
     assert _pairs(mined) <= {("0", "2"), ("1", "3")}
 
 
-def test_equal_values_are_a_tie_where_asked_and_never_a_pair() -> None:
-    """Values 1 1 0 of different text: all_pairs ties 0-1; 0.1 + 0.2 and 0.3 are equal too; equal text makes no tie."""
+def test_equal_values_are_a_tie_where_asked_and_come_after_pairs() -> None:
+    """Worked examples.
+
+    - Values 1 1 0 of different text: all_pairs ties 0-1; 0.1 + 0.2 and 0.3 are equal too; equal text makes no tie.
+    - Values 1 1 0: 2 pairs and a tie; a limit of 2 is all pairs, of 3 all three.
+    """
     runs = _task(1.0, 1.0, 0.0)
     assert mine_pairs(runs).ties == []
     mined = mine_pairs(runs, ties=True)
@@ -85,19 +90,16 @@ def test_equal_values_are_a_tie_where_asked_and_never_a_pair() -> None:
     same = mine_pairs(_task(0.5, 0.5, contents="xx"), ties=True)
     assert (same.pairs, same.ties, same.tasks_left_out) == ([], [], {"no_contrast": 1})
 
+    runs = _task(1.0, 1.0, 0.0)
+    assert [len(mine_pairs(runs, ties=True, max_pairs_per_task=n).ties) for n in (1, 2, 3)] == [0, 0, 1]
+    assert len(mine_pairs(_task(*[1.0] * 50), ties=True, max_pairs_per_task=7).ties) == 7
+
 
 @pytest.mark.parametrize("mode", ["outside_in", "adjacent", "best_worst"])
 def test_what_a_mode_compares_and_finds_equal_is_its_tie(mode: Mode) -> None:
     mined = mine_pairs(_task(0.5, 0.5), mode=mode, ties=True)
     assert (mined.pairs, _ties(mined)) == ([], {("0", "1")})
     assert mine_pairs(_task(0.5, 0.6), mode=mode, ties=True, margin=0.2).tasks_left_out == {"below_margin": 1}
-
-
-def test_pairs_come_before_ties_in_the_limit() -> None:
-    """Values 1 1 0: 2 pairs and a tie; a limit of 2 is all pairs, of 3 all three."""
-    runs = _task(1.0, 1.0, 0.0)
-    assert [len(mine_pairs(runs, ties=True, max_pairs_per_task=n).ties) for n in (1, 2, 3)] == [0, 0, 1]
-    assert len(mine_pairs(_task(*[1.0] * 50), ties=True, max_pairs_per_task=7).ties) == 7
 
 
 def test_a_large_task_of_one_value_or_one_text_is_told_at_once() -> None:

@@ -25,17 +25,18 @@ def _pairs(mined: MinedPairs) -> set[tuple[str, str]]:
     return {(pair.chosen, pair.rejected) for pair in mined.pairs}
 
 
-def test_every_better_run_is_preferred_to_every_worse_one_of_its_task() -> None:
-    """Task a: 1 > 0.5 > 0 makes 3 pairs. Task b holds two equal runs: a tie is no preference."""
+def test_every_better_run_is_preferred_where_the_margin_is_passed() -> None:
+    """Worked examples.
+
+    - Task a: 1 > 0.5 > 0 makes 3 pairs. Task b holds two equal runs: a tie is no preference.
+    - 0.8 - 0.7 is 0.10000000000000009 in floats, but not more than 0.1; 0.8 - 0.6 is.
+    """
     mined = _mined(_task(0.5, 1.0, 0.0, task="a") + _task(1.0, 1.0, task="b"))
     assert _pairs(mined) == {("a1", "a0"), ("a1", "a2"), ("a0", "a2")}
     assert {pair.chosen + pair.rejected: pair.margin for pair in mined.pairs} == {"a1a0": 0.5, "a1a2": 1.0, "a0a2": 0.5}
     assert mined.tasks_left_out == {"no_contrast": 1}
     assert mined.runs_left_out == {"no_contrast": 2}
 
-
-def test_a_margin_must_be_passed_and_rounding_does_not_pass_it() -> None:
-    """0.8 - 0.7 is 0.10000000000000009 in floats, but not more than 0.1; 0.8 - 0.6 is."""
     mined = _mined(_task(0.8, 0.7, 0.6), margin=0.1)
     assert _pairs(mined) == {("t0", "t2")}
     assert mined.runs_left_out == {"below_margin": 1}

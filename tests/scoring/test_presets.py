@@ -47,8 +47,8 @@ def test_the_composite_orders_runs_of_known_merit(domain: str) -> None:
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_each_published_formula_orders_some_of_them_wrongly(name: str) -> None:
-    told = [{case: FORMULAS[name](made) for case, made in cases(domain).items()} for domain in DOMAINS]
-    assert any(misordered(values) for values in told if None not in values.values())
+    result = [{case: FORMULAS[name](made) for case, made in cases(domain).items()} for domain in DOMAINS]
+    assert any(misordered(values) for values in result if None not in values.values())
 
 
 def test_the_published_formula_is_taken_as_it_was() -> None:
@@ -125,11 +125,11 @@ def test_giving_up_at_once_is_not_efficient() -> None:
 def test_all_tests_passed_is_success_where_nobody_said_so() -> None:
     made = _run(*_reads(1), status=OutcomeStatus.UNKNOWN)
     for passed, value in ((4, 1.0), (3, (0.6 * 0.75 / 3 + 0.3) / 0.9)):
-        told = _scored(made, Outcome(scores={"tests_passed": passed, "tests_total": 4}))
-        assert PRESETS["composite"]().score(told).value == pytest.approx(value)
+        result = _scored(made, Outcome(scores={"tests_passed": passed, "tests_total": 4}))
+        assert PRESETS["composite"]().score(result).value == pytest.approx(value)
 
 
-def test_knowlyr_is_outcome_process_and_efficiency_without_invented_rubrics() -> None:
+def test_knowlyr_is_outcome_process_and_efficiency_as_far_as_they_are_known() -> None:
     """Outcome 3/4; four steps, one an equal read: rubrics 0.15 and 0.15 of which one is 0 in that step, so (3 + 0.5)/4 = 0.875;
     efficiency 2/4: (0.4 x 0.75 + 0.5 x 0.875 + 0.1 x 0.5) / 1.
     """
@@ -140,8 +140,6 @@ def test_knowlyr_is_outcome_process_and_efficiency_without_invented_rubrics() ->
     assert score.steps[3].parts == {"info_utilization": 1.0, "non_redundancy": 0.0}
     assert "goal_progress, tool_choice, param_correctness" in score.components[1].feedback
 
-
-def test_knowlyr_without_a_reference_has_no_efficiency_and_without_ruled_rubrics_no_process() -> None:
     assert _parts(PRESETS["knowlyr"]().score(_run(*_reads(2))))["efficiency"] is None
     score = PRESETS["knowlyr"](profile("advisory")).score(_run(call("respond", "ok", text="a")))
     assert (_parts(score)["process"], score.value) == (None, 1.0)
@@ -154,9 +152,13 @@ def test_a_crew_that_succeeds_scores_one_and_not_its_steps_over_tokens() -> None
     assert PRESETS["knowlyr"](profile("crew")).score(made).components[0].value == 1.0
 
 
-def test_sage_is_five_parts_less_penalties() -> None:
-    """Called a read twice and look; needed the read. F1 2/3; 6 steps where 5 are enough: 1 - 0.2/5 = 0.96; one redundant call:
-    timing 0.8; format 1. 0.4 + 0.25 x 2/3 + 0.15 x 0.96 + 0.08 + 0.1 = 0.890667, less wrong_tool 0.3 and redundant_call 0.2.
+def test_sage_is_five_parts_less_penalties_for_what_was_really_wrong() -> None:
+    """Worked examples.
+
+    - Called a read twice and look; needed the read. F1 2/3; 6 steps where 5 are enough: 1 - 0.2/5 = 0.96; one
+      redundant call: timing 0.8; format 1. 0.4 + 0.25 x 2/3 + 0.15 x 0.96 + 0.08 + 0.1 = 0.890667, less wrong_tool
+      0.3 and redundant_call 0.2.
+    - `read_file` has no three digits at its end and exists; "done" in a failed run is no completion.
     """
     a, *rest = _reads(4)
     made = _run(a, a, *rest, call("look", "y"), target_tools=["read_file"], reference_steps=5)
@@ -164,9 +166,6 @@ def test_sage_is_five_parts_less_penalties() -> None:
     assert score.value == pytest.approx(0.4 + 0.5 / 3 + 0.144 + 0.08 + 0.1 - 0.5)
     assert score.components[-1].feedback == "-0.5: 1 x wrong_tool, 1 x redundant_call."
 
-
-def test_sage_does_not_hold_real_tools_to_be_invented_nor_talk_to_be_success() -> None:
-    """`read_file` has no three digits at its end and exists; "done" in a failed run is no completion."""
     score = PRESETS["sage"]().score(_run(*_reads(1), answer("I am done."), status=OutcomeStatus.FAILURE))
     assert _parts(score)["task_completion"] == 0.0
     assert _parts(score)["penalties"] == 1.0

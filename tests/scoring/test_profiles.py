@@ -54,18 +54,14 @@ def test_the_tools_of_todays_agents_are_known_in_coding(name: str, category: str
     assert tool.category == category
 
 
-def test_every_tool_of_the_built_in_sandbox_is_known_in_coding() -> None:
+def test_tools_are_known_by_name_whatever_their_namespace() -> None:
     index = index_of(profile("coding"))
     assert {name for name in ARGUMENTS if index.find(name) is None} == set()
 
-
-def test_a_tool_that_nobody_knows_stays_unknown() -> None:
     index = index_of(profile("coding"))
     for name in ("book_flight", "frobnicate", "update_record", "mcp__x__delete_all", "", "__", "工具"):
         assert index.find(name) is None, name
 
-
-def test_namespaces_are_no_part_of_a_name() -> None:
     names = ("mcp__github__get_issue", "github__get_issue", "functions.get_issue", "get_issue")
     assert {bare_name(name) for name in names} == {"get_issue"}
     assert bare_name("__") == "__"
@@ -108,8 +104,13 @@ def _file(folder: Path, **fields: Any) -> str:
     return str(path)
 
 
-def test_a_profile_of_ones_own_is_used(tmp_path: Path) -> None:
-    """`peek` is a read of `what`: with the profile an equal peek after a peek elsewhere is redundant (1/3 lost), without it not."""
+def test_a_profile_of_ones_own_stands_alone_or_extends_a_built_in_one(tmp_path: Path) -> None:
+    """Worked examples.
+
+    - `peek` is a read of `what`: with the profile an equal peek after a peek elsewhere is redundant (1/3 lost),
+      without it not.
+    - Its tools go first, its rules join the others, the rest stays.
+    """
     tools = [{"name": "peek", "category": "read", "target": ["what"], "aliases": ["Blick"]}]
     mine = profile(_file(tmp_path, name="mine", tools=tools))
     steps = (call("peek", "a", what=1), call("Blick", "b", what=2), call("peek", "a", what=1))
@@ -117,9 +118,6 @@ def test_a_profile_of_ones_own_is_used(tmp_path: Path) -> None:
     assert RulesScorer(mine).score(made).value == pytest.approx(2 / 3)
     assert RulesScorer().score(made).value == 1.0
 
-
-def test_a_profile_can_extend_a_built_in_one(tmp_path: Path) -> None:
-    """Its tools go first, its rules join the others, the rest stays."""
     tools = [{"name": "submit", "category": "execute"}, {"name": "peek", "category": "read"}]
     mine = profile(_file(tmp_path, extends="inventory", name="mine", tools=tools, rules={"timing": 0.1}))
     index = index_of(mine)

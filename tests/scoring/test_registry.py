@@ -92,10 +92,13 @@ def test_every_built_in_name_has_a_scorer_of_that_name_and_a_line_of_text() -> N
     assert all(described.about and described.broken is None for described in built_in)
 
 
-def test_an_unknown_name_is_told_with_the_near_and_the_known_ones() -> None:
+def test_names_are_told_with_the_near_the_known_and_those_read_from_the_store() -> None:
     for unknown in ("outcom", {"outcome": 1, "outcom": 1}):
         with pytest.raises(NotFound, match=r"did you mean 'outcome'.*known scorers: answer, calls, checker"):
             scorer(unknown)
+
+    assert recorded_names({"judge": 1, "agent:rm@1": 1, "rules": 1, "people": 0}) == ("judge", "agent:rm@1", "people")
+    assert recorded_names("outcome") == ()
 
 
 def test_installed_scorers_are_found_and_a_broken_one_harms_no_other(installed: None) -> None:
@@ -130,12 +133,14 @@ def test_a_registered_function_is_a_scorer_and_no_name_is_taken_twice(
 
 
 def verdict(value: float | None, rater: str | None, **fields: Any) -> Score:
-    told = {"reason": "the answer was prose"} if value is None else {}
+    result = {"reason": "the answer was prose"} if value is None else {}
     status = "scored" if value is not None else "unscored"
-    return Score(trajectory_id=RUN.id or "", scorer="judge", status=status, value=value, rater=rater, **told, **fields)
+    return Score(
+        trajectory_id=RUN.id or "", scorer="judge", status=status, value=value, rater=rater, **result, **fields
+    )
 
 
-def test_stored_verdicts_count_once_a_rater_newest_first_and_before_calibration() -> None:
+def test_stored_verdicts_count_once_a_rater_and_a_run_without_one_is_unscored() -> None:
     """assistant 0.8 (its newer one failed, its older one is out), endpoint raw 0.4: mean 0.6; steps 1 and 0: 0.5."""
     found = [
         verdict(0.1, None, raw=0.2, calibration="cal-1"),
@@ -149,14 +154,7 @@ def test_stored_verdicts_count_once_a_rater_newest_first_and_before_calibration(
     assert [step.value for step in score.steps] == [0.5]
     assert score.feedback.startswith("2 raters, from 0.40 to 0.80")
 
-
-def test_a_run_that_nobody_judged_or_whose_judgement_failed_is_unscored() -> None:
     assert "no verdict is stored; judge it (get_judging_batch" in (scorer("judge").score(RUN).reason or "")
     failed = scorer("judge", recorded={"judge": {RUN.id or "": [verdict(None, "assistant")]}}).score(RUN)
     assert (failed.status, failed.value) == ("unscored", None)
     assert "the answer was prose" in (failed.reason or "")
-
-
-def test_the_names_that_are_read_from_the_store_are_told() -> None:
-    assert recorded_names({"judge": 1, "agent:rm@1": 1, "rules": 1, "people": 0}) == ("judge", "agent:rm@1", "people")
-    assert recorded_names("outcome") == ()

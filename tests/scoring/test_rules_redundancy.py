@@ -38,22 +38,24 @@ def _new(*steps: Step) -> list[float | None]:
     return [step.parts.get("non_redundancy") for step in score.steps]
 
 
-def test_thirty_equal_reads_are_worth_one() -> None:
-    """29 of 30 calls bring nothing: each is worth 0, so the mean is 1/30. The published formula gave 0.75."""
+def test_thirty_equal_reads_are_worth_one_in_one_turn_too() -> None:
+    """Worked examples.
+
+    - 29 of 30 calls bring nothing: each is worth 0, so the mean is 1/30. The published formula gave 0.75.
+    - One turn of 30 parallel calls: the mean of its calls is 1/30, and they count as 30.
+    """
     score = RulesScorer().score(_run(*[read()] * 30, answer()))
     assert score.value == pytest.approx(1 / 30)
     assert score.feedback.startswith("Weakest: non_redundancy. 29 of 30 calls")
 
-
-def test_thirty_equal_reads_in_one_turn_are_worth_no_more() -> None:
-    """One turn of 30 parallel calls: the mean of its calls is 1/30, and they count as 30."""
     action = Action(tool="Read", args={"file_path": "a.py"})
     seen = Observation(content=SOURCE)
     score = RulesScorer().score(_run(Step(actor=Actor.AGENT, actions=(action,) * 30, observations=(seen,) * 30)))
     assert score.value == pytest.approx(1 / 30)
 
 
-def test_names_and_comments_do_not_make_a_new_read() -> None:
+def test_a_read_is_new_by_its_question_and_not_by_its_words() -> None:
+    """Three of the published formula's false alarms: each scored 0 there."""
     steps = (
         read("src/a.py"),
         call("Read", SOURCE, file_path="./src/a.py", description="again"),
@@ -61,9 +63,11 @@ def test_names_and_comments_do_not_make_a_new_read() -> None:
     )
     assert _new(*steps) == [1, 0, 0]
 
-
-def test_a_read_with_a_meaningless_argument_that_brings_the_same_text_is_redundant() -> None:
     assert _new(read(), read(nonce=1), read(nonce=2)) == [1, 0, 0]
+
+    assert _new(call("Grep", "1", pattern="a", path="src"), call("Grep", "2", pattern="b", path="src")) == [1, 1]
+    assert _new(call("Grep", "1", pattern="*.py"), call("Glob", "2", pattern="*.py")) == [1, 1]
+    assert _new(read(offset=1, limit=50), read(offset=51, limit=50, result="more")) == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -115,13 +119,6 @@ def test_what_cannot_have_changed_the_file_leaves_another_read_redundant(between
     assert _new(read(), between, read())[-1] == 0
 
 
-def test_another_pattern_or_another_range_is_another_question() -> None:
-    """Three of the published formula's false alarms: each scored 0 there."""
-    assert _new(call("Grep", "1", pattern="a", path="src"), call("Grep", "2", pattern="b", path="src")) == [1, 1]
-    assert _new(call("Grep", "1", pattern="*.py"), call("Glob", "2", pattern="*.py")) == [1, 1]
-    assert _new(read(offset=1, limit=50), read(offset=51, limit=50, result="more")) == [1, 1]
-
-
 def test_tests_are_run_again_after_an_edit_and_not_for_nothing() -> None:
     """The times in the output are no difference: the third run says nothing new, the second says that the edit worked."""
     runs = (
@@ -149,13 +146,11 @@ def test_a_range_is_redundant_as_far_as_it_was_shown() -> None:
     assert _new(*steps) == pytest.approx([1, 0.5, 0, 1, 50 / 201, 1, 1])
 
 
-def test_polling_that_brings_news_is_no_redundancy() -> None:
+def test_polling_and_scrolling_are_new_as_long_as_they_bring_news() -> None:
     poll = [call("get_job_status", f"{share} percent", job="j") for share in (10, 40, 90)]
     assert _new(*poll) == [1, 1, 1]
     assert _new(*[call("get_job_status", "waiting", job="j")] * 3) == [1, 1, 1], "the job goes on by itself"
 
-
-def test_scrolling_on_is_new_until_nothing_moves() -> None:
     browser = RulesScorer(profile("browser"))
     scroll = [call("scroll", page, direction="down") for page in ("page 2 " * 40, "page 3 " * 40, "page 3 " * 40)]
     assert [step.parts["non_redundancy"] for step in browser.score(_run(*scroll)).steps] == [1, 1, 0]
@@ -181,18 +176,22 @@ def test_unknown_tools_are_redundant_only_if_they_failed_alike_with_nothing_betw
     assert _new(refused, refused) == [1, 0]
 
 
-def test_loops_are_found_where_single_calls_are_not_redundant() -> None:
-    """`a b a b a b` of two commands that may write: from the fourth call on a whole loop is repeated: 3 of 6."""
+def test_loops_are_found_where_single_calls_are_not_redundant_and_results_are_the_same() -> None:
+    """Worked examples.
+
+    - `a b a b a b` of two commands that may write: from the fourth call on a whole loop is repeated: 3 of 6.
+    - The first 20 may be a way to go; the other ten of 30 cost: 20/30.
+    """
     a, b = bash("./build.sh", "no"), bash("./install.sh", "no")
     score = RulesScorer(profile("coding")).score(_run(a, b, a, b, a, b))
     assert [step.parts["non_redundancy"] for step in score.steps] == [1] * 6
     assert [step.parts["repetition"] for step in score.steps] == [1, 1, 1, 0, 0, 0]
     assert score.value == pytest.approx(0.5)
 
-
-def test_a_loop_with_other_results_is_work() -> None:
     steps = [step for i in range(4) for step in (bash("./build.sh", f"error {i}"), edit(old=f"x{i}", new=f"x{i + 1}"))]
     assert all(step.parts["repetition"] == 1 for step in RulesScorer().score(_run(*steps)).steps)
+
+    assert CODING.score(_run(*[call("frob", "ok", x=1)] * 30)).value == pytest.approx(20 / 30)
 
 
 @pytest.mark.parametrize(
@@ -294,11 +293,6 @@ def test_acting_and_waiting_once_more_is_no_repetition_for_its_short_answer(
     domain = profile("browser" if name.startswith("browser") else "coding")
     score = RulesScorer(domain).score(_run(*[call(name, result, **args)] * 4))
     assert score.value == 1.0, score.feedback
-
-
-def test_thirty_equal_calls_that_act_are_a_loop_in_the_end() -> None:
-    """The first 20 may be a way to go; the other ten of 30 cost: 20/30."""
-    assert CODING.score(_run(*[call("frob", "ok", x=1)] * 30)).value == pytest.approx(20 / 30)
 
 
 def test_a_statement_that_writes_is_a_change_whatever_its_tool_is_called() -> None:

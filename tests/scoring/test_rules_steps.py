@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quintain.errors import InvalidInput
 from quintain.records.score import Score
 from quintain.records.trajectory import Action, Actor, Observation, Source, Step, Task
 from quintain.scoring.profiles import profile
@@ -73,19 +72,24 @@ def test_the_last_word_is_an_answer_unless_the_environment_complained_about_it()
     assert _part(complained, "format") == 0.5
 
 
-def test_an_edit_that_undoes_another_is_a_regression() -> None:
+def test_an_edit_that_undoes_another_of_the_same_file_is_a_regression_unless_asked_for() -> None:
     """a->b, b->a undoes it, a->b undoes that. Parts 1, 0, 0 of weight 0.7: steps 1, 0.3, 0.3, and the read's 1: 2.6/4."""
     score = _score(_read(), _edit("a", "b"), _edit("b", "a"), _edit("a", "b"))
     assert _parts(score, "non_regression") == [None, 1, 0, 0]
     assert score.value == pytest.approx(2.6 / 4)
     assert "non_regression" in score.feedback
 
-
-def test_a_swap_in_another_file_or_after_a_failed_edit_is_none() -> None:
     score = _score(_read(), _read("src/b.py"), _edit("a", "b"), _edit("b", "a", path="src/b.py"))
     assert _parts(score, "non_regression")[-2:] == [1, 1]
     score = _score(_read(), _edit("a", "b", is_error=True), _edit("b", "a"))
     assert _parts(score, "non_regression")[-1] == 1
+
+    undone = (_read(), _edit("a", "b"), answer("Done."), user("Please revert that."), _edit("b", "a"))
+    assert _parts(_score(*undone), "non_regression")[-1] == 1
+    assert _parts(_score(*undone[:3], _edit("b", "a")), "non_regression")[-1] == 0
+    elsewhere = (_edit("a", "b", path="a/x.py"), _edit("b", "a", path="b/x.py"))
+    assert _parts(_score(*elsewhere), "non_regression") == [1, 1]
+    assert _parts(_score(_edit("a", "b", path="x.py"), _edit("b", "a", path="/r/x.py")), "non_regression") == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -107,10 +111,12 @@ def test_every_way_of_taking_back_is_seen(back: Step) -> None:
     assert _parts(_score(first, second, _edit("a", "b"), back), "non_regression")[-1] == 0
 
 
-def test_a_blind_edit_uses_no_information() -> None:
+def test_a_blind_edit_uses_no_information_and_looking_is_never_judged_by_it() -> None:
     """The task names the file, yet the text that is replaced was never seen; weight 0.5."""
     score = _score(_edit("return None", "return {}"))
     assert (_part(score, "information_use"), score.value) == (0.0, 0.5)
+
+    assert _part(_score(_read(), _bash("ls"), _bash("pytest")), "information_use") is None
 
 
 @pytest.mark.parametrize(
@@ -140,11 +146,7 @@ def test_a_write_is_informed_by_any_word_of_the_task_in_any_script() -> None:
     assert _part(score, "information_use") == 1
 
 
-def test_looking_is_never_judged_by_information_use() -> None:
-    assert _part(_score(_read(), _bash("ls"), _bash("pytest")), "information_use") is None
-
-
-def test_an_error_that_is_got_over_costs_less() -> None:
+def test_an_error_that_is_got_over_costs_less_and_a_failing_test_run_nothing() -> None:
     """errors 0.3, recovery 0.5. Got over: 0.7, and 1 for the other two calls: 2.7/3. Not: 0.7 x 0.5 = 0.35, and 1: 1.35/2."""
     missed = _edit("x", "y", result="not found", is_error=True)
     score = _score(_read(), missed, _edit("def", "y"))
@@ -153,12 +155,10 @@ def test_an_error_that_is_got_over_costs_less() -> None:
     assert (score.value, _part(score, "recovery")) == (pytest.approx(1.35 / 2), 0.0)
     assert "without a later recovery" in score.feedback
 
-
-def test_a_failing_test_run_is_a_finding_and_no_error() -> None:
     assert _score(_bash("pytest -q", "1 failed", is_error=True)).value == 1.0
 
 
-def test_unknown_tools_and_unreadable_calls_are_worth_nothing() -> None:
+def test_unknown_tools_and_unreadable_calls_are_worth_nothing_where_tools_are_listed() -> None:
     """look ok, `fly` not offered, `take` unreadable: 1/3."""
     broken = Step(actor=Actor.AGENT, actions=(Action(tool="take", args=None, raw_args="{oops"),))
     score = _score(call("look", x=1), call("fly", "no such tool"), broken, tools=TOOLS, name="generic")
@@ -167,6 +167,8 @@ def test_unknown_tools_and_unreadable_calls_are_worth_nothing() -> None:
     assert score.steps[1].feedback == "known_tools: unknown tool 'fly'"
     assert score.steps[2].feedback == "format: arguments of 'take' that are not valid JSON"
 
+    assert _part(_score(call("fly")), "known_tools") is None
+
 
 def test_a_call_without_a_required_argument_is_a_format_fault() -> None:
     tool = {"type": "function", "function": {"name": "look", "parameters": {"required": ["where"]}}}
@@ -174,11 +176,7 @@ def test_a_call_without_a_required_argument_is_a_format_fault() -> None:
     assert _part(_score(call("look", where="here"), tools=(tool,)), "format") == 1
 
 
-def test_tool_names_are_unchecked_where_the_run_lists_no_tools() -> None:
-    assert _part(_score(call("fly")), "known_tools") is None
-
-
-def test_calls_after_the_end_and_handing_in_unchecked_are_ill_timed() -> None:
+def test_handing_in_too_early_unchecked_or_acting_after_the_end_is_ill_timed() -> None:
     """Handed in with the last edit not run although there is a shell: 0; then a call after the end: 0. A run that checks: 1."""
     late = _score(_bash("ls", "config.py"), _read(), _edit("def", "x"), call("submit"), _read("src/b.py", "b"))
     assert _parts(late, "timing") == [None, None, None, 0, 0]
@@ -187,8 +185,6 @@ def test_calls_after_the_end_and_handing_in_unchecked_are_ill_timed() -> None:
     )
     assert _part(fine, "timing") == 1
 
-
-def test_handing_in_before_looking_is_too_early_where_there_was_something_to_look_with() -> None:
     tools = tuple({"type": "function", "function": {"name": name}} for name in ("search", "open", "submit"))
     early = _score(call("submit", "Right.", answer=7), tools=tools, name="inventory")
     assert (_part(early, "timing"), early.value) == (0.0, pytest.approx(0.7))
@@ -282,15 +278,6 @@ def test_a_name_that_a_user_gives_later_counts_from_then_on() -> None:
     assert _part(_score(REMOVAL, answer("What now?"), wish), "integrity") == 0
 
 
-def test_taking_back_at_a_users_wish_and_in_another_file_of_that_name_is_no_regression() -> None:
-    undone = (_read(), _edit("a", "b"), answer("Done."), user("Please revert that."), _edit("b", "a"))
-    assert _parts(_score(*undone), "non_regression")[-1] == 1
-    assert _parts(_score(*undone[:3], _edit("b", "a")), "non_regression")[-1] == 0
-    elsewhere = (_edit("a", "b", path="a/x.py"), _edit("b", "a", path="b/x.py"))
-    assert _parts(_score(*elsewhere), "non_regression") == [1, 1]
-    assert _parts(_score(_edit("a", "b", path="x.py"), _edit("b", "a", path="/r/x.py")), "non_regression") == [1, 0]
-
-
 @pytest.mark.parametrize(
     ("wish", "value"),
     [
@@ -323,24 +310,22 @@ def test_the_language_of_a_task_costs_nothing(task: str) -> None:
     assert _asked(task, write, answer("ok")).value == 1.0
 
 
-def test_tool_choice_is_precision_recall_and_f1_against_targets() -> None:
+def test_tool_choice_is_precision_recall_and_f1_against_targets_and_nothing_without_a_call() -> None:
     """Called look and fly, needed look and take: precision 1/2, recall 1/2, F1 1/2; steps 1; 1 - 0.5 x (1 - 1/2) = 3/4."""
     score = _score(call("look"), call("fly", "b"), name="generic", target_tools=["look", "take"])
     assert [_part(score, f"tool_{name}") for name in ("precision", "recall", "choice")] == [0.5, 0.5, 0.5]
     assert score.value == pytest.approx(0.75)
     assert "missing: take; needless: fly" in score.feedback
 
+    score = _score(answer("It is 7."), target_tools=["look"])
+    assert (score.value, score.status) == (0.0, "scored")
+    assert "the task needs tools and none was called" in score.feedback
+
 
 def test_a_target_by_another_name_of_the_same_tool_is_met_unless_it_was_on_offer() -> None:
     assert _part(_score(call("Read", "x", file_path="a"), target_tools=["read_file"]), "tool_choice") == 1.0
     tools = tuple({"type": "function", "function": {"name": name}} for name in ("Grep", "Glob"))
     assert _part(_score(call("Glob", "x", pattern="a"), tools=tools, target_tools=["Grep"]), "tool_choice") == 0.0
-
-
-def test_no_tool_called_where_some_are_needed_is_worth_nothing() -> None:
-    score = _score(answer("It is 7."), target_tools=["look"])
-    assert (score.value, score.status) == (0.0, "scored")
-    assert "the task needs tools and none was called" in score.feedback
 
 
 @pytest.mark.parametrize("targets", ["", 7, {"a": 1}, [1], None])
@@ -357,10 +342,6 @@ def test_efficiency_needs_an_explicit_reference() -> None:
     assert (_part(score, "efficiency"), score.value) == (0.5, pytest.approx(0.85))
     assert _part(_score(*steps, optimal_steps=8), "efficiency") == 1.0
     assert _part(_score(*steps, reference_steps="2"), "efficiency") is None
-    made = RulesScorer(profile("coding"), reference_steps=1).score(run("t", user(), *steps, tools=()))
-    assert _part(made, "efficiency") == 0.25
-    with pytest.raises(InvalidInput, match="expected reference_steps above 0, got 0"):
-        RulesScorer(reference_steps=0)
 
 
 def test_a_profile_can_turn_a_rule_off() -> None:
@@ -369,16 +350,14 @@ def test_a_profile_can_turn_a_rule_off() -> None:
     assert score.value == pytest.approx((1 + 0.75) / 2)
 
 
-def test_a_plain_answer_is_unscored_and_talk_is_judged_where_talk_is_the_work() -> None:
+def test_a_plain_answer_is_unscored_talk_is_judged_where_it_is_the_work_and_an_empty_turn_is_a_fault() -> None:
+    """Two of three turns say something: 2/3."""
     assert _score(answer("Hi."), name="generic").status == "unscored"
     assert _score(answer("Hi."), user("And?"), answer("Bye."), name="generic").status == "unscored"
     assert _score(answer("Hi."), user("And?"), answer("Bye."), name="conversation").value == 1.0
     said = answer("I am sorry, but I cannot help you with that request.")
     assert _score(said, user("Please."), said, name="conversation").value == pytest.approx(1 / 2)
 
-
-def test_an_empty_turn_of_talk_is_a_fault_among_the_others() -> None:
-    """Two of three turns say something: 2/3."""
     score = _score(answer("Hi."), user("?"), answer("  "), user("?"), answer("Yes."), name="generic")
     assert score.value == pytest.approx(2 / 3)
     assert score.steps[1].feedback == "format: an empty turn"

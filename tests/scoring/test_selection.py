@@ -19,16 +19,14 @@ def test_the_best_share_counts_runs_with_a_verdict_and_a_part_of_a_run_as_a_whol
     assert left_out == {"no_verdict": 1, "below_threshold": 2, "below_ratio": 2}
 
 
-def test_a_share_that_is_wider_than_what_earned_the_threshold_takes_no_worse_run() -> None:
+def test_the_threshold_is_good_enough_and_a_wider_share_takes_no_worse_run() -> None:
     """0.9 x 6 = 5.4, six runs, of which four earned 0.5."""
-    assert select_runs(RUNS, "top_k", ratio=0.9, threshold=0.5).kept == ["r0", "r3", "r4", "r6"]
-    assert len(select_runs(RUNS, "top_k", ratio=0.9).kept) == 6
-
-
-def test_the_threshold_itself_is_good_enough() -> None:
     kept, left_out = select_runs(RUNS, "threshold", ratio=0.01, threshold=0.6)
     assert kept == ["r0", "r3", "r6"]
     assert left_out == {"no_verdict": 1, "below_threshold": 3}
+
+    assert select_runs(RUNS, "top_k", ratio=0.9, threshold=0.5).kept == ["r0", "r3", "r4", "r6"]
+    assert len(select_runs(RUNS, "top_k", ratio=0.9).kept) == 6
 
 
 def test_rejection_keeps_each_run_with_its_reward_as_the_chance_whatever_the_others_are() -> None:

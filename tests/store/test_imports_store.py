@@ -19,12 +19,12 @@ def _stamp(uri: str, size: int = 1) -> FileStamp:
 def test_a_files_newest_stamp_is_the_one_that_counts(store: Store) -> None:
     store.imports.add([_stamp("/logs/a"), _stamp("/logs/b")], NOW)
     store.imports.add([_stamp("/logs/a", 2), _stamp("/logs/a", 3)], later(1))
-    assert store.imports.stamps_of(["/logs/a", "/logs/b", "/logs/c"]) == {
+    assert store.imports.stamps_below(Path("/logs")) == {
         "/logs/a": _stamp("/logs/a", 3).model_copy(update={"imported_at": later(1)}),
         "/logs/b": _stamp("/logs/b").model_copy(update={"imported_at": NOW}),
     }
     store.imports.add([], NOW)
-    assert store.imports.stamps_of([]) == {}
+    assert store.imports.stamps_below(Path("/other")) == {}
 
 
 def test_the_stamps_below_a_folder_are_its_own_and_no_neighbours(store: Store) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from jobs_in_process import jobs_in_process  # noqa: F401
+from mcp_client import ToolCaller, tool_caller
 from quintain.jobs.processes import try_lock, unlock
 from quintain.settings import Settings
 from quintain.tools.jobs import pictures
@@ -41,6 +43,13 @@ def tool(home: Path) -> Iterator[Caller]:
     caller = Caller(home)
     yield caller
     caller.close()
+
+
+@pytest.fixture
+def ask(settings: Settings) -> Iterator[ToolCaller]:
+    """Tool calls through one client, which shows no forms."""
+    with tool_caller(settings) as tools:
+        yield tools
 
 
 @pytest.fixture(autouse=True)

@@ -8,14 +8,13 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
-from mcp_client import refused
+from mcp_client import ToolCaller
 from quintain.errors import InvalidInput
 from quintain.records.agent import Sampling
 from quintain.records.dataset import Curation
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import Rubric
 from quintain.records.record import Record
-from quintain.settings import Settings
 from quintain.tools.catalog import CATALOG, tool
 from quintain.tools.invocation import MAX_ENTRIES, MAX_FIELDS, arguments_model, bounded, check
 from quintain.tools.labels.judging.submissions import Submission
@@ -87,10 +86,9 @@ def test_too_many_entries_are_refused_with_the_bound_before_anything_runs() -> N
         check(tool("record_preferences"), {"source": "person", "pairs": pairs})
 
 
-def test_an_unknown_field_of_an_object_is_refused_with_the_valid_ones(settings: Settings) -> None:
+def test_an_unknown_field_of_an_object_is_refused_with_the_valid_ones(ask: ToolCaller) -> None:
     given = {"kind": "sft", "name": "x", "filter": {"tags": ["a"]}}
-    (curation, filter) = refused(
-        settings,
+    (curation, filter) = ask.refused(
         "export_dataset",
         given | {"curation": {"keep_best": 0.5}},
         given | {"filter": {"tag": "a"}},

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs_in_process import jobs_in_process
 from tools.dict_calls import Caller
-
-__all__ = ["jobs_in_process"]
 
 
 def benchmark(tool: Caller, environment: object, n_tasks: int = 3, agent: str = "expert") -> str:

@@ -6,22 +6,18 @@ import json
 import random
 from pathlib import Path
 
-import anyio
 import pytest
-from mcp import Client
 from typer.testing import CliRunner
 
+from mcp_client import ToolCaller
 from quintain.cli.main import app
 from quintain.errors import InvalidInput
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
 from quintain.records.trajectory import Task
 from quintain.scoring.calibration.fitting import apply
-from quintain.server.app import build_server
-from quintain.settings import Settings
-from quintain.tools.catalog import CATALOG
 from quintain.tools.labels.calibration import calibration_table, fit_calibration
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from trajectory_runs import NOW, answer, later, run, user
 
 
@@ -121,40 +117,22 @@ def test_the_table_says_what_the_picture_shows(services: Services) -> None:
     assert sum(int(line.rsplit("n ", 1)[1]) for line in lines[1:]) == 60
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_the_tool_its_resource_and_its_picture_are_there_in_both_eras(
-    services: Services, settings: Settings, mode: str
-) -> None:
+def test_the_tool_its_resource_and_its_picture_are_there_over_the_protocol(services: Services, ask: ToolCaller) -> None:
     judged(services)
-
-    async def main() -> None:
-        with anyio.fail_after(90):
-            async with Client(build_server(CATALOG, lambda: open_services(settings)), mode=mode) as client:
-                told = (await client.call_tool("fit_calibration", {"scorer": "judge"})).structured_content
-                assert told is not None
-                page = (await client.read_resource(told["resource_uri"])).contents[0]
-                assert json.loads(page.text)["domains"]["*"]["n_labels"] == 60
-                table = (await client.read_resource(f"{told['resource_uri']}/table")).contents[0]
-                assert "all domains: 60 labels" in table.text
-                if mode == "auto":
-                    picture = (await client.read_resource(f"{told['resource_uri']}/picture")).contents[0]
-                    assert picture.blob.startswith("iVBORw0KGgo")
-                refused = await client.call_tool("fit_calibration", {"scorer": "rules"})
-                assert refused.is_error
-                assert refused.content[0].text.startswith("[too_few_labels]")
-                assert "0 runs have scores and 60 have labels" in refused.content[0].text
-                assert "score_trajectories(scorer='rules'" in refused.content[0].text
-                unknown = await client.call_tool("fit_calibration", {"scorer": "rulse"})
-                assert "[not_found] no scorer 'rulse' (did you mean 'rules'?)" in unknown.content[0].text
-                kept = (await client.call_tool("list_library", {"kind": "calibrations"})).structured_content
-                assert kept is not None
-                assert [(one["id"], one["domains"]["*"]["n_labels"]) for one in kept["items"]] == [("cal-judge-1", 60)]
-                bad = await client.call_tool("list_library", {"kind": "scorers", "cursor": "x"})
-                assert bad.content[0].text.startswith("[bad_cursor]")
-                bad = await client.call_tool("list_library", {"kind": "agents", "limit": True})
-                assert "expected a number, got a boolean" in bad.content[0].text
-
-    anyio.run(main)
+    uri = ask("fit_calibration", scorer="judge")["resource_uri"]
+    assert json.loads(ask.read(uri).text)["domains"]["*"]["n_labels"] == 60
+    assert "all domains: 60 labels" in ask.read(f"{uri}/table").text
+    assert ask.read(f"{uri}/picture").blob.startswith("iVBORw0KGgo")
+    without, unknown = ask.refused("fit_calibration", {"scorer": "rules"}, {"scorer": "rulse"})
+    assert without.startswith("[too_few_labels]")
+    assert "0 runs have scores and 60 have labels" in without
+    assert "score_trajectories(scorer='rules'" in without
+    assert "[not_found] no scorer 'rulse' (did you mean 'rules'?)" in unknown
+    kept = ask("list_library", kind="calibrations")["items"]
+    assert [(one["id"], one["domains"]["*"]["n_labels"]) for one in kept] == [("cal-judge-1", 60)]
+    cursor, limit = ask.refused("list_library", {"kind": "scorers", "cursor": "x"}, {"kind": "agents", "limit": True})
+    assert cursor.startswith("[bad_cursor]")
+    assert "expected a number, got a boolean" in limit
 
 
 def test_the_command_fits_prints_and_draws(services: Services, home: Path, tmp_path: Path) -> None:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from typing import Any
 
-import anyio
 import pytest
-from mcp import Client
 
 from evaluation.test_comparison import evaluated
+from mcp_client import ToolCaller
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.reports.rendering import as_markdown
 from quintain.evaluation.reports.report import comparison_report
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import Evaluation
 from quintain.records.trajectory import OutcomeStatus
-from quintain.server.app import create_server
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.evaluation.comparison import (
@@ -29,6 +28,7 @@ from quintain.tools.evaluation.comparison import (
 from quintain.tools.evaluation.rollouts import evaluate_agent
 from quintain.tools.jobs.pictures import plot_job
 from quintain.tools.services import Services, open_services
+from tools.stored_records import add_runs
 from trajectory_runs import answer, run, user
 from trajectory_runs import call as step_of
 
@@ -132,7 +132,7 @@ def test_a_comparison_offers_its_picture_and_two_runs_of_one_task(services: Serv
     assert "c - a: +25.0" in picture.text
 
 
-def test_show_adds_the_picture_and_two_runs_of_one_task_side_by_side(settings: Settings, services: Services) -> None:
+def test_show_adds_the_picture_and_two_runs_of_one_task_side_by_side(services: Services, ask: ToolCaller) -> None:
     def acted(word: str, status: OutcomeStatus) -> str:
         steps = (user("Find it."), step_of(word, result="there" * 100), answer(word))
         (stored_run,) = services.store.trajectories.add_many([run("t1", *steps, status=status)], services.clock())
@@ -143,24 +143,20 @@ def test_show_adds_the_picture_and_two_runs_of_one_task_side_by_side(settings: S
         (episode,) = evaluated(name, outcome).results
         stored(services, name, outcome, results=(episode.model_copy(update={"trajectory_id": runs[name]}),))
 
-    async def main() -> None:
-        async with Client(create_server(settings)) as client:
-            shown = await client.call_tool("compare_agents", {"agents": ["a", "c"], "show": True})
-            text, image = shown.content
-            assert base64.b64decode(image.data).startswith(b"\x89PNG")  # type: ignore[union-attr]
-            assert shown.structured_content == json.loads(text.text)  # type: ignore[union-attr]
-            contrast = shown.structured_content["contrast"]
-            assert {key: contrast[key]["trajectory_id"] for key in ("solved", "failed")} == {
-                "solved": runs["c"],
-                "failed": runs["a"],
-            }
-            call, result, message = contrast["solved"]["lines"]
-            assert (call, message) == ("call: right {}", "message: right")
-            assert len(result) <= 240
-            assert "data" in contrast["notice"]
-            assert "plot_job" not in shown.structured_content["next_step"]
-
-    anyio.run(main)
+    shown = ask.raw("compare_agents", agents=["a", "c"], show=True)
+    text, image = shown.content
+    assert base64.b64decode(image.data).startswith(b"\x89PNG")
+    assert shown.structured_content == json.loads(text.text)
+    contrast = shown.structured_content["contrast"]
+    assert {key: contrast[key]["trajectory_id"] for key in ("solved", "failed")} == {
+        "solved": runs["c"],
+        "failed": runs["a"],
+    }
+    call, result, message = contrast["solved"]["lines"]
+    assert (call, message) == ("call: right {}", "message: right")
+    assert len(result) <= 240
+    assert "data" in contrast["notice"]
+    assert "plot_job" not in shown.structured_content["next_step"]
 
 
 def test_agents_that_solve_nothing_are_not_advised_to_take_more_of_the_same_tasks(services: Services) -> None:
@@ -175,24 +171,22 @@ def test_an_environment_stands_in_one_part_of_a_uri() -> None:
     assert leaderboard_uri("quintain/math?level=2") == "leaderboard://quintain%2Fmath%3Flevel%3D2"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ({}, "one of the two"),
-        ({"environment": "quintain/inventory", "dataset_id": "said"}, "expected a benchmark to play"),
-        ({"dataset_id": "said", "repeats": 2}, "on a dataset nothing is played"),
-        ({"dataset_id": "said", "sampling": Sampling(temperature=1.0)}, "decoded greedily"),
-        ({"dataset_id": "said", "split": "all"}, "expected a split of dataset"),
-        ({"dataset_id": "said", "split": "validation"}, "its splits: {'train': 1}"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused_before_a_job_begins(
-    services: Services, arguments: dict[str, object], told: str
-) -> None:
-    recorded = services.store.trajectories.add_many([run("t", user(), answer("Done."))], services.clock())
-    export_dataset(services, "sft", "said", trajectory_ids=[result.id for result in recorded])
-    with pytest.raises(InvalidInput, match=told):
-        evaluate_agent(services, "starter", **arguments)  # type: ignore[arg-type]
+UNMEASURABLE: list[tuple[dict[str, Any], str]] = [
+    ({}, "one of the two"),
+    ({"environment": "quintain/inventory", "dataset_id": "said"}, "expected a benchmark to play"),
+    ({"dataset_id": "said", "repeats": 2}, "on a dataset nothing is played"),
+    ({"dataset_id": "said", "sampling": Sampling(temperature=1.0)}, "decoded greedily"),
+    ({"dataset_id": "said", "split": "all"}, "expected a split of dataset"),
+    ({"dataset_id": "said", "split": "validation"}, "its splits: {'train': 1}"),
+]
+
+
+def test_what_cannot_be_measured_is_refused_before_a_job_begins(services: Services) -> None:
+    ids = add_runs(services, run("t", user(), answer("Done.")))
+    export_dataset(services, "sft", "said", trajectory_ids=ids)
+    for arguments, words in UNMEASURABLE:
+        with pytest.raises(InvalidInput, match=words):
+            evaluate_agent(services, "starter", **arguments)
     assert services.store.jobs.page().items == ()
 
 

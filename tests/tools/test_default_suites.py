@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs_in_process import jobs_in_process
 from quintain.records.agent import Agent, ModelRef
 from quintain.tools.evaluation.default_suites import default_suite
 from quintain.tools.services import Services
 from tools.dict_calls import Caller
-
-__all__ = ["jobs_in_process"]
 
 
 @pytest.mark.usefixtures("jobs_in_process")

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from quintain.cli.evolve import _show
 from quintain.cli.main import app
 from quintain.errors import Conflict, InvalidInput
-from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import Dataset
 from quintain.records.evolve import EvolveConfig, round_dataset_id
 from quintain.records.hyperparameters import SFTConfig
@@ -183,11 +182,11 @@ def test_the_next_step_after_an_evolution_is_its_proof_or_what_to_try(waiting: S
     started = start_training(waiting, "evolve", "starter", environment=INVENTORY)
     job = waiting.store.jobs.get(started.job_id).model_copy(update={"status": "succeeded"})
     done = JobResult(agent="agent:keeper@1", evaluation_id="eval-1-final-result", report=REPORT)
-    told = view_of(waiting, job.model_copy(update={"result": done})).next_step
-    assert "compare_agents(agents=['eval-1-final-start', 'eval-1-final-result'])" in told
+    result = view_of(waiting, job.model_copy(update={"result": done})).next_step
+    assert "compare_agents(agents=['eval-1-final-start', 'eval-1-final-result'], show=True)" in result
     unmoved = done.model_copy(update={"report": {**REPORT, "result_round": 0}})
-    told = view_of(waiting, job.model_copy(update={"result": unmoved})).next_step
-    assert "No round was better" in told
+    result = view_of(waiting, job.model_copy(update={"result": unmoved})).next_step
+    assert "No round was better" in result
 
 
 def test_an_evolution_that_selected_a_run_that_was_forgotten_does_not_go_on(waiting: Services) -> None:
@@ -226,10 +225,3 @@ def test_an_evolution_under_way_is_asked_to_stop_when_a_run_that_it_learns_from_
     assert f"get_job(job_id={player!r}" in stopping[1].remedy
     asked = [waiting.store.jobs.get(each).cancel_requested for each in (going_on, player, other)]
     assert asked == [True, True, False]
-
-
-def test_a_model_that_values_runs_cannot_evolve(waiting: Services) -> None:
-    judge = Agent(name="judge", role="reward_model", model=ModelRef(source="folder", path="/m"))
-    waiting.store.agents.add(judge, waiting.clock())
-    with pytest.raises(InvalidInput, match="evolve"):
-        start_training(waiting, "evolve", "judge", environment=INVENTORY)

@@ -112,9 +112,9 @@ def test_an_agent_that_learned_from_a_forgotten_run_is_not_handed_over(services:
     Path(spec.destination).mkdir(parents=True)
     report = forget(services, gone, dry_run=False)
     assert report is not None
-    told = {thing.id: (thing.state, thing.remedy) for thing in report.touched}
-    assert told[waiting][0] == "cancelled"
-    assert told[done][1].startswith(f"It handed over an agent that learned from them: delete {spec.destination}")
+    result = {thing.id: (thing.state, thing.remedy) for thing in report.touched}
+    assert result[waiting][0] == "cancelled"
+    assert result[done][1].startswith(f"It handed over an agent that learned from them: delete {spec.destination}")
     for refused in (lambda: export_agent(services, "clerk", "merged"), lambda: resume_job(services, stopped)):
         with pytest.raises(Conflict, match="learned from a run that was forgotten since") as error:
             refused()
@@ -136,10 +136,10 @@ def test_the_card_tells_what_the_store_knows_and_nothing_else(services: Services
     assert known.trajectories == 2
     card = model_card(handed(agent, known))
     header, text = card.split("---\n", 2)[1:]
-    told = yaml.safe_load(header)
-    assert (told["base_model"], told["base_model_relation"]) == ("Qwen/Qwen2.5-0.5B", "finetune")
-    assert (told["tags"], told["datasets"]) == (["quintain", "agent", "sft"], ["good"])
-    assert told["model-index"][0]["results"][0]["metrics"][0]["value"] == 0.5
+    result = yaml.safe_load(header)
+    assert (result["base_model"], result["base_model_relation"]) == ("Qwen/Qwen2.5-0.5B", "finetune")
+    assert (result["tags"], result["datasets"]) == (["quintain", "agent", "sft"], ["good"])
+    assert result["model-index"][0]["results"][0]["metrics"][0]["value"] == 0.5
     assert "| eval-1 | e | held_out | 2 | 0.500 (0.100 to 0.900) |  |  |" in text
     assert "differ by at most 0.0123 nats" in text
     on_top = model_card(handed(agent, known, format="adapter"))

@@ -89,7 +89,7 @@ BAD_INPUT: list[tuple[Any, dict[Any, Any], str, list[str]]] = [
         "export",
         {"kind": "sft", "name": "d", "filter": {"tags": ["x"]}, "min_score": 0.5},
         "invalid_input",
-        ["together"],
+        ["without a `scorer`"],
     ),
     ("record", {}, "invalid_input", ["exactly one"]),
     ("record", {"trajectory": {"steps": []}}, "invalid_input", ["steps"]),

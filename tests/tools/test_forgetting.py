@@ -127,6 +127,6 @@ def test_copies_in_datasets_exports_and_finished_jobs_are_deleted_on_request(
 
 
 def test_forget_is_an_action_of_dict_calls(services: Services, runs: list[str], home: Path) -> None:
-    told = json.loads(RLTrainingTool(home).run({"action": "forget", "id": "s1"}))
-    assert (told["dry_run"], told["runs"], told["twins_count"]) == (True, 1, 2)
+    result = json.loads(RLTrainingTool(home).run({"action": "forget", "id": "s1"}))
+    assert (result["dry_run"], result["runs"], result["twins_count"]) == (True, 1, 2)
     assert services.store.lineage.forgotten(runs) == set()

@@ -5,27 +5,22 @@ from __future__ import annotations
 import itertools
 import json
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from mcp import Client
 
-from jobs_in_process import jobs_in_process  # noqa: F401
-from mcp_client import call
+from mcp_client import ToolCaller, tool_caller
 from quintain.errors import Unavailable
 from quintain.records.filters import TrajectoryFilter
-from quintain.server.app import build_server
 from quintain.settings import Settings
 from quintain.store.trajectories.inserts import TrajectoryInserter
-from quintain.tools.catalog import CATALOG
 from quintain.tools.data import imports
 from quintain.tools.data.trajectories import search_trajectories
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.results import JobView
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 
 TRUSTED = False
 
@@ -42,73 +37,47 @@ def write(path: Path, rows: list[Any]) -> Path:
     return path
 
 
-def talk(settings: Settings, about: Callable[[Client], Awaitable[None]]) -> None:
-    async def main() -> None:
-        with anyio.fail_after(60):
-            async with Client(build_server(CATALOG, lambda: open_services(settings))) as client:
-                await about(client)
-
-    anyio.run(main)
-
-
 @pytest.fixture
 def inbox(settings: Settings) -> Path:
     settings.inbox_dir.mkdir(parents=True, exist_ok=True)
     return settings.inbox_dir
 
 
-def test_a_file_of_the_inbox_comes_in_once_and_redacted(settings: Settings, inbox: Path) -> None:
+def test_a_file_of_the_inbox_comes_in_once_and_redacted(settings: Settings, inbox: Path, ask: ToolCaller) -> None:
     write(inbox / "chat.jsonl", [chat(f"My key is {KEY}."), "{torn", chat("Done.", resolved=True)])
-
-    async def about(client: Client) -> None:
-        told = await call(client, "import_trajectories", path="chat.jsonl")
-        assert (told["imported"], told["duplicates"], told["rejected_count"]) == (2, 0, 1)
-        assert told["rejected"][0]["line"] == 2
-        assert sum(told["redactions"].values()) == 1
-        again = await call(client, "import_trajectories", path="chat.jsonl")
-        assert (again["imported"], again["unchanged_files"]) == (0, 1)
-        forced = await call(client, "import_trajectories", path="chat.jsonl", again=True)
-        assert (forced["imported"], forced["duplicates"]) == (0, 2)
-        found = (await call(client, "search_trajectories"))["items"]
-        assert sorted(item["outcome"] for item in found) == ["success", "unknown"]
-
-    talk(settings, about)
+    report = ask("import_trajectories", path="chat.jsonl")
+    assert (report["imported"], report["duplicates"], report["rejected_count"]) == (2, 0, 1)
+    assert report["rejected"][0]["line"] == 2
+    assert sum(report["redactions"].values()) == 1
+    again = ask("import_trajectories", path="chat.jsonl")
+    assert (again["imported"], again["unchanged_files"]) == (0, 1)
+    forced = ask("import_trajectories", path="chat.jsonl", again=True)
+    assert (forced["imported"], forced["duplicates"]) == (0, 2)
+    found = ask("search_trajectories")["items"]
+    assert sorted(item["outcome"] for item in found) == ["success", "unknown"]
     stored = b"".join(path.read_bytes() for path in settings.home.glob("quintain.db*"))
     assert KEY.encode() not in stored
 
 
-def test_a_dry_run_stores_nothing_and_reports_files_that_are_unchanged(settings: Settings, inbox: Path) -> None:
+def test_a_dry_run_stores_nothing_and_reports_files_that_are_unchanged(inbox: Path, ask: ToolCaller) -> None:
     write(inbox / "logs" / "a.jsonl", [chat("One."), chat("Two.")])
     write(inbox / "logs" / "b.jsonl", [chat("Two.")])
-
-    async def about(client: Client) -> None:
-        told = await call(client, "import_trajectories", path="logs", dry_run=True)
-        assert (told["imported"], told["duplicates"]) == (2, 1)
-        assert (await call(client, "search_trajectories"))["items"] == []
-        assert (await call(client, "import_trajectories", path="inbox/logs"))["imported"] == 2
-        unchanged = await call(client, "import_trajectories", path="logs", dry_run=True)
-        assert "imported before" in unchanged["next_step"]
-
-    talk(settings, about)
+    planned = ask("import_trajectories", path="logs", dry_run=True)
+    assert (planned["imported"], planned["duplicates"]) == (2, 1)
+    assert ask("search_trajectories")["items"] == []
+    assert ask("import_trajectories", path="inbox/logs")["imported"] == 2
+    assert "imported before" in ask("import_trajectories", path="logs", dry_run=True)["next_step"]
 
 
 def test_a_path_outside_the_roots_is_refused_and_a_root_of_the_operator_is_read(
-    settings: Settings, tmp_path: Path
+    settings: Settings, tmp_path: Path, ask: ToolCaller
 ) -> None:
-    write(tmp_path / "elsewhere" / "a.jsonl", [chat("One.")])
-
-    async def refused(client: Client) -> None:
-        for path in (str(tmp_path / "elsewhere"), "../../elsewhere"):
-            result = await client.call_tool("import_trajectories", {"path": path})
-            assert result.is_error
-            assert result.content[0].text.startswith("[outside_roots]")  # type: ignore[union-attr]
-
-    talk(settings, refused)
-
-    async def read(client: Client) -> None:
-        assert (await call(client, "import_trajectories", path=str(tmp_path / "elsewhere")))["imported"] == 1
-
-    talk(settings.model_copy(update={"roots": (tmp_path / "elsewhere",)}), read)
+    folder = tmp_path / "elsewhere"
+    write(folder / "a.jsonl", [chat("One.")])
+    for error in ask.refused("import_trajectories", {"path": str(folder)}, {"path": "../../elsewhere"}):
+        assert error.startswith("[outside_roots]")
+    with tool_caller(settings.model_copy(update={"roots": (folder,)})) as wider:
+        assert wider("import_trajectories", path=str(folder))["imported"] == 1
 
 
 @pytest.mark.usefixtures("jobs_in_process")
@@ -163,8 +132,8 @@ def test_a_session_that_has_grown_is_told_as_updated(services: Services, inbox: 
     counts = []
     for turns, again in ((1, False), (3, False), (3, True)):
         write(inbox / "s.jsonl", rows(turns))
-        told = imports.import_trajectories(services, "s.jsonl", again=again)
-        counts.append((told.imported, told.updated, told.duplicates))
+        result = imports.import_trajectories(services, "s.jsonl", again=again)
+        counts.append((result.imported, result.updated, result.duplicates))
     assert counts == [(1, 0, 0), (0, 1, 0), (0, 0, 1)]
     (item,) = services.store.trajectories.search(TrajectoryFilter()).items
     assert item.steps == 3
@@ -200,10 +169,10 @@ def test_an_import_that_the_disk_ends_says_what_came_in(
 def test_a_secret_in_the_name_of_a_file_is_neither_told_nor_stored(services: Services, inbox: Path) -> None:
     write(inbox / "logs" / f"{KEY}.jsonl", [chat("Done."), "{torn"])
     (inbox / "logs" / f"README-{KEY}.md").write_text("Nothing to read.")
-    told = imports.import_trajectories(services, "logs")
-    assert (told.imported, told.rejected_count, told.refused_count) == (1, 1, 1)
-    assert KEY not in told.model_dump_json()
-    assert "[REDACTED:" in told.files[0].file
+    result = imports.import_trajectories(services, "logs")
+    assert (result.imported, result.rejected_count, result.refused_count) == (1, 1, 1)
+    assert KEY not in result.model_dump_json()
+    assert "[REDACTED:" in result.files[0].file
     (run,) = services.store.trajectories.iterate(TrajectoryFilter())
     assert KEY not in run.model_dump_json()
 

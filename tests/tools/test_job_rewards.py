@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from fake_endpoint import Answer, Asked, FakeEndpoint, says, serving
-from jobs_in_process import jobs_in_process  # noqa: F401
 from quintain.errors import Refused
 from quintain.scoring import registry
 from quintain.scoring.judges.rubrics import RUBRICS

@@ -11,6 +11,7 @@ from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import EvaluateSpec, Job, JobError, JobSpec, JobStatus, TrainSpec
 from quintain.records.job_events import Activity, JobEvent
 from quintain.tools.jobs.jobs import cancel_job, get_job, list_jobs, watch_job
+from quintain.tools.jobs.labels import label_of
 from quintain.tools.services import Services
 
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
@@ -69,6 +70,7 @@ def test_jobs_have_labels_and_a_queued_one_names_what_holds_its_slot(waiting: Se
     newest, second, first = list_jobs(waiting).items
     assert first.label == "grpo starter -> picker on quintain/inventory"
     assert second.label == "evaluate starter on quintain/inventory: 20 tasks x 2 repeats, held_out"
+    assert label_of(EVALUATE.model_copy(update={"dataset_id": "ds-1"})).startswith("evaluate starter on ds-1: 20 tasks")
     assert first.waiting_for is None
     assert second.waiting_for is not None
     assert second.waiting_for.held_by == {"job-1": first.label}

@@ -141,9 +141,9 @@ def test_an_assistant_reads_marked_text_and_its_quotes_are_checked_and_a_person_
     assert f'The character "{mark}" was drawn at random' in batch.instructions
     assert any(f"|{mark}I{mark}looked{mark}everywhere." in item.text for item in batch.items)
     place = {item.trajectory_ids[0]: item.item_id for item in of(services, batch).items}
-    told = {"process": {"quotes": [f"I{mark}looked{mark}everywhere."], "value": 0.5}, "task_completion": 1}
-    good = {"item_id": place[ids[0]], "scores": told}
-    bad = {"item_id": place[ids[1]], "scores": told}
+    answered = {"process": {"quotes": [f"I{mark}looked{mark}everywhere."], "value": 0.5}, "task_completion": 1}
+    good = {"item_id": place[ids[0]], "scores": answered}
+    bad = {"item_id": place[ids[1]], "scores": answered}
     result = submit_scores(services, str(batch.batch_id), [good, bad])
     assert (result.accepted, len(result.rejected)) == (1, 1)
     assert "which is not in the run as it was shown; correct it and submit" in result.rejected[0].reason
@@ -395,28 +395,26 @@ def test_a_correction_becomes_a_run_to_learn_from_and_a_preference_at_its_step(s
     assert [step.train for step in row.trajectory.agent_steps] == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("correction", "words"),
-    [
-        ({"step": 7, "message": "x"}, ["7", "3 agent steps", "0..2"]),
-        ({"step": 0, "actions": [{"tool": "tke"}]}, ["[unknown_tool]", "did you mean 'take'", "look, take"]),
-        ({"step": 0}, ["neither `actions` nor `message`"]),
-        ({"step": 2, "message": "I give up."}, ["expected another step than the agent took"]),
-        ({"step": True, "message": "x"}, ["correction.step"]),
-        ({"step": 0, "message": "x", "action": "y"}, ["correction.action is not a known field"]),
-        ({"message": "x"}, ["correction.step is required"]),
-    ],
-)
-def test_a_correction_that_cannot_be_is_refused_and_nothing_of_its_answer_is_kept(
-    services: Services, correction: dict[str, Any], words: list[str]
-) -> None:
-    (run_id,) = add_runs(services, run("t1", user(), call(item="box"), call("look"), answer("I give up.")))
-    batch = get_judging_batch(services, 1)
-    entry = {"item_id": "i1", "scores": GOOD, "correction": correction}
-    (refused,) = submit_scores(services, str(batch.batch_id), [entry]).rejected
-    assert all(word in refused.reason for word in words), refused.reason
-    assert services.store.scores.of_trajectory(run_id) == []
-    assert services.store.trajectories.count(TrajectoryFilter()) == 1
+IMPOSSIBLE_CORRECTIONS: list[tuple[dict[str, Any], list[str]]] = [
+    ({"step": 7, "message": "x"}, ["7", "3 agent steps", "0..2"]),
+    ({"step": 0, "actions": [{"tool": "tke"}]}, ["[unknown_tool]", "did you mean 'take'", "look, take"]),
+    ({"step": 0}, ["neither `actions` nor `message`"]),
+    ({"step": 2, "message": "I give up."}, ["expected another step than the agent took"]),
+    ({"step": True, "message": "x"}, ["correction.step"]),
+    ({"step": 0, "message": "x", "action": "y"}, ["correction.action is not a known field"]),
+    ({"message": "x"}, ["correction.step is required"]),
+]
+
+
+def test_a_correction_that_cannot_be_is_refused_and_nothing_of_its_answer_is_kept(services: Services) -> None:
+    for correction, words in IMPOSSIBLE_CORRECTIONS:
+        (run_id,) = add_runs(services, run("t1", user(), call(item="box"), call("look"), answer("I give up.")))
+        batch = get_judging_batch(services, 1)
+        entry = {"item_id": "i1", "scores": GOOD, "correction": correction}
+        (refused,) = submit_scores(services, str(batch.batch_id), [entry]).rejected
+        assert all(word in refused.reason for word in words), refused.reason
+        assert services.store.scores.of_trajectory(run_id) == []
+        assert services.store.trajectories.count(TrajectoryFilter()) == 1
 
 
 def test_secrets_in_corrections_and_rationales_are_redacted(services: Services) -> None:
@@ -511,24 +509,22 @@ def test_the_choice_is_a_sample_by_seed_and_people_get_first_what_was_judged(ser
     assert set(ids) > judged
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"rubric": "codding"}, ["codding", "did you mean 'coding'"]),
-        ({"rubric": {"name": "x"}}, ["criteria"]),
-        ({"rater": "a\nb"}, ["rater is", "control character"]),
-        ({"trajectory_ids": []}, ["at least one id"]),
-        ({"trajectory_ids": ["traj-none"]}, ["traj-none"]),
-        ({"trajectory_ids": ["x"], "filter": TrajectoryFilter()}, ["not both"]),
-    ],
-)
-def test_a_request_that_cannot_be_is_refused_with_what_is_valid(
-    services: Services, arguments: dict[str, Any], words: list[str]
-) -> None:
-    add_runs(services, run("t1"))
-    with pytest.raises((InvalidInput, NotFound)) as refused:
-        get_judging_batch(services, 1, **arguments)
-    assert all(word in str(refused.value) for word in words), str(refused.value)
+IMPOSSIBLE_REQUESTS: list[tuple[dict[str, Any], list[str]]] = [
+    ({"rubric": "codding"}, ["codding", "did you mean 'coding'"]),
+    ({"rubric": {"name": "x"}}, ["criteria"]),
+    ({"rater": "a\nb"}, ["rater is", "control character"]),
+    ({"trajectory_ids": []}, ["at least one id"]),
+    ({"trajectory_ids": ["traj-none"]}, ["traj-none"]),
+    ({"trajectory_ids": ["x"], "filter": TrajectoryFilter()}, ["not both"]),
+]
+
+
+def test_a_request_that_cannot_be_is_refused_with_what_is_valid(services: Services) -> None:
+    for arguments, words in IMPOSSIBLE_REQUESTS:
+        add_runs(services, run("t1"))
+        with pytest.raises((InvalidInput, NotFound)) as refused:
+            get_judging_batch(services, 1, **arguments)
+        assert all(word in str(refused.value) for word in words), str(refused.value)
 
 
 def test_an_unknown_batch_is_refused_with_the_newest(services: Services) -> None:

@@ -3,44 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 
-from mcp_client import asked, refused
+from mcp_client import ToolCaller
 from quintain.records.trajectory import OutcomeStatus, Task, Trajectory
-from quintain.settings import Settings
 from quintain.tools.services import Services
 from tools.stored_records import add_runs
 from trajectory_runs import answer, run, user
 from trajectory_runs import call as step
 
 UNKNOWN = OutcomeStatus.UNKNOWN
-Ask = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture
-def ask(settings: Settings) -> Ask:
-    """Call a tool through a client that shows no forms."""
-    return partial(asked, settings)
-
-
-def judged(ask: Ask, said: dict[str, Any], **batch: Any) -> dict[str, Any]:
+def judged(ask: ToolCaller, said: dict[str, Any], **batch: Any) -> dict[str, Any]:
     """One item given out, and answered."""
     given = ask("get_judging_batch", **{"limit": 1, **batch})
     return ask("submit_scores", batch_id=given["batch_id"], scores=[{"item_id": "i1", **said}])
 
 
-def test_an_assistants_outcome_keeps_its_name_and_gives_way_to_a_person(services: Services, ask: Ask) -> None:
+def test_an_assistants_outcome_keeps_its_name_and_gives_way_to_a_person(services: Services, ask: ToolCaller) -> None:
     (run_id,) = add_runs(services, run("t1", status=UNKNOWN))
     judged(ask, {"value": 0.9, "outcome": "success"})
     shown = ask("get_trajectory", trajectory_id=run_id)["trajectory"]
     assert (shown["outcome"]["status"], shown["extra"]["outcome_stated_by"]) == ("success", "assistant")
-    told = judged(ask, {"outcome": "failure"}, judge="person", rater="Eve")
-    assert told["accepted"] == 1
-    assert "takes the place of 'success', which assistant had stated" in told["warnings"][0]
+    result = judged(ask, {"outcome": "failure"}, judge="person", rater="Eve")
+    assert result["accepted"] == 1
+    assert "takes the place of 'success', which assistant had stated" in result["warnings"][0]
     shown = ask("get_trajectory", trajectory_id=run_id)["trajectory"]
     assert (shown["outcome"]["status"], shown["extra"]["outcome_stated_by"]) == ("failure", "person:Eve (relayed)")
     given = ask("get_judging_batch", limit=1, rater="other")
@@ -52,13 +42,13 @@ def test_an_assistants_outcome_keeps_its_name_and_gives_way_to_a_person(services
 
 
 def test_a_recorders_outcome_replaces_an_assistants_and_never_the_other_way(
-    services: Services, settings: Settings, ask: Ask
+    services: Services, ask: ToolCaller
 ) -> None:
     one, other = add_runs(services, run("t1", status=UNKNOWN), run("t2", status=UNKNOWN))
     for run_id in (one, other):
         judged(ask, {"outcome": "success"}, trajectory_ids=[run_id])
-    told = ask("record_trajectory", trajectory_id=one, outcome="failure")
-    assert (told["outcome"], "'success', stated by assistant" in told["next_step"]) == ("failure", True)
+    result = ask("record_trajectory", trajectory_id=one, outcome="failure")
+    assert (result["outcome"], "'success', stated by assistant" in result["next_step"]) == ("failure", True)
     assert "outcome_stated_by" not in ask("get_trajectory", trajectory_id=one)["trajectory"].get("extra", {})
     # The same run recorded once more, with the outcome that its environment gave.
     add_runs(services, run("t2", status=OutcomeStatus.FAILURE, reward=0.25))
@@ -66,10 +56,10 @@ def test_a_recorders_outcome_replaces_an_assistants_and_never_the_other_way(
     assert (kept.outcome.status, kept.outcome.reward, kept.outcome_stated_by) == (OutcomeStatus.FAILURE, 0.25, None)
     late = judged(ask, {"outcome": "success"}, rater="b", trajectory_ids=[one])
     assert "stated by its environment or recorder" in late["rejected"][0]["reason"]
-    assert "[outcome_known]" in refused(settings, "record_trajectory", {"trajectory_id": one, "outcome": "success"})[0]
+    assert "[outcome_known]" in ask.refused("record_trajectory", {"trajectory_id": one, "outcome": "success"})[0]
 
 
-def test_a_word_that_an_assistant_passes_on_says_so(services: Services, ask: Ask) -> None:
+def test_a_word_that_an_assistant_passes_on_says_so(services: Services, ask: ToolCaller) -> None:
     (run_id,) = add_runs(services, run("t1", user(), answer("No.")))
     judged(ask, {"value": 0.5, "rationale": "fine"}, judge="person", rater="Eve")
     (score,) = services.store.scores.of_trajectory(run_id)
@@ -80,7 +70,7 @@ def corrections(services: Services) -> list[Trajectory]:
     return [one for one in services.store.trajectories.iterate() if "correction" in one.tags]
 
 
-def test_a_replaced_correction_is_in_no_export(services: Services, ask: Ask) -> None:
+def test_a_replaced_correction_is_in_no_export(services: Services, ask: ToolCaller) -> None:
     (run_id,) = add_runs(services, run("t1", user(), step(item="box"), answer("I give up."), tags=("mine",)))
     batch = ask("get_judging_batch", limit=1)["batch_id"]
     made = []
@@ -106,7 +96,7 @@ def test_a_replaced_correction_is_in_no_export(services: Services, ask: Ask) -> 
     assert all("replaced" in one.tags for one in corrections(services))
 
 
-def test_two_raters_of_one_correction_stand_by_it_each_for_themselves(services: Services, ask: Ask) -> None:
+def test_two_raters_of_one_correction_stand_by_it_each_for_themselves(services: Services, ask: ToolCaller) -> None:
     add_runs(services, run("t1", user(), answer("I give up.")))
     same = {"correction": {"step": 0, "message": "Go on."}}
     batches = [ask("get_judging_batch", limit=1, rater=name)["batch_id"] for name in ("a", "b")]
@@ -133,57 +123,55 @@ GO = {
 }
 
 
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        ({}, "it needs `to`"),
-        ({"to": "north", "stepps": 1}, "did you mean 'steps'"),
-        ({"to": "up"}, "valid: 'north', 'south'"),
-        ({"to": "north", "steps": "two"}, "it must be integer"),
-        ({"to": "north", "steps": True}, "it must be integer"),
-    ],
-)
-def test_a_correction_whose_arguments_do_not_fit_is_rejected(
-    services: Services, ask: Ask, args: dict[str, Any], said: str
-) -> None:
-    add_runs(services, run("t1", user(), answer("No."), tools=(GO,)))
-    told = judged(ask, {"correction": {"step": 0, "actions": [{"tool": "go", "args": args}]}})
-    assert "correction.actions[0] does not fit go" in told["rejected"][0]["reason"]
-    assert said in told["rejected"][0]["reason"]
-    assert corrections(services) == []
+MISFITS: list[tuple[dict[str, Any], str]] = [
+    ({}, "it needs `to`"),
+    ({"to": "north", "stepps": 1}, "did you mean 'steps'"),
+    ({"to": "up"}, "valid: 'north', 'south'"),
+    ({"to": "north", "steps": "two"}, "it must be integer"),
+    ({"to": "north", "steps": True}, "it must be integer"),
+]
 
 
-def test_where_no_tools_are_known_only_a_message_corrects(services: Services, ask: Ask) -> None:
+def test_a_correction_whose_arguments_do_not_fit_is_rejected(services: Services, ask: ToolCaller) -> None:
+    for args, said in MISFITS:
+        add_runs(services, run("t1", user(), answer("No."), tools=(GO,)))
+        result = judged(ask, {"correction": {"step": 0, "actions": [{"tool": "go", "args": args}]}})
+        assert "correction.actions[0] does not fit go" in result["rejected"][0]["reason"]
+        assert said in result["rejected"][0]["reason"]
+        assert corrections(services) == []
+
+
+def test_where_no_tools_are_known_only_a_message_corrects(services: Services, ask: ToolCaller) -> None:
     add_runs(services, run("t1", user(), answer("Action: look()"), tools=()))
     batch = ask("get_judging_batch", limit=1)["batch_id"]
     action = {"step": 0, "actions": [{"tool": "rm_rf", "args": {}}]}
-    told = ask("submit_scores", batch_id=batch, scores=[{"item_id": "i1", "correction": action}])
-    assert "[unknown_tool] the run names no tools" in told["rejected"][0]["reason"]
+    result = ask("submit_scores", batch_id=batch, scores=[{"item_id": "i1", "correction": action}])
+    assert "[unknown_tool] the run names no tools" in result["rejected"][0]["reason"]
     message = {"step": 0, "message": "Action: take()"}
     assert ask("submit_scores", batch_id=batch, scores=[{"item_id": "i1", "correction": message}])["accepted"] == 1
 
 
 @pytest.mark.parametrize("where", ["message", "thought", "actions"])
-def test_a_correction_has_a_bound(services: Services, ask: Ask, where: str) -> None:
+def test_a_correction_has_a_bound(services: Services, ask: ToolCaller, where: str) -> None:
     add_runs(services, run("t1"))
     value: Any = "x" * 20_001
     more = {"message": "y"} if where == "thought" else {}
     given = {where: [{"tool": "look", "args": {"at": value}}] if where == "actions" else value, "step": 0, **more}
-    told = judged(ask, {"correction": given})
-    assert "[too_large] correction has 20," in told["rejected"][0]["reason"]
-    assert "at most 20,000" in told["rejected"][0]["reason"]
+    result = judged(ask, {"correction": given})
+    assert "[too_large] correction has 20," in result["rejected"][0]["reason"]
+    assert "at most 20,000" in result["rejected"][0]["reason"]
 
 
-def test_an_empty_answer_answers_nothing(services: Services, ask: Ask) -> None:
+def test_an_empty_answer_answers_nothing(services: Services, ask: ToolCaller) -> None:
     add_runs(services, run("t1"))
     for empty in ({"scores": {}}, {"steps": []}, {"correction": {}}):
-        told = judged(ask, empty)
-        assert (told["accepted"], told["remaining"]) == (0, ["i1"])
-        assert "is empty, which answers nothing" in told["rejected"][0]["reason"]
+        result = judged(ask, empty)
+        assert (result["accepted"], result["remaining"]) == (0, ["i1"])
+        assert "is empty, which answers nothing" in result["rejected"][0]["reason"]
 
 
 def test_corrections_are_found_by_the_tags_of_the_original_and_not_given_out_to_judge(
-    services: Services, ask: Ask
+    services: Services, ask: ToolCaller
 ) -> None:
     original, bystander = add_runs(
         services,
@@ -200,17 +188,17 @@ def test_corrections_are_found_by_the_tags_of_the_original_and_not_given_out_to_
     assert len(asked_for["items"]) == 1
 
 
-def test_a_run_whose_other_side_was_not_chosen_is_told_so(services: Services, settings: Settings, ask: Ask) -> None:
+def test_a_run_whose_other_side_was_not_chosen_is_told_so(services: Services, ask: ToolCaller) -> None:
     a, b, c, d = add_runs(services, *(run("t1", user(), answer(text)) for text in "abcd"))
     ask("record_preferences", source="person", pairs=[{"chosen": a, "rejected": b}, {"chosen": c, "rejected": d}])
-    told = ask("export_dataset", kind="dpo", name="x", pairs="recorded", trajectory_ids=[a, b, c])
-    assert (told["rows"], told["dropped"]) == (1, {"other_side_not_chosen": 1})
+    result = ask("export_dataset", kind="dpo", name="x", pairs="recorded", trajectory_ids=[a, b, c])
+    assert (result["rows"], result["dropped"]) == (1, {"other_side_not_chosen": 1})
     again = {"kind": "dpo", "name": "y", "pairs": "recorded", "trajectory_ids": [a, c]}
-    (said,) = refused(settings, "export_dataset", again)
+    (said,) = ask.refused("export_dataset", again)
     assert "they were compared with runs that are not among the chosen ones" in said
 
 
-def test_to_skip_takes_a_score_back(services: Services, ask: Ask) -> None:
+def test_to_skip_takes_a_score_back(services: Services, ask: ToolCaller) -> None:
     (run_id,) = add_runs(services, run("t1", user(), answer("Hm.")))
     batch = ask("get_judging_batch", limit=1)["batch_id"]
     ask("submit_scores", batch_id=batch, scores=[{"item_id": "i1", "value": 0.75}])
@@ -221,7 +209,7 @@ def test_to_skip_takes_a_score_back(services: Services, ask: Ask) -> None:
     assert services.store.scores.by_scorers(["judge"], [run_id])[run_id][0].value == 0.5
 
 
-def test_to_skip_takes_a_preference_back_and_leaves_the_other_order(services: Services, ask: Ask) -> None:
+def test_to_skip_takes_a_preference_back_and_leaves_the_other_order(services: Services, ask: ToolCaller) -> None:
     add_runs(services, *(run("t1", user(), answer(text)) for text in "abcd"))
     batch = services.store.judging.get(ask("get_judging_batch", limit=4, mode="pairwise")["batch_id"])
     again = next(item.item_id for item in batch.items if item.repeats == "i1")
@@ -249,7 +237,7 @@ def test_to_skip_takes_a_preference_back_and_leaves_the_other_order(services: Se
     assert words(second) == []
 
 
-def test_to_skip_takes_a_ranking_back(services: Services, ask: Ask) -> None:
+def test_to_skip_takes_a_ranking_back(services: Services, ask: ToolCaller) -> None:
     ids = add_runs(services, *(run("t1", user(), answer(text)) for text in "abc"))
     batch = ask("get_judging_batch", limit=1, mode="group")["batch_id"]
     ask("submit_scores", batch_id=batch, scores=[{"item_id": "i1", "ranking": [[1], [2], [3]]}])
@@ -258,7 +246,7 @@ def test_to_skip_takes_a_ranking_back(services: Services, ask: Ask) -> None:
     assert services.store.preferences.among(ids) == []
 
 
-def test_why_there_is_nothing_to_judge_is_told(services: Services, ask: Ask) -> None:
+def test_why_there_is_nothing_to_judge_is_told(services: Services, ask: ToolCaller) -> None:
     assert "No run is stored" in ask("get_judging_batch", limit=1)["next_step"]
     (run_id,) = add_runs(services, run("t1"))
     assert (
@@ -275,27 +263,29 @@ def test_why_there_is_nothing_to_judge_is_told(services: Services, ask: Ask) -> 
     assert "All of these runs were forgotten" in gone
 
 
-def test_mining_that_finds_nothing_names_the_reason_and_the_next_call(services: Services, ask: Ask) -> None:
+def test_mining_that_finds_nothing_names_the_reason_and_the_next_call(services: Services, ask: ToolCaller) -> None:
     (run_id,) = add_runs(services, run("t1"))
     ask("forget", id=run_id, dry_run=False)
-    told = ask("record_preferences", source="mined", trajectory_ids=[run_id])
-    assert [(one["reason"], one["count"]) for one in told["skipped"]] == [("forgotten", 1)]
-    assert told["next_step"].startswith("Nothing was recorded: these runs were forgotten and are never exported again")
+    result = ask("record_preferences", source="mined", trajectory_ids=[run_id])
+    assert [(one["reason"], one["count"]) for one in result["skipped"]] == [("forgotten", 1)]
+    assert result["next_step"].startswith(
+        "Nothing was recorded: these runs were forgotten and are never exported again"
+    )
 
 
-def test_a_forgotten_item_is_not_asked_for_again(services: Services, ask: Ask) -> None:
+def test_a_forgotten_item_is_not_asked_for_again(services: Services, ask: ToolCaller) -> None:
     add_runs(services, run("t1"), run("t2"))
     batch = services.store.judging.get(ask("get_judging_batch", limit=2)["batch_id"])
     ask("forget", id=batch.items[0].trajectory_ids[0], dry_run=False)
-    told = ask("submit_scores", batch_id=batch.id, scores=[{"item_id": name, "value": 1} for name in ("i1", "i2")])
-    assert (told["accepted"], told["remaining"]) == (1, [])
-    assert "[run_changed]" in told["rejected"][0]["reason"]
+    result = ask("submit_scores", batch_id=batch.id, scores=[{"item_id": name, "value": 1} for name in ("i1", "i2")])
+    assert (result["accepted"], result["remaining"]) == (1, [])
+    assert "[run_changed]" in result["rejected"][0]["reason"]
     assert len(services.store.scores.of_trajectory(batch.items[1].trajectory_ids[0])) == 1
-    assert "submit" not in told["next_step"]
-    assert "i1 can no longer be judged" in told["next_step"]
+    assert "submit" not in result["next_step"]
+    assert "i1 can no longer be judged" in result["next_step"]
 
 
-def test_pairs_are_of_runs_that_export_compares(services: Services, ask: Ask) -> None:
+def test_pairs_are_of_runs_that_export_compares(services: Services, ask: ToolCaller) -> None:
     """Two prompts alike, without an id; one run has other tools: two pairs of two runs each would be one that counts."""
     task = Task(prompt="Find the box.")
     runs = [
@@ -311,7 +301,7 @@ def test_pairs_are_of_runs_that_export_compares(services: Services, ask: Ask) ->
         assert [len(item.trajectory_ids) for item in services.store.judging.get(group["batch_id"]).items] == [2]
 
 
-def test_a_preference_on_a_run_that_has_grown_since_does_not_count(services: Services, ask: Ask) -> None:
+def test_a_preference_on_a_run_that_has_grown_since_does_not_count(services: Services, ask: ToolCaller) -> None:
     begin = (user(), answer("Half."))
     grown, other = add_runs(services, run("t1", *begin, session_id="s1"), run("t1", user(), answer("Whole.")))
     ask("record_preferences", source="person", pairs=[{"chosen": grown, "rejected": other}])
@@ -324,7 +314,7 @@ def test_a_preference_on_a_run_that_has_grown_since_does_not_count(services: Ser
     assert len(services.store.preferences.among([grown, other])) == 1
 
 
-def test_true_and_false_are_no_numbers(services: Services, settings: Settings) -> None:
+def test_true_and_false_are_no_numbers(services: Services, ask: ToolCaller) -> None:
     add_runs(services, run("t1"))
     exports = [
         {"kind": "sft", "scorer": "rules", "min_score": True},
@@ -332,6 +322,6 @@ def test_true_and_false_are_no_numbers(services: Services, settings: Settings) -
         {"kind": "dpo", "max_pairs_per_task": True},
         {"kind": "sft", "validation_share": False},
     ]
-    said = refused(settings, "export_dataset", *({"name": "x", **export} for export in exports))
-    said += refused(settings, "record_preferences", {"source": "mined", "max_pairs_per_task": True})
+    said = ask.refused("export_dataset", *({"name": "x", **export} for export in exports))
+    said += ask.refused("record_preferences", {"source": "mined", "max_pairs_per_task": True})
     assert all("expected a number, got a boolean" in text for text in said), said

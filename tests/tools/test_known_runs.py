@@ -101,8 +101,8 @@ def test_tags_that_a_log_holds_are_left_out_where_they_break_the_rule(tool: Call
 def test_tags_of_an_import_are_redacted_and_reach_runs_that_are_known(tool: Caller, tmp_path: Path) -> None:
     folder = log(tmp_path / "logs", "1", "2")
     assert tool(action="import", path=str(folder))["imported"] == 2
-    told = tool(action="import", path=str(folder), tags=["mine", KEY])
-    assert (told["imported"], told["updated"], told["duplicates"], told["unchanged_files"]) == (0, 2, 0, 0)
+    result = tool(action="import", path=str(folder), tags=["mine", KEY])
+    assert (result["imported"], result["updated"], result["duplicates"], result["unchanged_files"]) == (0, 2, 0, 0)
     assert len(tool.found(tags=["mine"])) == 2
     assert KEY not in json.dumps(tool(action="search", filter={"tags": ["mine"]}))
     again = tool(action="import", path=str(folder), tags=["mine"])
@@ -125,9 +125,9 @@ def test_what_was_forgotten_is_called_so_when_it_comes_again(tool: Caller, tmp_p
     recorded = tool.record(messages=MESSAGES, task="Count.", outcome="success", tags=["gone"])["trajectory_id"]
     dataset = tool(action="export", kind="sft", name="held", trajectory_ids=[recorded])["dataset_id"]
     tool(action="forget", id=imported, trajectory_ids=[recorded], dry_run=False)
-    told = tool(action="import", path=str(folder), again=True)
-    assert (told["imported"], told["duplicates"], told["forgotten"]) == (0, 0, 1)
-    assert "forgotten" in told["next_step"]
+    result = tool(action="import", path=str(folder), again=True)
+    assert (result["imported"], result["duplicates"], result["forgotten"]) == (0, 0, 1)
+    assert "forgotten" in result["next_step"]
     again = tool.record(messages=MESSAGES, task="Count.", outcome="success", tags=["gone"])
     assert (again["created"], again["forgotten"], again["steps"]) == (False, True, 0)
     assert tool.found(tags=["gone"]) == []

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import anyio
 import pytest
-from mcp import Client
 from typer.testing import CliRunner
 
+from mcp_client import ToolCaller
 from quintain.cli.main import app
 from quintain.errors import Conflict, InvalidInput, NotFound
 from quintain.records.agent import Agent
@@ -17,9 +16,6 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import JobStatus, TrainSpec
 from quintain.records.lineage import LineageEdge
 from quintain.records.trajectory import Source, Task
-from quintain.server.app import build_server
-from quintain.settings import Settings
-from quintain.tools.catalog import CATALOG
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.forgetting import forget
 from quintain.tools.data.imports import import_trajectories
@@ -28,10 +24,11 @@ from quintain.tools.data.lineage import get_lineage
 from quintain.tools.data.trajectories import get_trajectory, search_trajectories
 from quintain.tools.jobs.jobs import resume_job
 from quintain.tools.jobs.pictures import _columns, lineage_figure
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from quintain.tools.training.agents import register_agent
 from quintain.tools.training.start import start_training
 from store_shelves import base_agent, job, measured, trained, training
+from tools.stored_records import add_runs
 from trajectory_runs import NOW, answer, run, user
 
 SECRET = "my late grandmother's recipe for quinces"
@@ -180,23 +177,16 @@ def test_the_picture_shows_every_node(services: Services, history: History) -> N
 
 
 def test_lineage_is_a_tool_a_resource_and_a_picture_over_the_protocol(
-    services: Services, history: History, settings: Settings
+    services: Services, history: History, ask: ToolCaller
 ) -> None:
     """The label of one node looks like markup and like mathematics, which must not disturb the drawing."""
-    services.store.trajectories.add_many([run("$x_{y$ \\frac <b>", user(), answer("z"), continues=history.gone)], NOW)
-
-    async def main() -> None:
-        with anyio.fail_after(90):
-            async with Client(build_server(CATALOG, lambda: open_services(settings))) as client:
-                told = (await client.call_tool("get_lineage", {"id": history.agent.id})).structured_content
-                assert {node["id"] for node in told["ancestors"]} >= {history.gone, history.kept}
-                page = (await client.read_resource(told["resource_uri"])).contents[0]
-                assert history.gone in page.text
-                picture = (await client.read_resource(f"lineage://{history.gone}/picture")).contents[0]
-                assert picture.mime_type == "image/png"
-                assert picture.blob.startswith("iVBORw0KGgo")
-
-    anyio.run(main)
+    add_runs(services, run("$x_{y$ \\frac <b>", user(), answer("z"), continues=history.gone))
+    found = ask("get_lineage", id=history.agent.id)
+    assert {node["id"] for node in found["ancestors"]} >= {history.gone, history.kept}
+    assert history.gone in ask.read(found["resource_uri"]).text
+    picture = ask.read(f"lineage://{history.gone}/picture")
+    assert picture.mime_type == "image/png"
+    assert picture.blob.startswith("iVBORw0KGgo")
 
 
 def test_the_command_prints_trees_draws_and_forgets_after_asking(
@@ -259,6 +249,6 @@ def test_a_stored_prompt_cannot_steer_the_terminal(services: Services, home: Pat
 
 def test_secrets_in_the_words_of_an_agent_are_not_stored(services: Services) -> None:
     key = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
-    told = register_agent(services, "keyed", "starter", system_prompt=f"Use {key}.", description=f"has {key}")
-    assert told.agent.system_prompt == "Use [REDACTED:github_token]."
-    assert key not in told.model_dump_json()
+    result = register_agent(services, "keyed", "starter", system_prompt=f"Use {key}.", description=f"has {key}")
+    assert result.agent.system_prompt == "Use [REDACTED:github_token]."
+    assert key not in result.model_dump_json()

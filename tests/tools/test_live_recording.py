@@ -5,8 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tools.dict_calls import Caller
 
 ASKED = {"role": "user", "content": "Count the apples."}
@@ -49,30 +47,30 @@ def test_closing_without_an_outcome_keeps_the_one_that_was_stated(tool: Caller) 
     assert tool.record(live="close", trajectory_id=name)["outcome"] == "failure"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"messages": [said("3")], "tags": ["live"]}, "reserved for open recordings"),
-        (
-            {"trajectory": {"tags": ["live"], "steps": [{"actor": "agent", "message": "3"}]}},
-            "reserved for open recordings",
-        ),
-        ({"messages": [said("3")], "trajectory_id": "traj-1"}, "open recording"),
-        ({"live": "append", "messages": [said("3")]}, "needs the `trajectory_id`"),
-        (
-            {"live": "append", "trajectory_id": "traj-1", "messages": [said("3")], "outcome": "success"},
-            "does not take outcome",
-        ),
-        ({"live": "close", "trajectory_id": "traj-1", "agent": "me"}, "does not take agent"),
-        ({"live": "append", "trajectory_id": "traj-1"}, "new `messages`"),
-        ({"messages": []}, "messages is empty"),
-        ({"trajectory": {"id": "../../etc", "steps": [{"actor": "agent", "message": "3"}]}}, "trajectory.id"),
-    ],
-)
-def test_what_a_recording_does_not_take_is_refused(tool: Caller, arguments: dict[str, Any], words: str) -> None:
-    answer = tool.record(**arguments)
-    assert answer["status"] == "error"
-    assert words in answer["message"]
+NOT_TAKEN: list[tuple[dict[str, Any], str]] = [
+    ({"messages": [said("3")], "tags": ["live"]}, "reserved for open recordings"),
+    (
+        {"trajectory": {"tags": ["live"], "steps": [{"actor": "agent", "message": "3"}]}},
+        "reserved for open recordings",
+    ),
+    ({"messages": [said("3")], "trajectory_id": "traj-1"}, "open recording"),
+    ({"live": "append", "messages": [said("3")]}, "needs the `trajectory_id`"),
+    (
+        {"live": "append", "trajectory_id": "traj-1", "messages": [said("3")], "outcome": "success"},
+        "does not take outcome",
+    ),
+    ({"live": "close", "trajectory_id": "traj-1", "agent": "me"}, "does not take agent"),
+    ({"live": "append", "trajectory_id": "traj-1"}, "new `messages`"),
+    ({"messages": []}, "messages is empty"),
+    ({"trajectory": {"id": "../../etc", "steps": [{"actor": "agent", "message": "3"}]}}, "trajectory.id"),
+]
+
+
+def test_what_a_recording_does_not_take_is_refused(tool: Caller) -> None:
+    for arguments, words in NOT_TAKEN:
+        answer = tool.record(**arguments)
+        assert answer["status"] == "error"
+        assert words in answer["message"]
 
 
 def test_an_atif_document_is_recorded_as_what_it_is(tool: Caller) -> None:
@@ -101,8 +99,8 @@ def test_an_open_recording_is_in_no_dataset_before_it_is_closed(tool: Caller) ->
     tool.record(messages=[ASKED, said("2")], task="apples", outcome="success", tags=["k"])
     name = tool.record(live="open", messages=[ASKED, said("3")], task="apples", outcome="success", tags=["k"])
     asked = {"action": "export", "kind": "sft", "name": "apples", "filter": {"tags": ["k"]}}
-    told = json.loads(tool.run(asked))
-    assert (told["trajectories"], told["dropped"]) == (1, {"still_open": 1})
+    result = json.loads(tool.run(asked))
+    assert (result["trajectories"], result["dropped"]) == (1, {"still_open": 1})
     alone = {"action": "export", "kind": "sft", "name": "open", "trajectory_ids": [name["trajectory_id"]]}
     assert "close each with" in tool.run(alone)
     tool.record(live="close", trajectory_id=name["trajectory_id"])

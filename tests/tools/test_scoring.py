@@ -6,16 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from mcp import Client
 
-from mcp_client import call
+from mcp_client import ToolCaller
 from quintain.errors import InvalidInput, NotFound, Refused
-from quintain.records.calibration import Calibration, CalibrationMap, DomainFit
 from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Task, Trajectory
-from quintain.server.app import create_server
 from quintain.settings import Settings
 from quintain.tools.data.library import list_library
 from quintain.tools.labels import scoring
@@ -42,36 +38,22 @@ def stored(services: Services, run_id: str, scorer: str) -> Score:
     return services.store.scores.latest(scorer, [run_id])[run_id]
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_a_client_scores_runs_by_their_checkers_and_hears_of_those_that_cannot_be(
-    settings: Settings, mode: str
-) -> None:
-    runs = [
-        {"metadata": {"answer": "42"}},
-        {"metadata": {"checker": {"type": "regex", "pattern": "^4"}}},
-        {"metadata": {"checker": "json", "expected": 42}},
-        {"metadata": {}},
+def test_a_client_scores_runs_by_their_checkers_and_hears_of_those_that_cannot_be(ask: ToolCaller) -> None:
+    checkers: list[dict[str, Any]] = [
+        {"answer": "42"},
+        {"checker": {"type": "regex", "pattern": "^4"}},
+        {"checker": "json", "expected": 42},
+        {},
     ]
-
-    async def main() -> dict[str, Any]:
-        with anyio.fail_after(60):
-            async with Client(create_server(settings), mode=mode) as client:
-                for n, task in enumerate(runs):
-                    steps = [{"actor": "user", "message": "?"}, {"actor": "agent", "message": "42"}]
-                    await call(
-                        client, "record_trajectory", trajectory={"task": {"id": f"t{n}", **task}, "steps": steps}
-                    )
-                known = await call(client, "list_library", kind="scorers")
-                assert {"name", "about", "source"} <= known["items"][0].keys()
-                return await call(
-                    client, "score_trajectories", scorer="checker", filter={"since": "2000-01-01"}, audit=True
-                )
-
-    told = anyio.run(main)
-    assert (told["scored"], told["unscored_count"], told["summary"]["mean"]) == (3, 1, 1.0)
-    assert "no checker" in next(iter(told["reasons"]))
-    assert told["unscored"][0]["reason"] in told["reasons"]
-    assert told["audit"]["n"] == 4
+    steps = [{"actor": "user", "message": "?"}, {"actor": "agent", "message": "42"}]
+    for n, metadata in enumerate(checkers):
+        ask("record_trajectory", trajectory={"task": {"id": f"t{n}", "metadata": metadata}, "steps": steps})
+    assert {"name", "about", "source"} <= ask("list_library", kind="scorers")["items"][0].keys()
+    result = ask("score_trajectories", scorer="checker", filter={"since": "2000-01-01"}, audit=True)
+    assert (result["scored"], result["unscored_count"], result["summary"]["mean"]) == (3, 1, 1.0)
+    assert "no checker" in next(iter(result["reasons"]))
+    assert result["unscored"][0]["reason"] in result["reasons"]
+    assert result["audit"]["n"] == 4
 
 
 def test_a_mix_takes_stored_verdicts_and_waits_for_none(services: Services) -> None:
@@ -94,32 +76,6 @@ def test_reading_verdicts_stores_nothing_new_and_says_how_to_get_some(services: 
     services.store.scores.add_many([judged(first, 0.4)], NOW)
     assert score_trajectories(services, "judge", trajectory_ids=[first]).summary.mean == 0.4
     assert len(services.store.scores.of_trajectory(first)) == 1
-
-
-def _halved(version: int) -> Calibration:
-    fit = DomainFit(
-        map=CalibrationMap(method="isotonic", x=(0.0, 1.0), y=(0.0, 0.5)),
-        n_labels=10,
-        error_before=0.1,
-        error_after=0.01,
-        spearman=None,
-    )
-    return Calibration(id=f"cal-judge-{version}", scorer="judge", version=version, labels="people", domains={"*": fit})
-
-
-def test_the_newest_calibration_is_applied_once_alone_and_in_a_mix_and_can_be_left_out(services: Services) -> None:
-    """The map halves: 0.8 becomes 0.4 alone, and (0.4 + 1) / 2 in a mix with an answer that is right."""
-    (first,) = add_runs(services, asked(1))
-    services.store.scores.add_many([judged(first, 0.8)], NOW)
-    services.store.calibrations.add("judge", _halved, NOW)
-    mapped = score_trajectories(services, "judge", trajectory_ids=[first])
-    assert (mapped.summary.mean, mapped.calibrations) == (0.4, {"judge": "cal-judge-1"})
-    assert stored(services, first, "judge").value == 0.8  # what is stored stays as it was said
-    assert score_trajectories(services, "judge", trajectory_ids=[first]).summary.mean == 0.4
-    mix = score_trajectories(services, {"judge": 1, "answer": 1}, trajectory_ids=[first])
-    assert (mix.summary.mean, mix.calibrations) == (0.7, {"judge": "cal-judge-1"})
-    raw = score_trajectories(services, "judge", trajectory_ids=[first], calibrate=False)
-    assert (raw.scorer, raw.summary.mean, raw.calibrations) == ("raw:judge", 0.8, {})
 
 
 def test_a_call_that_runs_out_of_time_goes_on_at_its_cursor(
@@ -152,23 +108,21 @@ def test_a_profile_is_a_name_or_a_file_that_the_caller_may_read(services: Servic
         score_trajectories(services, "rules", trajectory_ids=[first], profile="codding")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"scorer": "rules", "judge": "endpoint:x"}, "expected scorer='judge'"),
-        ({"scorer": "rules", "rubric": "default"}, "are for a judge"),
-        ({"scorer": "judge", "mode": "pairwise"}, "get_judging_batch"),
-        ({"scorer": "judge", "judge": "endpoint:x", "audit": True}, "a scorer that runs as a job"),
-        ({"scorer": "rules", "combine": "lower_bound"}, "at least two"),
-        ({"scorer": {"rules": -1}}, "weights must be finite"),
-    ],
-)
-def test_arguments_that_do_not_go_together_are_refused_with_what_does(
-    services: Services, arguments: dict[str, Any], words: str
-) -> None:
-    (first,) = add_runs(services, run())
-    with pytest.raises(InvalidInput, match=words):
-        score_trajectories(services, trajectory_ids=[first], **arguments)
+CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"scorer": "rules", "judge": "endpoint:x"}, "expected scorer='judge'"),
+    ({"scorer": "rules", "rubric": "default"}, "are for a judge"),
+    ({"scorer": "judge", "mode": "pairwise"}, "get_judging_batch"),
+    ({"scorer": "judge", "judge": "endpoint:x", "audit": True}, "a scorer that runs as a job"),
+    ({"scorer": "rules", "combine": "lower_bound"}, "at least two"),
+    ({"scorer": {"rules": -1}}, "weights must be finite"),
+]
+
+
+def test_arguments_that_do_not_go_together_are_refused_with_what_does(services: Services) -> None:
+    for arguments, words in CONTRADICTIONS:
+        (first,) = add_runs(services, run())
+        with pytest.raises(InvalidInput, match=words):
+            score_trajectories(services, trajectory_ids=[first], **arguments)
 
 
 def test_unit_tests_say_that_the_operator_has_switched_sandboxes_off(home: Path) -> None:
@@ -176,15 +130,15 @@ def test_unit_tests_say_that_the_operator_has_switched_sandboxes_off(home: Path)
     checker = {"type": "unit_tests", "files": ["a.py"], "command": "true"}
     task = Task(metadata={"checker": checker})
     (first,) = add_runs(opened, Trajectory(task=task, steps=(user(), answer("```\nx = 1\n```"))))
-    told = score_trajectories(opened, "unit_tests", trajectory_ids=[first])
+    result = score_trajectories(opened, "unit_tests", trajectory_ids=[first])
     opened.close()
-    assert "got QUINTAIN_SANDBOX=off" in told.unscored[0].reason
+    assert "got QUINTAIN_SANDBOX=off" in result.unscored[0].reason
 
 
 def test_what_a_result_holds_does_not_grow_with_the_runs(services: Services) -> None:
     add_runs(services, *(run(f"t{n}", status=OutcomeStatus.UNKNOWN, session_id=str(n)) for n in range(300)))
-    told: ScoreResult = score_trajectories(services, "outcome", list_filter())
-    assert (told.unscored_count, len(told.unscored), told.reasons) == (
+    result: ScoreResult = score_trajectories(services, "outcome", list_filter())
+    assert (result.unscored_count, len(result.unscored), result.reasons) == (
         300,
         20,
         {"the outcome is unknown, which is no verdict": 300},

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from jobs_in_process import jobs_in_process  # noqa: F401
 from quintain.datasets.rows import read_rows
 from quintain.datasets.step_labels import unweighted_reason
 from quintain.records.dataset import Curation, DatasetRow, GroupRow

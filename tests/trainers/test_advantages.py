@@ -8,35 +8,36 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quintain.trainers.losses.advantages import cloning_weights, group_advantages, step_advantages, step_factors
+from quintain.trainers.losses.advantages import group_advantages, step_advantages
 from quintain.trainers.losses.grpo import grpo_loss
+from quintain.trainers.losses.step_weights import cloning_weights, step_weights
 from trainers.loss_runs import Group, Run, result_of
 
 rewards = st.floats(-1e6, 1e6, allow_subnormal=False)
 
 
-def test_step_factors_are_rewards_over_their_mean() -> None:
+def test_step_weights_are_rewards_over_their_mean() -> None:
     """Mean 0.5: 0.2 / 0.5, 0.8 / 0.5, 0.5 / 0.5."""
-    assert step_factors([0.2, 0.8, 0.5]) == pytest.approx([0.4, 1.6, 1.0])
+    assert step_weights([0.2, 0.8, 0.5]) == pytest.approx([0.4, 1.6, 1.0])
 
 
 def test_rewards_that_do_not_rank_steps_weigh_all_alike() -> None:
     """Missing, not finite, or mean not above 0: never all weights 0, which would train on nothing."""
     nan, inf = math.nan, math.inf
     for rewards in ([0.0, 0.0], [1.0, None], [None, None], [1.0, nan], [1.0, inf], [-1.0, 0.5], [-2.0, -1.0]):
-        assert step_factors(rewards) == [1.0, 1.0]
-    assert step_factors([]) == []
+        assert step_weights(rewards) == [1.0, 1.0]
+    assert step_weights([]) == []
 
 
 def test_a_step_with_a_negative_reward_weighs_zero() -> None:
     """-1, 2, 2 have mean 1 > 0; kept 0, 2, 2 with mean 4/3: factors 0, 1.5, 1.5, mean 1."""
-    assert step_factors([-1.0, 2.0, 2.0]) == pytest.approx([0.0, 1.5, 1.5])
+    assert step_weights([-1.0, 2.0, 2.0]) == pytest.approx([0.0, 1.5, 1.5])
 
 
 @settings(max_examples=25)
 @given(st.lists(rewards | st.none(), min_size=1, max_size=20))
-def test_step_factors_are_never_negative_and_have_mean_one(given_rewards: list[float | None]) -> None:
-    factors = np.asarray(step_factors(given_rewards))
+def test_step_weights_are_never_negative_and_have_mean_one(given_rewards: list[float | None]) -> None:
+    factors = np.asarray(step_weights(given_rewards))
     assert (factors >= 0).all()
     assert factors.mean() == pytest.approx(1.0)
 
@@ -126,5 +127,5 @@ def test_cloning_weights_are_finite_at_the_ends_of_temperature() -> None:
 
 def test_a_step_of_unknown_reward_keeps_its_weight_and_the_others_share_theirs() -> None:
     """Known 0.2 and 0.8 have mean 0.5: factors 0.4 and 1.6; a closing message without a reward has factor 1."""
-    assert step_factors([0.2, 0.8, None]) == pytest.approx([0.4, 1.6, 1.0])
-    assert step_factors([None, -1.0, 3.0, math.inf]) == pytest.approx([1.0, 0.0, 2.0, 1.0])
+    assert step_weights([0.2, 0.8, None]) == pytest.approx([0.4, 1.6, 1.0])
+    assert step_weights([None, -1.0, 3.0, math.inf]) == pytest.approx([1.0, 0.0, 2.0, 1.0])

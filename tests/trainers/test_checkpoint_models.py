@@ -15,9 +15,6 @@ from quintain.records.agent import ModelRef
 from quintain.trainers.models import load_model, stored_heads
 from trainers.runs import Killed, Recorder, rows_for, run, same, spec
 
-# peft 0.21 asks transformers 5.23 by the name that it had before.
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-
 
 @pytest.mark.parametrize(
     ("method", "lora"),

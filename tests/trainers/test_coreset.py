@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,16 +99,6 @@ def test_features_are_the_same_in_every_process() -> None:
     assert text_features(["mango"], 8)[0].tolist() == pytest.approx(
         [-fifth, -fifth, 0, -fifth, fifth, 0, 0, fifth], abs=1e-6
     )
-
-
-def test_two_hundred_of_eight_hundred_take_well_under_a_second() -> None:
-    rng = np.random.default_rng(0)
-    words = [f"w{i}" for i in range(500)]
-    texts = [" ".join(rng.choice(words, 200)) for _ in range(800)]
-    started = time.process_time()
-    chosen = choose("diversity", 200, [0.0] * 800, text_features(texts))
-    assert time.process_time() - started < 5.0
-    assert len(set(chosen)) == 200
 
 
 def test_a_loss_that_is_not_finite_is_refused() -> None:

@@ -39,10 +39,6 @@ from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import Segment
 from trainers.own_forward import EOS, VOCABULARY, distance, gradients, make, own_logprobs, row, weights
 
-# peft asks for an attribute that transformers has renamed.
-pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-
-
 FAMILIES: dict[str, tuple[type[Any], type[Any], dict[str, Any]]] = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM, {}),
     "qwen3 tied": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 16, "tie_word_embeddings": True}),

@@ -19,9 +19,6 @@ from quintain.records.hyperparameters import LoraConfig
 from quintain.trainers.models import load_model, open_tokenizer, save_model
 from tiny_models import save_tiny_model, tiny_tokenizer
 
-# peft 0.21 asks transformers 5.23 by the name that it had before.
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-
 TEXT = "The price of the lamp is 40."
 
 

@@ -85,7 +85,6 @@ def local_shares(optimizer: torch.optim.Optimizer) -> list[float]:
     ]
 
 
-@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # peft 0.21, transformers 5.23
 def test_a_process_of_another_machine_shares_a_sharded_run_and_each_rank_holds_half(
     tmp_path: Path, there: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,9 +24,6 @@ from tiny_models import tiny_tokenizer
 from trainers.episodes import episode
 from trainers.runs import LORA, Killed, Recorder, metric, rows_for, run, run_of, same, spec
 
-# peft 0.21 asks transformers 5.23 by the name that it had before.
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-
 FAST: dict[str, Any] = {"learning_rate": 1e-2}
 
 Train = Callable[..., tuple[Path, TrainingReport, Recorder]]
@@ -291,5 +288,5 @@ def test_an_online_run_that_learns_nothing_fails_with_the_reasons(
         train(online, Data(), tmp_path / "job", recorder, collect)
     assert "train=true" not in str(error.value)
     ((_, message),) = recorder.warnings
-    assert "validate_every_steps have no effect; measure with evaluate_agent" in message
+    assert "validate_every_steps have no effect; evaluate the agent afterwards" in message
     assert not (tmp_path / "out").exists()

@@ -14,9 +14,6 @@ from quintain.records.hyperparameters import LoraConfig
 from quintain.trainers.models import load_model, save_model
 from tiny_models import save_tiny_model, tiny_model, tiny_tokenizer
 
-# peft 0.21 asks transformers 5.23 by the name that it had before.
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-
 
 def ref(path: Path | str, **more: str) -> ModelRef:
     return ModelRef.model_validate({"source": "folder", "path": str(path), **more})

@@ -42,9 +42,6 @@ from trainers.runs import (
     weights,
 )
 
-# peft 0.21 asks transformers 5.23 by the name that it had before.
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-
 TWO: dict[str, Any] = {"processes": 2}
 SHARDED: dict[str, Any] = {"processes": 2, "sharding": "full"}
 
@@ -77,11 +74,6 @@ CASES = {
 }
 
 Train = Callable[[str, bool], Trained]
-
-
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny", hidden=16)
 
 
 @pytest.fixture(scope="module")

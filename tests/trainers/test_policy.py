@@ -34,9 +34,6 @@ from trainers.episodes import TOOLS
 from trainers.playing import GREEDY, TOKENIZER, WARM, first, ids_of, later, play, policy, spread
 from trainers.templates import QWEN3
 
-# peft 0.21 asks transformers 5.23 by the name that it had before.
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-
 SIZES: dict[str, Any] = {"vocab_size": len(TOKENIZER), "hidden_size": 32, "num_hidden_layers": 2}
 UNUSUAL: dict[str, Callable[[], Any]] = {
     "mamba": lambda: MambaForCausalLM(MambaConfig(**SIZES, state_size=8)).eval(),

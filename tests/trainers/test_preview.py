@@ -115,7 +115,6 @@ METHODS: dict[str, tuple[str, Callable[[], list[Row]], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", METHODS)
-@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 def test_a_preview_has_the_exact_tokens_masks_and_weights_that_training_builds(
     case: str, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from peft import LoraConfig as PeftLora
 from peft import get_peft_model
@@ -15,8 +14,6 @@ from quintain.trainers.models import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
 from tiny_models import tiny_model, tiny_tokenizer
 from trainers.episodes import episode
-
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 
 TOKENIZER = tiny_tokenizer()
 RENDERER = Renderer.of(TOKENIZER)

@@ -19,12 +19,10 @@ from quintain.records.job import TrainSpec
 from quintain.trainers.data.streams import Example, TokenRow, token_row
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.models import LoadedModel
-from quintain.trainers.reference import References, adapters_off, model_identity, with_reference
+from quintain.trainers.reference_log_probs import References, adapters_off, model_identity, with_reference
 from tiny_models import tiny_model, tiny_tokenizer
 from trainers.own_forward import own_logprobs
 from trainers.runs import Recorder
-
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 
 TOKENIZER = tiny_tokenizer()
 

@@ -18,14 +18,8 @@ from quintain.records.trajectory import Outcome, OutcomeStatus
 from quintain.trainers.reward_model_term import UNREAD, RewardModelTerm
 from quintain.trainers.reward_models import RewardModel, RunValue
 from quintain.trainers.train import Data, train
-from tiny_models import save_tiny_model
 from trainers.episodes import episode
 from trainers.runs import Killed, Recorder, rows_for, run, run_of, same, spec
-
-
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny", hidden=16)
 
 
 @pytest.fixture(scope="module")

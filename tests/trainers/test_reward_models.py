@@ -20,20 +20,11 @@ from quintain.trainers.loop.report import TrainingReport
 from quintain.trainers.models import stored_heads
 from quintain.trainers.reward_models import RewardModel, RunValue, Unread, score_runs
 from quintain.trainers.value_head import FILE_NAME
-from tiny_models import save_tiny_model
 from trainers.episodes import episode
 from trainers.runs import Recorder, rows_for, run, run_of, same, spec
 
-# peft 0.21 asks transformers 5.23 by the name that it had before.
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-
 LORA = LoraConfig(rank=4, alpha=8.0)
 QUICK: dict[str, Any] = {"epochs": 8, "learning_rate": 1e-2, "checkpoint_every_steps": 100}
-
-
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny", hidden=16)
 
 
 def steps_of(n: int, *, parts: bool = False) -> list[Row]:

@@ -157,7 +157,6 @@ def test_gradients_of_the_pair_loss_are_those_of_the_padded_path(loaded: LoadedM
         assert float((one - gradients[1][name]).norm()) <= 1e-5 * float(gradients[1][name].norm()) + 1e-12, name
 
 
-@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 @pytest.mark.parametrize("lora", [None, LoraConfig(rank=2, alpha=4.0)], ids=["full", "lora"])
 def test_a_head_is_saved_beside_the_model_and_loads_with_it(tmp_path: Any, lora: LoraConfig | None) -> None:
     base = ModelRef(source="folder", path=str(save_tiny_model(tmp_path / "base", hidden=16)))

@@ -25,9 +25,6 @@ from tiny_models import save_tiny_model
 from trainers.episodes import episode
 from trainers.runs import Killed, Recorder, dataset, rows_for, run, run_of, spec
 
-# peft 0.21 asks transformers 5.23 by the name that it had before.
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-
 
 @contextmanager
 def full_disk(largest_file: int) -> Iterator[None]:

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterator
 from fractions import Fraction
 
-from quintain.checkers.equality import equal_formulas
+from quintain.checkers.math_equality import equal_formulas
 from quintain.checkers.quantities import DENIED, SYMBOLS
 from quintain.checkers.units import Unit, unit_of
 

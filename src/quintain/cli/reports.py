@@ -6,7 +6,7 @@ from pathlib import Path
 
 from quintain.cli.session import write_file
 from quintain.errors import InvalidInput
-from quintain.evaluation.reports.forest_plot import forest_plot
+from quintain.evaluation.reports.comparison_figure import forest_plot
 from quintain.evaluation.reports.rendering import as_html, as_markdown
 from quintain.evaluation.reports.report import comparison_report, evaluation_report
 from quintain.records.evaluation import Comparison, Evaluation

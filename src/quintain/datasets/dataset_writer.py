@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -142,7 +142,8 @@ def write_dataset(
 def folder_aside(folder: Path) -> Iterator[Path]:
     """Yield a hidden folder that is renamed to `folder` at the end of the block; after an error nothing is left."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    aside = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
+    aside.mkdir()  # unlike `mkdtemp`, as readable as the umask allows
     try:
         yield aside
         aside.rename(folder)

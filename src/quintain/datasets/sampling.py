@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from quintain.datasets.selection import ExportCounts
 from quintain.records.dataset import TaskClass
 from quintain.records.seeds import stable_seed
+from quintain.records.trajectory import Actor, Trajectory
 
 
 class RunValue(NamedTuple):
@@ -112,3 +113,32 @@ def _rounded(shares: Mapping[str, float], total: int) -> dict[str, int]:
     for name in rest[: total - sum(whole.values())]:
         whole[name] += 1
     return whole
+
+
+_CLASSES: tuple[TaskClass, ...] = get_args(TaskClass)
+_PLANNING_TOOLS = 3
+_PLANNING_TURNS = 8
+
+
+def task_class(run: Trajectory, known: Mapping[str, TaskClass] | None = None) -> TaskClass:
+    """Return the class of a run's task: as `known`, its type or its metadata state it, else by tools and turns.
+
+    The classes are those of SAGE's agent fine-tuning (`agent_training/data_formatter.py`, v0.2.4.13), without its
+    English keywords.
+
+    Args:
+        run: Its task, its turns and the tools that the agent called.
+        known: Task id or type -> class.
+    """
+    task = run.task
+    for name in (task.id, task.type):
+        if known and name is not None and name in known:
+            return known[name]
+    for stated in (task.type, task.metadata.get("task_type")):
+        for name in _CLASSES:
+            if stated == name:
+                return name
+    tools = {action.tool for step in run.steps for action in step.actions}
+    turns = sum(step.actor is not Actor.SYSTEM for step in run.steps)
+    is_planning = len(tools) >= _PLANNING_TOOLS or turns >= _PLANNING_TURNS
+    return "multi_step_planning" if is_planning else "tool_selection"

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from quintain.errors import InvalidInput, Unavailable
-from quintain.records.protocols import Environment, TaskSource, TimeStep
+from quintain.records.protocols import Environment, TimeStep
 from quintain.records.record import Record, explain
 from quintain.records.trajectory import Action, Task
 
@@ -38,32 +38,31 @@ TIMEOUT_S = 60.0
 """Seconds that a child has for one answer."""
 
 
-def isolated(
-    reference: str,
-    *,
-    servers: Path | None = None,
-    timeout_s: float = TIMEOUT_S,
-    answer_bytes: int = ANSWER_BYTES,
-) -> TaskSource:
-    """Return an environment's task source that runs in child processes.
+class IsolatedSource:
+    """An environment's task source that runs in child processes."""
 
-    Args:
-        reference: As for `registry.task_source`; the child must know it, so it must be built in or an entry point.
-        servers: The operator's `environments.toml`, if `reference` may name an MCP server.
-        timeout_s: Seconds for one answer, such as a step.
-        answer_bytes: Maximum bytes of one answer.
-
-    Raises:
-        Unavailable: the child does not start or answer, or reports that the environment cannot be used.
-    """
-    return _IsolatedSource(reference, servers, timeout_s, answer_bytes)
-
-
-class _IsolatedSource:
     at_once = AT_ONCE
     waits = True
 
-    def __init__(self, reference: str, servers: Path | None, timeout_s: float, answer_bytes: int) -> None:
+    def __init__(
+        self,
+        reference: str,
+        *,
+        servers: Path | None = None,
+        timeout_s: float = TIMEOUT_S,
+        answer_bytes: int = ANSWER_BYTES,
+    ) -> None:
+        """Ask a child for the environment's name and version.
+
+        Args:
+            reference: As for `registry.task_source`; the child must know it, so it must be built in or an entry point.
+            servers: The operator's `environments.toml`, if `reference` may name an MCP server.
+            timeout_s: Seconds for one answer, such as a step.
+            answer_bytes: Maximum bytes of one answer.
+
+        Raises:
+            Unavailable: the child does not start or answer, or reports that the environment cannot be used.
+        """
         self._started_with = reference, servers, timeout_s, answer_bytes
         self._idle: list[_Child] = []
         self._lock = threading.Lock()
@@ -89,12 +88,14 @@ class _IsolatedSource:
     __del__ = close
 
     def lend(self) -> _Child:
+        """Return a child for one episode: an idle one, else a new one."""
         with self._lock:
             if self._idle:
                 return self._idle.pop()
         return _Child(*self._started_with)
 
     def take_back(self, child: _Child) -> None:
+        """Keep a child for the next episode."""
         if child.alive:
             with self._lock:
                 self._idle.append(child)
@@ -112,7 +113,7 @@ class _IsolatedEnvironment:
     tools: tuple[dict[str, Any], ...] = ()
     max_turns = 1
 
-    def __init__(self, source: _IsolatedSource, environment_id: str) -> None:
+    def __init__(self, source: IsolatedSource, environment_id: str) -> None:
         self.id = environment_id
         self._source = source
         self._child: _Child | None = None

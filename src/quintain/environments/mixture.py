@@ -14,19 +14,17 @@ from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Action, Task
 
 
-def mixture(mixture_id: str, sources: Mapping[str, TaskSource], weights: Mapping[str, int]) -> TaskSource:
-    """Return one source that draws tasks from several sources by weight.
+class Mixture:
+    """A source that draws tasks from several sources by weight."""
 
-    Args:
-        mixture_id: Text of the mixture, as `registry.write_mixture` writes it.
-        sources: Reference -> source, at least one.
-        weights: Reference -> relative weight, above 0.
-    """
-    return _Mixture(mixture_id, sources, weights)
-
-
-class _Mixture:
     def __init__(self, mixture_id: str, sources: Mapping[str, TaskSource], weights: Mapping[str, int]) -> None:
+        """Combine the sources.
+
+        Args:
+            mixture_id: Text of the mixture, as `registry.write_mixture` writes it.
+            sources: Reference -> source, at least one.
+            weights: Reference -> relative weight, above 0.
+        """
         self.id, self._sources, self._weights = mixture_id, sources, weights
         self.version = ",".join(source.version for source in sources.values())
         bounds = [source.at_once for source in sources.values() if hasattr(source, "at_once")]

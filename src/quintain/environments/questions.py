@@ -12,8 +12,8 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, WithJ
 from quintain.checkers.answers import expected_answers
 from quintain.checkers.check import check, uncheckable
 from quintain.checkers.declared import checker_type
-from quintain.environments.calls import arguments_of, only_call, refusal, tool_schemas
 from quintain.environments.task_files import read_tasks
+from quintain.environments.tool_calls import read_call, tool_schemas
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import Record
@@ -111,12 +111,9 @@ class Question:
     def step(self, actions: Sequence[Action]) -> TimeStep:
         """Judge the answer; any other call gets an error."""
         assert self._task is not None, "reset comes before step"
-        call = only_call(actions, list(_ARGUMENTS))
-        if isinstance(call, TimeStep):
-            return call
-        arguments = arguments_of(call, _ARGUMENTS)
-        if isinstance(arguments, str):
-            return TimeStep(observations=(refusal(arguments),))
+        arguments = read_call(actions, _ARGUMENTS)
+        if isinstance(arguments, TimeStep):
+            return arguments
         assert isinstance(arguments, Submit)
         return judge(self._task, str(arguments.answer))
 

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from quintain.endpoints.profiles import find_profile
 from quintain.environments.data_files import read_data
-from quintain.environments.mixture import mixture
+from quintain.environments.mixture import Mixture
 from quintain.environments.servers import PREFIX, ServerProfile, find_server, read_servers
 from quintain.environments.task_files import FileTasks
 from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError, Unavailable
@@ -210,9 +210,9 @@ def open_source(reference: str | Mapping[str, float]) -> TaskSource:
     name, _ = parse_reference(reference)
     built_in = name in {entry.name for entry in _BUILT_IN}
     if getattr(_factory(name), "may_hang", not built_in):
-        from quintain.environments.isolated import isolated
+        from quintain.environments.isolated import IsolatedSource
 
-        return isolated(reference, servers=_operator.servers)
+        return IsolatedSource(reference, servers=_operator.servers)
     return task_source(reference)
 
 
@@ -349,7 +349,7 @@ def _weight(part: str, weight: object) -> Fraction:
 
 def _mixed(parts: Mapping[str, int], open_part: Callable[[str], TaskSource]) -> TaskSource:
     sources = {part: open_part(part) for part in parts}
-    return next(iter(sources.values())) if len(sources) == 1 else mixture(_text(parts), sources, parts)
+    return next(iter(sources.values())) if len(sources) == 1 else Mixture(_text(parts), sources, parts)
 
 
 def _factory(name: str) -> Factory:

@@ -17,7 +17,7 @@ from quintain.records.protocols import Message, Policy, Stop, Turn
 from quintain.records.record import clip
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.judges.showing import show_run
+from quintain.scoring.judges.shown_run import show_run
 
 REFLECTION = "reflection"
 """Tag of a run that started with notes, and key in `Trajectory.extra` of the notes and the id of their run."""

@@ -32,6 +32,7 @@ from quintain.records.dataset import (
     PairRow,
     Row,
     SplitName,
+    StepValues,
 )
 from quintain.records.trajectory import Actor, Task, Trajectory, text_of
 
@@ -62,6 +63,8 @@ def _lines(row: Row, losses: Losses) -> Iterator[Line]:
         split_pair(row, Losses())  # both runs must begin alike
         count_weight(row, losses)
         chosen, rejected = (_response(run, losses)[0] for run in (row.chosen, row.rejected))
+        for run in (row.chosen, row.rejected):
+            _count_lost_rewards(run, losses)
         yield {
             "prompt": _prompt(row.chosen),
             "chosen": chosen,
@@ -76,13 +79,12 @@ def _lines(row: Row, losses: Losses) -> Iterator[Line]:
             },
         }
     elif isinstance(row, GroupRow):
-        answers = [_response(run, losses)[0] for run in row.trajectories]
+        values = row.step_values or [()] * len(row.trajectories)
+        members = zip(row.trajectories, row.rewards, values, strict=True)
         yield {
             "task_id": row.key,
             "prompt": _prompt(row.trajectories[0]),
-            "trajectories": [
-                {"response": answer, "reward": reward} for answer, reward in zip(answers, row.rewards, strict=True)
-            ],
+            "trajectories": [_member(run, reward, of_steps, losses) for run, reward, of_steps in members],
         }
     elif isinstance(row, BenchmarkRow):
         yield _benchmark(row)
@@ -92,6 +94,7 @@ def _example(row: DatasetRow, losses: Losses) -> dict[str, Any]:
     count_weight(row, losses)
     run = row.trajectory
     response, steps = _response(run, losses)
+    _count_lost_rewards(run, losses)
     return {
         "instruction": _prompt(run),
         "input": json.dumps(_repository(run.task), ensure_ascii=False),
@@ -100,6 +103,20 @@ def _example(row: DatasetRow, losses: Losses) -> dict[str, Any]:
         "reward": run.outcome.reward if row.reward is None else row.reward,
         "metadata": {"agent_framework": run.agent.name, "agent_model": run.agent.model, "total_steps": steps},
     }
+
+
+def _member(run: Trajectory, reward: float, values: StepValues, losses: Losses) -> dict[str, Any]:
+    """Return a run of a group, with the values of its steps, else their recorded rewards, where each step has one."""
+    response, steps = _response(run, losses)
+    known = values or tuple(step.reward for step in run.agent_steps)
+    if len(known) != steps or any(value is None for value in known):
+        _count_lost_rewards(run, losses)
+        return {"response": response, "reward": reward}
+    return {"response": response, "reward": reward, "step_rewards": list(known)}
+
+
+def _count_lost_rewards(run: Trajectory, losses: Losses) -> None:
+    losses["rewards of steps are lost"] += any(step.reward is not None for step in run.steps)
 
 
 def _benchmark(row: BenchmarkRow) -> dict[str, Any]:
@@ -128,7 +145,6 @@ def _response(run: Trajectory, losses: Losses) -> tuple[str, int]:
     n = prompt_turn_count(turns)
     losses[_SYSTEM] += bool(run.tools) or any(turn.role == "system" for turn in turns[:n])
     losses[MASKS] += count_masked(turns)
-    losses["rewards of steps are lost"] += any(step.reward is not None for step in run.steps)
     return flat_text(turns[n:], losses)
 
 

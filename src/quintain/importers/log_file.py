@@ -82,6 +82,16 @@ class LogFile:
         except InvalidInput as error:
             raise InvalidInput(f"{self.path.name}: {error.message}", code=error.code) from None
 
+    def text_lines(self) -> Iterator[Numbered]:
+        """Yield the lines of a text file with their numbers, without their ends; invalid bytes become U+FFFD.
+
+        Raises:
+            InvalidInput: too large, or not readable to its end.
+        """
+        text = self.content().decode("utf-8", errors="replace")
+        for number, line in enumerate(text.split("\n"), 1):
+            yield Numbered(number, line.removesuffix("\r"))
+
     def content(self) -> bytes:
         """Return the whole file, unpacked and as UTF-8, without parsing it.
 

@@ -171,11 +171,12 @@ class _Loop:
         self.undetected.update(found.failed)
         if self.forced is None:
             return found
-        if probe.shape == "other" and len(self.folder.files) > 1:  # not every file of a folder has the forced format
-            return Detection(None, 0.0, None)
+        sure = self.forced.detect(probe)
+        if probe.shape == "other" and not sure and len(self.folder.files) > 1:
+            return Detection(None, 0.0, None)  # not every file of a folder has the forced format
         best = found.importer.name if found.importer else None
         runner_up = found.runner_up if best == self.forced.name else best
-        return Detection(self.forced, self.forced.detect(probe), runner_up)
+        return Detection(self.forced, sure, runner_up)
 
     def _read(self, file: FoundFile, reader: Importer, parsed: Mapping[bytes, Any], tally: FileSummary) -> bool:
         """Import the runs of one file; return False if the next import must read it again."""

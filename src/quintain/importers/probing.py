@@ -28,6 +28,7 @@ MAX_PROBE_BYTES = 32 * 2**20
 _ENOUGH_BYTES = 4 * 2**20
 """Bytes after which two rows are enough."""
 
+_TEXT_BYTES = 64 * 2**10
 _MAX_BAD_ROWS = 100
 _MAX_NAMES = 10_000
 _UNKNOWN = "of no known format"
@@ -95,15 +96,19 @@ def probe_file(path: Path, root: Path) -> ProbeResult:
         outlined = outline(head.decode("utf-8", errors="replace"))
         rows = outlined[:MAX_ROWS] if isinstance(outlined, list) else [outlined]
         was_cut, damage = isinstance(outlined, list), None
+    is_json = opening in (b"{", b"[")
+    text = "" if is_json or b"\0" in head else head[:_TEXT_BYTES].decode("utf-8", errors="replace")
     if not any(isinstance(row, dict | list) for row in rows):
-        return ProbeResult(Probe(parts, "other"), _kind(start, head), damage if opening in (b"{", b"[") else None)
+        return ProbeResult(Probe(parts, "other", text=text), _kind(start, head), damage if is_json else None)
     if opening == b"[" and not by_line:
         return ProbeResult(Probe(parts, "array", rows=tuple(rows)), f"an array {_UNKNOWN}{_keys(rows)}", None, parsed)
     is_object = len(rows) == 1 and isinstance(rows[0], dict) and not was_cut and damage is None
     if is_object and not {".jsonl", ".ndjson"} & set(path.suffixes):
         what = "too large to detect from its beginning (set its format)" if is_outlined else _UNKNOWN
         return ProbeResult(Probe(parts, "object", document=rows[0]), f"a JSON object {what}{_keys(rows)}")
-    return ProbeResult(Probe(parts, "lines", rows=tuple(rows)), f"lines of JSON {_UNKNOWN}{_keys(rows)}", None, parsed)
+    return ProbeResult(
+        Probe(parts, "lines", rows=tuple(rows), text=text), f"lines of JSON {_UNKNOWN}{_keys(rows)}", None, parsed
+    )
 
 
 def _bounded(content: Iterator[bytes], reading: ReadState) -> Iterator[bytes]:

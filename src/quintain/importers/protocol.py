@@ -27,6 +27,8 @@ class Probe:
     """Shape `object`: the whole value."""
     rows: tuple[Any, ...] = ()
     """Shapes `array` and `lines`: the first valid elements or lines; shape `zip`: the names of the members."""
+    text: str = ""
+    """Beginning of a text file that does not start like JSON."""
 
     @property
     def name(self) -> str:

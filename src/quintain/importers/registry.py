@@ -8,11 +8,14 @@ from typing import NamedTuple, Protocol
 from quintain.errors import NotFound
 from quintain.importers.chat_apps.chatgpt import ChatGpt
 from quintain.importers.chat_apps.claude_web import ClaudeWeb
+from quintain.importers.coding_agents.aider import Aider
 from quintain.importers.coding_agents.amp import Amp
 from quintain.importers.coding_agents.claude_code import ClaudeCode
 from quintain.importers.coding_agents.cline import Cline
 from quintain.importers.coding_agents.codex import Codex
 from quintain.importers.coding_agents.copilot_chat import CopilotChat
+from quintain.importers.coding_agents.copilot_cli import CopilotCli
+from quintain.importers.coding_agents.cursor import Cursor
 from quintain.importers.coding_agents.gemini_cli import GeminiCli
 from quintain.importers.coding_agents.goose import Goose
 from quintain.importers.coding_agents.grok_cli import GrokCli
@@ -26,6 +29,9 @@ from quintain.importers.coding_agents.qwen_code import QwenCode
 from quintain.importers.coding_agents.swe_agent import SweAgent
 from quintain.importers.coding_agents.swe_agent_flat import SweAgentFlat
 from quintain.importers.frameworks.ai_sdk import AiSdk
+from quintain.importers.frameworks.autogen import AutoGen
+from quintain.importers.frameworks.autogen_v0 import AutoGenV0
+from quintain.importers.frameworks.crewai import CrewAI
 from quintain.importers.frameworks.pydantic_ai import PydanticAI
 from quintain.importers.frameworks.smolagents import Smolagents
 from quintain.importers.harnesses.agentgym import AgentGym
@@ -51,6 +57,7 @@ from quintain.importers.traces.langsmith import LangSmith
 from quintain.importers.traces.mlflow import MLflow
 from quintain.importers.traces.openai_agents import OpenAIAgents
 from quintain.importers.traces.otel import OTel
+from quintain.importers.traces.weave import Weave
 from quintain.importers.training_data.alpaca import Alpaca
 from quintain.importers.training_data.anthropic_messages import AnthropicMessages
 from quintain.importers.training_data.openai_chat import OpenAIChat
@@ -96,18 +103,24 @@ IMPORTERS: tuple[Importer, ...] = (
     Adp(),
     AgentGym(),
     AgentInstruct(),
+    Aider(),
     AiSdk(),
     Alpaca(),
     Amp(),
     AnthropicMessages(),
     Atif(),
+    AutoGen(),
+    AutoGenV0(),
     ChatGpt(),
     ClaudeCode(),
     ClaudeWeb(),
     Cline(),
     Codex(),
     CopilotChat(),
+    CopilotCli(),
     Crew(),
+    CrewAI(),
+    Cursor(),
     GeminiCli(),
     Goose(),
     GrokCli(),
@@ -144,6 +157,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Verifiers(),
     VerifiersV1(),
     Verl(),
+    Weave(),
     WebAgent(),
 )
 """Every reader; at equal confidence the earlier one wins."""

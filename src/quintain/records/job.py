@@ -21,7 +21,7 @@ from quintain.records.imports import BOTH_LEVELS, FileStamp, RedactionLevels
 from quintain.records.job_events import Activity
 from quintain.records.judging import Endpoint, JudgeControl, JudgingMode, Rubric
 from quintain.records.preview import Sample
-from quintain.records.recipe import Stage
+from quintain.records.recipe import Stage, TrainingInputs
 from quintain.records.record import Instant, Name, Record
 from quintain.records.reward import RewardSpec
 
@@ -50,28 +50,17 @@ UNFINISHED = frozenset({JobStatus.QUEUED, JobStatus.RUNNING})
 """States handled by the reconciler."""
 
 
-class TrainSpec(Record):
+class TrainSpec(TrainingInputs):
     """Train an agent's model, on a dataset or in an environment."""
 
-    kind: Literal["train"] = "train"
     method: Method = "sft"
     agent: Agent
-    dataset_id: str | None = Field(default=None, description="Null: the method trains online in `environment`.")
-    dataset_path: str | None = None
-    dataset_files: dict[str, str] = Field(
-        default_factory=dict, description="File name -> SHA-256, verified before the first step."
-    )
-    environment: str | None = Field(default=None, description="Environment of an online method.")
     name: Name = Field(description="Name of the resulting agent.")
     output_dir: str = Field(description="Folder for the final model.")
     cache_dir: str | None = Field(
         default=None, description="Folder for caches shared by jobs, such as replay buffers. Null: none."
     )
     config: MethodConfig = SFTConfig()
-    reward_agent: Agent | None = Field(default=None, description="grpo: the agent named by `reward_model`.")
-    reward: RewardSpec | None = Field(
-        default=None, description="What runs are worth. Null: the environment's reward, or that of the dataset."
-    )
     seed: int = 0
 
     @model_validator(mode="before")
@@ -93,17 +82,22 @@ class TrainSpec(Record):
         return self
 
 
-class RolloutSpec(Record):
-    """Let an agent act in an environment. Every episode becomes a trajectory."""
-
-    kind: Literal["rollout"] = "rollout"
+class _ActingSpec(Record):
     agent: Agent
     endpoint: Endpoint | None = Field(default=None, description="Profile of an agent that acts through an endpoint.")
     environment: str
+    seed: int = 0
+    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's limit.")
+    concurrency: int = Field(default=32, ge=1, le=1024, description="Episodes per batch.")
+
+
+class RolloutSpec(_ActingSpec):
+    """Let an agent act in an environment. Every episode becomes a trajectory."""
+
+    kind: Literal["rollout"] = "rollout"
     split: Literal["train", "held_out"] = "train"
     n_tasks: int = Field(ge=1, le=100_000)
     attempts: int = Field(default=1, ge=1, le=256, description="Episodes per task.")
-    seed: int = 0
     sampling: Sampling = Sampling(temperature=1.0)
     temperatures: tuple[Temperature, Temperature] | None = Field(
         default=None,
@@ -119,26 +113,18 @@ class RolloutSpec(Record):
         default=None, description="Scores each finished episode, in jobs of earlier versions."
     )
     reward: RewardSpec | None = Field(default=None, description="Scores the episodes. Null: no scores.")
-    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's limit.")
-    concurrency: int = Field(default=32, ge=1, le=1024, description="Episodes per batch.")
     tags: tuple[str, ...] = ()
 
 
-class EvaluateSpec(Record):
+class EvaluateSpec(_ActingSpec):
     """Evaluate an agent on a task suite."""
 
     kind: Literal["evaluate"] = "evaluate"
-    agent: Agent
-    endpoint: Endpoint | None = Field(default=None, description="Profile of an agent that acts through an endpoint.")
-    environment: str
     dataset_id: str | None = Field(default=None, description="The benchmark whose tasks are played. Null: none.")
     split: Literal["train", "held_out", "all"] = Field(default="held_out", description="all: every task of a file.")
     n_tasks: int = Field(ge=1, le=100_000)
     repeats: int = Field(default=1, ge=1, le=256)
-    seed: int = 0
     sampling: Sampling = Sampling()
-    max_turns: int | None = Field(default=None, ge=1, le=1000)
-    concurrency: int = Field(default=32, ge=1, le=1024)
     forbidden: tuple[str, ...] = Field(default=(), description="Tools that the agent must not call; calls are counted.")
     excluded: tuple[str, ...] = Field(default=(), description="Ids of tasks that must not be drawn.")
     purpose: EvaluationPurpose = "measurement"
@@ -243,12 +229,7 @@ class RunsFile(Record):
     n: int = Field(ge=1, description="Number of runs.")
 
 
-class JudgeSpec(Record):
-    """Let a model behind an endpoint judge runs."""
-
-    kind: Literal["judge"] = "judge"
-    endpoint: Endpoint
-    rubric: Rubric
+class _JudgingSpec(Record):
     mode: JudgingMode = "score"
     control: JudgeControl = "task"
     runs: RunsFile
@@ -256,32 +237,29 @@ class JudgeSpec(Record):
     seed: int = 0
 
 
-class ScoreSpec(Record):
+class JudgeSpec(_JudgingSpec):
+    """Let a model behind an endpoint judge runs."""
+
+    kind: Literal["judge"] = "judge"
+    endpoint: Endpoint
+    rubric: Rubric
+
+
+class ScoreSpec(_JudgingSpec):
     """Score runs with a local model, as a judge or with its scoring head."""
 
     kind: Literal["score"] = "score"
     agent: Agent
     rubric: Rubric | None = Field(default=None, description="Rubric of a judge. Null: the agent is a reward model.")
-    mode: JudgingMode = "score"
-    control: JudgeControl = "task"
-    runs: RunsFile
-    cache_dir: str = Field(description="Folder of earlier judgements.")
-    seed: int = 0
 
 
-class StepLabelSpec(Record):
+class StepLabelSpec(_ActingSpec):
     """Estimate step values by Monte Carlo: complete the run from each step and count the successes."""
 
     kind: Literal["step_labels"] = "step_labels"
-    agent: Agent
-    endpoint: Endpoint | None = Field(default=None, description="Profile of an agent that acts through an endpoint.")
-    environment: str
     runs: RunsFile
     completions: int = Field(default=8, ge=1, le=256, description="Episodes per step.")
     sampling: Sampling = Sampling(temperature=1.0)
-    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's limit.")
-    concurrency: int = Field(default=32, ge=1, le=1024)
-    seed: int = 0
 
 
 class ReplaySpec(Record):

@@ -16,20 +16,29 @@ Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 """Name of a stage, part of file names."""
 
 
-class TrainStage(Record):
-    """Train the current agent on a dataset or in an environment."""
+class TrainingInputs(Record):
+    """How, and on what, a model is trained."""
 
     kind: Literal["train"] = "train"
-    label: Label
     method: Method
     dataset_id: str | None = Field(default=None, description="Null: the method trains online in `environment`.")
     dataset_path: str | None = None
-    dataset_files: dict[str, str] = Field(default_factory=dict, description="File name -> SHA-256.")
-    rows: int = Field(default=0, ge=0, description="Number of rows in the training split.")
-    environment: str | None = None
+    dataset_files: dict[str, str] = Field(
+        default_factory=dict, description="File name -> SHA-256, verified before the first step."
+    )
+    environment: str | None = Field(default=None, description="Environment of an online method.")
     config: MethodConfig
     reward_agent: Agent | None = Field(default=None, description="grpo: the agent named by `reward_model`.")
-    reward: RewardSpec | None = Field(default=None, description="As in `TrainSpec`.")
+    reward: RewardSpec | None = Field(
+        default=None, description="What runs are worth. Null: the environment's reward, or that of the dataset."
+    )
+
+
+class TrainStage(TrainingInputs):
+    """Train the current agent on a dataset or in an environment."""
+
+    label: Label
+    rows: int = Field(default=0, ge=0, description="Number of rows in the training split.")
     agent: Name | None = Field(
         default=None, description="Name for storing the stage's agent. Null: only the next stage uses it."
     )

@@ -28,7 +28,7 @@ from quintain.records.reward import (
 from quintain.records.score import CheckResult, Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.outcomes.final_message import MAX_CHARS, final_messages
-from quintain.scoring.outcomes.shaped import length_penalty, step_bonus
+from quintain.scoring.outcomes.shaped_rewards import length_penalty, step_bonus
 from quintain.scoring.outcomes.whole_run_scores import of_check
 
 DEFAULTS: Mapping[str, Declared] = {"length": LengthReward(), "calls": CallsReward(), "steps": StepsReward()}

@@ -16,7 +16,7 @@ from quintain.records.score import Component, Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 from quintain.scoring.profiles import profile_for
-from quintain.scoring.progress import Credit, credit_of
+from quintain.scoring.progress import Credit, credit_of, unknown_outcome
 from quintain.scoring.published import HelloAgentsScorer, KnowlyrScorer, SageScorer
 from quintain.scoring.rules.references import reference_steps, steps_taken
 from quintain.scoring.rules.scorer import RulesScorer
@@ -64,7 +64,7 @@ class CompositeScorer:
         total = sum(mix.get(part, 0.0) for part, found in values.items() if found.value is not None)
         parts = _components(mix, values, total or 1.0)
         if (credit.success is None and weight) or not total:
-            reason = f"{credit.description}; score the run by rules alone (scorer='rules'), or let its outcome be judged first"
+            reason: str = unknown_outcome(credit.description)
             if not weight:
                 reason = f"nothing is known of what the profile {profile.name!r} weighs: {', '.join(sorted(mix))}"
             return unscored(run, self.name, reason, parts, process.steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from quintain.next_step import Hint, call
 from quintain.records.profiles import OutcomeRule
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 
@@ -30,6 +31,12 @@ def credit_of(run: Trajectory, rule: OutcomeRule) -> Credit:
         return Credit(None, None, f"the outcome is {status.value}, which is no verdict")
     success = share == 1.0 if status is OutcomeStatus.UNKNOWN else status is OutcomeStatus.SUCCESS
     return Credit(success, share, f"The outcome is {status.value}{reached}.")
+
+
+def unknown_outcome(why: str) -> Hint:
+    """Return why a run without a verdict is unscored, and what to do about it."""
+    by_rules = call("score_trajectories", scorer="rules", filter=...)
+    return Hint(f"{why}; score the run by rules alone: ", by_rules, ", or let its outcome be judged first")
 
 
 def _share(scores: dict[str, float], rule: OutcomeRule) -> float | None:

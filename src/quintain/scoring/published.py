@@ -17,7 +17,7 @@ from quintain.records.trajectory import OutcomeStatus, Trajectory, text_of
 from quintain.scoring.outcomes.answer_scorers import AnswerScorer
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 from quintain.scoring.profiles import profile_for
-from quintain.scoring.progress import credit_of
+from quintain.scoring.progress import credit_of, unknown_outcome
 from quintain.scoring.rules.compliance import call_fault, is_known, turn_fault
 from quintain.scoring.rules.information import information_use
 from quintain.scoring.rules.redundancy import non_redundancy
@@ -273,10 +273,7 @@ def _weighted(
             Component(name="penalties", weight=0.0, value=max(0.0, 1.0 - loss), feedback=f"-{loss:.1f}: {description}.")
         )
     if parts[0].value is None:
-        reason = (
-            f"{parts[0].feedback}; score the run by rules alone (scorer='rules'), or let its outcome be judged first"
-        )
-        return unscored(run, name, reason, shown, steps)
+        return unscored(run, name, unknown_outcome(parts[0].feedback), shown, steps)
     value = (
         sum(part.weight * part.value for part in shown if part.value is not None and part.name != "penalties") - loss
     )

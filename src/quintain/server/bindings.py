@@ -21,7 +21,7 @@ from quintain.records.record import Record
 from quintain.records.text import require_clean
 from quintain.server import failures
 from quintain.server.listings import derived_listing, stored_listings
-from quintain.server.texts import facts, scrub
+from quintain.server.record_json import facts, scrub
 from quintain.tools.invocation import arguments_model, refuse_unknown
 from quintain.tools.spec import IllustratedRecord, Picture, ToolSpec
 

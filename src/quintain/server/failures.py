@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from quintain.errors import InvalidInput, NotFound, QuintainError
 from quintain.records.record import explain, nearest, valid_fields
-from quintain.server.texts import scrub
+from quintain.server.record_json import scrub
 
 logger = logging.getLogger(__name__)
 

@@ -75,7 +75,7 @@ def method_guide(services: Services, method: str) -> str:
         NotFound: there is no such method.
     """
     from quintain.errors import NotFound
-    from quintain.server.methods import method_page
+    from quintain.server.method_guides import method_page
     from quintain.tools.training.methods import METHODS, describe_method
 
     if method not in METHODS:

@@ -11,7 +11,7 @@ from mcp.types import Resource, ResourceTemplate
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.record import Record
-from quintain.server.texts import facts, scrub
+from quintain.server.record_json import facts, scrub
 from quintain.tools.spec import Source, ToolSpec, load
 
 if TYPE_CHECKING:

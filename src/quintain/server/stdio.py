@@ -34,7 +34,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import PydanticSerializationError
 
 from quintain.server.app import QuintainServer
-from quintain.server.lines import LineCutter, LongLine, Refusal, encodable_id, read_line
+from quintain.server.json_rpc_lines import LineCutter, LongLine, Refusal, encodable_id, read_line
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import json
 from typing import Any, TypeVar
 
 from pydantic_core import PydanticSerializationError
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import JSON, Column, ColumnElement, Connection, Engine, Table, cast, select, type_coerce
 
 from quintain.errors import NotFound
 from quintain.next_step import Hint, call
@@ -37,6 +37,14 @@ def encode(record: Record, where: str) -> str:
     except (ValueError, PydanticSerializationError):
         require_clean(value, where)
         raise
+
+
+def json_of(engine: Engine, document: Column[str]) -> ColumnElement[Any]:
+    """Return a column of JSON text as a JSON value, whose members SQL can read.
+
+    PostgreSQL needs a cast. SQLite reads JSON from text, and its CAST would make a number of it.
+    """
+    return type_coerce(document, JSON) if engine.dialect.name == "sqlite" else cast(document, JSON)
 
 
 _LISTED_BY = {

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, TypeVar
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, Table, select
 
 from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.filters import Page
 from quintain.store.documents import encode, fetch
 from quintain.store.engine import insert_missing, read_transaction, write_transaction
-from quintain.store.lineage.links import add_links, comparison_links, evaluation_links
+from quintain.store.lineage.links import Link, add_links, comparison_links, evaluation_links
 from quintain.store.paging import fetch_page
 from quintain.store.tables import comparisons
 from quintain.store.tables import evaluations as table
+
+E = TypeVar("E", Evaluation, Comparison)
 
 
 @dataclass(frozen=True)
@@ -26,17 +30,8 @@ class Evaluations:
     def add(self, evaluation: Evaluation, now: datetime) -> Evaluation:
         """Store an evaluation, or return the stored one with the same id."""
         stamped = evaluation if evaluation.created_at is not None else evaluation.model_copy(update={"created_at": now})
-        row = {
-            "id": stamped.id,
-            "agent_id": stamped.agent_id,
-            "environment": stamped.environment,
-            "document": encode(stamped, "evaluation"),
-            "created_at": stamped.created_at,
-        }
-        with write_transaction(self.engine) as connection:
-            if insert_missing(connection, table, [row]):
-                add_links(connection, evaluation_links(stamped))
-            return fetch(connection, table, Evaluation, stamped.id, "evaluation")
+        row = {"agent_id": stamped.agent_id, "environment": stamped.environment}
+        return self._add(table, stamped, row, evaluation_links(stamped), "evaluation")
 
     def get(self, evaluation_id: str) -> Evaluation:
         """Return the evaluation with this id.
@@ -64,16 +59,9 @@ class Evaluations:
     def add_comparison(self, comparison: Comparison, now: datetime) -> Comparison:
         """Store a comparison, or return the stored one with the same id."""
         stamped = comparison if comparison.created_at is not None else comparison.model_copy(update={"created_at": now})
-        row = {
-            "id": stamped.id,
-            "environment": stamped.environment,
-            "document": encode(stamped, "comparison"),
-            "created_at": stamped.created_at,
-        }
-        with write_transaction(self.engine) as connection:
-            if insert_missing(connection, comparisons, [row]):
-                add_links(connection, comparison_links(stamped))
-            return fetch(connection, comparisons, Comparison, stamped.id, "comparison")
+        return self._add(
+            comparisons, stamped, {"environment": stamped.environment}, comparison_links(stamped), "comparison"
+        )
 
     def get_comparison(self, comparison_id: str) -> Comparison:
         """Return the comparison with this id.
@@ -83,3 +71,10 @@ class Evaluations:
         """
         with read_transaction(self.engine) as connection:
             return fetch(connection, comparisons, Comparison, comparison_id, "comparison")
+
+    def _add(self, table: Table, record: E, row: dict[str, Any], edges: Iterable[Link], noun: str) -> E:
+        row |= {"id": record.id, "document": encode(record, noun), "created_at": record.created_at}
+        with write_transaction(self.engine) as connection:
+            if insert_missing(connection, table, [row]):
+                add_links(connection, edges)
+            return fetch(connection, table, type(record), record.id, noun)

@@ -12,7 +12,6 @@ from typing import Any
 from sqlalchemy import Engine, Row, or_, select
 
 from quintain.records.imports import FileStamp
-from quintain.store.documents import chunks
 from quintain.store.engine import read_transaction, upsert, write_transaction
 from quintain.store.tables import imported_files as table
 
@@ -22,15 +21,6 @@ class Imports:
     """Table of imported files."""
 
     engine: Engine
-
-    def stamps_of(self, uris: Sequence[str]) -> dict[str, FileStamp]:
-        """Return URI -> stamp of these files. Files that were never imported are left out."""
-        found: dict[str, FileStamp] = {}
-        with read_transaction(self.engine) as connection:
-            for chunk in chunks(list(uris)):
-                rows = connection.execute(select(table).where(table.c.uri.in_(chunk)))
-                found.update((row.uri, _stamp(row)) for row in rows)
-        return found
 
     def stamps_below(self, path: Path) -> dict[str, FileStamp]:
         """Return URI -> stamp of a file, or of every file in a folder."""

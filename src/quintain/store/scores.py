@@ -10,7 +10,7 @@ from sqlalchemy import Engine, func, insert, select
 
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
-from quintain.store.documents import chunks, encode, not_found_error
+from quintain.store.documents import chunks, encode, json_of, not_found_error
 from quintain.store.engine import read_transaction, write_transaction
 from quintain.store.tables import scores as table
 from quintain.store.tables import trajectories
@@ -107,16 +107,16 @@ class Scores:
             steps: Count only scores with step scores.
         """
         values = filter_parameters(filter or TrajectoryFilter(), self.engine)
-        rubric = func.json_extract(table.c.document, "$.rubric").label("rubric")
+        document = json_of(self.engine, table.c.document)
         query = (
-            select(rubric, func.max(table.c.seq))
+            select(document["rubric"].as_string().label("rubric"), func.max(table.c.seq))
             .join(trajectories, _CURRENT)
             .where(table.c.scorer == scorer, *filter_clause(tuple(values)).conditions)
-            .where(func.json_extract(table.c.document, "$.status") == "scored")
-            .group_by(rubric)
+            .where(document["status"].as_string() == "scored")
+            .group_by("rubric")
         )
         if steps:
-            query = query.where(func.json_array_length(table.c.document, "$.steps") > 0)
+            query = query.where(document["steps", 0].as_string().is_not(None))
         queries = (
             [query] if ids is None else [query.where(table.c.trajectory_id.in_(part)) for part in chunks(list(ids))]
         )

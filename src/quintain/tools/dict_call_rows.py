@@ -14,7 +14,7 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.jobs.directory import write_atomically
 from quintain.records.dataset import DatasetKind, DatasetRow
 from quintain.records.record import shown
-from quintain.tools.data.row_references import find_rows, named_dataset
+from quintain.tools.data.row_references import find_rows, named_dataset, test_rows
 from quintain.tools.invocation import refuse_unknown
 from quintain.tools.services import Services
 
@@ -66,8 +66,8 @@ def load_rows(services: Services, parameters: Mapping[str, Any]) -> dict[str, An
 
     Args:
         services: Where the rows are.
-        parameters: `dataset`, `format` (a kind of dataset, or `rl`), `split`, `max_samples`; `model_name` has no effect,
-            because templates are applied in training.
+        parameters: `dataset` (a name, a path or a list of rows), `format` (a kind of dataset, or `rl`), `split`, `max_samples`;
+            `model_name` has no effect, because templates are applied in training.
 
     Raises:
         InvalidInput: an unknown format or split.
@@ -81,15 +81,17 @@ def load_rows(services: Services, parameters: Mapping[str, Any]) -> dict[str, An
     kind = kinds.get(asked) if isinstance(asked, str) else None
     if kind is None:
         raise InvalidInput(f"format: expected one of {', '.join(sorted(kinds))}, got {shown(asked)}")
-    name = parameters.get("dataset") or default_rows(services)
-    dataset = services.store.datasets.get(named_dataset(services, str(name), kind) or "")
-    split = parameters.get("split", "train")
-    if split not in dataset.splits:
+    name, split = parameters.get("dataset") or default_rows(services), parameters.get("split", "train")
+    name = file_of_rows(services, name) if isinstance(name, list) else str(name)
+    test = test_rows(services, name) if split == "test" else None
+    dataset = services.store.datasets.get(named_dataset(services, name if test is None else str(test), kind) or "")
+    part: Any = "train" if test is not None else split
+    if part not in dataset.splits:
         raise InvalidInput(f"{dataset.id} has no split {split!r}; it has: {', '.join(dataset.splits)}")
     most = parameters.get("max_samples")
     if most is not None:
         require_count("max_samples", most)
-    rows = list(islice(read_rows(Path(dataset.path), split, kind=dataset.kind), most))
+    rows = list(islice(read_rows(Path(dataset.path), part, kind=dataset.kind), most))
     sample = rows[0].trajectory if rows and isinstance(rows[0], DatasetRow) else next(iter(rows), None)
     return {
         "status": "success",

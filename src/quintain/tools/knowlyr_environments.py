@@ -113,7 +113,7 @@ class _Face(AgentEnv):
 
     def __init__(self, environment: Environment, source: TaskSource | None = None) -> None:
         self._environment, self._source = environment, source
-        self._episodes = 0
+        self._played: set[str | None] = set()
 
     @property
     def inner(self) -> Environment:
@@ -130,8 +130,9 @@ class _Face(AgentEnv):
             InvalidInput: the environment has no such task.
         """
         if task is None and self._source is not None:
-            self._episodes += 1
-            task = self._source.tasks("train", self._episodes, seed or 0)[-1]
+            drawn = self._source.tasks("train", len(self._played) + 1, seed or 0)
+            task = next(one for one in drawn if one.id not in self._played)
+            self._played.add(task.id)
         return self._answer(self._environment.reset(_task(task)))
 
     def step(self, action: Mapping[str, Any]) -> TimeStep:

@@ -53,7 +53,7 @@ from quintain.trainers.loop.run import Run, Sampler
 from quintain.trainers.loop.schedule import EpochSource, ExampleSource
 from quintain.trainers.loop.sinks import open_sinks
 from quintain.trainers.models import LoadedModel, load_model, save_model, stored_heads
-from quintain.trainers.reference import References
+from quintain.trainers.reference_log_probs import References
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.reward_model_term import RewardModelTerm
 from quintain.trainers.rollout_source import RolloutSource

@@ -7,8 +7,28 @@ from pathlib import Path
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Sampling
+from quintain.records.job import EvaluateSpec, RolloutSpec, StepLabelSpec
 from quintain.records.judging import Endpoint
-from quintain.records.protocols import Policy
+from quintain.records.protocols import Policy, Reporter
+
+
+def policy_of_job(
+    spec: RolloutSpec | EvaluateSpec | StepLabelSpec,
+    folder: Path,
+    reporter: Reporter,
+    expert: Callable[[], Policy] | None = None,
+) -> Policy:
+    """Create the policy of a job's agent, with warnings in the job's report; arguments and errors as of `open_policy`."""
+    return open_policy(
+        spec.agent,
+        spec.sampling,
+        seed=spec.seed,
+        endpoint=spec.endpoint,
+        folder=folder,
+        should_stop=reporter.should_stop,
+        warn=reporter.warn,
+        expert=expert,
+    )
 
 
 def open_policy(

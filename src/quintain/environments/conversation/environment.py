@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quintain.environments.calls import arguments_of, only_call, refusal, tool_schemas
 from quintain.environments.conversation.message_parsing import ParsedMessage, numbers_in, parse_message
 from quintain.environments.conversation.scenario import Expected, Scenario, Statement
 from quintain.environments.conversation.user import User
 from quintain.environments.conversation.world import Respond, Submission, Transfer, UpdateRecord, World
 from quintain.environments.families import Family, TaskKey
+from quintain.environments.tool_calls import read_call, refusal, tool_schemas
 from quintain.records.protocols import TimeStep
 from quintain.records.record import Record
 from quintain.records.trajectory import Action, Observation, Task
@@ -80,12 +80,9 @@ class Dialogue:
             QuintainError: a model plays the user, and its endpoint does not answer.
         """
         assert self._scenario is not None, "reset comes before step"
-        call = only_call(actions, list(self._about.arguments))
-        if isinstance(call, TimeStep):
-            return call
-        arguments = arguments_of(call, self._about.arguments)
-        if isinstance(arguments, str):
-            return TimeStep(observations=(refusal(arguments),))
+        arguments = read_call(actions, self._about.arguments)
+        if isinstance(arguments, TimeStep):
+            return arguments
         if isinstance(arguments, Respond):
             return self._respond(arguments.message)
         if isinstance(arguments, Submission):

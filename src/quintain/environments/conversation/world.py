@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
-from quintain.environments.calls import refusal
 from quintain.environments.conversation.scenario import Document, Expected, Scenario, Value
+from quintain.environments.tool_calls import refusal
 from quintain.records.record import Record, clip, nearest
 from quintain.records.trajectory import Observation
 

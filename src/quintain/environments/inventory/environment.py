@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
-from quintain.environments.calls import arguments_of, only_call, refusal, tool_schemas
 from quintain.environments.inventory.tasks import (
     DIFFICULTIES,
     ENVIRONMENT_ID,
@@ -19,6 +18,7 @@ from quintain.environments.inventory.tasks import (
 )
 from quintain.environments.inventory.world import Item
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
+from quintain.environments.tool_calls import read_call, refusal, tool_schemas
 from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import Record
 from quintain.records.trajectory import Action, Observation, Task
@@ -89,12 +89,9 @@ class Warehouse:
     def step(self, actions: Sequence[Action]) -> TimeStep:
         """Carry out the call of one turn; `submit` ends the episode with reward 1 or 0."""
         assert self._case is not None, "reset comes before step"
-        call = only_call(actions, list(_ARGUMENTS))
-        if isinstance(call, TimeStep):
-            return call
-        arguments = arguments_of(call, _ARGUMENTS)
-        if isinstance(arguments, str):
-            return TimeStep(observations=(refusal(arguments),))
+        arguments = read_call(actions, _ARGUMENTS)
+        if isinstance(arguments, TimeStep):
+            return arguments
         if isinstance(arguments, Submit):
             right = normalise(arguments.answer) == normalise(self._case.answer)
             verdict = Observation(content="Right." if right else "Wrong.")

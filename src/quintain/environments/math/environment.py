@@ -10,12 +10,12 @@ from pydantic import Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
 from quintain.checkers.answers import expected_answers, states_number
 from quintain.checkers.quantities import quantity
-from quintain.environments.calls import arguments_of, only_call, refusal, tool_schemas
 from quintain.environments.math.calculator import calculate, written
 from quintain.environments.math.problems import ENVIRONMENT_ID, FAMILY, STEPS, VERSION, build_problem
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
 from quintain.environments.questions import judge, judge_text
 from quintain.environments.task_files import read_tasks
+from quintain.environments.tool_calls import read_call, refusal, tool_schemas
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import Record, clip
@@ -78,18 +78,16 @@ class Exercise:
     def step(self, actions: Sequence[Action]) -> TimeStep:
         """Evaluate an expression, or judge the answer."""
         assert self._judged is not None, "reset comes before step"
-        call = only_call(actions, list(_ARGUMENTS))
-        if isinstance(call, TimeStep):
-            return call
-        arguments = arguments_of(call, _ARGUMENTS)
+        arguments = read_call(actions, _ARGUMENTS)
+        if isinstance(arguments, TimeStep):
+            return arguments
         if isinstance(arguments, Calculate):
             try:
                 return TimeStep(observations=(Observation(content=written(calculate(arguments.expression))),))
             except InvalidInput as error:
                 return TimeStep(observations=(refusal(error.message),))
-        if isinstance(arguments, Submit):
-            return judge(self._judged, str(arguments.answer))
-        return TimeStep(observations=(refusal(str(arguments)),))
+        assert isinstance(arguments, Submit)
+        return judge(self._judged, str(arguments.answer))
 
     def take_answer(self, text: str) -> TimeStep:
         """Judge the text of a turn without a call, if the problem states its answer and the text a number."""

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, StrictInt, StrictStr
 
-from quintain.environments.calls import refusal, tool_schemas
+from quintain.environments.tool_calls import refusal, tool_schemas
 from quintain.errors import InvalidInput, Unavailable
 from quintain.records.record import Record, clip, counted
 from quintain.records.trajectory import Observation

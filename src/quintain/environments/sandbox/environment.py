@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from quintain.environments.calls import arguments_of, refusal
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
 from quintain.environments.registry import SANDBOX_ID
 from quintain.environments.sandbox.coding_tools import ARGUMENTS, TOOLS, CodingTools, Submit
@@ -22,6 +21,7 @@ from quintain.environments.sandbox.repositories import Repository, find_reposito
 from quintain.environments.sandbox.rows import Assignment, Commit, assignment_of, generated
 from quintain.environments.sandbox.submission import Patch, TooLarge, changes, patch_of
 from quintain.environments.task_files import TaskFile, read_tasks
+from quintain.environments.tool_calls import arguments_of, refusal
 from quintain.errors import InvalidInput, Unavailable
 from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import clip, require_number

@@ -14,11 +14,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictInt, StrictStr
 
-from quintain.environments.calls import arguments_of, only_call, refusal, tool_schemas, unreadable
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
+from quintain.environments.tool_calls import only_call, read_call, refusal, tool_schemas, unreadable
 from quintain.environments.tools_1k.catalogue import ENVIRONMENT_ID, VERSION, Tool, catalogue
-from quintain.environments.tools_1k.metrics import ranking_metrics
 from quintain.environments.tools_1k.needs import DIFFICULTIES, FAMILY, Need, build_need
+from quintain.environments.tools_1k.retriever import ranking_metrics
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import Record, clip, nearest, require_number
@@ -73,20 +73,18 @@ class SearchEpisode:
     def step(self, actions: Sequence[Action]) -> TimeStep:
         """Search, or run the call that ends the episode."""
         assert self._need is not None, "reset comes before step"
-        call = only_call(actions, list(_ARGUMENTS))
-        if isinstance(call, TimeStep):
-            return call
-        arguments = arguments_of(call, _ARGUMENTS)
+        arguments = read_call(actions, _ARGUMENTS)
+        if isinstance(arguments, TimeStep):
+            return arguments
         if isinstance(arguments, SearchTools):
             return self._search(arguments)
-        if isinstance(arguments, CallTool):
-            tool = catalogue().tools.get(arguments.name)
-            if tool is None:
-                near = nearest(arguments.name, self._seen)
-                fault = f"no tool of the catalogue is called {clip(arguments.name)!r}{near}; find one with search_tools"
-                return TimeStep(observations=(refusal(fault),))
-            return _finish(self._need, tool, arguments.args, self._metrics())
-        return TimeStep(observations=(refusal(str(arguments)),))
+        assert isinstance(arguments, CallTool)
+        tool = catalogue().tools.get(arguments.name)
+        if tool is None:
+            near = nearest(arguments.name, self._seen)
+            fault = f"no tool of the catalogue is called {clip(arguments.name)!r}{near}; find one with search_tools"
+            return TimeStep(observations=(refusal(fault),))
+        return _finish(self._need, tool, arguments.args, self._metrics())
 
     def close(self) -> None:
         """Do nothing: the episode has no resources."""

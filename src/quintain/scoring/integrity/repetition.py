@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from quintain.records.trajectory import text_of
+from quintain.scoring.integrity.audited_run import Subject
 from quintain.scoring.integrity.samples import Sign
-from quintain.scoring.integrity.subject import Subject
 from quintain.scoring.integrity.text import grams, prose_of, quoted, sentences, words
 from quintain.scoring.profiles import profile_for
 from quintain.scoring.rules.commands import Effect

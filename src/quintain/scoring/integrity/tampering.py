@@ -18,11 +18,11 @@ from quintain.scoring.file_activity.paths import Files, normal
 from quintain.scoring.file_activity.programs import Purpose, purpose_of
 from quintain.scoring.file_activity.shell import Command, parse_script
 from quintain.scoring.integrity import check_paths, code_signs
+from quintain.scoring.integrity.audited_run import Subject
 from quintain.scoring.integrity.permissions import Permissions, means, names_in
 from quintain.scoring.integrity.samples import Sign
-from quintain.scoring.integrity.subject import Subject
 from quintain.scoring.integrity.text import code_of, quoted
-from quintain.scoring.integrity.upstream import upstream_traces
+from quintain.scoring.integrity.upstream_fix import upstream_traces
 from quintain.scoring.integrity.weakening import Change, Trace, deletion, empties, weakenings
 
 _OPENED = re.compile(r"""open\(\s*f?['"]([^'"\n]+)['"]""")

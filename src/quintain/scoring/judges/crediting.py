@@ -10,7 +10,7 @@ from quintain.records.record import clip
 from quintain.records.score import Component, Score, StepScore
 from quintain.scoring.judges.answer_parsing import mean, rounded_share, weighted_mean
 from quintain.scoring.judges.empty_run_control import Control, Credit
-from quintain.scoring.judges.showing import ShownRun
+from quintain.scoring.judges.shown_run import ShownRun
 
 _QUOTE_CHARS = 200
 _NAMED = 5

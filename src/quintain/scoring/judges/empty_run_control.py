@@ -13,7 +13,7 @@ from itertools import takewhile
 from quintain.records.judging import JudgeControl, JudgingMode, Rubric, Verdict
 from quintain.records.trajectory import Actor, Step, Trajectory
 from quintain.scoring.judges.answer_parsing import read_verdict
-from quintain.scoring.judges.showing import ShownRun
+from quintain.scoring.judges.shown_run import ShownRun
 
 ASKED = 2
 """Times that a control is asked about."""

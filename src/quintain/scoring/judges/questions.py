@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from quintain.records.judging import JudgingMode, Rubric
 from quintain.scoring.judges.datamarking import datamark
-from quintain.scoring.judges.showing import ShownRun
+from quintain.scoring.judges.shown_run import ShownRun
 
 VERSION = 3
 """Increases when the wording changes what judges answer, so that cached answers to the old wording are not used."""

@@ -15,7 +15,7 @@ from quintain.scoring.file_activity.operations import Operation
 from quintain.scoring.file_activity.patches import patched
 from quintain.scoring.file_activity.python_code import may_write
 from quintain.scoring.outcomes.final_message import final_messages
-from quintain.scoring.outcomes.replayed import Written, relative, workspace
+from quintain.scoring.outcomes.workspace_replay import Written, relative, workspace
 
 _REFUSED = re.compile(
     r"(?m)^[^\n]{0,200}(?:Permission denied|Read-only file system|command not found|No space left|cannot create)"

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from quintain.errors import InvalidInput
 from quintain.records.profiles import DomainProfile, RunRule, StepRule
 from quintain.records.record import counted
 from quintain.records.score import Component, Score, StepScore
@@ -142,25 +141,14 @@ class RulesScorer:
 
     name = "rules"
 
-    def __init__(
-        self, profile: DomainProfile | None = None, reference_steps: float | None = None, *, off: Sequence[RunRule] = ()
-    ) -> None:
+    def __init__(self, profile: DomainProfile | None = None, *, off: Sequence[RunRule] = ()) -> None:
         """Configure the scorer.
 
         Args:
             profile: The domain profile; None: the one that fits each run.
-            reference_steps: Steps that a good run takes; None: the reference in each task's metadata, if any.
             off: Rules whose weight is 0, whatever the profile sets.
-
-        Raises:
-            InvalidInput: `reference_steps` is not above 0.
         """
-        if reference_steps is not None and not 0 < reference_steps < 1e9:
-            raise InvalidInput(
-                f"expected reference_steps above 0, got {reference_steps}; omit it to use the task's metadata"
-            )
         self._index = index_of(profile) if profile else None
-        self._reference = reference_steps
         self._off: dict[StepRule | RunRule, float] = dict.fromkeys(off, 0.0)
 
     def score(self, trajectory: Trajectory) -> Score:
@@ -190,7 +178,7 @@ class RulesScorer:
     ) -> tuple[Component, ...]:
         parts = [_integrity(trajectory, view, weights["integrity"])]
         parts += _choice(trajectory, view, weights["tool_choice"], targets)
-        reference, why = (self._reference, "") if self._reference else reference_steps(trajectory.task.metadata)
+        reference, why = reference_steps(trajectory.task.metadata)
         taken = steps_taken(trajectory)
         if reference is not None:
             why = f"{taken} steps where {reference:g} are enough."
@@ -225,7 +213,7 @@ def _choice(run: Trajectory, view: View, weight: float, targets: tuple[str, ...]
         why = (
             "task.metadata.target_tools is not a list of tool names."
             if is_listed
-            else "No targets: task.metadata.target_tools is not is_listed."
+            else "No targets: task.metadata.target_tools is missing."
         )
         return [_component("tool_choice", weight, None, why)]
     choice = tool_choice(view, targets)

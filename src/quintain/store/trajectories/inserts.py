@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Dialect, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Dialect, bindparam, delete, insert, or_, select, update
 
 from quintain.errors import Conflict, Unavailable
 from quintain.records.imports import IngestStatus
@@ -18,7 +18,7 @@ from quintain.store.documents import chunks
 from quintain.store.lineage.links import Link, add_links, run_links
 from quintain.store.tables import forgotten_sessions, trajectory_tags
 from quintain.store.tables import trajectories as table
-from quintain.store.trajectories.rows import EncodedRun, encode_run, is_prefix
+from quintain.store.trajectories.rows import EncodedRun, encode_run, is_prefix, text_of_first_turn
 from quintain.store.trajectories.statements import PreparedStatement, insert_or_skip, insert_strict, prepare, select_in
 
 
@@ -132,7 +132,9 @@ class TrajectoryInserter:
         relatives = self.sessions.get((row.columns["opening"], row.columns["session_id"]), ())
         for relative in [known for known in relatives if not known.forgotten][:_RELATIVES]:
             pending = self.fresh.get(relative.id)
-            old = pending.trajectory if pending else self._load(relative.id)
+            old = pending.trajectory if pending else self._load_if_related(relative.id, row.trajectory)
+            if old is None:
+                continue
             if is_prefix(row.trajectory, old):
                 return InsertResult(relative.id, "known")
             if is_prefix(old, row.trajectory):
@@ -171,6 +173,18 @@ class TrajectoryInserter:
             extra = {name: value for name, value in old.extra.items() if name != STATED_BY}
             changes |= {"outcome": new.outcome, "extra": extra}
         overwrite(self.connection, encode_run(old.model_copy(update=changes)), self.now)
+
+    def _load_if_related(self, run_id: str, new: Trajectory) -> Trajectory | None:
+        """Return a stored run unless its text shows that neither run is the beginning of the other.
+
+        The parts of a long session have 8 million characters each, and an import compares each with all before it.
+        """
+        shared = text_of_first_turn(new)
+        if shared is None:
+            return self._load(run_id)
+        related = or_(_c.n_steps < 2, _c.text.contains(shared, autoescape=True))
+        document = self.connection.scalar(select(_c.document).where(_c.id == run_id, related))
+        return Trajectory.model_validate_json(document) if document else None
 
     def _load(self, run_id: str) -> Trajectory:
         document = self.connection.scalar(select(table.c.document).where(table.c.id == run_id))

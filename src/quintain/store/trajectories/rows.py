@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import chain
 from typing import Any, NamedTuple
 
 from pydantic_core import PydanticSerializationError
@@ -22,6 +23,7 @@ from quintain.records.trajectory import (
 )
 
 _PROMPT_CHARS = 200
+_SHARED_CHARS = 500
 _JSON = json.JSONEncoder(ensure_ascii=False)
 """Shared encoder: `json.dumps` with non-default options creates one per call."""
 
@@ -113,14 +115,31 @@ def _agent_names(agent: AgentInfo) -> tuple[str, str]:
 
 def _search_text(trajectory: Trajectory) -> str:
     """Return casefolded prompts, messages, calls and observations, without field names."""
-    texts = [trajectory.task.prompt]
-    for step in trajectory.steps:
-        texts += [text_of(step.message), step.thought or ""]
-        for action in step.actions:
-            texts += [action.tool, action.raw_args or _JSON.encode(action.args)]
-        texts += [text_of(observation.content) for observation in step.observations]
-    # SQLite's LIKE stops at a NUL character. Text by text, so that a long run is not held once more.
-    return "\n".join(text.replace("\0", " ").casefold() for text in texts)
+    texts = [trajectory.task.prompt, *chain.from_iterable(map(_texts, trajectory.steps))]
+    # Text by text, so that a long run is not held once more.
+    return "\n".join(map(_searchable, texts))
+
+
+def _texts(step: Step) -> list[str]:
+    texts = [text_of(step.message), step.thought or ""]
+    for action in step.actions:
+        texts += [action.tool, action.raw_args or _JSON.encode(action.args)]
+    return texts + [text_of(observation.content) for observation in step.observations]
+
+
+def _searchable(text: str) -> str:
+    return text.replace("\0", " ").casefold()  # SQLite's LIKE stops at a NUL character
+
+
+def text_of_first_turn(trajectory: Trajectory) -> str | None:
+    """Return a piece of searched text that is in every run with the agent's first turn of this one; None if unknown.
+
+    A run with a second turn of the agent has the first one whole. If this run has only one, it may be incomplete.
+    """
+    turns = trajectory.agent_steps
+    if len(turns) < 2:
+        return None
+    return _searchable(max(_texts(turns[0]), key=len)[:_SHARED_CHARS]) or None
 
 
 def opening_hash(trajectory: Trajectory) -> str:

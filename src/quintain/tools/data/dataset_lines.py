@@ -12,7 +12,7 @@ from quintain.datasets.benchmark import benchmark_row, rank_references, referenc
 from quintain.datasets.dataset_writer import ExportOptions
 from quintain.datasets.near_duplicates import drop_near_duplicates
 from quintain.datasets.rows import cut_after
-from quintain.datasets.sampling import RunValue, SampleMember, distribution, draw_sample, top_share
+from quintain.datasets.sampling import RunValue, SampleMember, distribution, draw_sample, task_class, top_share
 from quintain.datasets.selection import (
     Digests,
     ExportCounts,
@@ -31,7 +31,6 @@ from quintain.datasets.step_labels import (
     recorded_labels,
     score_labels,
 )
-from quintain.datasets.task_classes import task_class
 from quintain.records.dataset import (
     DatasetRow,
     LabelledRow,

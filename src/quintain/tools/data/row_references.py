@@ -41,6 +41,11 @@ def find_rows(services: Services, name: str) -> Path | None:
     return None
 
 
+def test_rows(services: Services, name: str) -> Path | None:
+    """Return the file with the test split of a file of rows: NAME-test in the inbox; None if there is none."""
+    return find_rows(services, f"{Path(name).stem}-test")
+
+
 def named_dataset(services: Services, name: str, kind: DatasetKind, *, make: bool = True) -> str | None:
     """Return the id of a dataset by its id or name, or of the dataset of a file of rows, reusing an existing one.
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.comparison import compare, leaderboard
-from quintain.evaluation.reports.forest_plot import forest_plot
+from quintain.evaluation.reports.comparison_figure import forest_plot
 from quintain.next_step import Hint, ToolCall, call, joined
 from quintain.records.evaluation import Comparison, Correction, Evaluation, Leaderboard, Origin, SuiteOutline
 from quintain.records.record import counted

@@ -6,12 +6,13 @@ import filecmp
 from itertools import islice
 from pathlib import Path
 
-from quintain.datasets.rows import read_rows, task_of
+from quintain.datasets.rows import read_rows, task_of, trajectories_of
 from quintain.environments.registry import environment_ids, parse_reference
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.job import EvolveSpec, TrainSpec
+from quintain.tools.data.row_references import holds_questions, test_rows
 from quintain.tools.evaluation.learning_curves import ancestors_of
 from quintain.tools.services import Services
 
@@ -23,7 +24,7 @@ _ROWS = 200
 
 
 def default_suite(services: Services, agent: str) -> dict[str, str]:
-    """Return the argument `environment` or `dataset_id` for an agent: of its newest training, else the default environment.
+    """Return the arguments that name the suite of an agent: of its newest training, else the default environment.
 
     Raises:
         InvalidInput: its training data name no environment, and nothing of them is held out.
@@ -37,7 +38,7 @@ def default_suite(services: Services, agent: str) -> dict[str, str]:
                 dataset = services.store.datasets.get(one.dataset_id)
             except NotFound:
                 continue
-            return _suite_of(agent, dataset)
+            return _suite_of(services, agent, dataset)
     return {"environment": DEFAULT_ENVIRONMENT}
 
 
@@ -64,16 +65,20 @@ def _environment_of_job(services: Services, agent: Agent) -> str | None:
     return spec.environment if isinstance(spec, TrainSpec | EvolveSpec) else None
 
 
-def _suite_of(agent: str, dataset: Dataset) -> dict[str, str]:
-    rows = islice(read_rows(Path(dataset.path), "train", kind=dataset.kind), _ROWS)
+def _suite_of(services: Services, agent: str, dataset: Dataset) -> dict[str, str]:
+    rows = list(islice(read_rows(Path(dataset.path), "train", kind=dataset.kind), _ROWS))
     named = {task.environment for row in rows if (task := task_of(row)) is not None}
     if len(named) == 1 and (environment := named.pop()) is not None and _is_here(environment):
         return {"environment": environment}
     if dataset.splits.get("validation") or dataset.splits.get("test"):
         return {"dataset_id": dataset.id}
+    files = {str(run.source.uri) for row in rows for run in trajectories_of(row) if run.source and run.source.uri}
+    if len(files) == 1 and (test := test_rows(services, files.pop())) is not None and holds_questions(test):
+        return {"environment": f"quintain/math?file={test}", "split": "all"}
     raise InvalidInput(
         f"expected `environment` or `dataset_id`, got neither: {agent} was trained on {dataset.id}, whose rows are of no one "
-        "environment and of which nothing is held out; name where to measure, such as quintain/math?file=test.jsonl",
+        "environment and of which nothing is held out; name where to measure, such as quintain/math?file=test.jsonl, or put "
+        "the questions of its test split into the inbox as NAME-test.jsonl",
         code="no_suite",
     )
 

@@ -43,7 +43,7 @@ def _label(spec: JobSpec) -> str:
             return f"rollouts of {_name(spec.agent)} in {spec.environment}: {tasks}, {spec.split}"
         case EvaluateSpec():
             tasks = _tasks(spec.n_tasks, spec.repeats, "repeat")
-            return f"evaluate {_name(spec.agent)} on {spec.environment}: {tasks}, {spec.split}"
+            return f"evaluate {_name(spec.agent)} on {spec.dataset_id or spec.environment}: {tasks}, {spec.split}"
         case EvaluateDatasetSpec():
             return f"evaluate {_name(spec.agent)} on {spec.dataset_id}: {spec.split}"
         case _:

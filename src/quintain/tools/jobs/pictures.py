@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from quintain.errors import InvalidInput, Unavailable
-from quintain.evaluation.reports.forest_plot import forest_plot
+from quintain.evaluation.reports.comparison_figure import forest_plot
 from quintain.next_step import Hint, call
 from quintain.records.job import Job
 from quintain.records.lineage import LineageEdge

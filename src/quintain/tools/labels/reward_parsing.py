@@ -9,7 +9,7 @@ from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.judging import Rubric
 from quintain.records.record import clip, nearest, shown
-from quintain.records.reward import MAX_PARTS, Combine, Declared
+from quintain.records.reward import DECLARED, MAX_PARTS, Combine, Declared
 from quintain.records.text import require_clean
 from quintain.scoring.declared import DEFAULTS, read_declared
 from quintain.scoring.mix import MixScorer
@@ -117,6 +117,8 @@ def _part(name: str, part: object, where: str) -> ParsedPart:
     weight = _weight(name, settings.pop("weight", 1.0), where)
     if source_of(name).scorer in OF_RATERS or "judge" in settings:
         return _judged(name, weight, settings, where)
+    if settings and name in DECLARED:
+        settings.setdefault("type", name)
     if "type" not in settings:
         if settings:
             raise InvalidInput(

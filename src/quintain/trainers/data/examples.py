@@ -22,7 +22,8 @@ from quintain.scoring.preferences.mining import Candidate, mine_pairs
 from quintain.trainers.data.chunking import chunk
 from quintain.trainers.data.streams import Example, TokenRow, token_row
 from quintain.trainers.data.value_positions import read_run, read_steps, with_labels
-from quintain.trainers.losses.advantages import cloning_weights, group_advantages, step_advantages, step_factors
+from quintain.trainers.losses.advantages import group_advantages, step_advantages
+from quintain.trainers.losses.step_weights import cloning_weights, step_weights
 from quintain.trainers.rendering.control_tokens import encode
 from quintain.trainers.rendering.renderer import Renderer, Rendering
 from quintain.trainers.value_head import heads_of
@@ -98,7 +99,7 @@ class ExampleMaker:
     def run(self, row: DatasetRow, batch: ExampleBatch, factor: float = 1.0) -> Example | str:
         """Return the example of a run: SFT and behaviour cloning.
 
-        With `step_weighting` the tokens of a step weigh r / mean(r) of the run's step rewards; see `advantages.step_factors`.
+        With `step_weighting` the tokens of a step weigh r / mean(r) of the run's step rewards; see `step_weights`.
         """
         rendering = self._rendered(row.trajectory, row.weight * factor)
         if rendering.dropped:
@@ -108,7 +109,7 @@ class ExampleMaker:
         if isinstance(self.config, SFTConfig) and self.config.step_weighting == "reward":
             values = step_values_of(row.trajectory, row.step_values)
             batch.unweighted.update(filter(None, [unweighted_reason(values, positive=True)]))
-            by_step = dict(zip(_agent_indices(row.trajectory), step_factors(values), strict=True))
+            by_step = dict(zip(_agent_indices(row.trajectory), step_weights(values), strict=True))
             rows = [replace(r, weight=r.weight * r.at_steps(by_step, 1.0)) for r in rows]
         return Example(tuple(rows), (0,) * len(rows), (_reward(row) or 0.0,), 1.0, _key(row.trajectory))
 

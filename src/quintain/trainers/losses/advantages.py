@@ -1,38 +1,18 @@
-"""Step factors, advantages of runs and steps, and weights for behaviour cloning."""
+"""Advantages of runs and of their steps."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quintain.trainers.losses.step_weights import finite_or_nan
+
 _EPSILON = 1e-4
 """Added to the standard deviation that advantages are divided by, as in TRL."""
 _SPREAD = 0.5
 """Largest share of a run's advantage that its step rewards move from one step to others; below 1, so signs stay."""
-
-
-def step_factors(rewards: Sequence[float | None]) -> list[float]:
-    """Return the weight of each step of a run in imitation, r / mean(r), with the weight of the whole run unchanged.
-
-    A step with a negative reward weighs 0, since a negative weight would push its tokens' likelihood down without bound;
-    the mean is that of what is left.
-
-    Args:
-        rewards: One a step; None where unknown.
-
-    Returns:
-        One factor a step, at least 0, with mean 1. A step of unknown or infinite reward has factor 1, and the others have mean
-        1 among themselves. All 1 where the mean reward is not above 0: then the rewards do not rank the steps.
-    """
-    known = _known(rewards)
-    is_known = ~np.isnan(known)
-    if not is_known.any() or known[is_known].mean() <= 0:
-        return [1.0] * len(rewards)
-    kept = known.clip(min=0.0)
-    return [float(f) for f in np.where(is_known, kept / kept[is_known].mean(), 1.0)]
 
 
 def group_advantages(rewards: Sequence[float | None], *, scale: bool) -> NDArray[np.float64] | None:
@@ -49,7 +29,7 @@ def group_advantages(rewards: Sequence[float | None], *, scale: bool) -> NDArray
     Returns:
         float64 [runs]; None where there is nothing to learn: fewer than two known rewards, or all the same.
     """
-    known = _known(rewards)
+    known = finite_or_nan(rewards)
     scored = known[~np.isnan(known)]
     if len(scored) < 2 or np.ptp(scored) <= 1e-9 * np.abs(scored).max():
         return None
@@ -75,32 +55,9 @@ def step_advantages(advantage: float, step_rewards: Sequence[float | None]) -> l
     Returns:
         One a step. All A where fewer than two rewards are known or all are equal.
     """
-    known = _known(step_rewards)
+    known = finite_or_nan(step_rewards)
     scored = known[~np.isnan(known)]
     if len(scored) < 2 or np.ptp(scored) <= 1e-9 * np.abs(scored).max():
         return [advantage] * len(step_rewards)
     deviation = np.nan_to_num(known - scored.mean(), nan=0.0)
     return [float(a) for a in advantage + _SPREAD * abs(advantage) * deviation / np.abs(deviation).max()]
-
-
-def cloning_weights(rewards: Sequence[float], temperature: float) -> NDArray[np.float64]:
-    """Return the weights of runs in behaviour cloning, n softmax(r / T), so their mean is 1.
-
-    This is the exponentially weighted regression of Peters and Schaal 2007 (and of AWR, Peng et al. 2019, arXiv
-    1910.00177) with the rewards as returns and without a baseline, which the softmax would cancel.
-
-    Args:
-        rewards: One a run; at least one, all finite.
-        temperature: T, above 0. Small: the best run alone; large: all alike.
-
-    Returns:
-        float64 [runs], at least 0.
-    """
-    values = np.asarray(rewards, np.float64)
-    powers = np.exp((values - values.max()) / temperature)
-    return len(values) * powers / powers.sum()
-
-
-def _known(rewards: Sequence[float | None]) -> NDArray[np.float64]:
-    """The rewards with NaN for what is unknown or not finite."""
-    return np.asarray([r if r is not None and math.isfinite(r) else np.nan for r in rewards], np.float64)

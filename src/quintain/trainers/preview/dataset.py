@@ -37,7 +37,7 @@ from quintain.trainers.models import open_tokenizer
 from quintain.trainers.preview.faults import Faults
 from quintain.trainers.preview.row import ExaminedRow, examine, stops
 from quintain.trainers.preview.spans import shown
-from quintain.trainers.preview.verdict import Evidence, Room, conclude
+from quintain.trainers.preview.verdict import CutTurnSizes, Evidence, conclude
 
 _REPORT_EVERY = 250
 """Rows between two progress reports."""
@@ -129,7 +129,7 @@ class _Survey:
     tasks_seen: set[bytes] = field(default_factory=set)
     labels: Counter[str] = field(default_factory=Counter)
     leaks: LeakCheck = field(default_factory=LeakCheck)
-    room: Room = field(default_factory=Room)
+    cut_turns: CutTurnSizes = field(default_factory=CutTurnSizes)
     shared: list[float] = field(default_factory=list)
     sizes: Counter[int] = field(default_factory=Counter)
 
@@ -157,7 +157,7 @@ class _Survey:
             self.faults.look(member, line)
             if member.length:
                 self.lengths[member.length] += 1
-            self.room.add(member.alone)
+            self.cut_turns.add(member.alone)
         if any(map(is_held_out, trajectories_of(row))):
             self.faults.found["held_out"].add(line)
         if longest := max((member.length for member in examined.members), default=0):
@@ -223,7 +223,7 @@ class _Survey:
             longest=max(self.lengths, default=0),
             labels=self.labels,
             faults=self.faults,
-            room=self.room,
+            cut_turns=self.cut_turns,
             leaking_tasks=self.leaks.tasks,
             notes=spec.dataset_notes,
         )

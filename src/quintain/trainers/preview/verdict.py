@@ -40,7 +40,7 @@ class Conclusion(NamedTuple):
 
 
 @dataclass
-class Room:
+class CutTurnSizes:
     """Tokens that cut-off turns would need in chunks of their own."""
 
     most: int = 0
@@ -71,7 +71,7 @@ class Evidence:
     """Tokens of the longest run before anything is cut."""
     labels: Counter[str]
     faults: Faults
-    room: Room
+    cut_turns: CutTurnSizes
     leaking_tasks: int
     """Tasks outside of train with the same words as one in train."""
     notes: tuple[str, ...]
@@ -184,25 +184,25 @@ def _cuts(evidence: Evidence) -> Iterator[Remark]:
         f"{train.truncated_rows} of {rows} {fit} not fit in {length} tokens (the longest has {evidence.longest}): "
         f"{counted(train.lost_steps, 'agent turn')} with {_percent(train.lost_tokens, would_be)} of the tokens to learn "
         f"from {_verb(train.lost_steps, 'falls', 'fall')} off",
-        _more_room(evidence),
+        _longer_rows(evidence),
         train.lost_tokens >= _MUCH * would_be,
     )
 
 
-def _more_room(evidence: Evidence) -> str:
+def _longer_rows(evidence: Evidence) -> str:
     """Return the remedy for cut-off turns; settings only if they help."""
-    context, length, room = evidence.context, evidence.max_length, evidence.room
+    context, length, cut = evidence.context, evidence.max_length, evidence.cut_turns
     if evidence.longest <= context:
         return f"set max_length to {evidence.longest} (the model's context has {context} tokens)"
-    opening, turn = room.worst
+    opening, turn = cut.worst
     part, n = ("prompt", opening) if opening >= turn else ("turn", turn)
     shorten = f"use a model with a longer context, or shorten the runs (the longest {part} alone has {n} tokens)"
     if not isinstance(evidence.config, SFTConfig):
         return shorten
-    wanted = [*(["chunk=true"] * (not evidence.chunks)), *([f"max_length={context}"] * (room.most > length < context))]
-    if not wanted or room.least > context:
+    wanted = [*(["chunk=true"] * (not evidence.chunks)), *([f"max_length={context}"] * (cut.most > length < context))]
+    if not wanted or cut.least > context:
         return shorten
-    return f"set {' and '.join(wanted)}" + (f"; for what is too long even so, {shorten}" if room.most > context else "")
+    return f"set {' and '.join(wanted)}" + (f"; for what is too long even so, {shorten}" if cut.most > context else "")
 
 
 def _remedy(evidence: Evidence, dropped: Mapping[str, int]) -> str:
@@ -210,7 +210,7 @@ def _remedy(evidence: Evidence, dropped: Mapping[str, int]) -> str:
     worst = max(dropped, key=lambda reason: dropped[reason], default="")
     worst = worst.removeprefix("chosen_").removeprefix("rejected_")
     if worst in {"too_long", "no_member_rendered"}:
-        return _more_room(evidence)
+        return _longer_rows(evidence)
     return REMEDIES.get(worst, "look at them, or leave them out")
 
 

@@ -63,6 +63,7 @@ def run(spec: ExportAgentSpec, directory: Path, reporter: Reporter) -> JobResult
         size = sum(path.stat().st_size for path in files.values())
         report = report.model_copy(update={"files": hashes, "bytes": size})
         _write(aside / AGENT_FILE, report.model_dump_json(indent=2) + "\n")
+        _share(aside)
         make_durable(aside)
         try:
             aside.rename(destination)  # fails if a non-empty folder exists
@@ -141,6 +142,14 @@ def _aside(destination: Path) -> Iterator[Path]:
             if os.path.samestat(os.fstat(lock), aside.stat()):
                 shutil.rmtree(aside, ignore_errors=True)
         unlock(lock)
+
+
+def _share(folder: Path) -> None:
+    """Make every file as readable as the umask allows: some libraries write weights for their owner only."""
+    mode = folder.stat().st_mode & 0o666
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.chmod(mode)
 
 
 def _write(path: Path, text: str) -> None:

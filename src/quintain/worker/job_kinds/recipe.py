@@ -14,7 +14,7 @@ from quintain.jobs.directory import STAGES
 from quintain.records.agent import Agent
 from quintain.records.job import EvaluateSpec, JobResult, RecipeSpec, TrainSpec, TrajectorySet
 from quintain.records.protocols import Reporter
-from quintain.records.recipe import Stage, TrainStage
+from quintain.records.recipe import Stage, TrainingInputs, TrainStage
 from quintain.worker.stages import Span, StageResult, run_stage
 
 
@@ -52,18 +52,11 @@ def _spec_of(spec: RecipeSpec, stage: Stage, agent: Agent, name: str) -> TrainSp
     """Return a stage as a job spec."""
     if isinstance(stage, TrainStage):
         return TrainSpec(
-            method=stage.method,
+            **{field: getattr(stage, field) for field in TrainingInputs.model_fields},
             agent=agent,
-            dataset_id=stage.dataset_id,
-            dataset_path=stage.dataset_path,
-            dataset_files=stage.dataset_files,
-            environment=stage.environment,
             name=stage.agent or spec.name,
             output_dir=str(Path(spec.output_dir) / name),
             cache_dir=spec.cache_dir,
-            config=stage.config,
-            reward_agent=stage.reward_agent,
-            reward=stage.reward,
             seed=spec.seed,
         )
     return EvaluateSpec(

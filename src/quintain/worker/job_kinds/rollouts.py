@@ -76,18 +76,9 @@ def _play(
     exploration: Exploration | None,
 ) -> list[EpisodeResult]:
     reporter.phase("loading_model")
-    from quintain.worker.policies import open_policy
+    from quintain.worker.policies import policy_of_job
 
-    policy = open_policy(
-        spec.agent,
-        spec.sampling,
-        seed=spec.seed,
-        endpoint=spec.endpoint,
-        folder=directory,
-        should_stop=reporter.should_stop,
-        warn=reporter.warn,
-        expert=lambda: _expert(spec.environment, source, plans),
-    )
+    policy = policy_of_job(spec, directory, reporter, lambda: _expert(spec.environment, source, plans))
     reporter.phase("acting")
     settings = episode_settings(spec, source, directory)
     tally, fresh = _tally_of(before), list[EpisodeResult]()
@@ -232,7 +223,7 @@ def _report(evaluation: Evaluation) -> dict[str, object]:
     Of many kinds of tasks, the most frequent are included; the evaluation contains all.
     """
     whole = evaluation.model_dump(
-        mode="json", include={"by_type", "by_difficulty", "failures", "pass_at_k", "pass_hat_k"}
+        mode="json", include={"rate", "by_type", "by_difficulty", "failures", "pass_at_k", "pass_hat_k"}
     )
     for name in ("by_type", "by_difficulty"):
         frequent = sorted(whole[name].items(), key=lambda group: -group[1]["n"])[:_KINDS]

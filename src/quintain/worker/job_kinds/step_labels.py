@@ -38,16 +38,9 @@ def run(spec: StepLabelSpec, directory: Path, reporter: Reporter) -> JobResult:
     source = open_source(spec.environment)
     runs = open_run_inputs(spec.runs)
     reporter.phase("loading_model")
-    from quintain.worker.policies import open_policy
+    from quintain.worker.policies import policy_of_job
 
-    policy = open_policy(
-        spec.agent,
-        spec.sampling,
-        seed=spec.seed,
-        endpoint=spec.endpoint,
-        folder=directory,
-        should_stop=reporter.should_stop,
-    )
+    policy = policy_of_job(spec, directory, reporter)
     reporter.phase("playing_on")
     scored = score_each(
         runs, directory, reporter, lambda trajectory: _score_run(trajectory, spec, source, policy, directory, reporter)

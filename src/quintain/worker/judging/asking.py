@@ -15,9 +15,17 @@ from quintain.records.judging import JudgeControl, JudgingMode, Rubric
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.datamarking import N_MARKS, mark_of
 from quintain.scoring.judges.empty_run_control import Control
-from quintain.scoring.judges.plans import Judged, JudgingItem, Rater, conclude, control_from, item_of, unanswered
+from quintain.scoring.judges.judging_items import (
+    Judged,
+    JudgingItem,
+    Rater,
+    conclude,
+    control_from,
+    item_of,
+    unanswered,
+)
 from quintain.scoring.judges.questions import Question, question_key
-from quintain.scoring.judges.showing import BUDGET_CHARS
+from quintain.scoring.judges.shown_run import BUDGET_CHARS
 from quintain.worker.judging.answer_cache import AnswerCache
 
 LEAST_CHARS = 3000

@@ -14,7 +14,7 @@ from quintain.records.job import JobResult, JudgeSpec
 from quintain.records.judging import Endpoint, JudgeControl, JudgingMode, Rubric
 from quintain.records.protocols import Message, Reporter, Stop
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.judges.plans import Rater
+from quintain.scoring.judges.judging_items import Rater
 from quintain.scoring.judges.questions import Question
 from quintain.settings import secret
 from quintain.worker.judging.answer_cache import AnswerCache

@@ -23,7 +23,7 @@ from quintain.records.job import JobResult, JudgeSpec, ScoreSpec
 from quintain.records.protocols import Reporter
 from quintain.records.record import clip
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.judges.plans import comparisons
+from quintain.scoring.judges.judging_items import comparisons
 from quintain.worker.judging.asking import Verdicts
 from quintain.worker.request_ledger import append_line, cost_report, iterate_lines
 from quintain.worker.run_inputs import RunInputs, open_run_inputs

@@ -13,7 +13,7 @@ from quintain.records.job import JobResult, ScoreSpec
 from quintain.records.judging import JudgeControl, JudgingMode, Rubric
 from quintain.records.protocols import Message, Policy, Reporter, Stop, Turn
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.judges.plans import Rater
+from quintain.scoring.judges.judging_items import Rater
 from quintain.scoring.judges.questions import Question
 from quintain.worker.judging.answer_cache import AnswerCache
 from quintain.worker.judging.asking import Judging, Verdicts

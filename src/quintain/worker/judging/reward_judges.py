@@ -13,7 +13,7 @@ from quintain.records.preference import Preference
 from quintain.records.reward import JudgePart
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.judges.plans import comparisons
+from quintain.scoring.judges.judging_items import comparisons
 from quintain.worker.judging.asking import Judging, Verdicts
 from quintain.worker.judging.job import EndpointJudge
 from quintain.worker.judging.local_models import BATCH, local_judging

@@ -23,7 +23,7 @@ from quintain.records.tags import CORRECTION, LIVE, REPLACED, is_open, is_replac
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.judges.datamarking import datamark, mark_of
 from quintain.scoring.judges.questions import written
-from quintain.scoring.judges.showing import ShownRun, show_run
+from quintain.scoring.judges.shown_run import ShownRun, show_run
 from quintain.tools.services import Services
 
 SCANNED = 5_000

@@ -90,7 +90,7 @@ def plan_training(
 def _with_constraints(
     purposes: tuple[Purpose, ...], method: str, asked: dict[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the settings with those of the constraints, and the reasons; asked settings win."""
+    """Return the settings with those of the constraints, and the reasons; settings of the request win."""
     settings, reasons = dict[str, Any](), list[str]()
     for one in constraints(purposes, method):
         inner = {name: value for name, value in one.settings.items() if name in EvolveConfig.model_fields}

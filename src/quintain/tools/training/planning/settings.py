@@ -59,7 +59,7 @@ def settle(
     acts: bool = False,
     memory_ratio: float = 1.0,
 ) -> Settled:
-    """Settle the settings of a method; settings settings are kept.
+    """Settle the settings of a method; settings of the request are kept.
 
     Args:
         method: As in start_training.

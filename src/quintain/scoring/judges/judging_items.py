@@ -35,7 +35,7 @@ from quintain.scoring.judges.questions import (
     score_question,
     steps_question,
 )
-from quintain.scoring.judges.showing import BUDGET_CHARS, ShownRun, show_run
+from quintain.scoring.judges.shown_run import BUDGET_CHARS, ShownRun, show_run
 
 ALL_PAIRS_UP_TO = 5
 """Number of runs of a task up to which all are compared with each other; of more, each is compared with its next two in a ring."""

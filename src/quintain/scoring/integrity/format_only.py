@@ -11,8 +11,8 @@ from quintain.checkers.quantities import quantity
 from quintain.checkers.statements import last_statement
 from quintain.checkers.texts import plain
 from quintain.checkers.values import same
+from quintain.scoring.integrity.audited_run import Subject
 from quintain.scoring.integrity.samples import Sign
-from quintain.scoring.integrity.subject import Subject
 from quintain.scoring.integrity.text import quoted
 
 FORM = re.compile(

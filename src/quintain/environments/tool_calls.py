@@ -64,6 +64,15 @@ def arguments_of(action: Action, tools: Mapping[str, type[Record]]) -> Record | 
             return f"the arguments of {action.tool} are nested too deep to be read"
 
 
+def read_call(actions: Sequence[Action], tools: Mapping[str, type[Record]]) -> Record | TimeStep:
+    """Return the arguments of the only call of a turn, or the answer to a turn that cannot be carried out."""
+    call = only_call(actions, list(tools))
+    if isinstance(call, TimeStep):
+        return call
+    arguments = arguments_of(call, tools)
+    return TimeStep(observations=(refusal(arguments),)) if isinstance(arguments, str) else arguments
+
+
 def unreadable(action: Action) -> str:
     """Return the error text of a call whose arguments are not JSON."""
     return f"the arguments of {action.tool} are not valid JSON: {(action.raw_args or '')[:80]!r}"

@@ -18,11 +18,11 @@ MAX_CHARS = 1000
 _WALL_S = 30.0
 CPU_S = 2.0
 """CPU seconds for one comparison."""
-_MODULE = "quintain.checkers.equality_child"
+_MODULE = "quintain.checkers.math_equality_child"
 
 
 def equal_formulas(expected: str, stated: str) -> bool | None:
-    """Whether two formulas are equal; see `equality_child.compare`. None also: too long, or not decided in time.
+    """Whether two formulas are equal; see `math_equality_child.compare`. None also: too long, or not decided in time.
 
     Args:
         expected: Of the task, in LaTeX without dollar signs.

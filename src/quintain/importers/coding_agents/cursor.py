@@ -1,0 +1,95 @@
+"""Cursor chats: the Markdown that Cursor's "Export Chat" writes.
+
+It has the texts only: calls, their results, thoughts, the model and the times are not in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from quintain.importers.log_file import LogFile
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.run_builder import build_session_run
+from quintain.importers.transcripts.field_values import text_fields
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.records.trajectory import AgentInfo
+
+_EXPORTED = re.compile(r"_Exported on (.{1,60}) from Cursor \(([^)\s]{1,30})\)_\s*\Z")
+_ACTORS = {"**User**": "user", "**Cursor**": "agent"}
+_RULE = "---"
+_TEXTS_ONLY = "the export has the texts only: calls, their results, the model and the times are not in it"
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """Reader of Cursor chats."""
+
+    name: str = "cursor"
+    title: str = "Cursor chat"
+
+    def detect(self, probe: Probe) -> float:
+        """Match the note of the export below the title."""
+        return 0.97 if any(map(_EXPORTED.match, probe.text.split("\n", 3)[:3])) else 0.0
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """Yield one run an export; a file may have several, one behind the other."""
+        report.note(_TEXTS_ONLY)
+        for chat in _chats(log):
+            yield from build_session_run(
+                chat.script(),
+                report,
+                chat.line,
+                format=self.name,
+                agent=AgentInfo(name="cursor", version=chat.version),
+                extra=text_fields({"title": chat.title, "exported_on": chat.exported}),
+            )
+
+
+@dataclass
+class _Chat:
+    """One export."""
+
+    line: int
+    title: str
+    exported: str
+    version: str
+    blocks: list[tuple[str, list[str]]] = field(default_factory=list)
+    """Actor, and the lines of the message."""
+
+    def script(self) -> Transcript:
+        """Return the messages as turns."""
+        script = Transcript()
+        for actor, lines in self.blocks:
+            text = "\n".join(lines).strip().removesuffix(f"\n{_RULE}").strip()
+            if actor == "user" and text:
+                script.add_message("user", text)
+            elif text:
+                script.add_agent_turn(text)
+        return script
+
+
+def _chats(log: LogFile) -> Iterator[_Chat]:
+    chat: _Chat | None = None
+    before = ["", "", ""]
+    for number, line in log.text_lines():
+        if found := _EXPORTED.match(line):
+            if chat is not None:
+                yield _without_last(chat)
+            title = before[-1].removeprefix("# ").strip()
+            chat = _Chat(number, title, found[1].removeprefix("at ").strip(), found[2])
+        elif chat is not None and line in _ACTORS and before[-2:] == [_RULE, ""]:
+            chat.blocks.append((_ACTORS[line], []))
+        elif chat is not None and chat.blocks:
+            chat.blocks[-1][1].append(line)
+        before = [*before[1:], line]
+    if chat is not None:
+        yield chat
+
+
+def _without_last(chat: _Chat) -> _Chat:
+    """Return a chat without the title of the next one, which is its last line."""
+    if chat.blocks and chat.blocks[-1][1]:
+        chat.blocks[-1][1].pop()
+    return chat
