@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from quintain.environments.registry import task_source
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.protocols import Environment, Policy, TaskSource, TimeStep
+from quintain.records.protocols import Environment, Policy, Reply, TaskSource, TimeStep, Turn
 from quintain.records.trajectory import Action, AgentInfo, Task
 
 
@@ -28,6 +28,19 @@ def start(task_id: str) -> Any:
     environment = task_source(f"quintain/{task_id.partition('/')[0]}").make()
     environment.reset(Task(id=task_id))
     return environment
+
+
+class Scripted:
+    """A policy that answers each turn by a function."""
+
+    def __init__(self, answer: Callable[[Turn], Reply]) -> None:
+        self._answer = answer
+
+    def act(self, turns: Sequence[Turn]) -> list[Reply]:
+        return [self._answer(turn) for turn in turns]
+
+    def close(self, episode_id: str) -> None:
+        pass
 
 
 def play(source: TaskSource, policy: Policy, tasks: Iterable[Task], concurrency: int = 64) -> list[Episode]:

@@ -54,6 +54,10 @@ def _codex(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
     return {"timestamp": "2026-01-01T00:00:00.000Z", "type": kind, "payload": payload}
 
 
+def _copilot(kind: str, **data: Any) -> dict[str, Any]:
+    return {"type": kind, "data": data, "id": "e", "parentId": None, "timestamp": "2026-01-01T00:00:00.000Z"}
+
+
 def _gpt(name: str, parent: str, role: str, content: dict[str, Any], recipient: str = "all") -> dict[str, Any]:
     author = {"role": role, "name": "python" if role == "tool" else None, "metadata": {}}
     message = {"id": name, "author": author, "content": content, "recipient": recipient, "metadata": {}}
@@ -139,6 +143,22 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
         "chat.md",
         f"# Files\n_Exported on 1/1/2026 at 00:00:00 UTC from Cursor (3.2.11)_\n\n---\n\n**User**\n\n{ASK}\n\n"
         f"---\n\n**Cursor**\n\n{ANSWER}\n\n---\n",
+    ),
+    "copilot_cli": (
+        "events.jsonl",
+        [
+            _copilot("session.start", sessionId="s1", copilotVersion="1.0.102", selectedModel="m", context={}),
+            _copilot("user.message", content=ASK, transformedContent=ASK),
+            _copilot("system.message", role="system", content="You are an agent."),
+            _copilot(
+                "assistant.message",
+                content="",
+                model="m",
+                toolRequests=[{"toolCallId": "c1", "name": "bash", "arguments": {"command": "ls"}}],
+            ),
+            _copilot("tool.execution_complete", toolCallId="c1", success=True, result={"content": "a.txt"}),
+            _copilot("assistant.message", content=ANSWER, model="m", toolRequests=[]),
+        ],
     ),
     "copilot_chat": (
         "chat.json",
@@ -863,6 +883,65 @@ SMALL_LOGS: dict[str, tuple[str, Any]] = {
                 "summary": {"usage": {"m": {"prompt_tokens": 9, "completion_tokens": 2}}},
             },
         ],
+    ),
+    "autogen": (
+        "result.json",
+        {
+            "messages": [
+                {"type": "TextMessage", "source": "user", "models_usage": None, "metadata": {}, "content": ASK},
+                {
+                    "type": "ToolCallRequestEvent",
+                    "source": "clerk",
+                    "models_usage": {"prompt_tokens": 9, "completion_tokens": 2},
+                    "created_at": "2026-01-01T00:00:00Z",
+                    "content": [{"id": "c1", "name": "bash", "arguments": '{"command": "ls"}'}],
+                },
+                {
+                    "type": "ToolCallExecutionEvent",
+                    "source": "clerk",
+                    "content": [{"call_id": "c1", "name": "bash", "content": "a.txt", "is_error": False}],
+                },
+                {"type": "TextMessage", "source": "clerk", "models_usage": {"prompt_tokens": 9}, "content": ANSWER},
+            ],
+            "stop_reason": None,
+        },
+    ),
+    "autogen_v0": (
+        "chat.json",
+        {
+            "chat_id": 1,
+            "chat_history": [
+                {"content": ASK, "role": "assistant", "name": "user_proxy"},
+                {"content": "", "role": "assistant", "tool_calls": [_CALL]},
+                {
+                    "content": "a.txt",
+                    "role": "tool",
+                    "name": "user_proxy",
+                    "tool_responses": [{"tool_call_id": "c1", "role": "tool", "content": "a.txt"}],
+                },
+                {"content": ANSWER, "role": "user", "name": "assistant"},
+            ],
+            "summary": ANSWER,
+            "cost": {},
+            "human_input": [],
+        },
+    ),
+    "crewai": (
+        "output.json",
+        {
+            "raw": ANSWER,
+            "tasks_output": [
+                {
+                    "description": ASK,
+                    "expected_output": "a list",
+                    "raw": ANSWER,
+                    "agent": "Clerk",
+                    "output_format": "raw",
+                    "messages": _CHAT,
+                }
+            ],
+            "token_usage": {"total_tokens": 11},
+        },
     ),
     "quintain": (
         "runs.jsonl",

@@ -63,17 +63,9 @@ def measured(store: Store, evaluation_id: str, agent: Agent, job_id: str) -> Eva
     """The evaluation of an agent by a job."""
     job(store, job_id, EvaluateSpec(agent=agent, environment="e", n_tasks=1))
     rate = Rate(successes=1, n=2, value=0.5, ci_low=0.1, ci_high=0.9)
-    given = {
-        "environment": "e",
-        "suite_hash": "h",
-        "split": "held_out",
-        "seed": 1,
-        "sampling": Sampling(),
-        "results": (),
-    }
-    return store.evaluations.add(
-        Evaluation(id=evaluation_id, agent_id=agent.id or "", job_id=job_id, rate=rate, **given), NOW
-    )
+    suite = {"environment": "e", "suite_hash": "h", "split": "held_out", "seed": 1, "sampling": Sampling()}
+    found = Evaluation(id=evaluation_id, agent_id=agent.id or "", job_id=job_id, rate=rate, results=(), **suite)
+    return store.evaluations.add(found, NOW)
 
 
 def compared(store: Store, comparison_id: str, a: Evaluation, b: Evaluation) -> Comparison:
@@ -81,16 +73,8 @@ def compared(store: Store, comparison_id: str, a: Evaluation, b: Evaluation) -> 
         a=a.agent_id, b=b.agent_id, evaluation_a=a.id, evaluation_b=b.id, difference=0.5, ci_low=0.1, ci_high=0.9,
         ci_method="m", p=0.03, p_method="exact McNemar", p_corrected=0.03, significant=True, n_tasks=9, only_a=0, only_b=6,
     )  # fmt: skip
-    row = LeaderboardRow(
-        rank=1,
-        agent=b.agent_id,
-        evaluation_id=b.id,
-        success_rate=None,
-        ci_low=None,
-        ci_high=None,
-        n=0,
-        mean_reward=None,
-    )
+    unknown = {"success_rate": None, "ci_low": None, "ci_high": None, "n": 0, "mean_reward": None}
+    row = LeaderboardRow(rank=1, agent=b.agent_id, evaluation_id=b.id, **unknown)
     return store.evaluations.add_comparison(
         Comparison(id=comparison_id, environment="e", suite_hash="h", comparisons=(pair,), leaderboard=(row,)), NOW
     )

@@ -77,18 +77,6 @@ def test_a_home_that_cannot_be_written_is_told_with_the_setting(tmp_path: Path) 
     assert "QUINTAIN_HOME" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        (errno.EROFS, "give this user write permission"),
-        (errno.ENOSPC, "free disk space"),
-        (errno.EIO, "check the disk"),
-    ],
-)
-def test_what_to_do_about_a_disk_depends_on_what_it_says(code: int, said: str) -> None:
-    assert disk_remedy(OSError(code, "no")).startswith(said)
-
-
 def test_doctor_and_export_see_that_a_home_cannot_be_written(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,10 +87,12 @@ def test_doctor_and_export_see_that_a_home_cannot_be_written(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    for name in ("TemporaryFile", "mkdtemp"):
-        monkeypatch.setattr(tempfile, name, refuse)
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    for code, remedy in ((errno.ENOSPC, "free disk space"), (errno.EIO, "check the disk")):
+        assert disk_remedy(OSError(code, "no")).startswith(remedy)
     assert run_doctor(settings.home) == 1
     assert "Read-only file system); give this user write permission" in capsys.readouterr().out
+    monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(Unavailable, match="give this user write permission, or set QUINTAIN_HOME") as raised:
         export_dataset(services, "sft", "x", trajectory_ids=[added.id])
     assert "disk space" not in raised.value.message

@@ -44,12 +44,12 @@ def test_runs_become_a_dataset_and_a_folder_where_one_asked_for_it(stored: Path,
     lines = [json.loads(line) for line in (out / "train.jsonl").read_text().splitlines()]
     assert [line["messages"][-1]["content"] for line in lines] == ["Box 0.", "Box 1.", "Box 2."]
     assert (out / "SHA256SUMS").is_file()
-
-
-def test_all_runs_and_unknown_outcomes_come_in_when_asked_for(stored: Path) -> None:
-    done = export("sft", "boxes", "--all", "--keep", "success", "--keep", "unknown", "--json", home=stored)
-    result = json.loads(done.stdout)
-    assert (result["rows"], result["format"]) == (4, "quintain")
+    again = export("sft", "boxes", "--all", "--out", str(out), home=stored)
+    assert (again.returncode, "exists, and an export never changes" in again.stderr) == (2, True)
+    every = export("sft", "boxes", "--all", "--keep", "success", "--keep", "unknown", "--json", home=stored)
+    assert (json.loads(every.stdout)["rows"], json.loads(every.stdout)["format"]) == (4, "quintain")
+    nobody = quintain("export-agent", "nobody", home=stored)
+    assert (nobody.returncode, "[not_found]" in nobody.stderr) == (2, True), "without --format the request is complete"
 
 
 def test_ready_made_rows_become_a_dataset(stored: Path, tmp_path: Path) -> None:
@@ -83,18 +83,6 @@ def test_a_wrong_request_is_refused_with_what_is_valid(arguments: tuple[str, ...
     done = export(*arguments, home=stored)
     assert done.returncode == 2
     assert said in done.stderr
-
-
-def test_a_folder_that_is_there_is_never_written_over(stored: Path, tmp_path: Path) -> None:
-    done = export("sft", "x", "--all", "--out", str(tmp_path), home=stored)
-    assert done.returncode == 2
-    assert "exists, and an export never changes" in done.stderr
-
-
-def test_an_agent_is_exported_in_all_its_weights_unless_asked_otherwise(stored: Path) -> None:
-    """Without --format the request is complete: what is wrong is the agent."""
-    done = quintain("export-agent", "nobody", home=stored)
-    assert (done.returncode, "[not_found]" in done.stderr) == (2, True), done.stderr
 
 
 def test_the_help_names_every_format_and_kind() -> None:

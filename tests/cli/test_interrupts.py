@@ -40,20 +40,20 @@ def press_after(seconds: float) -> None:
 def test_ctrl_c_at_any_moment_ends_the_watching_and_nothing_else(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """20 moments of the first 100 ms, which hold a look at the database, the drawing and the sleep between two looks."""
+    """10 moments of the first 100 ms, which hold a look at the database, the drawing and the sleep between two looks."""
     lost: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lost.append)
     services = open_services(settings)
     job = services.jobs.start(SelftestSpec(steps=10_000, step_s=0.02)).job
     chance = random.Random(0)
-    for _ in range(20):
-        told = io.StringIO()
+    for _ in range(10):
+        screen = io.StringIO()
         press = threading.Thread(target=press_after, args=(chance.uniform(0, 0.1),))
         press.start()
-        view = watch(services, job.id, Console(file=told, width=200))
+        view = watch(services, job.id, Console(file=screen, width=200))
         press.join()
         assert view.status == "running"
-        assert f"{job.id} keeps running" in told.getvalue()
+        assert f"{job.id} keeps running" in screen.getvalue()
     assert (lost, caplog.text) == ([], "")
     services.jobs.cancel(job.id)
     services.close()

@@ -53,6 +53,20 @@ def test_a_person_judges_at_the_terminal_until_they_stop(home: Path, settings: S
     assert judge(home, "--rater", "bo", typed="").output.count("0 stored") == 1
 
 
+def test_a_person_stops_or_corrects_after_the_scores_which_are_kept(
+    home: Path, settings: Settings, ids: list[str]
+) -> None:
+    """Both criteria are answered: 0.6 * 1 + 0.4 * 0.75."""
+    stopped = judge(home, "--limit", "2", typed="5\n4\nq\n")
+    assert "1 stored, 0 rejected, 1 open." in stopped.output
+    assert values(settings, ids) == [pytest.approx(0.9)]
+    assert "0 stored" in judge(home, "--limit", "2", "--rater", "bo", typed="5\nq\n").output
+    corrected = judge(home, "--limit", "1", "--rater", "cy", typed="5\n4\n0\n\nfine\n0\nBetter said.\n")
+    assert "a correction needs both" in corrected.output
+    assert "Correction stored as traj-" in corrected.output
+    assert values(settings, ids) == [pytest.approx(0.9)] * 2
+
+
 def test_a_batch_goes_out_and_its_answers_come_in_as_files(
     home: Path, settings: Settings, ids: list[str], tmp_path: Path
 ) -> None:
@@ -100,22 +114,7 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert all(word in done.output for word in words), done.output
 
 
-def test_who_stops_after_the_scores_keeps_them(home: Path, settings: Settings, ids: list[str]) -> None:
-    """Both criteria are answered, then the person stops: 0.6 * 1 + 0.4 * 0.75."""
-    done = judge(home, "--limit", "2", typed="5\n4\nq\n")
-    assert "1 stored, 0 rejected, 1 open." in done.output
-    assert values(settings, ids) == [pytest.approx(0.9)]
-    assert "0 stored" in judge(home, "--limit", "2", "--rater", "bo", typed="5\nq\n").output
-
-
-def test_half_a_correction_is_asked_again_at_the_terminal(home: Path, settings: Settings, ids: list[str]) -> None:
-    done = judge(home, "--limit", "1", typed="5\n4\n0\n\nfine\n0\nBetter said.\n")
-    assert "a correction needs both" in done.output
-    assert "Correction stored as traj-" in done.output
-    assert values(settings, ids) == [pytest.approx(0.9)]
-
-
 def test_remedies_name_commands(home: Path) -> None:
-    told = judge(home, typed="").output
-    assert "No run is stored: record or import runs, or let an agent make some with quintain collect starter" in told
-    assert "collect_rollouts" not in told
+    output = judge(home, typed="").output
+    assert "No run is stored: record or import runs, or let an agent make some with quintain collect starter" in output
+    assert "collect_rollouts" not in output

@@ -60,6 +60,11 @@ def test_a_file_of_pairs_is_recorded_and_every_bad_line_told(stored: tuple[Path,
     assert "note: line 2 is not JSON" in done.stdout
     assert "note: line 4 is list, expected an object" in done.stdout
     assert f"{min(b, c)} = {max(b, c)}  (person:Ada)" in quintain("prefer", "list", home=home).stdout
+    path.write_text(lines[-1], encoding="utf-8")
+    nothing = quintain("prefer", "record", str(path), home=home)
+    assert nothing.returncode == 2, "a file of which nothing comes in is no success"
+    assert "0 preferences recorded\n" in nothing.stdout
+    assert "quintain search lists them" in nothing.stdout
 
 
 @pytest.mark.parametrize(
@@ -77,15 +82,3 @@ def test_what_cannot_be_done_is_refused_in_one_line(
     done = CliRunner().invoke(app, ["prefer", *arguments, "--home", str(stored[0])])
     assert done.exit_code == 2
     assert said in done.stderr
-
-
-def test_a_file_of_which_nothing_comes_in_is_no_success(stored: tuple[Path, list[str]], tmp_path: Path) -> None:
-    path = tmp_path / "pairs.jsonl"
-    path.write_text(json.dumps({"chosen": "traj-none", "rejected": "traj-no"}), encoding="utf-8")
-    done = quintain("prefer", "record", str(path), home=stored[0])
-    assert done.returncode == 2
-    assert "0 preferences recorded\n" in done.stdout
-    assert "quintain search lists them" in done.stdout
-    a, b, _ = stored[1]
-    path.write_text(json.dumps({"chosen": a, "rejected": b}), encoding="utf-8")
-    assert [quintain("prefer", "record", str(path), home=stored[0]).returncode for _ in range(2)] == [0, 0]

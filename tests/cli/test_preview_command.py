@@ -38,12 +38,12 @@ def dataset(settings: Settings) -> str:
     runs = [run("t0", user(EVIL), call("look", EVIL), answer("Box 0.")), run("t1", user("Find."), answer("Box 1."))]
     services = open_services(settings, trusted=True)
     lines = [KeyedRow(str(i), DatasetRow(trajectory=r)) for i, r in enumerate(runs)]
-    made = write_dataset(
+    written = write_dataset(
         lines, settings.datasets_dir / "ds-1", ExportOptions(dataset_id="ds-1", name="boxes"), ExportCounts()
     )
-    services.store.datasets.add(made.dataset, [], services.clock())
+    services.store.datasets.add(written.dataset, [], services.clock())
     services.close()
-    return made.dataset.id
+    return written.dataset.id
 
 
 class Tags(HTMLParser):
@@ -86,8 +86,8 @@ def test_a_dataset_is_shown_in_the_terminal_as_a_page_and_as_json(dataset: str, 
     seen = require_harmless(page.read_text(encoding="utf-8"))
     assert "Ready: 2 rows" in seen.text
 
-    told = preview(dataset, "--model", "starter", "--rows", "2", "--json", home=home)  # remembered: no other job
-    report = PreviewReport.model_validate(json.loads(told.stdout))
+    remembered = preview(dataset, "--model", "starter", "--rows", "2", "--json", home=home)  # remembered: no other job
+    report = PreviewReport.model_validate(json.loads(remembered.stdout))
     assert ([row.row for row in report.rows], report.statistics.kind) == ([1, 2], "sft")
 
 

@@ -216,6 +216,7 @@ def test_a_log_is_converted_and_scored_by_the_documented_lines(folder: Path) -> 
     assert "openhands" in line("knowlyr-recorder", "validate", "agent_log.jsonl", "-f", "openhands")
     line("knowlyr-recorder", "convert", "agent_log.jsonl", "-f", "openhands", "-o", "trajectory.json")
     assert "1 file unchanged" in line("knowlyr-hub", "process", "agent_log.jsonl", "-f", "openhands")
+    assert "1 file unchanged" in line("knowlyr-recorder", "batch", ".", "-f", "openhands", "-o", "out", "-p", "agent_*")
     (run,) = [json.loads(text) for text in Path("trajectory.json").read_text().splitlines()]
     assert run["steps"][1]["thought"] == "Run the tests."
     shown = line("knowlyr-reward", "score", "trajectory.json", "--domain", "coding")
@@ -290,6 +291,7 @@ def test_the_documented_loop_collects_exports_trains_and_collects_again(folder: 
     new_trajectories = collect("knowlyr/inventory", agent=updated_agent, n_episodes=2, max_steps=1)
     assert len(new_trajectories) == 2
     assert {row["agent"] for row in new_trajectories} == {"knowlyr-agent"}
-    acting = ("--env", "knowlyr/inventory", "--model", "./output/final", "-n", "1", "--max-steps", "1")
+    prompt = ("--system-prompt", "You answer questions.", "--domain", "generic")
+    acting = ("--env", "knowlyr/inventory", "--model", "./output/final", "-n", "1", "--max-steps", "1", *prompt)
     assert "By task type" in line("knowlyr-hub", "evaluate", *acting, "-o", "report.md")
     assert Path("report.md").is_file()

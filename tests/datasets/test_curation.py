@@ -169,9 +169,9 @@ def test_a_sample_is_as_large_as_it_can_be(sizes: dict[str, int], weights: dict[
 
 
 def test_steps_that_may_not_be_trained_on_have_no_label() -> None:
-    made = run("t", user(), Step(actor=Actor.AGENT, reward=0.25), Step(actor=Actor.AGENT, reward=0.5, train=False))
-    assert recorded_labels(made) == (0.25, None)
-    assert outcome_labels(made, 0.0) == (0.0, None)
+    labelled = run("t", user(), Step(actor=Actor.AGENT, reward=0.25), Step(actor=Actor.AGENT, reward=0.5, train=False))
+    assert recorded_labels(labelled) == (0.25, None)
+    assert outcome_labels(labelled, 0.0) == (0.0, None)
 
 
 def test_the_best_run_gives_the_plan_of_a_benchmark_row() -> None:

@@ -73,8 +73,8 @@ def test_what_the_environment_answered_does_not_make_runs_different() -> None:
 
 
 def _line(key: str, prompt: str) -> KeyedRow:
-    made = run(None, user(prompt), answer(), task=Task(id=key, prompt=prompt))
-    return KeyedRow(task_key(made), DatasetRow(trajectory=made))
+    asked = run(None, user(prompt), answer(), task=Task(id=key, prompt=prompt))
+    return KeyedRow(task_key(asked), DatasetRow(trajectory=asked))
 
 
 def test_tasks_that_ask_almost_the_same_go_to_the_side_of_the_oldest() -> None:

@@ -153,11 +153,11 @@ def test_texts_come_from_files_of_a_folder_or_a_column(services: Services) -> No
 def test_secrets_of_plain_text_never_reach_the_dataset(services: Services) -> None:
     _write(services, "notes.txt", [f"my key is {KEY}"])
     _write(services, "lines.jsonl", [{"text": f"his is {KEY}"}, f'{{"text": "{KEY}'])
-    told = [_export(services, "text", name) for name in ("notes.txt", "lines.jsonl")]
-    assert [sum(result.redactions.values()) for result in told] == [1, 1]
-    assert [row.place for row in told[1].rejected] == ["lines.jsonl:2"]
-    held = [file.read_text(encoding="utf-8") for result in told for file in Path(result.path).iterdir()]
-    assert KEY not in "".join([*held, *(result.model_dump_json() for result in told)])
+    exports = [_export(services, "text", name) for name in ("notes.txt", "lines.jsonl")]
+    assert [sum(result.redactions.values()) for result in exports] == [1, 1]
+    assert [row.place for row in exports[1].rejected] == ["lines.jsonl:2"]
+    held = [file.read_text(encoding="utf-8") for result in exports for file in Path(result.path).iterdir()]
+    assert KEY not in "".join([*held, *(result.model_dump_json() for result in exports)])
 
 
 def test_a_torn_table_in_a_folder_is_listed_and_the_other_files_come_in(services: Services) -> None:
@@ -249,7 +249,6 @@ def test_the_files_of_the_training_split_are_taken_and_links_that_lead_out_are_n
 
 def test_names_on_the_hub_may_name_a_configuration_and_a_split() -> None:
     match = HUB_NAME.fullmatch("openai/gsm8k:main:test")
-    assert match is not None
     assert match.group("name", "config", "split") == ("openai/gsm8k", "main", "test")
     assert HUB_NAME.fullmatch("openai/gsm8k::test") is not None
     assert HUB_NAME.fullmatch("/openai/gsm8k") is None
@@ -301,8 +300,8 @@ def test_folders_that_the_datasets_library_saved_are_read_without_it(services: S
 def test_what_the_datasets_library_saves_is_what_we_read(services: Services) -> None:
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
-    made = datasets.Dataset.from_list(CHATS)
-    made.save_to_disk(str(services.settings.inbox_dir / "saved"))
+    table = datasets.Dataset.from_list(CHATS)
+    table.save_to_disk(str(services.settings.inbox_dir / "saved"))
     assert _said(_export(services, "sft", "saved")) == [("a", "aa"), ("b", "bb")]
 
 

@@ -28,18 +28,20 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
+def at(url: str) -> str:
+    """A profile of this address."""
+    return f'[judge]\nprotocol = "openai"\nbase_url = "{url}"\nmodel = "m"\n'
+
+
 def test_profiles_are_read_by_name_and_a_missing_file_holds_none(tmp_path: Path) -> None:
     assert read_profiles(tmp_path / "endpoints.toml") == {}
+    with pytest.raises(NotFound, match=r"none yet.*\[NAME\] with protocol"):
+        find_profile(tmp_path / "endpoints.toml", "judge")
     found = read_profiles(written(tmp_path, GOOD))
     assert list(found) == ["judge", "local"]
     assert (found["judge"].api_key_env, found["judge"].input_usd_per_mtok) == ("EXAMPLE_KEY", 3)
     with pytest.raises(NotFound, match=r"did you mean 'judge'.*judge, local"):
         find_profile(tmp_path / "endpoints.toml", "jugde")
-
-
-def test_without_any_profile_the_message_says_how_to_write_one(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match=r"none yet.*\[NAME\] with protocol"):
-        find_profile(tmp_path / "endpoints.toml", "judge")
 
 
 @pytest.mark.parametrize(
@@ -65,39 +67,29 @@ def test_a_wrong_field_is_told_with_its_profile(tmp_path: Path, line: str, says:
 
 
 @pytest.mark.parametrize(
-    "line",
+    "text",
     [
-        'api_key = "sk-live-12345"',
-        'api_key_env = "sk-live-12345"',
-        'extra = {api_key = "sk-live-12345"}',
-        'headers = {Authorization = "Bearer sk-live-12345"}',
+        at("https://h/v1") + 'api_key = "sk-live-12345"',
+        at("https://h/v1") + 'api_key_env = "sk-live-12345"',
+        at("https://h/v1") + 'extra = {api_key = "sk-live-12345"}',
+        at("https://h/v1") + 'headers = {Authorization = "Bearer sk-live-12345"}',
+        at("https://me:sk-live-12345@h/v1"),
     ],
 )
-def test_a_key_in_the_file_is_refused_and_not_repeated(tmp_path: Path, line: str) -> None:
-    path = written(tmp_path, f'[judge]\nprotocol = "openai"\nbase_url = "https://h/v1"\nmodel = "m"\n{line}\n')
-    with pytest.raises(Refused, match="environment variable") as raised:
-        read_profiles(path)
+def test_a_secret_in_the_file_is_refused_and_not_repeated(tmp_path: Path, text: str) -> None:
+    remedy = "user name or password" if "@" in text else "environment variable"
+    with pytest.raises(Refused, match=remedy) as raised:
+        read_profiles(written(tmp_path, text))
     assert "12345" not in str(raised.value)
 
 
-def test_a_password_in_the_url_is_refused_and_not_repeated(tmp_path: Path) -> None:
-    path = written(tmp_path, '[judge]\nprotocol="openai"\nbase_url="https://me:hunter2@h/v1"\nmodel="m"\n')
-    with pytest.raises(Refused, match="user name or password") as raised:
-        read_profiles(path)
-    assert "hunter2" not in str(raised.value)
-
-
-@pytest.mark.parametrize("host", ["10.0.0.5:8000", "example.com", "localhost.example.com", "127.0.0.1.example.com"])
-def test_plain_http_goes_to_this_machine_alone_unless_the_operator_says_so(tmp_path: Path, host: str) -> None:
-    text = f'[judge]\nprotocol="openai"\nbase_url="http://{host}/v1"\nmodel="m"\n'
-    with pytest.raises(Refused, match="allow_http"):
-        read_profiles(written(tmp_path, text))
-    assert read_profiles(written(tmp_path, f"{text}allow_http = true\n"))["judge"].allow_http
-
-
-@pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "127.8.9.1:80", "[::1]:8080"])
-def test_plain_http_to_this_machine_is_fine(tmp_path: Path, host: str) -> None:
-    assert read_profiles(written(tmp_path, f'[a]\nprotocol="openai"\nbase_url="http://{host}/v1"\nmodel="m"\n'))
+def test_plain_http_goes_to_this_machine_alone_unless_the_operator_allows_it(tmp_path: Path) -> None:
+    for host in ("10.0.0.5:8000", "example.com", "localhost.example.com", "127.0.0.1.example.com"):
+        with pytest.raises(Refused, match="allow_http"):
+            read_profiles(written(tmp_path, at(f"http://{host}/v1")))
+        assert read_profiles(written(tmp_path, at(f"http://{host}/v1") + "allow_http = true\n"))["judge"].allow_http
+    for host in ("localhost:1", "127.0.0.1", "127.8.9.1:80", "[::1]:8080"):
+        assert read_profiles(written(tmp_path, at(f"http://{host}/v1")))
 
 
 def test_what_is_no_text_file_is_told(tmp_path: Path) -> None:

@@ -168,10 +168,10 @@ def test_advice_succeeds_after_all_wishes_are_asked_and_the_option_is_recommende
     asked = [call("knowledge_base", query="all")]
     asked += [say(f"What about the {name}?") for name in ("price", "colour", "system", "memory")]
     again = say("How much memory should it have?")  # this client answers the first time that they do not know
-    told, submit = say("I recommend the Falcon."), call("submit", option="falcon")
-    assert played(LAPTOP, *asked, again, told, submit).reward == 1.0
+    advice, submit = say("I recommend the Falcon."), call("submit", option="falcon")
+    assert played(LAPTOP, *asked, again, advice, submit).reward == 1.0
     assert played(LAPTOP, *asked, again, submit).info["metrics"]["told"] == 0.0
-    assert played(LAPTOP, *asked, told, submit).info["metrics"]["asked"] == 0.75
+    assert played(LAPTOP, *asked, advice, submit).info["metrics"]["asked"] == 0.75
     for clear in ("Not the Orchid. I recommend the Falcon.", "Orchid costs more. My recommendation is Falcon."):
         assert played(LAPTOP, *asked, again, say(clear), submit).reward == 1.0
     for vague in (
@@ -180,8 +180,8 @@ def test_advice_succeeds_after_all_wishes_are_asked_and_the_option_is_recommende
         "Falcon, Orchid.",
     ):
         assert played(LAPTOP, *asked, again, say(vague), submit).info["metrics"]["told"] == 0.0
-    assert played(LAPTOP, *asked, again, told, say("I recommend Orchid."), submit).info["metrics"]["told"] == 0.0
-    assert played(LAPTOP, *asked[1:], again, told, submit).info["metrics"]["told"] == 0.0
+    assert played(LAPTOP, *asked, again, advice, say("I recommend Orchid."), submit).info["metrics"]["told"] == 0.0
+    assert played(LAPTOP, *asked[1:], again, advice, submit).info["metrics"]["told"] == 0.0
     before = call("submit", option="Orchid")
     assert played(LAPTOP, *asked, again, say("I recommend Orchid."), before).reward == 0.0
 
@@ -221,9 +221,9 @@ def test_a_knowledge_base_finds_documents_by_words_or_reports_nothing() -> None:
 
 
 def test_options_of_the_user_are_checked() -> None:
-    for wrong, told in (
+    for wrong, message in (
         ("?user=model", "'scripted' or 'endpoint:NAME'"),
         ("?user_temperature=3", "less than or equal to 2"),
     ):
-        with pytest.raises(InvalidInput, match=told):
+        with pytest.raises(InvalidInput, match=message):
             task_source(f"quintain/conversation{wrong}")

@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
+from playing import act, play
 from quintain.environments.conversation import advisory, discussion
 from quintain.environments.conversation import support_desk as desk
 from quintain.environments.conversation.scripted_policy import Expert
 from quintain.environments.registry import task_source
-from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.protocols import Reply, TimeStep, Turn
-from quintain.records.trajectory import Action, AgentInfo, Task
+from quintain.records.protocols import Reply, Turn
+from quintain.records.trajectory import Action, Task
 
 NAMES = ("conversation", "engineering", "advisory", "discussion")
-SETTINGS = EpisodeSettings(seed=0, max_turns=None, concurrency=64, agent=AgentInfo(name="expert"))
 
 
 class Speaking:
@@ -36,14 +35,13 @@ class Speaking:
         if not reply.actions or reply.actions[0].tool != "respond":
             return reply
         (action,) = reply.actions
-        assert action.args is not None
         said = Action(tool="respond", args={"message": self._says(action.args["message"])})
         return Reply(text=reply.text, thought=reply.thought, actions=(said,))
 
 
 def terse(message: str) -> str:
     """The words that carry the message."""
-    for told, short in (
+    for words, short in (
         (r".*amount is (\d+) dollars.*", r"\1. Bye."),
         (r"I am sorry, this is not possible: (.*)\. .*", r"No, \1. Bye."),
         (r"I recommend (.*)\.", r"\1."),
@@ -51,7 +49,7 @@ def terse(message: str) -> str:
         (r"I agree, .*", "True."),
         (r"Thank you\. Is there", "Is there"),
     ):
-        message = re.sub(told, short, message)
+        message = re.sub(words, short, message)
     return message
 
 
@@ -84,8 +82,7 @@ def verbose(message: str) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_honest_agents_of_few_and_of_many_words_solve_every_task(name: str, says: Callable[[str], str]) -> None:
     source = task_source(f"quintain/{name}")
-    plans = [EpisodePlan(task) for task in source.tasks("held_out", 48, 11)]
-    episodes = run_episodes(source, Speaking(says), plans, SETTINGS)
+    episodes = play(source, Speaking(says), source.tasks("held_out", 48, 11))
     failed = [episode.trajectory.task.id for episode in episodes if episode.result.status != "success"]
     assert failed == []
 
@@ -113,11 +110,6 @@ FIXED = {
     "goes at once": ["Goodbye.", "Goodbye."],
     "agrees": ["I agree, that is right."] * 4,
 }
-
-
-def act(environment: Any, tool: str, **args: Any) -> TimeStep:
-    step: TimeStep = environment.step([Action(tool=tool, args=args)])
-    return step
 
 
 def wins(reference: str, n: int, play: Callable[[Any, Task], Iterator[tuple[str, dict[str, Any]]]]) -> int:

@@ -97,7 +97,7 @@ def test_a_user_model_gets_its_role_and_the_agents_messages_as_data(configured: 
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         (fails(500, "out of order"), "out of order"),
         (fails(401, "no such key"), "no such key"),
@@ -106,14 +106,14 @@ def test_a_user_model_gets_its_role_and_the_agents_messages_as_data(configured: 
     ],
 )
 def test_a_user_model_that_fails_ends_its_episode_without_a_verdict(
-    configured: Callable[..., None], answer: Answer, told: str
+    configured: Callable[..., None], answer: Answer, message: str
 ) -> None:
     with serving(lambda asked, before: answer) as model:
         configured(model)
         episode = played()
     assert (episode.result.status, episode.result.reward) == (OutcomeStatus.ERROR, None)
     assert "'client'" in str(episode.result.error)
-    assert told in str(episode.result.error)
+    assert message in str(episode.result.error)
 
 
 def test_a_model_cannot_walk_out_of_a_talk_that_ends_by_handing_in(configured: Callable[..., None]) -> None:

@@ -9,39 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from quintain.environments import registry
-from quintain.environments.conversation import advisory, discussion, engineering
-from quintain.environments.conversation import support_desk as desk
-from quintain.environments.conversation.message_parsing import word_lists
-from quintain.environments.conversation.user import user_phrases
 from quintain.environments.data_files import read_data
-from quintain.environments.families import SPLITS
-from quintain.environments.inventory import tasks as inventory
-from quintain.environments.inventory import world as inventory_world
-from quintain.environments.math import problems as math
-from quintain.environments.sandbox.functions import ARGUMENTS, domains, templates
-
-NOUNS = desk.desk_texts().businesses
-
-
-def test_each_task_type_has_its_texts() -> None:
-    assert tuple(advisory.fields()) == advisory.FAMILY.types
-    assert tuple(discussion.topics()) == discussion.FAMILY.types
-    assert tuple(engineering.vocabulary().orders) == engineering.FAMILY.types
-    assert tuple(desk.desk_texts().policies) == desk.FAMILY.types
-    assert tuple(inventory_world.vocabulary().prompts) == inventory.TYPES
-    assert tuple(math.stories().stories) == math.FAMILY.types
-    assert {template.arguments for template in templates()} == set(ARGUMENTS)
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_each_split_has_its_own_words(split: str) -> None:
-    assert user_phrases(split).lost
-    assert len(desk.desk_texts().people[split].first_names) == 8
-    assert domains(split)
-    assert all(field.names[split] for field in advisory.fields().values())
-    assert all(topic.names[split] and topic.sources[split] for topic in discussion.topics().values())
-    assert all(business.items[split] and business.values[split] for business in NOUNS.values())
-    assert word_lists().ending.search("goodbye")
 
 
 def test_each_built_in_environment_has_a_sentence() -> None:

@@ -1,20 +1,22 @@
-"""Environments in processes of their own, against environments that misbehave in every way that we could think of."""
+"""Environments in processes of their own, against environments that misbehave."""
 
 from __future__ import annotations
 
-import os
+import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import psutil
 import pytest
 
+from environments.child_processes import group_is_gone
 from quintain.environments.inventory import Inventory
 from quintain.environments.isolated import IsolatedSource
 from quintain.errors import QuintainError, Unavailable
 from quintain.records.trajectory import Action, Task
 
+SERVER = str(Path(__file__).with_name("rough_mcp_server.py"))
 BAD = """
 import os, sys, time, subprocess
 from pathlib import Path
@@ -89,7 +91,7 @@ def test_an_isolated_environment_plays_as_it_does_in_this_process() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("what", "message"),
     [
         ("raise", "RuntimeError: the shelf fell"),
         ("die", "ended"),
@@ -97,11 +99,11 @@ def test_an_isolated_environment_plays_as_it_does_in_this_process() -> None:
         ("garbage", "the result of step"),
     ],
 )
-def test_a_faulty_environment_ends_only_its_own_episode(bad: str, what: str, told: str) -> None:
+def test_a_faulty_environment_ends_only_its_own_episode(bad: str, what: str, message: str) -> None:
     source = IsolatedSource(bad, answer_bytes=1_000_000)
     environment = source.make()
     environment.reset(task(what))
-    with pytest.raises(QuintainError, match=told):
+    with pytest.raises(QuintainError, match=message):
         environment.step([Action(tool="x")])
     environment.close()
     other = source.make()
@@ -113,37 +115,36 @@ def test_a_faulty_environment_ends_only_its_own_episode(bad: str, what: str, tol
 
 def test_an_environment_that_hangs_is_killed_with_what_it_started(bad: str, tmp_path: Path) -> None:
     source = IsolatedSource(bad, timeout_s=2.0)
-    said = tmp_path / "pid"
+    written = tmp_path / "pid"
     with pytest.raises(Unavailable, match="did not answer within 2 s"):
-        source.make().reset(task("hang", str(said)))
-    group = int(said.read_text())
-    left = subprocess.run(["ps", "-o", "stat=", "-g", str(group)], capture_output=True, text=True, check=False).stdout
-    assert [state for state in left.split() if not state.startswith("Z")] == []
+        source.make().reset(task("hang", str(written)))
+    assert group_is_gone(int(written.read_text()))
     source.close()  # type: ignore[attr-defined]
 
 
-def test_children_end_when_their_host_is_killed(tmp_path: Path) -> None:
-    program = (
-        "import os, sys, time\n"
-        "from quintain.environments.isolated import IsolatedSource\n"
-        "source = IsolatedSource('quintain/inventory')\n"
-        "environment = source.make(); environment.reset(source.tasks('train', 1, 0)[0])\n"
-        "print(environment._child._process.pid, flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    host = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    assert host.stdout is not None
-    pid = int(host.stdout.readline())
-    os.kill(pid, 0)
-    host.kill()
-    host.wait()
-    host.stdout.close()
-    deadline = time.monotonic() + 20
-    while _running(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not _running(pid)
-
-
-def _running(pid: int) -> bool:
-    found = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
-    return bool(found.strip()) and not found.startswith("Z")
+def test_children_and_servers_end_when_their_host_is_killed() -> None:
+    program = f"""
+import json, sys, time
+from quintain.environments.isolated import IsolatedSource
+from quintain.environments.mcp_server.source import ServerSource
+from quintain.environments.servers import ServerProfile
+from quintain.records.trajectory import Task
+source = IsolatedSource("quintain/inventory")
+child = source.make()
+child.reset(source.tasks("train", 1, 0)[0])
+profile = ServerProfile(name="rough", command=sys.executable, args=({SERVER!r}, "deaf"))
+server = ServerSource(profile, lambda name: None).make()
+server.reset(Task(id="t", prompt="Go on."))
+connection = server._connection
+print(json.dumps([child._child._process.pid, connection._wire.pid, connection._folder]), flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as host:
+        child, server, folder = json.loads(host.stdout.readline())
+        assert psutil.pid_exists(child)
+        assert Path(folder).is_dir()
+        host.kill()
+    assert group_is_gone(server)
+    _, alive = psutil.wait_procs([psutil.Process(child)] if psutil.pid_exists(child) else [], timeout=20)
+    assert alive == []
+    assert not Path(folder).exists()

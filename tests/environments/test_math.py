@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from playing import act, call, play, start, text_of
+from playing import Scripted, act, call, play, start, text_of
 from quintain.environments.math import Math
 from quintain.environments.math.calculator import calculate, written
 from quintain.environments.math.problems import FAMILY, build_problem, stories
 from quintain.environments.math.scripted_policy import Expert
 from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
-from quintain.records.protocols import Reply, Turn
+from quintain.records.protocols import Reply
 from quintain.records.trajectory import Task
 
 BEANS = "math/train/garden/medium/00000"
@@ -54,7 +54,7 @@ def test_the_calculator_is_exact(expression: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "told"),
+    ("expression", "message"),
     [
         ("9**9**9", "a power is too large"),
         ("9" * 301, "at most 300"),
@@ -79,12 +79,12 @@ def test_the_calculator_is_exact(expression: str, value: str) -> None:
         ("٣ + ١", "is no arithmetic"),
     ],
 )
-def test_invalid_or_too_large_expressions_are_refused_at_once(expression: str, told: str) -> None:
+def test_invalid_or_too_large_expressions_are_refused_at_once(expression: str, message: str) -> None:
     began = time.perf_counter()
     step = act(start(BEANS), "calculate", expression=expression)
     assert time.perf_counter() - began < 2
     assert (step.observations[0].is_error, step.terminated, step.reward) == (True, False, None)
-    assert told in text_of(step)
+    assert message in text_of(step)
 
 
 def test_the_deepest_expressions_that_fit_are_worked_out() -> None:
@@ -118,19 +118,9 @@ def test_what_is_written_is_the_value_to_ten_places(value: Fraction) -> None:
     assert abs(Fraction(written(value)) - value) <= Fraction(1, 2 * 10**10)
 
 
-class Constant:
-    """Submits the same answer always."""
-
-    def act(self, turns: list[Turn]) -> list[Reply]:
-        return [Reply(text="", actions=(call("submit", answer=42),)) for _ in turns]
-
-    def close(self, episode_id: str) -> None:
-        pass
-
-
 def test_a_constant_answer_is_worth_next_to_nothing() -> None:
-    source = Math()
-    episodes = play(source, Constant(), source.tasks("train", 300, 0))
+    source, policy = Math(), Scripted(lambda turn: Reply(text="", actions=(call("submit", answer=42),)))
+    episodes = play(source, policy, source.tasks("train", 300, 0))
     assert sum(episode.result.reward == 1 for episode in episodes) < 0.02 * 300
 
 
@@ -150,7 +140,7 @@ def test_the_splits_share_no_name_no_thing_no_first_number_and_no_sentence() -> 
             assert sentence.train != sentence.held_out
     prompts = {split: [task.prompt for task in Math().tasks(split, 600, 5)] for split in ("train", "held_out")}
     assert not set(prompts["train"]) & set(prompts["held_out"])
-    firsts = {split: {int(re.findall(r"\d+", prompt)[0]) for prompt in told} for split, told in prompts.items()}
+    firsts = {split: {int(re.findall(r"\d+", prompt)[0]) for prompt in texts} for split, texts in prompts.items()}
     assert not firsts["train"] & firsts["held_out"]
     assert {n % 4 for n in firsts["held_out"]} == {3}
 

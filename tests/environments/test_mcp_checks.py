@@ -68,7 +68,7 @@ def test_a_question_that_the_server_refuses_means_that_the_state_is_not_there() 
 
 
 @pytest.mark.parametrize(
-    ("made", "order", "value"),
+    ("calls", "order", "value"),
     [
         ((call("f", a=1, b=2), call("g", x=9)), True, 1.0),
         ((call("g"), call("f", a=1)), True, 0.0),
@@ -79,10 +79,10 @@ def test_a_question_that_the_server_refuses_means_that_the_state_is_not_there() 
     ],
 )
 def test_calls_must_hold_the_named_arguments_and_may_hold_others(
-    made: tuple[Call, ...], order: bool, value: float
+    calls: tuple[Call, ...], order: bool, value: float
 ) -> None:
     checker = {"type": "calls", "expect": [{"tool": "f", "args": {"a": 1}}, {"tool": "g"}], "order": order}
-    assert verdict(checker, calls=made) == value
+    assert verdict(checker, calls=calls) == value
 
 
 def test_each_call_matches_one_expected_call_and_a_possible_matching_is_found() -> None:
@@ -157,7 +157,6 @@ def test_arguments_come_from_enums_examples_defaults_and_bounds() -> None:
     rng = Random(0)
     for _ in range(200):
         drawn = draw_arguments("t", schema, {}, rng)
-        assert drawn is not None
         assert drawn.keys() == {"unit", "n", "share", "place", "sorted", "list"}
         assert drawn["unit"] in {"m", "km"}
         assert drawn["n"] in {3, 4, 5}
@@ -172,7 +171,6 @@ def test_a_free_text_is_drawn_only_where_the_operator_gives_values() -> None:
     assert draw_arguments("calculate", schema, {}, Random(0)) is None
     values = {"expression": ["{1..9} + {10..20}"], "other.expression": ["no"]}
     drawn = draw_arguments("calculate", schema, values, Random(0))
-    assert drawn is not None
     left, right = map(int, drawn["expression"].split(" + "))
     assert 1 <= left <= 9
     assert 10 <= right <= 20

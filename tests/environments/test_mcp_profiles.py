@@ -43,7 +43,7 @@ def file(tmp_path: Path):
 
 
 @pytest.fixture
-def told():
+def configure():
     yield registry.configure
     registry.configure(None)
 
@@ -89,13 +89,13 @@ def test_a_key_in_the_file_is_refused_and_not_repeated(file, field: str) -> None
     assert "sk-" not in str(caught.value)
 
 
-def test_an_unknown_server_names_the_known_ones_and_how_to_write_one(file, told) -> None:
-    told(file(GOOD))
+def test_an_unknown_server_names_the_known_ones_and_how_to_write_one(file, configure) -> None:
+    configure(file(GOOD))
     with pytest.raises(NotFound, match=r"got 'shob' \(did you mean 'shop'\?\); known: plain, shop.*\[mcp.NAME\]"):
         registry.task_source("mcp:shob")
 
 
-def test_servers_are_listed_without_being_started(file, told, settings) -> None:
+def test_servers_are_listed_without_being_started(file, configure, settings) -> None:
     """The command does not exist: listing it would fail if it were started."""
     settings.environments_file.write_text(GOOD, encoding="utf-8")
     services = open_services(settings)
@@ -115,17 +115,17 @@ def test_servers_are_listed_without_being_started(file, told, settings) -> None:
         services.close()
 
 
-def test_a_variable_that_is_not_set_is_named_before_anything_starts(file, told, tmp_path: Path) -> None:
+def test_a_variable_that_is_not_set_is_named_before_anything_starts(file, configure, tmp_path: Path) -> None:
     path = file(GOOD)
     (tmp_path / "shop.jsonl").write_text('{"id": "a", "prompt": "Do."}\n', encoding="utf-8")
-    told(path)
+    configure(path)
     episode = registry.task_source("mcp:shop").make()
     with pytest.raises(Unavailable, match="expected the variable SHOP_KEY"):
         episode.reset(Task(id="a", prompt="Do."))
 
 
-def test_servers_take_their_tasks_as_an_option_too(file, told, tmp_path: Path) -> None:
-    told(file(GOOD))
+def test_servers_take_their_tasks_as_an_option_too(file, configure, tmp_path: Path) -> None:
+    configure(file(GOOD))
     (tmp_path / "other.jsonl").write_text('{"id": "a", "prompt": "Do.", "split": "train"}\n', encoding="utf-8")
     source = registry.task_source(f"mcp:plain?tasks={tmp_path / 'other.jsonl'}")
     assert [task.id for task in source.tasks("train", 1, 0)] == ["a"]

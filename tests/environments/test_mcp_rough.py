@@ -1,31 +1,27 @@
-"""What a bad server does costs its episode, what an agent does wrong costs nothing; both are told."""
+"""What a bad server does costs its episode, what an agent does wrong costs nothing; both are reported."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from environments.child_processes import group_is_gone
+from playing import Scripted, act, play, text_of
 from quintain.environments.mcp_server.source import ServerSource
 from quintain.environments.servers import ServerProfile
 from quintain.errors import InvalidInput, Unavailable
-from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.protocols import Environment, Reply, Turn
-from quintain.records.trajectory import Action, AgentInfo, OutcomeStatus, Task
+from quintain.records.trajectory import Action, OutcomeStatus, Task
 
 SERVER = str(Path(__file__).parent / "rough_mcp_server.py")
 TASK = Task(id="t", prompt="Go on.")
 
 
 def profile(*arguments: str, **fields) -> ServerProfile:
-    given = {"timeout_s": 20.0, "start_timeout_s": 20.0} | fields
-    return ServerProfile(name="rough", command=sys.executable, args=(SERVER, *arguments), **given)
+    limits = {"timeout_s": 20.0, "start_timeout_s": 20.0} | fields
+    return ServerProfile(name="rough", command=sys.executable, args=(SERVER, *arguments), **limits)
 
 
 @pytest.fixture
@@ -44,111 +40,69 @@ def playing():
         environment.close()
 
 
-def do(environment: Environment, tool: str, **args):
-    return environment.step((Action(tool=tool, args=args),))
-
-
 def process_of(environment: Environment) -> int:
     return environment._connection._wire.pid
 
 
-def group_is_gone(pid: int) -> bool:
-    """Has every process of the group ended? Those that nobody has waited for yet count as ended."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        found = subprocess.run(["ps", "-eo", "pgid=,stat="], capture_output=True, text=True, check=True).stdout
-        if not any(row.split()[0] == str(pid) and "Z" not in row.split()[1] for row in found.splitlines()):
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def test_all_pages_of_tools_are_the_action_space_with_names_and_schemas_as_they_are(playing) -> None:
-    environment = playing()
+def test_what_a_server_may_do_without_ending_the_episode(playing) -> None:
+    """All pages of its tools are the action space. Faults of a call are observations, and the server lives on."""
+    environment = playing(timeout_s=0.3)
     assert [tool["function"]["name"] for tool in environment.tools][:5] == ["echo", "slow", "hang", "die", "flood"]
     assert len(environment.tools) == 11
+    for action, message in (
+        (Action(tool="echo", raw_args="{a:"), "not valid JSON"),
+        (Action(tool="eco", args={}), "did you mean 'echo'?"),
+        (Action(tool="refuse", args={}), "no such thing (code -32602)"),
+        (Action(tool="slow", args={}), "slow did not answer within 0.3 s"),
+    ):
+        step = environment.step((action,))
+        assert step.observations[0].is_error
+        assert message in text_of(step)
+    assert not act(environment, "echo", a=1).observations[0].is_error
+    chatter = act(environment, "chatter")
+    assert (text_of(chatter), chatter.info) == ("done", {"garbage_lines": 4})
+    asks = act(environment, "ask")
+    assert not asks.observations[0].is_error, "what it asks its client for is declined, and the call goes on"
+    assert text_of(asks).startswith("refused: [-32")
+    long = text_of(act(environment, "nul"))
+    assert long.startswith("a\ufffdby")
+    assert long.endswith("[30,003 more characters were cut]")
+    assert act(environment, "change").info == {"garbage_lines": 4, "tools_changed": 1}
+    assert act(environment, "another").observations[0].is_error, "tools that appear during an episode are not offered"
+
+
+@pytest.mark.parametrize(
+    ("tool", "code", "message"),
+    [
+        ("hang", "environment_timeout", r"hangs: no answer to hang within 0\.3 s"),
+        ("die", "environment_died", "out of cheese"),
+        ("flood", "environment_died", "messages of at most 16,000,000 bytes, got more"),
+        ("break_schema", "environment_garbage", "answered break_schema wrongly"),
+    ],
+)
+def test_a_server_that_fails_is_killed_and_its_error_has_the_reason(
+    playing, tool: str, code: str, message: str
+) -> None:
+    environment = playing(timeout_s=0.3 if tool == "hang" else 20.0)
+    pid = process_of(environment)
+    with pytest.raises(Unavailable, match=message) as caught:
+        act(environment, tool)
+    assert caught.value.code == code
+    if tool == "die":
+        with pytest.raises(Unavailable, match="has ended"):
+            act(environment, "echo")
+    if tool in ("hang", "flood"):
+        assert group_is_gone(pid)
 
 
 def test_tools_are_chosen_by_globs_and_a_pattern_without_a_tool_is_an_error(playing) -> None:
     environment = playing(tools=("e*", "d*"), deny=("die",))
     assert [tool["function"]["name"] for tool in environment.tools] == ["echo"]
-    refused = do(environment, "die").observations[0]
+    refused = act(environment, "die").observations[0]
     assert refused.is_error
     assert "call one of: echo" in refused.content
     with pytest.raises(InvalidInput, match=r"got 'dye' \(did you mean 'die'\?\).*correct `tools` or `deny`"):
         playing(deny=("dye",))
-
-
-@pytest.mark.parametrize("action", [Action(tool="echo", raw_args="{a:"), Action(tool="eco", args={})])
-def test_calls_that_cannot_be_sent_are_observations(playing, action: Action) -> None:
-    seen = playing().step((action,)).observations[0]
-    assert seen.is_error
-    assert "not valid JSON" in seen.content or "did you mean 'echo'?" in seen.content
-
-
-def test_an_error_of_the_protocol_is_an_observation_for_the_server_lives(playing) -> None:
-    environment = playing()
-    seen = do(environment, "refuse").observations[0]
-    assert seen.is_error
-    assert "no such thing (code -32602)" in seen.content
-    assert not do(environment, "echo", a=1).observations[0].is_error
-
-
-def test_a_slow_tool_is_an_observation_and_a_server_that_hangs_is_an_error(playing) -> None:
-    environment = playing(timeout_s=0.3)
-    seen = do(environment, "slow").observations[0]
-    assert seen.is_error
-    assert "slow did not answer within 0.3 s" in seen.content
-    pid = process_of(environment)
-    with pytest.raises(Unavailable, match=r"hangs: no answer to hang within 0\.3 s") as caught:
-        do(environment, "hang")
-    assert caught.value.code == "environment_timeout"
-    assert group_is_gone(pid)
-
-
-def test_a_server_that_dies_is_an_error_with_its_last_words(playing) -> None:
-    environment = playing()
-    with pytest.raises(Unavailable, match="out of cheese"):
-        do(environment, "die")
-    with pytest.raises(Unavailable, match="has ended"):
-        do(environment, "echo")
-
-
-def test_a_message_without_end_gets_the_server_killed(playing) -> None:
-    environment = playing()
-    with pytest.raises(Unavailable, match="messages of at most 16,000,000 bytes, got more"):
-        do(environment, "flood")
-    assert group_is_gone(process_of(environment))
-
-
-def test_lines_that_are_no_messages_are_skipped_and_counted(playing) -> None:
-    step = do(playing(), "chatter")
-    assert step.observations[0].content == "done"
-    assert step.info == {"garbage_lines": 4}
-
-
-def test_what_the_server_asks_its_client_for_is_declined_and_the_call_goes_on(playing) -> None:
-    seen = do(playing(), "ask").observations[0]
-    assert not seen.is_error
-    assert seen.content.startswith("refused: [-32")
-
-
-def test_tools_that_change_during_an_episode_are_noted_and_not_offered(playing) -> None:
-    environment = playing()
-    assert do(environment, "change").info == {"tools_changed": 1}
-    assert do(environment, "another").observations[0].is_error
-
-
-def test_an_answer_against_its_own_schema_is_an_error_of_the_server(playing) -> None:
-    with pytest.raises(Unavailable, match="answered break_schema wrongly") as caught:
-        do(playing(), "break_schema")
-    assert caught.value.code == "environment_garbage"
-
-
-def test_long_results_are_cut_and_null_characters_are_replaced(playing) -> None:
-    seen = do(playing(), "nul").observations[0]
-    assert seen.content.startswith("a\ufffdby")
-    assert seen.content.endswith("[30,003 more characters were cut]")
 
 
 @pytest.mark.parametrize(
@@ -162,34 +116,24 @@ def test_long_results_are_cut_and_null_characters_are_replaced(playing) -> None:
     ],
 )
 def test_a_server_that_does_not_start_is_reported_with_the_reason(arguments, fields, message: str) -> None:
-    made = profile(*arguments).model_dump() | fields
+    document = profile(*arguments).model_dump() | fields
     with pytest.raises(Unavailable, match=message):
-        ServerSource(ServerProfile.model_validate(made), lambda name: None).make().reset(TASK)
+        ServerSource(ServerProfile.model_validate(document), lambda name: None).make().reset(TASK)
 
 
-class Caller:
-    """A policy that calls what the task names, then stops."""
-
-    def act(self, turns: list[Turn]) -> list[Reply]:
-        tools = [str(turn.messages[-1].content) for turn in turns]
-        actions = [(Action(tool=tool, args={}),) if tool in {"echo", "die", "hang"} else () for tool in tools]
-        return [Reply(text="", thought="t", actions=made) for made in actions]
-
-    def close(self, episode_id: str) -> None:
-        pass
+def call_once(turn: Turn) -> Reply:
+    """Call what the task names, then stop."""
+    tool = str(turn.messages[-1].content)
+    actions = (Action(tool=tool, args={}),) if tool in {"echo", "die", "hang"} else ()
+    return Reply(text="", thought="t", actions=actions)
 
 
 def test_a_server_that_dies_or_hangs_ends_only_its_own_episode() -> None:
     source = ServerSource(profile(timeout_s=1.0), lambda name: None)
-    plans = [EpisodePlan(Task(id=tool, prompt=tool)) for tool in ("echo", "die", "hang", "echo2")]
-    agent = AgentInfo(name="caller")
-    played = list(run_episodes(source, Caller(), plans, EpisodeSettings(0, None, 4, agent)))
-    assert [episode.result.status for episode in played] == [
-        OutcomeStatus.UNKNOWN,
-        OutcomeStatus.ERROR,
-        OutcomeStatus.ERROR,
-        OutcomeStatus.UNKNOWN,
-    ]
+    tasks = [Task(id=tool, prompt=tool) for tool in ("echo", "die", "hang", "echo2")]
+    played = play(source, Scripted(call_once), tasks, concurrency=4)
+    unknown, error = OutcomeStatus.UNKNOWN, OutcomeStatus.ERROR
+    assert [episode.result.status for episode in played] == [unknown, error, error, unknown]
     assert "environment" not in (played[0].result.error or "")
     assert "out of cheese" in str(played[1].result.error)
 
@@ -199,33 +143,3 @@ def test_a_server_that_does_not_leave_is_ended_with_all_that_it_started(playing)
     pid = process_of(environment)
     environment.close()
     assert group_is_gone(pid)
-
-
-def test_servers_end_with_the_program_that_started_them_even_where_it_is_killed() -> None:
-    program = (
-        "import sys, time; from tests_rough import playing_in_this_process; print(playing_in_this_process(), flush=True); time.sleep(1000)"
-    ).replace("tests_rough", Path(__file__).stem)
-    host = subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
-    )
-    assert host.stdout is not None
-    pid, folder = json.loads(host.stdout.readline())
-    assert Path(folder).is_dir()
-    host.send_signal(signal.SIGKILL)
-    host.wait()
-    host.stdout.close()
-    assert group_is_gone(pid)
-    assert not Path(folder).exists()
-
-
-def playing_in_this_process() -> str:
-    environment = ServerSource(profile("deaf"), lambda name: None).make()
-    environment.reset(TASK)
-    _kept.append(environment)
-    return json.dumps([process_of(environment), environment._connection._folder])
-
-
-_kept: list[Environment] = []

@@ -14,7 +14,7 @@ from quintain.environments.mixture import Mixture
 from quintain.environments.registry import MAX_PARTS, open_source, parse_reference, parts_of, task_source, write_mixture
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.jobs.processes import try_lock, unlock
-from quintain.records.job import EvaluateSpec, RecipeSpec, RolloutSpec, TrainSpec
+from quintain.records.job import EvaluateSpec, RolloutSpec, TrainSpec
 from quintain.records.protocols import Environment
 from quintain.records.recipe import EvaluateStage
 from quintain.records.trajectory import Task
@@ -158,9 +158,9 @@ def test_a_comma_within_options_of_a_mixture_is_refused_with_the_escape(services
         usable_reference(services, written)
     both = usable_reference(services, written.replace("lookup,compare", "lookup%2Ccompare"))
     assert parts_of(both) == {"quintain/inventory?types=lookup,compare": 2, "quintain/math": 1}
-    with pytest.raises(InvalidInput) as told:
+    with pytest.raises(InvalidInput) as raised:
         usable_reference(services, "quintain/inventory?types=lookup,nothing")
-    assert "%2C" not in told.value.message
+    assert "%2C" not in raised.value.message
 
 
 def test_files_of_the_parts_are_checked_and_absolute(services: Services, tmp_path: Path) -> None:
@@ -180,16 +180,14 @@ def test_every_tool_that_plays_takes_a_mixture(services: Services) -> None:
     def spec(started: Any) -> Any:
         return services.store.jobs.get(started.job_id).spec
 
-    rollout = spec(collect_rollouts(services, "starter", BOTH))
-    assert isinstance(rollout, RolloutSpec)
-    measured = spec(evaluate_agent(services, "starter", BOTH))
-    assert isinstance(measured, EvaluateSpec)
-    trained = spec(start_training(services, "grpo", "starter", environment=BOTH))
-    assert isinstance(trained, TrainSpec)
-    recipe = spec(start_config(services, {"stages": [{"method": "evaluate", "environment": BOTH, "n_tasks": 3}]}))
-    assert isinstance(recipe, RecipeSpec)
-    (stage,) = recipe.stages
-    assert isinstance(stage, EvaluateStage)
-    assert {rollout.environment, measured.environment, trained.environment, stage.environment} == {TEXT}
+    stages = [{"method": "evaluate", "environment": BOTH, "n_tasks": 3}]
+    specs = [
+        spec(collect_rollouts(services, "starter", BOTH)),
+        spec(evaluate_agent(services, "starter", BOTH)),
+        spec(start_training(services, "grpo", "starter", environment=BOTH)),
+        *spec(start_config(services, {"stages": stages})).stages,
+    ]
+    assert [type(one) for one in specs] == [RolloutSpec, EvaluateSpec, TrainSpec, EvaluateStage]
+    assert {one.environment for one in specs} == {TEXT}
     with pytest.raises(NotFound, match="quintain/nope"):
         collect_rollouts(services, "starter", {"quintain/nope": 1, "quintain/inventory": 1})

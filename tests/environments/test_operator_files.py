@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from acting_endpoint import Call
 from acting_endpoint import says as acts
 from fake_endpoint import Answer, Asked, says, serving
+from jobs_in_process import jobs_in_process  # noqa: F401
+from quintain.environments import registry
 from quintain.errors import InvalidInput
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import UNFINISHED
@@ -42,6 +45,14 @@ def agent_and_customer(asked: Asked, before: int) -> Answer:
     return acts(asked, "", action)
 
 
+@pytest.fixture
+def _configured() -> Iterator[None]:
+    """The job configures the registry of this process: undo it."""
+    yield
+    registry.configure(None)
+
+
+@pytest.mark.usefixtures("jobs_in_process", "_configured")
 def test_a_job_plays_on_a_server_on_a_users_file_and_against_a_model(settings: Settings) -> None:
     settings.environments_file.write_text(
         f'[mcp.rough]\ncommand = "{sys.executable}"\nargs = ["{SERVER}"]\nmax_turns = 2\ntasks = "tasks.jsonl"\n',

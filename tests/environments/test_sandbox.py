@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -11,48 +9,37 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
+from playing import Scripted, act, play, text_of
 from quintain.environments.sandbox import Sandboxed
 from quintain.environments.sandbox.environment import Coding
 from quintain.environments.sandbox.functions import Function, all_functions
 from quintain.environments.sandbox.projects import FAMILY, build_project
 from quintain.environments.sandbox.scripted_policy import Expert
 from quintain.errors import QuintainError
-from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.protocols import TimeStep
-from quintain.records.trajectory import Action, AgentInfo, OutcomeStatus, Task
-from quintain.sandbox import temporary_folder
+from quintain.records.protocols import Reply, Turn
+from quintain.records.trajectory import Action, OutcomeStatus, Task
 
-SETTINGS = EpisodeSettings(seed=0, max_turns=None, concurrency=8, agent=AgentInfo(name="expert"))
 TASK = Task(id="sandbox/train/implement/easy/00001")
 
 
 @pytest.fixture(scope="module")
 def source() -> Sandboxed:
-    made = Sandboxed()
+    opened = Sandboxed()
     try:
-        made.sandbox()
+        opened.sandbox()
     except QuintainError as error:
         pytest.skip(error.message)
-    return made
+    return opened
 
 
 @pytest.fixture
 def coding(source: Sandboxed) -> Iterator[Coding]:
-    made = Coding(source)
-    made.reset(TASK)
-    yield made
-    made.close()
-
-
-def does(coding: Coding, tool: str, **args: Any) -> TimeStep:
-    return coding.step([Action(tool=tool, args=args)])
-
-
-def seen(step: TimeStep) -> str:
-    return str(step.observations[0].content)
+    environment = Coding(source)
+    environment.reset(TASK)
+    yield environment
+    environment.close()
 
 
 def solution(task: Task = TASK) -> tuple[str, str]:
@@ -63,13 +50,9 @@ def solution(task: Task = TASK) -> tuple[str, str]:
     return path, text.replace(function.stub, function.source)
 
 
-def played(source: Sandboxed, tasks: list[Task]) -> list[Any]:
-    return list(run_episodes(source, Expert(), [EpisodePlan(task) for task in tasks], SETTINGS))
-
-
 def test_the_expert_solves_each_type_of_task_eight_at_once(source: Sandboxed) -> None:
     tasks = [*source.tasks("train", 4, 1), *source.tasks("held_out", 12, 1)[8:]]
-    episodes = played(source, tasks)
+    episodes = play(source, Expert(), tasks, concurrency=8)
     assert {task.type for task in tasks} == set(FAMILY.types)
     assert [(episode.result.reward, episode.result.error) for episode in episodes] == [(1.0, None)] * len(tasks)
     for episode in episodes:
@@ -83,24 +66,24 @@ def test_the_expert_solves_each_type_of_task_eight_at_once(source: Sandboxed) ->
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("split", ["train", "held_out"])
 def test_the_expert_solves_every_task(source: Sandboxed, split: str) -> None:
-    episodes = played(source, source.tasks(split, 60, 2))
+    episodes = play(source, Expert(), source.tasks(split, 60, 2), concurrency=8)
     assert [episode.result.task_id for episode in episodes if episode.result.reward != 1] == []
 
 
 def test_the_tools_work_and_mistakes_are_errors(coding: Coding) -> None:
     path, right = solution()
-    assert path in seen(does(coding, "list_files")).splitlines()
-    assert seen(does(coding, "list_files", path="tests")).splitlines()[0] == "tests/__init__.py"
-    text = seen(does(coding, "read_file", path=f"/workspace/{path}"))
+    assert path in text_of(act(coding, "list_files")).splitlines()
+    assert text_of(act(coding, "list_files", path="tests")).splitlines()[0] == "tests/__init__.py"
+    text = text_of(act(coding, "read_file", path=f"/workspace/{path}"))
     assert text == build_project(FAMILY.parse(TASK.id)).files[path]
-    assert seen(does(coding, "read_file", path=path, offset=1, limit=1)) == text.splitlines()[0] + "\n"
-    assert "raise NotImplementedError" in seen(does(coding, "grep", pattern="raise +NotImpl", path="."))
-    assert seen(does(coding, "grep", pattern="no such thing")) == "No line matches."
-    assert "FAILED (errors=" in seen(does(coding, "run_tests"))
-    edited = does(coding, "edit_file", path=path, old_string=text, new_string=right)
-    assert (seen(edited), edited.info["metrics"]) == ("Edited.", {"commands": 3.0})
-    assert "-    raise NotImplementedError" in seen(does(coding, "git"))
-    tested = seen(does(coding, "run_tests"))
+    assert text_of(act(coding, "read_file", path=path, offset=1, limit=1)) == text.splitlines()[0] + "\n"
+    assert "raise NotImplementedError" in text_of(act(coding, "grep", pattern="raise +NotImpl", path="."))
+    assert text_of(act(coding, "grep", pattern="no such thing")) == "No line matches."
+    assert "FAILED (errors=" in text_of(act(coding, "run_tests"))
+    edited = act(coding, "edit_file", path=path, old_string=text, new_string=right)
+    assert (text_of(edited), edited.info["metrics"]) == ("Edited.", {"commands": 3.0})
+    assert "-    raise NotImplementedError" in text_of(act(coding, "git"))
+    tested = text_of(act(coding, "run_tests"))
     assert "in some time" in tested
     assert tested.endswith("OK")
     done = coding.step([Action(tool="submit", args={}), Action(tool="bash", args={"command": "ls"})])
@@ -111,7 +94,7 @@ def test_the_tools_work_and_mistakes_are_errors(coding: Coding) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "args", "told"),
+    ("tool", "args", "message"),
     [
         ("read_file", {"path": "no.py"}, "no.py: no such file"),
         ("read_file", {"path": "../x"}, "expected a relative path below the workspace"),
@@ -129,49 +112,40 @@ def test_the_tools_work_and_mistakes_are_errors(coding: Coding) -> None:
         ("fly", {}, "no tool is called 'fly'"),
     ],
 )
-def test_what_cannot_be_done_is_an_observation(shared: Coding, tool: str, args: dict[str, Any], told: str) -> None:
-    step = does(shared, tool, **args)
-    assert told in seen(step)
+def test_what_cannot_be_done_is_an_observation(shared: Coding, tool: str, args: dict[str, Any], message: str) -> None:
+    step = act(shared, tool, **args)
+    assert message in text_of(step)
     assert (step.observations[0].is_error, step.reward, step.terminated) == (True, None, False)
 
 
 @pytest.fixture(scope="module")
 def shared(source: Sandboxed) -> Iterator[Coding]:
-    made = Coding(source)
-    made.reset(TASK)
-    yield made
-    made.close()
+    environment = Coding(source)
+    environment.reset(TASK)
+    yield environment
+    environment.close()
 
 
-def test_nothing_of_the_machine_is_seen_and_no_network_reached(shared: Coding, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_the_machine_is_visible_and_neither_network_nor_links_lead_out(
+    shared: Coding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("QUINTAIN_CANARY", "seen")
     look = "env; hostname; cat /proc/1/cmdline | tr '\\0' ' '; wc -l < /proc/net/dev; ls /home /root 2>&1; timeout 2 python3 -c "
     reach = "\"import socket; socket.create_connection(('1.1.1.1', 53), 1)\""
-    told = seen(does(shared, "bash", command=look + reach))
-    assert "Network is unreachable" in told
-    assert "\nsandbox\n" in told
-    told = told.replace(sys.prefix, "")  # the interpreter that runs tests is known to the agent
-    for secret in (
-        "CANARY",
-        "site-packages/quintain",
-        str(Path(__file__).parents[2]),
-        tempfile.gettempdir() + "/quintain",
-    ):
-        assert secret not in told
-    assert (
-        shared.step([]).message
-        == "You called no tool. Call one of: " + ", ".join(tool["function"]["name"] for tool in shared.tools) + "."
-    )
-
-
-def test_links_out_of_the_workspace_are_not_followed(shared: Coding, tmp_path: Path) -> None:
+    shown = text_of(act(shared, "bash", command=look + reach))
+    assert "Network is unreachable" in shown
+    assert "\nsandbox\n" in shown
+    shown = shown.replace(sys.prefix, "")  # the interpreter that runs tests is known to the agent
+    repository, folders = str(Path(__file__).parents[2]), tempfile.gettempdir() + "/quintain"
+    for secret in ("CANARY", "site-packages/quintain", repository, folders):
+        assert secret not in shown
     (tmp_path / "secret").write_text("canary")
-    does(shared, "bash", command=f"ln -s {tmp_path}/secret out; ln -s {tmp_path} up; mkfifo pipe")
+    act(shared, "bash", command=f"ln -s {tmp_path}/secret out; ln -s {tmp_path} up; mkfifo pipe")
     for path in ("out", "up/secret", "pipe"):
-        assert "canary" not in seen(does(shared, "read_file", path=path))
-        assert does(shared, "write_file", path=path, content="x").observations[0].is_error
+        assert "canary" not in text_of(act(shared, "read_file", path=path))
+        assert act(shared, "write_file", path=path, content="x").observations[0].is_error
     assert (tmp_path / "secret").read_text() == "canary"
-    assert "up/secret" not in seen(does(shared, "list_files"))
+    assert "up/secret" not in text_of(act(shared, "list_files"))
 
 
 FAKE_RUNNER = 'import sys; print("Ran 9 tests in 0.1s\\n\\nOK"); sys.exit(0)'
@@ -192,9 +166,9 @@ CHEATS = {
 
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_who_tampers_with_tests_gets_no_reward(coding: Coding, cheat: str) -> None:
-    assert "[exit code" not in seen(does(coding, "bash", command=CHEATS[cheat]))
-    done = does(coding, "submit")
-    assert (done.reward, done.terminated) == (0.0, True), seen(done)
+    assert "[exit code" not in text_of(act(coding, "bash", command=CHEATS[cheat]))
+    done = act(coding, "submit")
+    assert (done.reward, done.terminated) == (0.0, True), text_of(done)
     assert done.info["metrics"]["tests_passed"] < 1
 
 
@@ -203,10 +177,10 @@ def test_a_command_that_hangs_or_writes_much_costs_an_observation() -> None:
     try:
         short.reset(TASK)
         began = time.monotonic()
-        hung = does(short, "bash", command="sleep 30 & sleep 30")
-        assert "stopped after 1 s" in seen(hung)
+        hung = act(short, "bash", command="sleep 30 & sleep 30")
+        assert "stopped after 1 s" in text_of(hung)
         assert hung.observations[0].is_error
-        endless = seen(does(short, "bash", command="yes | head -c 10000000"))
+        endless = text_of(act(short, "bash", command="yes | head -c 10000000"))
         assert len(endless) < 20_000
         assert "left out" in endless
         assert time.monotonic() - began < 30
@@ -216,16 +190,15 @@ def test_a_command_that_hangs_or_writes_much_costs_an_observation() -> None:
 
 def test_a_workspace_stays_below_its_limit(coding: Coding) -> None:
     fill = "for i in 1 2 3 4 5 6; do fallocate -l 40000000 big$i || echo x > big$i; done"
-    assert "until files are deleted nothing can be written" in seen(does(coding, "bash", command=fill))
-    assert "delete files first" in seen(does(coding, "write_file", path="x", content=""))
-    assert "nothing can be written" in seen(does(coding, "bash", command="echo more > small"))
-    assert seen(does(coding, "read_file", path="small")) == "The file is empty."
-    assert seen(does(coding, "bash", command="rm big* small")) == "[no output]"
-    assert seen(does(coding, "write_file", path="x", content="y")) == "1 character written."
+    assert "until files are deleted nothing can be written" in text_of(act(coding, "bash", command=fill))
+    assert "delete files first" in text_of(act(coding, "write_file", path="x", content=""))
+    assert "nothing can be written" in text_of(act(coding, "bash", command="echo more > small"))
+    assert text_of(act(coding, "read_file", path="small")) == "The file is empty."
+    assert text_of(act(coding, "bash", command="rm big* small")) == "[no output]"
+    assert text_of(act(coding, "write_file", path="x", content="y")) == "1 character written."
     deep = 'python3 -c \'import os\nfor _ in range(800): os.mkdir("d"); os.chdir("d")\''
-    assert "nothing can be written" in seen(does(coding, "bash", command=deep))
-    assert does(coding, "submit").reward == 0.0
-    assert coding._tools is not None
+    assert "nothing can be written" in text_of(act(coding, "bash", command=deep))
+    assert act(coding, "submit").reward == 0.0
     folder = coding._tools.workspace.folder
     coding.close()
     assert not folder.parent.exists()
@@ -234,46 +207,11 @@ def test_a_workspace_stays_below_its_limit(coding: Coding) -> None:
 def test_a_broken_sandbox_ends_the_episode_without_a_verdict(
     source: Sandboxed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Submits:
-        def act(self, turns: list[Any]) -> list[Any]:
-            from quintain.records.protocols import Reply
+    def submit(turn: Turn) -> Reply:
+        backend = type(source.sandbox().backend)
+        monkeypatch.setattr(backend, "argv", lambda self, command, limits, place: ["/no/such/program"])
+        return Reply(text="", actions=(Action(tool="submit", args={}),))
 
-            monkeypatch.setattr(
-                type(source.sandbox().backend), "argv", lambda self, command, limits, place: ["/no/such/program"]
-            )
-            return [Reply(text="", actions=(Action(tool="submit", args={}),)) for _ in turns]
-
-        def close(self, episode_id: str) -> None:
-            pass
-
-    (episode,) = run_episodes(source, Submits(), [EpisodePlan(TASK)], SETTINGS)
+    (episode,) = play(source, Scripted(submit), [TASK])
     assert (episode.result.status, episode.result.reward) == (OutcomeStatus.ERROR, None)
     assert "no_sandbox" in str(episode.result.error)
-
-
-def test_nothing_is_left_when_the_process_dies(source: Sandboxed) -> None:
-    marker = f"577{os.getpid()}"
-    program = (
-        "from quintain.environments.sandbox import Sandboxed; from quintain.records.trajectory import Action, Task\n"
-        "from quintain.sandbox.temporary_folder import temporary_folder\n"
-        f"e = Sandboxed().make(); e.reset(Task(id={TASK.id!r})); print(temporary_folder(), flush=True)\n"
-        f"e.step([Action(tool='bash', args={{'command': 'mkdir -m 0 closed; sleep {marker}'}})])"
-    )
-
-    def alive() -> bool:
-        return any(f"sleep {marker}" in " ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"]))
-
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as ours:
-        assert ours.stdout is not None
-        folder = Path(ours.stdout.readline().strip())
-        deadline = time.monotonic() + 30
-        while not alive() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert folder.name.startswith("quintain-sandbox-")
-        assert len(list(folder.iterdir())) == 1
-        ours.kill()
-    while (alive() or folder.exists()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not alive()
-    assert not folder.exists()
-    assert temporary_folder.temporary_folder() != folder

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from playing import act, text_of
 from quintain.environments.registry import task_source
 from quintain.environments.sandbox import Sandboxed
 from quintain.environments.sandbox.environment import Coding
 from quintain.environments.sandbox.judging import patched_paths
 from quintain.environments.sandbox.repositories import find_repository
 from quintain.errors import InvalidInput, QuintainError, Refused, Unavailable
-from quintain.records.protocols import TimeStep
-from quintain.records.trajectory import Action, Task
+from quintain.records.trajectory import Task
 from quintain.settings import Settings
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.services import Services, open_services
@@ -116,86 +116,75 @@ def begin(tmp_path: Path, repos: Path) -> Iterator[Any]:
         coding.close()
 
 
-def does(coding: Coding, tool: str, **args: Any) -> TimeStep:
-    return coding.step([Action(tool=tool, args=args)])
-
-
-def seen(step: TimeStep) -> str:
-    return str(step.observations[0].content)
-
-
 def test_a_row_of_swe_bench_is_played_on_its_commit_alone(
     begin: Any, row: dict[str, Any], repos: Path, tmp_path: Path
 ) -> None:
     coding = begin(row)
     (task,) = coding._source.tasks("train", 1, 0)
     assert task.metadata == {"split": "train", "repo": "acme/shapes", "base_commit": row["base_commit"]}
-    assert "A bug" not in (history := seen(does(coding, "git", arguments="log --all --stat")))
+    assert "A bug" not in (history := text_of(act(coding, "git", arguments="log --all --stat")))
     assert history.count("commit ") == 1
-    assert "bad object" in seen(does(coding, "git", arguments=f"show {row['base_commit']}"))
-    assert "test_side" not in seen(does(coding, "bash", command="cat *.py"))
-    assert does(coding, "write_file", path="shapes.py", content=RIGHT).observations[0].is_error is False
-    assert "1 passed in some time" in seen(does(coding, "run_tests"))
-    done = does(coding, "submit")
-    assert (done.reward, seen(done).partition("\n")[0]) == (1.0, "Of 2 tests that the task names 2 passed.")
+    assert "bad object" in text_of(act(coding, "git", arguments=f"show {row['base_commit']}"))
+    assert "test_side" not in text_of(act(coding, "bash", command="cat *.py"))
+    assert act(coding, "write_file", path="shapes.py", content=RIGHT).observations[0].is_error is False
+    assert "1 passed in some time" in text_of(act(coding, "run_tests"))
+    done = act(coding, "submit")
+    assert (done.reward, text_of(done).partition("\n")[0]) == (1.0, "Of 2 tests that the task names 2 passed.")
     assert done.info["patch"] == row["patch"]
     assert not (repos / "owned").exists()  # what the repository's own settings would have run
 
 
-def test_tests_come_from_the_row_and_settings_from_its_commit(begin: Any, row: dict[str, Any]) -> None:
-    coding = begin(row)
-    hooks = "import pytest\n@pytest.hookimpl(hookwrapper=True)\ndef pytest_runtest_makereport(item, call):\n    out = yield\n"
-    hooks += "    out.get_result().outcome = 'passed'\n"
-    for path, text in (
-        ("test_shapes.py", "def test_square(): pass\ndef test_side(): pass\n"),
-        ("conftest.py", hooks),
-        ("pytest.ini", "[pytest]\naddopts = --collect-only\n"),
-        ("pytest.py", "def main(*a, **o): return 0\n"),
-        ("pluggy.py", "raise SystemExit(0)"),
-        ("argparse.py", "raise SystemExit(0)"),
-        ("sitecustomize.py", "import os; os._exit(0)"),
-    ):
-        assert not does(coding, "write_file", path=path, content=text).observations[0].is_error
-    does(coding, "bash", command="mkdir -p .quintain-secret/x; touch .quintain-secret/x/y")
-    done = does(coding, "submit")
-    assert (done.reward, done.info["metrics"]["tests_passed"]) == (0.0, 0.5)  # the square passes with the bug
-    assert "conftest.py" in done.info["patch"]  # what it did is shown
-
-
-ALL_PASS = {"evil.py": "def pytest_pyfunc_call(pyfuncitem): return True\n"}
+HOOKS = """\
+import pytest
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    out = yield
+    out.get_result().outcome = 'passed'
+"""
+NAME = "Metadata-Version: 2.1\nName: x\nVersion: 1\n"
 PLUGIN = "[pytest11]\nx = evil\n"
-NAMED = "Metadata-Version: 2.1\nName: x\nVersion: 1\n"
+STEERING = {
+    "test_shapes.py": "def test_square(): pass\ndef test_side(): pass\n",
+    "conftest.py": HOOKS,
+    "pytest.ini": "[pytest]\naddopts = --collect-only\n",
+    ".pytest.ini": "[pytest]\naddopts = -p evil\n",
+    "pytest.toml": "[pytest]\naddopts = ['-p', 'evil']\n",
+    ".pytest.toml": "[pytest]\naddopts = ['-p', 'evil']\n",
+    "evil.py": "def pytest_pyfunc_call(pyfuncitem): return True\n",
+    "x-1.dist-info/METADATA": NAME,
+    "x-1.dist-info/entry_points.txt": PLUGIN,
+    "x.Egg-Info/PKG-INFO": NAME,
+    "x.Egg-Info/entry_points.txt": PLUGIN,
+    "pytest.py": "def main(*a, **o): return 0\n",
+    "pluggy.py": "raise SystemExit(0)",
+    "argparse.py": "raise SystemExit(0)",
+    "iniconfig.py": "import os; os._exit(3)\n",
+    "packaging/__init__.py": "",
+    "packaging/version.py": "import os; os._exit(3)\n",
+    "sitecustomize.py": "import os; os._exit(0)",
+}
+"""Files that pass all tests, or end the run, where the test runner reads any one of them."""
 
 
-@pytest.mark.parametrize(
-    "added",
-    [
-        {".pytest.ini": "[pytest]\naddopts = -p evil\n", **ALL_PASS},
-        {"pytest.toml": "[pytest]\naddopts = ['-p', 'evil']\n", **ALL_PASS},
-        {".pytest.toml": "[pytest]\naddopts = ['-p', 'evil']\n", **ALL_PASS},
-        {"x-1.dist-info/METADATA": NAMED, "x-1.dist-info/entry_points.txt": PLUGIN, **ALL_PASS},
-        {"x.Egg-Info/PKG-INFO": NAMED, "x.Egg-Info/entry_points.txt": PLUGIN, **ALL_PASS},
-        {"iniconfig.py": "import os; os._exit(3)\n"},
-        {"packaging/__init__.py": "", "packaging/version.py": "import os; os._exit(3)\n"},
-    ],
-    ids=lambda added: next(iter(added)),
-)
-def test_nothing_that_an_agent_adds_steers_the_test_runner(
-    begin: Any, row: dict[str, Any], added: dict[str, str]
-) -> None:
-    """The square passes with the bug, the side does not: what is added neither lets both pass nor ends the run before."""
-    coding = begin(row)
-    for path, text in added.items():
-        assert not does(coding, "write_file", path=path, content=text).observations[0].is_error
-    done = does(coding, "submit")
-    assert (done.reward, done.info["metrics"]["tests_passed"]) == (0.0, 0.5), seen(done)
+def test_nothing_that_an_agent_adds_steers_the_test_runner(begin: Any, row: dict[str, Any]) -> None:
+    """Tests come from the row and settings from its commit: one of two tests passes with the bug.
+
+    Installed plugins are loaded, so that one which the agent adds would be.
+    """
+    coding = begin({**row, "test_command": "python3 -m pytest -q test_shapes.py"})
+    for path, text in STEERING.items():
+        assert not act(coding, "write_file", path=path, content=text).observations[0].is_error
+    act(coding, "bash", command="mkdir -p .quintain-secret/x; touch .quintain-secret/x/y")
+    done = act(coding, "submit")
+    assert (done.reward, done.info["metrics"]["tests_passed"]) == (0.0, 0.5), text_of(done)
+    assert "conftest.py" in done.info["patch"]  # what it did is shown
 
 
 def test_modules_of_other_names_are_the_agents_own(begin: Any, row: dict[str, Any]) -> None:
     coding = begin(row)
-    does(coding, "write_file", path="measures.py", content=RIGHT)
-    does(coding, "write_file", path="shapes.py", content="from measures import area\n")
-    assert does(coding, "submit").reward == 1.0
+    act(coding, "write_file", path="measures.py", content=RIGHT)
+    act(coding, "write_file", path="shapes.py", content="from measures import area\n")
+    assert act(coding, "submit").reward == 1.0
 
 
 def test_printed_results_and_an_early_end_are_no_pass(begin: Any) -> None:
@@ -203,20 +192,20 @@ def test_printed_results_and_an_early_end_are_no_pass(begin: Any) -> None:
     fake = (
         "import os, sys\nos.write(2, b'Ran 2 tests in 0.1s\\n\\nOK\\n')\nos.write(2, b'\\n0 2 2 0 -\\n')\nos._exit(0)\n"
     )
-    does(coding, "write_file", path="shapes.py", content=fake)
-    does(coding, "bash", command="rm -r tests; ln -s /tmp tests")
-    done = does(coding, "submit")
+    act(coding, "write_file", path="shapes.py", content=fake)
+    act(coding, "bash", command="rm -r tests; ln -s /tmp tests")
+    done = act(coding, "submit")
     assert (done.reward, done.terminated) == (0.0, True)
-    assert "ended with 0 before its test runner reported passing tests" in seen(done)
+    assert "ended with 0 before its test runner reported passing tests" in text_of(done)
 
 
 def test_files_and_tests_can_stand_in_the_row(begin: Any) -> None:
     coding = begin(FILES_ROW)
-    assert "test_area" not in seen(does(coding, "list_files"))
+    assert "test_area" not in text_of(act(coding, "list_files"))
     changes = "sed -i 's/a + b/a * b/' shapes.py; chmod +x shapes.py; echo '* -diff' > .gitattributes"
-    does(coding, "bash", command=f"{changes}; mkdir -p deep; ln -s ../shapes.py deep/link")
-    done = does(coding, "submit")
-    assert (done.reward, done.info["metrics"]["tests_passed"]) == (1.0, 1.0), seen(done)
+    act(coding, "bash", command=f"{changes}; mkdir -p deep; ln -s ../shapes.py deep/link")
+    done = act(coding, "submit")
+    assert (done.reward, done.info["metrics"]["tests_passed"]) == (1.0, 1.0), text_of(done)
     assert "diff --git a/deep/link b/deep/link\nnew file mode 120000" in done.info["patch"]
     assert "new mode 100755" in done.info["patch"]
     assert "+    return a * b" in done.info["patch"]
@@ -225,14 +214,14 @@ def test_files_and_tests_can_stand_in_the_row(begin: Any) -> None:
 def test_tests_that_cannot_run_are_an_error_and_no_verdict(begin: Any, row: dict[str, Any]) -> None:
     coding = begin({**FILES_ROW, "test_command": "no-such-runner tests"})
     with pytest.raises(Unavailable, match=r"\[tests_cannot_run\].*no-such-runner"):
-        does(coding, "submit")
+        act(coding, "submit")
     broken = begin({**row, "test_patch": row["test_patch"].replace("area(2, 2)", "area(9, 9)")})
     with pytest.raises(Unavailable, match="test_patch does not apply to base_commit"):
-        does(broken, "submit")
+        act(broken, "submit")
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (
             {"repo": "acme/nowhere"},
@@ -262,10 +251,10 @@ def test_tests_that_cannot_run_are_an_error_and_no_verdict(begin: Any, row: dict
     ],
 )
 def test_a_row_that_cannot_be_played_is_refused_with_the_remedy(
-    tmp_path: Path, repos: Path, row: dict[str, Any], change: dict[str, Any], told: str
+    tmp_path: Path, repos: Path, row: dict[str, Any], change: dict[str, Any], message: str
 ) -> None:
     path = write(tmp_path / "tasks.jsonl", {**row, **change})
-    with pytest.raises(InvalidInput, match=rf"\[bad_task_rows\] 'tasks.jsonl' has 1 bad row: line 1: .*{told}"):
+    with pytest.raises(InvalidInput, match=rf"\[bad_task_rows\] 'tasks.jsonl' has 1 bad row: line 1: .*{message}"):
         Sandboxed(tasks=path, repos=repos)
 
 
@@ -316,13 +305,13 @@ def test_tools_hold_paths_within_the_roots_and_sandboxes_to_the_operators_choice
     write(inbox / "mine.jsonl", FILES_ROW)
     usable = usable_reference(services(sandbox="unshare"), f"quintain/sandbox?tasks=mine.jsonl&repos={repos}")
     assert usable == f"quintain/sandbox?tasks={inbox.resolve()}/mine.jsonl&repos={repos.resolve()}&backend=unshare"
-    for reference, said, told in (
+    for reference, said, message in (
         (f"quintain/sandbox?tasks={path}", {}, "outside the allowed roots"),
         ("quintain/sandbox?tasks=mine.jsonl&repos=/etc", {}, "outside the allowed roots"),
         ("quintain/sandbox", {"sandbox": "off"}, "QUINTAIN_SANDBOX is off"),
         ("quintain/sandbox?backend=docker", {"sandbox": "unshare"}, "not what the operator has set"),
         ("quintain/sandbox?image=mine", {}, "QUINTAIN_SANDBOX_IMAGE"),
     ):
-        with pytest.raises(Refused, match=told):
+        with pytest.raises(Refused, match=message):
             usable_reference(services(**said), reference)
     assert usable_reference(services(), "quintain/sandbox?types=fix") == "quintain/sandbox?types=fix"

@@ -113,9 +113,11 @@ def test_tasks_are_drawn_by_seed_without_their_hidden_tests(split: str) -> None:
         project = build_project(FAMILY.parse(task.id))
         assert task.metadata == {"split": split, "seed": 3}
         assert any(f"`{word}`" in task.prompt for word in words)
-        told = json.dumps([project.files, task.prompt])
+        visible = json.dumps([project.files, task.prompt])
         hidden = [
-            case for case in project.cases if case.call.text not in told and json.dumps(case.call.arguments) not in told
+            case
+            for case in project.cases
+            if case.call.text not in visible and json.dumps(case.call.arguments) not in visible
         ]
         assert len(hidden) >= 4 or task.type == "rename"
         for path, text in project.files.items():
@@ -135,22 +137,22 @@ def of_modules(project):
 
 
 def test_splits_share_no_domain_and_a_name_is_a_whole_word() -> None:
-    told = {split: " ".join(task.prompt for task in _drawn(split, 24, 0)) for split in SPLITS}
+    prompts = {split: " ".join(task.prompt for task in _drawn(split, 24, 0)) for split in SPLITS}
     for split, other in (("train", "held_out"), ("held_out", "train")):
-        assert not any(f"`{domain.package}`" in told[other] for domain in domains(split))
+        assert not any(f"`{domain.package}`" in prompts[other] for domain in domains(split))
     assert named("call top_books(x)", "top_books")
     assert not named('the word "top-books", my_top_books', "top_books")
 
 
 def test_options_are_checked() -> None:
-    for wrong, told in (
+    for wrong, message in (
         ("?types=fixx", "did you mean 'fix'"),
         ("?difficulty=harder", "difficulty"),
         ("?backend=chroot", "backend"),
         ("?timeout_s=0", "greater than or equal to 1"),
         ("?timeout_s=inf", "timeout_s"),
     ):
-        with pytest.raises(InvalidInput, match=told):
+        with pytest.raises(InvalidInput, match=message):
             task_source(f"quintain/sandbox{wrong}")
 
 

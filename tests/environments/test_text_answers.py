@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from playing import Scripted, play
 from quintain.environments.isolated import IsolatedSource
 from quintain.environments.math import Math
 from quintain.environments.registry import task_source, write_mixture
 from quintain.environments.wrappers import max_steps, recorder, wrap
-from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, replay, run_episodes
-from quintain.records.protocols import Reply, TaskSource, Turn
+from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, replay
+from quintain.records.protocols import Reply, TaskSource
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Trajectory
 
 CLIPS = "Natalia sold clips to 48 friends in April, and half as many in May. How many clips did she sell?"
 SOLUTION = "In May she sold 48/2 = <<48/2=24>>24 clips.\nAltogether 48+24 = <<48+24=72>>72 clips.\n#### 72"
-
-
-class Speaker:
-    """A policy that says its lines one after the other and calls nothing."""
-
-    def __init__(self, *lines: str) -> None:
-        self._lines = list(lines)
-
-    def act(self, turns: Sequence[Turn]) -> list[Reply]:
-        return [Reply(text=line, thought=line) for line in [self._lines.pop(0)]]
-
-    def close(self, episode_id: str) -> None:
-        pass
 
 
 @pytest.fixture
@@ -41,9 +28,10 @@ def gsm8k(tmp_path: Path) -> Path:
 
 
 def said(source: TaskSource, *lines: str) -> Episode:
-    settings = EpisodeSettings(seed=0, max_turns=None, concurrency=1, agent=AgentInfo(name="speaker"))
-    plans = [EpisodePlan(task) for task in source.tasks("all", 1, 0)]
-    return next(iter(run_episodes(source, Speaker(*lines), plans, settings)))
+    """The episode of an agent that calls nothing and says these lines."""
+    left = iter(lines)
+    policy = Scripted(lambda turn: Reply(text=(line := next(left)), thought=line))
+    return play(source, policy, source.tasks("all", 1, 0), concurrency=1)[0]
 
 
 @pytest.mark.parametrize(

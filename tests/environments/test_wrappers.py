@@ -19,8 +19,7 @@ from quintain.environments.wrappers import (
     wrap,
 )
 from quintain.errors import Conflict, InvalidInput
-from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.protocols import Reply, TimeStep, Turn
+from quintain.records.protocols import TimeStep
 from quintain.records.trajectory import (
     Action,
     AgentInfo,
@@ -93,9 +92,9 @@ def test_time_runs_from_reset_and_the_last_step_has_statistics() -> None:
     environment.reset(Task(prompt="p"))
     assert [environment.step(LOOK).truncated for _ in range(2)] == [False, True]
     ticks = iter([100.0, 107.5])
-    told = episode_statistics(lambda: next(ticks))(Counter(goal=2))
-    told.reset(Task(prompt="p"))
-    assert [told.step(LOOK).info for _ in range(2)] == [{}, {"episode": {"r": 1.0, "l": 2, "t": 7.5}}]
+    timed = episode_statistics(lambda: next(ticks))(Counter(goal=2))
+    timed.reset(Task(prompt="p"))
+    assert [timed.step(LOOK).info for _ in range(2)] == [{}, {"episode": {"r": 1.0, "l": 2, "t": 7.5}}]
 
 
 def test_rewards_are_replaced_and_long_observations_cut_with_a_word() -> None:
@@ -163,7 +162,7 @@ def test_options_of_a_reference_are_typed_and_checked(counter: str) -> None:
     assert registry.make(counter).goal == 3  # type: ignore[attr-defined]
     chosen: Any = registry.task_source("test/counter?goal=5&pace=fast")
     assert (chosen.goal, chosen.pace) == (5, "fast")
-    for wrong, told in (
+    for wrong, message in (
         ("?goal=many", "goal"),
         ("?pace=never", "pace"),
         ("?gaol=5", "goal, pace"),
@@ -171,7 +170,7 @@ def test_options_of_a_reference_are_typed_and_checked(counter: str) -> None:
         ("?goal", "option=value"),
         ("?", "option=value"),
     ):
-        with pytest.raises(InvalidInput, match=told):
+        with pytest.raises(InvalidInput, match=message):
             registry.task_source(counter + wrong)
     with pytest.raises(InvalidInput, match="valid: difficulty, types, tasks"):
         registry.task_source("quintain/inventory?colour=red")
@@ -204,33 +203,3 @@ def test_a_mixture_draws_by_weight_and_plays_each_task_where_it_belongs(counter:
     assert len(other.tools) == 4
     with pytest.raises(InvalidInput, match=r"got .x. of None; draw tasks from the mixture"):
         source.make().reset(Task(id="x", prompt="p"))
-
-
-@pytest.mark.parametrize("weights", [{}, {"quintain/inventory": 0}, {"quintain/inventory": True}])
-def test_a_mixture_without_parts_or_weight_is_refused(weights: dict[str, float]) -> None:
-    with pytest.raises(InvalidInput):
-        registry.task_source(weights)
-
-
-def test_episodes_of_a_mixture_are_played_where_their_tasks_belong(counter: str) -> None:
-    class Looks:
-        """Looks in the counter's room, and submits in the warehouse."""
-
-        def act(self, turns: Sequence[Turn]) -> list[Reply]:
-            tools = {"look": Action(tool="look"), "search": Action(tool="submit", args={"answer": "?"})}
-            names = [turn.tools[0].get("name") or turn.tools[0]["function"]["name"] for turn in turns]
-            return [Reply(text="", actions=(tools[name],)) for name in names]
-
-        def close(self, episode_id: str) -> None:
-            pass
-
-    source = registry.task_source({"quintain/inventory": 1, "test/counter?goal=2": 1})
-    plans = [EpisodePlan(task) for task in source.tasks("train", 4, 0)]
-    settings = EpisodeSettings(seed=0, max_turns=None, concurrency=4, agent=AgentInfo(name="a"))
-    played = list(run_episodes(source, Looks(), plans, settings))
-    assert [episode.error for episode in (one.result for one in played)] == [None] * 4
-    ends = {(one.trajectory.task.environment, one.trajectory.outcome.status) for one in played}
-    assert ends == {
-        ("test/counter?goal=2", OutcomeStatus.SUCCESS),
-        ("quintain/inventory", OutcomeStatus.FAILURE),
-    }

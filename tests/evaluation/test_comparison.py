@@ -43,6 +43,8 @@ def evaluated(name: str, *repeats: str, suite: str = "suite", rewards: Sequence[
 
 def test_a_summary_counts_verdicts_unknown_and_errored_episodes_separately() -> None:
     """1 1 0 t ? e: 2 of 4 with a verdict; rewards 1, 1, 0 and 0 for the truncated one; turns 1..5 without the error's."""
+    unknown = evaluated("a", "?e")
+    assert (unknown.rate.value, unknown.mean_reward) == (None, None)
     evaluation = evaluated("a", "110t?e")
     assert (evaluation.id, evaluation.agent_id) == ("eval-a", "agent:a@1")
     assert (evaluation.rate.successes, evaluation.rate.n, evaluation.rate.value) == (2, 4, 0.5)
@@ -54,15 +56,17 @@ def test_a_summary_counts_verdicts_unknown_and_errored_episodes_separately() -> 
         "odd": (1, 2),
     }
     assert list(evaluation.by_difficulty) == ["easy"]
-
-
-def test_a_summary_without_verdicts_has_no_rate() -> None:
-    evaluation = evaluated("a", "?e")
-    assert (evaluation.rate.value, evaluation.mean_reward) == (None, None)
+    assert evaluation.means_by_type["even"].turns == pytest.approx((1 + 3 + 5) / 3)
+    assert (evaluation.means_by_type["odd"].n_error, evaluation.means_by_type["even"].n_unknown) == (1, 1)
+    assert evaluation.means_by_difficulty["easy"].reward == 0.5
 
 
 def test_two_agents_are_paired_by_task() -> None:
-    """a alone solved 1, b alone 7, both 1, none 12 of 21 (the table in test_statistics): p = 18/256."""
+    """a alone solved 1, b alone 7, both 1, none 12 of 21 (the table in test_statistics): p = 18/256.
+
+    With 8/21 of the tasks discordant and 5 points to show, Connor's formula gives
+    (1.95996 sqrt(8/21) + 0.84162 sqrt(8/21 - 0.0025))^2 / 0.0025 = 1193.7 tasks.
+    """
     a = evaluated("a", "1" + "0" * 7 + "1" + "0" * 12)
     b = evaluated("b", "0" + "1" * 7 + "1" + "0" * 12)
     comparison = compare([a, b], ["a", "b"], "cmp-1", None)
@@ -72,6 +76,10 @@ def test_two_agents_are_paired_by_task() -> None:
     assert pair.difference == pytest.approx(6 / 21)
     assert (pair.ci_low, pair.ci_high) == pytest.approx((0.0256, 0.5069), abs=1e-4)
     assert pair.p == pair.p_corrected == pytest.approx(18 / 256)
+    assert (pair.reward.n_tasks, pair.reward.difference) == (21, pytest.approx(6 / 21))
+    assert pair.reward.ci_low < 6 / 21 < pair.reward.ci_high
+    assert pair.tasks_for_5_points == 1194
+    assert pair.p_equivalent > 0.9
     assert pair.p_method == "McNemar's exact test"
     assert not pair.significant
     assert [row.agent for row in comparison.leaderboard] == ["b", "a"]
@@ -102,6 +110,8 @@ def test_pairs_without_two_verdicts_are_left_out_and_counted() -> None:
     pair = compare([evaluated("a", "0?e00"), evaluated("b", "111?t")], ["a", "b"], "cmp-1", None).comparisons[0]
     assert (pair.n_tasks, pair.n_excluded, pair.only_b) == (2, 3, 1)
     assert pair.difference == pytest.approx(0.5)
+    lonely = compare([evaluated("a", "1?"), evaluated("b", "11")], ["a", "b"], "cmp-1", None).comparisons[0]
+    assert (lonely.reward, lonely.p_equivalent) == (None, None)
 
 
 def test_repeats_are_clustered_by_task() -> None:
@@ -196,24 +206,6 @@ def test_a_suite_hash_depends_on_tasks_repeats_and_turn_limit() -> None:
     assert len({suite.hash, *(planned(**change).hash for change in changes)}) == 6
     assert [plan.attempt for plan in suite.plans] == [0] * 6 + [1] * 6
     assert [plan.task for plan in suite.plans[:6]] == [plan.task for plan in suite.plans[6:]]
-
-
-def test_a_pair_contains_the_reward_difference_and_the_required_tasks() -> None:
-    """b solves 7 more and 1 fewer of 21: rewards differ by 6/21. With 8/21 of the tasks discordant and 5 points to show,
-
-    Connor's formula gives (1.95996 sqrt(8/21) + 0.84162 sqrt(8/21 - 0.0025))^2 / 0.0025 = 1193.7.
-    """
-    a = evaluated("a", "1" + "0" * 7 + "1" + "0" * 12)
-    b = evaluated("b", "0" + "1" * 7 + "1" + "0" * 12)
-    pair = compare([a, b], ["a", "b"], "cmp-1", None).comparisons[0]
-    assert pair.reward is not None
-    assert (pair.reward.n_tasks, pair.reward.difference) == (21, pytest.approx(6 / 21))
-    assert pair.reward.ci_low < 6 / 21 < pair.reward.ci_high
-    assert pair.tasks_for_5_points == 1194
-    assert pair.p_equivalent is not None
-    assert pair.p_equivalent > 0.9
-    lonely = compare([evaluated("a", "1?"), evaluated("b", "11")], ["a", "b"], "cmp-1", None).comparisons[0]
-    assert (lonely.reward, lonely.p_equivalent) == (None, None)
 
 
 def test_the_leaderboard_groups_agents_without_a_significant_difference() -> None:

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from evaluation.test_comparison import evaluated
 from evaluation.test_failures import call, run, say
 from quintain.evaluation.reference_metrics import forbidden_calls, reference_metrics
 from quintain.evaluation.suites import Suite
@@ -13,12 +12,9 @@ from quintain.records.evaluation import EpisodeResult
 from quintain.records.job import EvaluateSpec
 
 
-def test_without_references_nothing_is_measured() -> None:
-    assert reference_metrics(run(call())) == {}
-
-
 def test_the_tools_are_compared_as_sets() -> None:
     """look and fly called, look and search wanted: 1 hit, precision 1/2, recall 1/2, F1 1/2."""
+    assert reference_metrics(run(call())) == {}
     found = reference_metrics(run(call(), call("fly"), target_tools=["look", "search"]))
     assert found == {"tool_selection_f1": 0.5, "end_to_end": 0.0, "timing": 1.0}
     solved = reference_metrics(run(call(), status="success", target_tools=["look"]))
@@ -97,10 +93,10 @@ def test_a_summary_counts_failures_with_examples_and_forbidden_episodes() -> Non
 
 def test_metrics_are_averaged_over_the_repeats_of_a_task_first() -> None:
     """Task a: 1 and 0, task b: 1, so 0.75 and not 2/3; costs add up, and are unknown where one is."""
-    made = [("a", 0, 1.0), ("a", 1, 0.0), ("b", 0, 1.0)]
+    measured = [("a", 0, 1.0), ("a", 1, 0.0), ("b", 0, 1.0)]
     results = [
         EpisodeResult(task_id=t, repeat=r, status="success", reward=1.0, metrics={"mrr": v, "cost_usd": 0.5})
-        for t, r, v in made
+        for t, r, v in measured
     ]
     evaluation = of(results, 2)
     assert evaluation.metrics["mrr"].value == 0.75
@@ -109,10 +105,3 @@ def test_metrics_are_averaged_over_the_repeats_of_a_task_first() -> None:
     assert evaluation.cost_usd == pytest.approx(1.5)
     results[0] = results[0].model_copy(update={"metrics": {}})
     assert of(results, 2).cost_usd is None
-
-
-def test_means_are_grouped_by_type_and_difficulty() -> None:
-    evaluation = evaluated("a", "110t?e")
-    assert evaluation.means_by_type["even"].turns == pytest.approx((1 + 3 + 5) / 3)
-    assert (evaluation.means_by_type["odd"].n_error, evaluation.means_by_type["even"].n_unknown) == (1, 1)
-    assert evaluation.means_by_difficulty["easy"].reward == 0.5

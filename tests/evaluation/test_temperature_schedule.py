@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quintain.evaluation.temperature_schedule import Attempts, action_sequence, repetition, scheduled_temperature
+from quintain.evaluation.temperature_schedule import Attempts, action_sequence, scheduled_temperature
 from quintain.records.trajectory import Action, Actor, Outcome, OutcomeStatus, Step, Trajectory
 
 
@@ -37,18 +37,6 @@ def test_sequences_differ_by_tools_arguments_and_order_and_not_by_thoughts() -> 
     )
     others = [did(get, look), did(look), did(("look", {"at": 2, "by": 2}), get), did(said="a"), did(said="b")]
     assert len({action_sequence(run) for run in (same, *others)}) == 6
-
-
-def test_repetition_is_nought_where_all_differ_and_one_where_none_does() -> None:
-    assert [repetition(list(done)) for done in ("", "a", "ab", "aa", "aab", "aaa", "abab")] == [
-        0.0,
-        0.0,
-        0.0,
-        1.0,
-        0.5,
-        1.0,
-        2 / 3,
-    ]
 
 
 def test_attempts_after_repetition_are_hotter_within_bounds_whatever_is_known_of_later_ones() -> None:

@@ -44,7 +44,6 @@ def test_a_policy_that_writes_a_long_turn_is_followed_within_it() -> None:
     times = iter([0.0, 0.1, 0.7, 0.7])
     counter, policy = TurnCounter(2, counts.append, clock=lambda: next(times)), Writing()
     counter.begin(policy, lambda: [EpisodeTurns(0, 8, False), EpisodeTurns(0, 8, False)])
-    assert policy.on_share is not None
     policy.on_share(0.1)
     policy.on_share(0.25)
     assert counts == [(0, 2, 0, 16.0, 2, 0.25)], "at 0.1 s it is too early"

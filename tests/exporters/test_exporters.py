@@ -349,8 +349,8 @@ def test_schemas_in_the_words_of_other_makers_keep_their_parameters(
     format: str, words: dict[str, Any], tmp_path: Path
 ) -> None:
     """Anthropic's, MCP's and those of Responses, as a run that was recorded in our own form may hold them."""
-    told = TOOLS[0]["function"]["parameters"]
-    tool = {"name": "search", **{key: value or told for key, value in words.items()}}
+    schema = TOOLS[0]["function"]["parameters"]
+    tool = {"name": "search", **{key: value or schema for key, value in words.items()}}
     _, folder = exported(
         format, [DatasetRow(trajectory=trajectory(asks(), says("7."), tools=(tool,)))], "sft", tmp_path
     )
@@ -358,7 +358,7 @@ def test_schemas_in_the_words_of_other_makers_keep_their_parameters(
     (held,) = json.loads(tools) if isinstance(tools, str) else tools
     function = held.get("function", held)
     parameters = function["parameters"]
-    assert (json.loads(parameters) if isinstance(parameters, str) else parameters) == told
+    assert (json.loads(parameters) if isinstance(parameters, str) else parameters) == schema
     assert set(function) == {"name", "parameters"}
 
 

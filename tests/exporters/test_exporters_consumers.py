@@ -155,14 +155,6 @@ def test_verl_tasks_name_source_answer_and_tools(kind: DatasetKind, tmp_path: Pa
     assert row["extra_info"]["tools_kwargs"] == {tool["function"]["name"]: created for tool in TOOLS}
 
 
-@needs_datasets
-@needs_pyarrow
-def test_datasets_reads_verl_files_as_verl_does(tmp_path: Path) -> None:
-    _, folder = exported("verl", rows_of("grpo", 3), "grpo", tmp_path)
-    table = loaded("parquet", tmp_path / "cache", data_files={"train": str(folder / "train.parquet")})
-    assert [row["extra_info"]["task_id"] for row in table] == ["t0", "t1", "t2"]
-
-
 # -- two steps of each trainer of TRL
 
 

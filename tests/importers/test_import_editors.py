@@ -84,6 +84,59 @@ def test_a_copilot_chat_has_the_replies_of_the_model_with_their_results(tmp_path
     survives("copilot_chat", copilot_session(), tmp_path)
 
 
+def copilot_event(kind: str, data: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": kind, "data": data, "id": "e", "parentId": None, "timestamp": "2026-01-01T00:00:00Z", **more}
+
+
+def copilot_events() -> list[dict[str, Any]]:
+    """The system prompt behind the first prompt and again; a denied call; a subagent; an id of a call used twice."""
+    place = {"cwd": "/w", "branch": "main", "headCommit": "abc"}
+    start = {"sessionId": "s-1", "copilotVersion": "1.0.102", "selectedModel": "m-0", "context": place}
+    bash = {"toolCallId": "c1", "name": "bash", "arguments": {"command": "ls"}}
+    view = {"toolCallId": "c2", "name": "view", "arguments": {"path": "/x"}}
+    usage = {"usage": {"model": "m-1", "inputTokens": 50, "outputTokens": 7, "cacheReadTokens": 0}}
+    first = {"content": "I look.", "model": "m-1", "reasoningText": "Look.", "toolRequests": [bash, view]}
+    denied = {"toolCallId": "c2", "success": False, "error": {"message": "Permission denied.", "code": "denied"}}
+    return [
+        copilot_event("session.start", start),
+        copilot_event("user.message", {"content": "List.", "transformedContent": "<now>1</now> List."}),
+        copilot_event("system.message", {"role": "system", "content": "You are Copilot."}),
+        copilot_event("session.usage_record", usage),
+        copilot_event("assistant.message", first),
+        copilot_event("tool.execution_start", {"toolCallId": "c1", "toolName": "bash"}),
+        copilot_event("tool.execution_complete", denied),
+        copilot_event("tool.execution_complete", {"toolCallId": "c1", "success": True, "result": {"content": "a.txt"}}),
+        copilot_event("assistant.message", {"content": "of another", "toolRequests": []}, agentId="sub"),
+        copilot_event("system.message", {"role": "system", "content": "You are Copilot."}),
+        copilot_event("assistant.message", {"content": "", "model": "m-1", "toolRequests": [bash]}),
+        copilot_event("tool.execution_complete", {"toolCallId": "c1", "success": True, "result": {"content": "b.txt"}}),
+        copilot_event("assistant.message", {"content": "Done.", "toolRequests": [], "reasoningOpaque": "x"}),
+        copilot_event("session.shutdown", {}),
+    ]
+
+
+def test_a_copilot_cli_session_is_read_from_its_events(tmp_path: Path) -> None:
+    run, report = read_one("copilot_cli", write(tmp_path / "events.jsonl", copilot_events()), tmp_path)
+    assert outline(run) == [
+        "system: You are Copilot.",
+        "user: <now>1</now> List.",
+        "agent: I look. > bash(c1) > view(c2) < !Permission denied.(c2) < a.txt(c1)",
+        "agent:  > bash(c1) < b.txt(c1)",
+        "agent: Done.",
+    ]
+    made = run.trajectory
+    first = made.agent_steps[0]
+    assert (first.thought, first.model, first.actions[1].args) == ("Look.", "m-1", {"path": "/x"})
+    assert first.usage is not None
+    assert (first.usage.input_tokens, first.usage.output_tokens) == (50, 7)
+    assert made.agent_steps[1].usage is None
+    assert (made.agent.version, made.task.prompt, run.key) == ("1.0.102", "List.", "copilot_cli:s-1")
+    assert (made.extra["cwd"], made.extra["git_commit"]) == ("/w", "abc")
+    assert report.unknown == {"tool.execution_start": 1, "event of a subagent": 1, "session.shutdown": 1}
+    assert any("encrypted" in note for note in report.notes)
+    survives("copilot_cli", copilot_events(), tmp_path)
+
+
 def goose_message(role: str, *parts: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"id": "m", "role": role, "created": NOW, "content": list(parts), **more}
 

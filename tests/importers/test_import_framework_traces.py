@@ -91,9 +91,21 @@ def response_trace(*, content: bool) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("batched", [False, True])
-def test_spans_of_the_openai_agents_sdk_become_one_conversation(batched: bool, tmp_path: Path) -> None:
-    rows = [{"data": agents_trace()}] if batched else agents_trace()
+def processor_events() -> list[dict[str, Any]]:
+    """As a processor writes that logs the start and the end of each span."""
+    trace, *spans = agents_trace()
+    empty = {"ended_at": None, "error": None}
+    starts = [{**s, **empty, "span_data": {"type": s["span_data"]["type"], "input": None}} for s in spans]
+    return [
+        {"event": "trace_start", "trace": trace},
+        *({"event": "span_start", "span": span} for span in starts),
+        *({"event": "span_end", "span": span} for span in spans),
+    ]
+
+
+@pytest.mark.parametrize("shape", ["lines", "batch", "events"])
+def test_spans_of_the_openai_agents_sdk_become_one_conversation(shape: str, tmp_path: Path) -> None:
+    rows = {"batch": [{"data": agents_trace()}], "events": processor_events()}.get(shape, agents_trace())
     run, report = read_one("openai_agents", write(tmp_path / "t.jsonl", rows), tmp_path)
     check(run.trajectory, "gpt-5-mini")
     assert (run.trajectory.agent.name, run.trajectory.extra["workflow"]) == ("Clerk", "Orders")

@@ -1,4 +1,4 @@
-"""Readers of agent frameworks: Pydantic AI, smolagents, the AI SDK."""
+"""Readers of agent frameworks: Pydantic AI, smolagents, the AI SDK, AutoGen, CrewAI."""
 
 from __future__ import annotations
 
@@ -267,6 +267,14 @@ def test_chats_of_the_ai_sdk_are_read_from_records_too(name: str, tmp_path: Path
     assert (found.format, [run.session_id for run in found.all]) == ("ai_sdk", ["k1", "k1"])
 
 
+def test_without_marks_of_steps_the_text_after_a_result_is_a_turn_of_its_own(tmp_path: Path) -> None:
+    result = tool_part("c1", "output-available", input='{"id": 7}', output="shipped")
+    parts = [result, {"type": "text", "text": ""}, {"type": "text", "text": "It has shipped."}]
+    chat = [CHAT[0], {"id": "a", "role": "assistant", "parts": parts}]
+    run, _ = read_one("ai_sdk", write(tmp_path / "chat.json", chat), tmp_path)
+    assert outline(run)[1:] == ["agent:  > get_order(c1) < shipped(c1)", "agent: It has shipped."]
+
+
 def test_calls_in_the_older_form_of_the_ai_sdk_are_read(tmp_path: Path) -> None:
     inner = {"toolCallId": "c1", "toolName": "get_order", "state": "result", "args": {"id": 7}, "result": "shipped"}
     parts = [
@@ -278,3 +286,169 @@ def test_calls_in_the_older_form_of_the_ai_sdk_are_read(tmp_path: Path) -> None:
     run, _ = read_one("ai_sdk", write(tmp_path / "chat.json", chat), tmp_path)
     assert outline(run)[1] == "agent: Yes. > get_order(c1) < shipped(c1)"
     assert run.trajectory.agent_steps[0].timestamp is not None
+
+
+# --- AutoGen ---------------------------------------------------------------------------------------------------------
+
+
+def said(kind: str, source: str, content: Any, tokens: tuple[int, int] | None = None) -> dict[str, Any]:
+    counts = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]} if tokens else None
+    about = {"id": "m", "source": source, "models_usage": counts, "metadata": {}, "created_at": TIME}
+    return {**about, "content": content, "type": kind}
+
+
+ORDER_CALLS = [
+    {"id": "c1", "name": "get_order", "arguments": '{"id": 7}'},
+    {"id": "c2", "name": "get_order", "arguments": '{"id": 8}'},
+]
+ORDERS = [
+    {"call_id": "c1", "name": "get_order", "content": "shipped", "is_error": False},
+    {"call_id": "c2", "name": "get_order", "content": "no order 8", "is_error": True},
+]
+THREAD = [
+    said("TextMessage", "user", "Where are orders 7 and 8?"),
+    said("ThoughtEvent", "clerk", "I need both."),
+    said("ToolCallRequestEvent", "clerk", ORDER_CALLS, (100, 10)),
+    said("ToolCallExecutionEvent", "clerk", ORDERS),
+    said("ToolCallSummaryMessage", "clerk", "shipped\nno order 8"),
+    said("TextMessage", "critic", "Say more.", (20, 2)),
+    said("TextMessage", "clerk", "Order 7 has shipped.", (120, 8)),
+]
+CLERK = [
+    "user: Where are orders 7 and 8?",
+    "agent:  > get_order(c1) > get_order(c2) < shipped(c1) < !no order 8(c2)",
+    "user: Say more.",
+    "agent: Order 7 has shipped.",
+]
+CRITIC = [
+    "user: Where are orders 7 and 8?",
+    "user: shipped\nno order 8",
+    "agent: Say more.",
+    "user: Order 7 has shipped.",
+]
+CONTEXTS = {
+    "clerk": [
+        {"type": "UserMessage", "source": "user", "content": "Where are orders 7 and 8?"},
+        {"type": "AssistantMessage", "source": "clerk", "content": ORDER_CALLS, "thought": "I need both."},
+        {"type": "FunctionExecutionResultMessage", "content": ORDERS},
+        {"type": "UserMessage", "source": "critic", "content": "Say more."},
+        {"type": "AssistantMessage", "source": "clerk", "content": "Order 7 has shipped.", "thought": None},
+    ],
+    "critic": [
+        {"type": "UserMessage", "source": "user", "content": "Where are orders 7 and 8?"},
+        {"type": "UserMessage", "source": "clerk", "content": "shipped\nno order 8"},
+        {"type": "AssistantMessage", "source": "critic", "content": "Say more.", "thought": None},
+        {"type": "UserMessage", "source": "clerk", "content": "Order 7 has shipped."},
+    ],
+}
+
+
+def team_state() -> dict[str, Any]:
+    """As `team.save_state()` gives it."""
+    agents: dict[str, Any] = {
+        name: {
+            "type": "ChatAgentContainerState",
+            "version": "1.0.0",
+            "agent_state": {"type": "AssistantAgentState", "version": "1.0.0", "llm_context": {"messages": messages}},
+            "message_buffer": [],
+        }
+        for name, messages in CONTEXTS.items()
+    }
+    agents["Manager"] = {"type": "RoundRobinManagerState", "version": "1.0.0", "message_thread": THREAD}
+    return {"type": "TeamState", "version": "1.0.0", "agent_states": agents}
+
+
+@pytest.mark.parametrize("shape", ["result", "messages", "stream", "state"])
+def test_each_agent_of_an_autogen_team_has_the_conversation_that_its_model_saw(shape: str, tmp_path: Path) -> None:
+    result = {"messages": THREAD, "stop_reason": "Maximum number of messages 7 reached"}
+    values: dict[str, Any] = {"messages": THREAD, "stream": [*THREAD, result], "state": team_state()}
+    name = "log.jsonl" if shape == "stream" else "log.json"
+    found = read(write(tmp_path / name, values.get(shape, result)), tmp_path)
+    assert (found.format, [run.agent.name for run in found.all]) == ("autogen", ["clerk", "critic"])
+    clerk, critic = found.all
+    assert (outline(clerk), outline(critic)) == (CLERK, CRITIC)
+    assert clerk.agent_steps[0].thought == "I need both."
+    assert (usage(clerk), usage(critic)) == ([(100, 10), (120, 8)], [(20, 2)])
+    assert clerk.agent_steps[0].timestamp is not None
+    assert clerk.outcome.status.value == "unknown"
+
+
+def test_in_a_chat_of_autogen_0_2_the_name_and_not_the_role_states_who_spoke(tmp_path: Path) -> None:
+    calls = [{**smol_call("c1", "get_order", '{"id": 7}')}, {**smol_call("c2", "get_order", '{"id": 8}')}]
+    history = [
+        {"content": "Where are orders 7 and 8?", "role": "assistant", "name": "user_proxy"},
+        {"content": "Let me look.", "role": "assistant", "tool_calls": calls},
+        {
+            "content": "shipped\n\nError: no order 8",
+            "role": "tool",
+            "name": "user_proxy",
+            "tool_responses": [
+                {"tool_call_id": "c1", "role": "tool", "content": "shipped"},
+                {"tool_call_id": "c2", "role": "tool", "content": "Error: no order 8"},
+            ],
+        },
+        {"content": "Order 7 has shipped.", "role": "user", "name": "assistant"},
+    ]
+    result = {"chat_id": 1, "chat_history": history, "summary": "x", "cost": {}, "human_input": []}
+    for name, value in (("history.json", history), ("result.json", result)):
+        run, _ = read_one("autogen_v0", write(tmp_path / name, value), tmp_path)
+        assert outline(run) == [
+            "user: Where are orders 7 and 8?",
+            "agent: Let me look. > get_order(c1) > get_order(c2) < shipped(c1) < !Error: no order 8(c2)",
+            "agent: Order 7 has shipped.",
+        ]
+        assert run.trajectory.agent.name == "assistant"
+
+
+# --- CrewAI ----------------------------------------------------------------------------------------------------------
+
+
+def task_output(messages: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    task = {"description": "Where are orders 7 and 8?", "expected_output": "a sentence", "agent": "Clerk\n"}
+    return {**task, "raw": "Order 7 has shipped.", "output_format": "raw", "messages": messages, **more}
+
+
+def test_a_crewai_task_comes_in_with_its_calls_and_the_failures_that_it_lists(tmp_path: Path) -> None:
+    calls = [smol_call("c1", "get_order", '{"id": 7}'), smol_call("c2", "get_order", '{"id": 8}')]
+    messages = [
+        {"role": "system", "content": "You are Clerk."},
+        {"role": "user", "content": "Current Task: Where are orders 7 and 8?"},
+        {"role": "assistant", "content": "", "tool_calls": calls},
+        {"role": "tool", "content": "shipped", "tool_call_id": "c1", "name": "get_order"},
+        {"role": "tool", "content": "no order 8", "tool_call_id": "c2", "name": "get_order"},
+        {"role": "assistant", "content": "Order 7 has shipped."},
+    ]
+    failure = {"tool_name": "get_order", "tool_args": {"id": 8}, "failure": {"message": "no order 8"}}
+    value = {"raw": "x", "tasks_output": [task_output(messages, tool_failures=[failure])], "token_usage": {}}
+    run, _ = read_one("crewai", write(tmp_path / "output.json", value), tmp_path)
+    assert outline(run) == [
+        "system: You are Clerk.",
+        "user: Current Task: Where are orders 7 and 8?",
+        "agent:  > get_order(c1) > get_order(c2) < shipped(c1) < !no order 8(c2)",
+        "agent: Order 7 has shipped.",
+    ]
+    assert (run.trajectory.agent.name, run.trajectory.task.prompt) == ("Clerk", "Where are orders 7 and 8?")
+
+
+def test_an_observation_that_crewai_appended_to_a_message_is_not_the_agents_text(tmp_path: Path) -> None:
+    messages = [
+        {"role": "user", "content": "Current Task: Where is order 7?"},
+        {"role": "assistant", "content": "Thought: look\nAction: get_order\nObservation: shipped"},
+        {"role": "user", "content": "Analyze the tool result."},
+    ]
+    run, _ = read_one("crewai", write(tmp_path / "task.json", task_output(messages)), tmp_path)
+    assert outline(run)[1:] == [
+        "agent: Thought: look\nAction: get_order",
+        "user: Observation: shipped",
+        "user: Analyze the tool result.",
+        "agent: Order 7 has shipped.",
+    ]
+    assert run.trajectory.agent_steps[-1].train is False, "the program took it out of a message"
+
+
+def test_the_log_file_of_crewai_gives_tasks_and_answers_and_says_what_is_missing(tmp_path: Path) -> None:
+    entry = {"timestamp": "2026-01-01 00:00:00", "task_name": None, "task": "Where is order 7?", "agent": "Clerk"}
+    rows = [{**entry, "status": "started"}, {**entry, "status": "completed", "output": "It has shipped."}]
+    run, report = read_one("crewai", write(tmp_path / "logs.json", rows), tmp_path)
+    assert outline(run) == ["user: Where is order 7?", "agent: It has shipped."]
+    assert any("what happened between them is unknown" in note for note in report.notes)

@@ -92,14 +92,11 @@ class JobHome:
 
         self.until(reached, f"step {step} of attempt {attempt}")
         shim = self.directory(job_id).shim()
-        assert shim is not None
-        assert shim.worker is not None
         return shim.worker
 
     def shim(self, job_id: str) -> int:
         """The process id of the job's shim."""
         shim = self.directory(job_id).shim()
-        assert shim is not None
         return shim.shim
 
     def processes(self) -> list[psutil.Process]:

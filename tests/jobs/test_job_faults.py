@@ -50,7 +50,7 @@ def test_a_job_continues_whichever_of_its_processes_is_stopped_or_killed(jobs: J
     assert [event.step for event in jobs.store.jobs.progress(job.id)] == list(range(1, 21))
 
 
-@pytest.mark.parametrize(("n", "each"), [(3, 1), pytest.param(5, 4, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(("n", "each"), [(2, 1), pytest.param(5, 4, marks=pytest.mark.soak)])
 def test_random_kills_of_workers_and_shims_lose_nothing(jobs: JobHome, n: int, each: int) -> None:
     """So many jobs at once and kills each, of either process, at any moment. A job may end before its last kill."""
     dice = random.Random(20)
@@ -87,7 +87,6 @@ def test_a_starter_killed_at_any_moment_leaves_one_job_for_the_same_call(jobs: J
     for number in range(3):
         gate = jobs.home / f"gate {number}"
         starter = jobs.starter(spec, f"round {number}", gate)
-        assert starter.stdout is not None
         if number > 0:
             assert starter.stdout.readline() == "ready\n"
             gate.touch()
@@ -106,27 +105,11 @@ def test_attempts_used_up_interrupt_the_job_and_resume_gives_one_more(jobs: JobH
     job = runner.start(SHORT).job
     os.kill(jobs.wait_for_step(job.id, 4), signal.SIGKILL)
     stopped = jobs.wait(job.id, JobStatus.INTERRUPTED)
-    assert stopped.error is not None
     assert stopped.error.code == "killed"
     assert "attempt 1 of 1 was killed by SIGKILL" in stopped.error.message
     assert runner.resume(job.id).id == job.id
     done = jobs.wait(job.id, JobStatus.SUCCEEDED)
     assert (done.attempt, done.max_attempts, done.error) == (2, 2, None)
-
-
-def test_a_sleeping_job_is_not_taken_for_dead(jobs: JobHome) -> None:
-    job = jobs.runner.start(SHORT).job
-    worker = jobs.wait_for_step(job.id, 1)
-    pids = (jobs.shim(job.id), worker)
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    for _ in range(20):
-        jobs.runner.reconcile()
-    sleeping = jobs.store.jobs.get(job.id)
-    for pid in reversed(pids):
-        os.kill(pid, signal.SIGCONT)
-    assert (sleeping.status, sleeping.attempt) == (JobStatus.RUNNING, 1)
-    assert jobs.wait(job.id, JobStatus.SUCCEEDED).attempt == 1
 
 
 def test_a_worker_that_ends_without_a_result_has_crashed_and_its_log_is_quoted(
@@ -137,7 +120,6 @@ def test_a_worker_that_ends_without_a_result_has_crashed_and_its_log_is_quoted(
         patch.setenv("PYTHONHOME", "/nowhere")
         job = jobs.runner.start(SelftestSpec()).job
     failed = jobs.wait(job.id, JobStatus.FAILED, reconcile=jobs.runner)
-    assert failed.error is not None
     assert failed.error.code == "crashed"
     assert "exit code 1" in failed.error.message
     assert "/nowhere" in failed.error.hint
@@ -147,22 +129,19 @@ def test_a_worker_that_ends_without_a_result_has_crashed_and_its_log_is_quoted(
     reconcile_log.unlink()
 
 
-def test_a_dead_job_whose_directory_cannot_be_read_is_interrupted(jobs: JobHome) -> None:
-    job = jobs.runner_with(slots=0, light_kinds=frozenset()).start(SelftestSpec()).job
+def test_a_job_whose_directory_cannot_be_read_or_made_is_interrupted(jobs: JobHome) -> None:
+    without_slots = jobs.runner_with(slots=0, light_kinds=frozenset())
+    job = without_slots.start(SelftestSpec()).job
     jobs.directory(job.id).events.mkdir(parents=True)
     stopped = jobs.wait(job.id, JobStatus.INTERRUPTED, reconcile=jobs.runner)
-    assert stopped.error is not None
     assert stopped.error.code == "directory_unreadable"
     assert "events.jsonl" in stopped.error.message
 
-
-def test_a_job_whose_directory_cannot_be_made_is_interrupted(jobs: JobHome) -> None:
-    job = jobs.runner_with(slots=0, light_kinds=frozenset()).start(SelftestSpec()).job
+    job = without_slots.start(SelftestSpec(), request_key="another").job
     folder = jobs.directory(job.id)
     folder.path.mkdir()
     folder.outputs.touch()  # a file where a folder should be
     stopped = jobs.wait(job.id, JobStatus.INTERRUPTED, reconcile=jobs.runner)
-    assert stopped.error is not None
     assert stopped.error.code == "launch_failed"
     folder.outputs.unlink()
     jobs.runner.resume(job.id)
@@ -179,7 +158,6 @@ def test_what_a_worker_left_behind_is_killed_by_its_mark() -> None:
     )
     try:
         for process in (mine, other):
-            assert process.stdout is not None
             process.stdout.readline()
         processes.kill_orphans("job-00000000aa")
         assert mine.wait(10) == -signal.SIGKILL

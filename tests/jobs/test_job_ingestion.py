@@ -55,7 +55,6 @@ def evaluation(job_id: str, agent_id: str) -> Evaluation:
 
 def test_outputs_become_records_of_the_store_and_the_result_names_the_agent(jobs: JobHome) -> None:
     base = jobs.store.agents.add(agent("base"), now())
-    assert base.id is not None
     job_id, reporter = dead_job(jobs)
     for number in (1, 2, 1):
         reporter.output("trajectory", trajectory(number))

@@ -40,10 +40,7 @@ def test_a_job_starts_at_once_and_its_own_shim_ingests_it(
     done = jobs.wait(job.id, JobStatus.SUCCEEDED)
     assert (done.attempt, done.step, done.total_steps, done.phase) == (1, 5, 5, "stepping")
     assert done.metrics == {"loss": 1 / 5}
-    assert done.result is not None
     assert done.result.n == 5
-    assert done.started_at is not None
-    assert done.ended_at is not None
     assert done.created_at <= done.started_at <= done.ended_at
     assert [event.step for event in jobs.store.jobs.progress(job.id)] == [1, 2, 3, 4, 5]
     log = jobs.runner.log_tail(job.id)
@@ -66,8 +63,6 @@ def test_the_next_job_starts_when_the_first_ends_with_no_server_up(jobs: JobHome
     assert (first.status, low.status, high.status) == (JobStatus.RUNNING, JobStatus.QUEUED, JobStatus.QUEUED)
     ended = [jobs.wait(job.id, JobStatus.SUCCEEDED) for job in (first, high, low)]
     for before, after in itertools.pairwise(ended):
-        assert before.ended_at is not None
-        assert after.started_at is not None
         assert before.ended_at <= after.started_at
 
 
@@ -83,16 +78,15 @@ def test_a_light_job_runs_while_the_slots_are_taken_and_a_queued_one_is_cancelle
 
 
 def test_processes_that_start_the_same_job_at_one_moment_start_it_once(jobs: JobHome) -> None:
-    """All three reconcile continuously: a job that ever looked dead would get a second attempt."""
+    """Both reconcile continuously: a job that ever looked dead would get a second attempt."""
     gate = jobs.home / "gate"
-    starters = [jobs.starter(SelftestSpec(steps=8), "same", gate) for _ in range(3)]
+    starters = [jobs.starter(SelftestSpec(steps=8), "same", gate) for _ in range(2)]
     for starter in starters:
-        assert starter.stdout is not None
         assert starter.stdout.readline() == "ready\n"
     gate.touch()
     answers = [starter.communicate(timeout=60)[0].split() for starter in starters]
     assert len({job_id for job_id, _ in answers}) == 1
-    assert sorted(deduplicated for _, deduplicated in answers) == ["False", "True", "True"]
+    assert sorted(deduplicated for _, deduplicated in answers) == ["False", "True"]
     (job,) = jobs.store.jobs.page().items
     assert (job.status, job.attempt) == (JobStatus.SUCCEEDED, 1)
     assert [event.step for event in jobs.store.jobs.events(job.id, type="progress")] == list(range(1, 9))
@@ -124,10 +118,8 @@ def test_a_worker_that_ignores_sigterm_is_killed_after_the_grace(jobs: JobHome) 
     worker = jobs.wait_for_step(job.id, 1)
     runner.cancel(job.id)
     stopped = jobs.wait(job.id, JobStatus.CANCELLED)
-    assert stopped.error is not None
     assert stopped.error.code == "forced"
     record = jobs.directory(job.id).exit(1)
-    assert record is not None
     assert (record.signal, record.forced, record.cancelled) == (9, True, True)
     assert worker not in {process.pid for process in jobs.processes()}
 
@@ -136,7 +128,6 @@ def test_a_failing_job_reports_the_reason_and_its_log_stays_bounded(jobs: JobHom
     """30 MB in, then a traceback; kept are the first 4 MiB and between 2 and 4 MiB of the end."""
     job = jobs.runner.start(SelftestSpec(steps=5, fail_at=3, log_bytes=30_000_000)).job
     failed = jobs.wait(job.id, JobStatus.FAILED)
-    assert failed.error is not None
     assert failed.error.code == "crashed"
     assert failed.error.message == "RuntimeError: step 3 fails as requested (fail_at=3)"
     assert failed.step == 2
@@ -149,17 +140,21 @@ def test_a_failing_job_reports_the_reason_and_its_log_stays_bounded(jobs: JobHom
     assert len(jobs.runner.log_tail(job.id, 7).splitlines()) == 7
 
 
-def test_a_suspended_worker_is_visible_without_a_clock_of_its_own(jobs: JobHome) -> None:
+def test_a_suspended_job_is_visible_and_is_not_taken_for_dead(jobs: JobHome) -> None:
     job = jobs.runner.start(LONG).job
     worker = jobs.wait_for_step(job.id, 3)
     assert not jobs.runner.is_suspended(job.id)
-    os.kill(worker, signal.SIGSTOP)
+    pids = (jobs.shim(job.id), worker)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
     jobs.until(lambda: jobs.runner.is_suspended(job.id), "the worker is suspended")
-    jobs.runner.reconcile()
+    for _ in range(20):
+        jobs.runner.reconcile()
     suspended = jobs.store.jobs.get(job.id)
-    assert suspended.status is JobStatus.RUNNING
+    assert (suspended.status, suspended.attempt) == (JobStatus.RUNNING, 1)
     assert suspended.last_progress_at is not None
     assert 0 < (suspended.usual_gap_s or 0) < 2
-    os.kill(worker, signal.SIGCONT)
+    for pid in reversed(pids):
+        os.kill(pid, signal.SIGCONT)
     jobs.runner.cancel(job.id)
-    jobs.wait(job.id, JobStatus.CANCELLED)
+    assert jobs.wait(job.id, JobStatus.CANCELLED).attempt == 1

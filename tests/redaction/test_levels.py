@@ -61,6 +61,6 @@ def test_a_recorded_run_is_redacted_by_the_levels_of_the_operator(settings: Sett
         steps = [
             {"actor": "agent", "message": TEXT, "actions": [{"tool": "t", "args": {"api_key": "0123456789abcdef"}}]}
         ]
-        told = record_trajectory(services, trajectory={"task": {"prompt": f"{levels}"}, "steps": steps})
-        assert set(told.redactions) == set().union(*(kinds[level] for level in levels))
+        recorded = record_trajectory(services, trajectory={"task": {"prompt": f"{levels}"}, "steps": steps})
+        assert set(recorded.redactions) == set().union(*(kinds[level] for level in levels))
         services.close()

@@ -14,6 +14,7 @@ from quintain.server.app import build_server, create_server
 from quintain.settings import Settings
 from quintain.tools.catalog import CATALOG
 from quintain.tools.services import open_services
+from server.talks import ERAS, serve
 
 RUN = {
     "task": "Count the apples",
@@ -26,7 +27,7 @@ async def listed(client: Client) -> str:
     return json.dumps([tool.model_dump(by_alias=True, exclude_none=True) for tool in tools], separators=(",", ":"))
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@ERAS
 def test_the_list_of_tools_is_short_and_the_same_whatever_is_stored(settings: Settings, mode: str) -> None:
     async def main() -> None:
         with anyio.fail_after(60):
@@ -44,37 +45,33 @@ def test_the_list_of_tools_is_short_and_the_same_whatever_is_stored(settings: Se
     anyio.run(main)
 
 
-def test_no_schema_gives_a_list_of_types(settings: Settings) -> None:
+def tools_of(settings: Settings, **switches: Any) -> dict[str, Any]:
+    """Return each tool that a server offers, by its name."""
+
+    async def talk(client: Client) -> dict[str, Any]:
+        return {tool.name: tool.model_dump(by_alias=True) for tool in (await client.list_tools()).tools}
+
+    return serve(create_server(settings, **switches), "auto", talk)
+
+
+def types_in(schema: Any) -> list[Any]:
+    if isinstance(schema, list):
+        return [found for part in schema for found in types_in(part)]
+    if not isinstance(schema, dict):
+        return []
+    inner = [found for part in schema.values() for found in types_in(part)]
+    return [*inner, schema["type"]] if "type" in schema else inner
+
+
+def test_tools_and_arguments_are_described_and_no_schema_gives_a_list_of_types(settings: Settings) -> None:
     """Inspector and some hosts take one type a schema; alternatives come as `anyOf`, and in results as a name alone."""
-
-    def types(schema: Any) -> list[Any]:
-        if isinstance(schema, list):
-            return [found for part in schema for found in types(part)]
-        if not isinstance(schema, dict):
-            return []
-        inner = [found for part in schema.values() for found in types(part)]
-        return [*inner, schema["type"]] if "type" in schema else inner
-
-    async def main() -> list[Any]:
-        async with Client(create_server(settings)) as client:
-            return [tool.model_dump(by_alias=True) for tool in (await client.list_tools()).tools]
-
-    for tool in anyio.run(main):
-        found = types([tool["inputSchema"], tool["outputSchema"]])
-        assert "object" in found, tool["name"]
-        assert not any(isinstance(kind, list) for kind in found), tool["name"]
-
-
-def test_every_tool_has_a_description_and_every_argument_too(settings: Settings) -> None:
-    async def main() -> list[Any]:
-        async with Client(create_server(settings)) as client:
-            return list((await client.list_tools()).tools)
-
-    for tool in anyio.run(main):
-        assert tool.description, tool.name
-        assert len(tool.description.encode()) < 1500, tool.name
-        for name, schema in tool.input_schema.get("properties", {}).items():
-            assert schema.get("description"), (tool.name, name)
+    for name, tool in tools_of(settings).items():
+        assert 0 < len(tool["description"].encode()) < 1500, name
+        for argument, schema in tool["inputSchema"].get("properties", {}).items():
+            assert schema.get("description"), (name, argument)
+        found = types_in([tool["inputSchema"], tool["outputSchema"]])
+        assert "object" in found, name
+        assert not any(isinstance(kind, list) for kind in found), name
 
 
 def test_a_job_can_be_followed_listed_read_and_completed(settings: Settings) -> None:
@@ -111,7 +108,7 @@ def test_a_job_can_be_followed_listed_read_and_completed(settings: Settings) -> 
         services.close()
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@ERAS
 def test_bad_input_names_the_value_the_bound_and_what_to_call_next(settings: Settings, mode: str) -> None:
     cases: list[tuple[str, dict[str, Any], list[str]]] = [
         ("search_trajectories", {"limitt": 1}, ["[unknown_argument]", "did you mean 'limit'", "valid: filter, limit"]),
@@ -128,14 +125,12 @@ def test_bad_input_names_the_value_the_bound_and_what_to_call_next(settings: Set
         ),
     ]
 
-    async def main() -> list[str]:
-        with anyio.fail_after(60):
-            async with Client(create_server(settings), mode=mode) as client:
-                results = [await client.call_tool(tool, arguments) for tool, arguments, _ in cases]
-                assert all(result.is_error for result in results)
-                return [result.content[0].text for result in results]
+    async def talk(client: Client) -> list[str]:
+        results = [await client.call_tool(tool, arguments) for tool, arguments, _ in cases]
+        assert all(result.is_error for result in results)
+        return [result.content[0].text for result in results]
 
-    for text, (tool, _, words) in zip(anyio.run(main), cases, strict=True):
+    for text, (tool, _, words) in zip(serve(create_server(settings), mode, talk), cases, strict=True):
         assert [word for word in words if word not in text] == [], (tool, text)
 
 
@@ -150,14 +145,6 @@ READERS = {
 }
 
 
-def offered(settings: Settings, **switches: Any) -> set[str]:
-    async def main() -> set[str]:
-        async with Client(create_server(settings, **switches)) as client:
-            return {tool.name for tool in (await client.list_tools()).tools}
-
-    return anyio.run(main)
-
-
 def test_every_toolset_comes_with_what_reads_and_what_follows_jobs(settings: Settings) -> None:
     own = {
         "data": {"record_trajectory", "import_trajectories", "export_dataset"},
@@ -166,31 +153,31 @@ def test_every_toolset_comes_with_what_reads_and_what_follows_jobs(settings: Set
         "evaluate": {"collect_rollouts", "evaluate_agent", "compare_agents"},
     }
     for toolset, tools in own.items():
-        found = offered(settings, toolsets=[toolset])
-        assert found >= tools | READERS | {"cancel_job", "resume_job"}, toolset
-        assert found.isdisjoint(set().union(*own.values()) - tools), toolset
+        found = tools_of(settings, toolsets=[toolset])
+        assert found.keys() >= tools | READERS | {"cancel_job", "resume_job"}, toolset
+        assert found.keys().isdisjoint(set().union(*own.values()) - tools), toolset
 
 
 def test_a_read_only_server_offers_what_reads_plans_previews_and_compares(settings: Settings) -> None:
-    found = offered(settings, read_only=True)
-    assert found >= READERS | {"plan_training", "compare_agents"}
-    assert found == {spec.name for spec in CATALOG if spec.read_only}
+    found = tools_of(settings, read_only=True)
+    assert found.keys() >= READERS | {"plan_training", "compare_agents"}
+    assert found.keys() == {spec.name for spec in CATALOG if spec.read_only}
 
 
 def test_a_next_step_marks_the_calls_that_this_server_leaves_out(settings: Settings) -> None:
-    async def main(toolset: str) -> str:
-        async with Client(create_server(settings, toolsets=[toolset])) as client:
-            result = await client.call_tool("list_library", {"kind": "environments"})
-            assert json.loads(result.content[0].text) == result.structured_content
-            return str(result.structured_content["next_step"])
+    async def talk(client: Client) -> str:
+        result = await client.call_tool("list_library", {"kind": "environments"})
+        assert json.loads(result.content[0].text) == result.structured_content
+        return str(result.structured_content["next_step"])
 
     marked = "collect_rollouts(agent='starter', environment=...) (left out by this server)"
-    assert marked in anyio.run(main, "data")
-    assert "collect_rollouts(" in anyio.run(main, "evaluate")
-    assert "left out" not in anyio.run(main, "evaluate")
+    assert marked in serve(create_server(settings, toolsets=["data"]), "auto", talk)
+    unmarked = serve(create_server(settings, toolsets=["evaluate"]), "auto", talk)
+    assert "collect_rollouts(" in unmarked
+    assert "left out" not in unmarked
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@ERAS
 def test_no_change_of_a_list_is_advertised_because_none_is_sent(settings: Settings, mode: str) -> None:
     async def main() -> None:
         async with Client(create_server(settings), mode=mode) as client:

@@ -43,7 +43,6 @@ def listening(*arguments: str) -> Iterator[int]:
             yield number
         finally:
             process.terminate()
-            assert process.stdout is not None
             printed = process.stdout.read()
         assert printed == b""
 

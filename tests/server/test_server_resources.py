@@ -11,7 +11,7 @@ from mcp import Client, MCPError
 from quintain.server.app import QuintainServer
 from quintain.server.guide import INSTRUCTIONS
 from server.small_server import Shelf
-from server.test_server_tools import ERAS, serve
+from server.talks import ERAS, serve
 
 
 @ERAS
@@ -42,6 +42,9 @@ def test_prompts_name_the_tools_and_miss_no_required_argument(small: QuintainSer
         for run, tools in (("traj-1", ("get_trajectory", "'rules'")), ("job-1", ("detail='log'", "resume_job"))):
             text = (await client.get_prompt("diagnose_run", {"run": run})).messages[0].content.text
             assert all(part in text for part in (f"{run!r}", *tools)), text
+        label = (await client.get_prompt("label_data", {"agent": "clerk", "rubric": "coding"})).messages[0].content.text
+        assert label.index("judge='person'") < label.index("judge='assistant'") < label.index("fit_calibration")
+        assert "rubric='coding', filter={'agent': 'clerk'}" in label
         with pytest.raises(MCPError, match="compare_agents needs `agents`"):
             await client.get_prompt("compare_agents", {})
         with pytest.raises(MCPError, match=r"valid: train_end_to_end, diagnose_run, label_data, compare_agents"):

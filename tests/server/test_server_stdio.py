@@ -160,13 +160,6 @@ def test_hostile_lines_long_lines_and_odd_answers_do_not_end_the_connection(pipe
     assert b"RuntimeError: the secret is in /etc/shadow" in pipe.stderr
 
 
-def test_discover_and_then_the_modern_era_work_too(pipe: Pipe) -> None:
-    pipe.ask(1, "server/discover", {"_meta": MODERN})
-    result = pipe.ask(2, "tools/list", {"_meta": MODERN})["result"]
-    assert result["ttlMs"] == 60_000
-    assert pipe.ask(3, "server/discover", {"_meta": MODERN})["result"]["resultType"] == "complete"
-
-
 def test_the_server_ends_when_standard_input_closes_even_before_a_word_was_said(pipe: Pipe) -> None:
     assert pipe.close() == 0
     assert pipe.stderr == b""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
@@ -14,17 +13,7 @@ from quintain.errors import InvalidInput, Unavailable
 from quintain.server.app import QuintainServer, build_server
 from quintain.server.bindings import select
 from server.small_server import CATALOG, Shelf
-
-ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"])
-
-
-def serve(server: QuintainServer, mode: str, talk: Callable[[Client], Awaitable[None]]) -> None:
-    async def main() -> None:
-        with anyio.fail_after(20):
-            async with Client(server, mode=mode) as client:
-                await talk(client)
-
-    anyio.run(main)
+from server.talks import ERAS, serve
 
 
 async def refused(client: Client, tool: str, arguments: dict[str, object]) -> str:
@@ -129,7 +118,9 @@ def test_the_services_stay_open_until_a_cancelled_call_has_written(small: Quinta
 @ERAS
 def test_the_list_of_tools_is_sorted_and_says_what_each_tool_may_do(small: QuintainServer, mode: str) -> None:
     async def talk(client: Client) -> None:
-        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        listed = await client.list_tools()
+        assert mode == "legacy" or listed.ttl_ms == 60_000
+        tools = {tool.name: tool for tool in listed.tools}
         assert list(tools) == sorted(spec.name for spec in CATALOG)
         add = tools["add_note"]
         assert (add.title, add.description) == ("Add a note", "Put a note on the shelf.\n\nThe text is kept as it is.")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from quintain.errors import NotFound
 from quintain.records.judging import BatchItem, Criterion, JudgingBatch, Rubric
-from quintain.store.store import open_store
+from quintain.store.store import Store
 from trajectory_runs import NOW
 
 RUBRIC = Rubric(name="r", criteria=(Criterion(name="c", description="Good?"),))
@@ -21,8 +19,7 @@ def batch(number: int, rater: str) -> JudgingBatch:
     )
 
 
-def test_answers_add_up_and_earlier_votes_stay(tmp_path: Path) -> None:
-    store = open_store(f"sqlite:///{tmp_path / 'q.db'}")
+def test_answers_add_up_and_earlier_votes_stay(store: Store) -> None:
     store.judging.add(batch(1, "assistant"), NOW)
     store.judging.record_answers("batch-1", ["i1"], {"i1": "a"})
     store.judging.record_answers("batch-1", ["i1", "i2"], {"i1": "tie"})
@@ -30,14 +27,11 @@ def test_answers_add_up_and_earlier_votes_stay(tmp_path: Path) -> None:
     assert (found.answered, found.votes) == (("i1", "i2"), {"i1": ("a", "tie")})
     with pytest.raises(NotFound, match="the newest are batch-1"):
         store.judging.record_answers("batch-2", ["i1"])
-    store.close()
 
 
-def test_the_batches_of_a_rater_come_oldest_first(tmp_path: Path) -> None:
-    store = open_store(f"sqlite:///{tmp_path / 'q.db'}")
+def test_the_batches_of_a_rater_come_oldest_first(store: Store) -> None:
     for number, rater in enumerate(("assistant", "person:ann", "assistant")):
         store.judging.add(batch(number, rater), NOW)
     assert [found.id for found in store.judging.iterate("assistant")] == ["batch-0", "batch-2"]
     assert [found.id for found in store.judging.iterate()] == ["batch-0", "batch-1", "batch-2"]
     assert list(store.judging.iterate("person:bo")) == []
-    store.close()

@@ -141,10 +141,9 @@ def test_a_replay_buffer_carries_what_earlier_jobs_learned_from(store: Store) ->
     assert store.lineage.count_forgotten_sources(three.id or "") == 0
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_training_sources_and_agents_trained_on_are_inverse_relations(store: Store, seed: int) -> None:
+def test_training_sources_and_agents_trained_on_are_inverse_relations(store: Store) -> None:
     """In a random history of 12 datasets and 15 trainings, each from an agent that there was before."""
-    rng = random.Random(seed)
+    rng = random.Random(0)
     runs = add(store, *(f"t{i}" for i in range(20)))
     members = {f"ds-{i}": rng.sample(runs, 3) for i in range(12)}
     for dataset_id, held in members.items():
@@ -153,9 +152,9 @@ def test_training_sources_and_agents_trained_on_are_inverse_relations(store: Sto
     expected: dict[str, set[str]] = {agents[0].id or "": set()}
     for i in range(15):
         base, dataset_id = rng.choice(agents), rng.choice(list(members))
-        made = trained(store, f"job-{i}", training(base, dataset_id, name=f"agent{i}"))
-        expected[made.id or ""] = expected[base.id or ""] | set(members[dataset_id])
-        agents.append(made)
+        learner = trained(store, f"job-{i}", training(base, dataset_id, name=f"agent{i}"))
+        expected[learner.id or ""] = expected[base.id or ""] | set(members[dataset_id])
+        agents.append(learner)
     for agent_id, taught in expected.items():
         learned = store.lineage.training_sources(agent_id)
         assert {run_id for held in learned.datasets for run_id in members[held]} == taught
@@ -168,10 +167,10 @@ def test_training_sources_and_agents_trained_on_are_inverse_relations(store: Sto
 
 def test_a_view_lists_the_newest_of_very_many_and_counts_the_rest(store: Store) -> None:
     base = base_agent(store)
-    for i in range(40):
+    for i in range(27):
         job(store, f"job-{i:02d}", rollout(base))
     after = down(store, "agent", base.id or "")
-    assert (len(after.nodes), after.counts, after.truncated) == (25, {"job": 40}, True)
+    assert (len(after.nodes), after.counts, after.truncated) == (25, {"job": 27}, True)
 
 
 def test_a_name_or_a_session_is_understood_and_anything_else_is_refused(store: Store) -> None:

@@ -68,8 +68,8 @@ def _fill(path: Path) -> tuple[str, str]:
         _insert(database, "dataset_members", dataset_id="ds-1", trajectory_id=first)
         model = ModelRef(source="folder", path="/m")
         given = Agent(id="agent:base@1", name="base", version=1, model=model, created_at=NOW)
-        made = given.model_copy(update={"id": "agent:clerk@1", "name": "clerk", "job_id": "job-2", "parent": given.id})
-        for agent in (given, made):
+        clerk = given.model_copy(update={"id": "agent:clerk@1", "name": "clerk", "job_id": "job-2", "parent": given.id})
+        for agent in (given, clerk):
             columns = {"id": agent.id, "name": agent.name, "version": 1, "job_id": agent.job_id}
             _insert(database, "agents", **columns, document=agent.model_dump_json(), created_at=MOMENT)
         spec = TrainSpec(agent=given, dataset_id="ds-1", name="clerk", output_dir="/o")
@@ -165,8 +165,8 @@ def test_a_session_of_the_second_schema_still_grows_and_a_forgotten_one_stays_aw
 def test_lineage_is_derived_from_records_of_the_first_schema(path: Path) -> None:
     first, second = _fill(path)
     store = open_store(f"sqlite:///{path}")
-    made = {node.id for node in store.lineage.descendants([Ref("trajectory", first)], 9).nodes}
-    assert made == {second, "traj-sub", f"{first}/rules", "ds-1", "job-1", "job-2", "agent:clerk@1", "eval-1", "cmp-1"}
+    found = {node.id for node in store.lineage.descendants([Ref("trajectory", first)], 9).nodes}
+    assert found == {second, "traj-sub", f"{first}/rules", "ds-1", "job-1", "job-2", "agent:clerk@1", "eval-1", "cmp-1"}
     assert store.lineage.agents_trained_on([first]) == ["agent:clerk@1"]
     assert {node.id for node in store.lineage.ancestors([Ref("agent", "agent:clerk@1")], 9).nodes} == {
         *("job-1", "job-2", "ds-1", "agent:base@1", first)

@@ -64,16 +64,6 @@ def test_every_rater_scorer_source_and_step_has_a_word_of_its_own(store: Store) 
     ]
 
 
-def test_many_runs_are_looked_up_in_parts_and_come_oldest_first(store: Store) -> None:
-    """601 runs in a chain: 600 preferences, more than one chunk, stored last pair first."""
-    ids = _runs(store, 601)
-    chain = [_said(ids[i], ids[i + 1]) for i in reversed(range(600))]
-    stored = store.preferences.add_many(chain, NOW)
-    assert store.preferences.among(ids) == stored
-    assert [p.a for p in store.preferences.connected_to([ids[0]])] == ids[599::-1]
-    assert store.preferences.comparable([*ids, "traj-none"]) == set(ids)
-
-
 def test_a_preference_needs_both_runs_and_is_stored_with_all_others_or_none(store: Store) -> None:
     a, b = _runs(store, 2)
     with pytest.raises(NotFound, match="traj-none"):

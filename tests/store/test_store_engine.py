@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,11 +15,9 @@ from sqlalchemy.exc import IntegrityError
 from quintain.errors import Unavailable
 from quintain.store.engine import create_engine, insert_missing, read_transaction, wal_is_safe, write_transaction
 from quintain.store.migrations import REVISIONS
-from quintain.store.store import open_store
+from quintain.store.store import Store, open_store
 from quintain.store.tables import metadata, trajectory_tags
 from trajectory_runs import NOW
-
-_ROUNDS = 3
 
 _INCREMENT = """
 import sys, time
@@ -27,8 +25,7 @@ from pathlib import Path
 import sqlalchemy
 from quintain.store.engine import create_engine
 
-kind, url, folder, me, other, rounds = *sys.argv[1:6], int(sys.argv[6])
-engine = create_engine(url) if kind == "ours" else sqlalchemy.create_engine(url)
+folder, me, other, rounds = *sys.argv[1:4], int(sys.argv[4])
 meet = lambda name: Path(folder, name)
 
 def wait_for(name, seconds):
@@ -38,40 +35,36 @@ def wait_for(name, seconds):
 
 meet(f"up-{me}").touch()
 wait_for(f"up-{other}", 30)
-for i in range(rounds):
-    with engine.begin() as connection:
-        n = connection.exec_driver_sql("SELECT n FROM counter").scalar()
-        meet(f"read-{i}-{me}").touch()
-        wait_for(f"read-{i}-{other}", 0.3)  # both stand between read and write, unless a lock forbids it
-        connection.exec_driver_sql("UPDATE counter SET n = ?", (n + 1,))
-    meet(f"done-{i}-{me}").touch()
-    wait_for(f"done-{i}-{other}", 30)
-engine.dispose()
+for kind, create in (("ours", create_engine), ("default", sqlalchemy.create_engine)):
+    engine = create(f"sqlite:///{folder}/{kind}.db")
+    for i in range(rounds):
+        with engine.begin() as connection:
+            n = connection.exec_driver_sql("SELECT n FROM counter").scalar()
+            meet(f"{kind}-read-{i}-{me}").touch()
+            wait_for(f"{kind}-read-{i}-{other}", 0.3)  # both stand between read and write, unless a lock forbids it
+            connection.exec_driver_sql("UPDATE counter SET n = ?", (n + 1,))
+        meet(f"{kind}-done-{i}-{me}").touch()
+        wait_for(f"{kind}-done-{i}-{other}", 30)
+    engine.dispose()
 """
 
 
-def _count_from_two_processes(kind: str, folder: Path) -> int:
-    path = folder / "counter.db"
-    connection = sqlite3.connect(path)
-    connection.executescript("CREATE TABLE counter (n INTEGER); INSERT INTO counter VALUES (0);")
-    connection.close()
-    program = [sys.executable, "-c", _INCREMENT, kind, f"sqlite:///{path}", str(folder)]
-    children = [subprocess.Popen([*program, *pair, str(_ROUNDS)]) for pair in (("a", "b"), ("b", "a"))]
-    assert [child.wait(timeout=60) for child in children] == [0, 0]
-    connection = sqlite3.connect(path)
-    (n,) = connection.execute("SELECT n FROM counter").fetchone()
-    connection.close()
-    return int(n)
-
-
 def test_no_update_is_lost_when_two_processes_read_and_then_write(tmp_path: Path) -> None:
-    """2 processes x 3 rounds, each held between its read and its write: 6 acknowledged, 6 counted."""
-    assert _count_from_two_processes("ours", tmp_path) == 2 * _ROUNDS
+    """2 processes x 3 rounds, each held between its read and its write: 6 acknowledged, 6 counted.
 
-
-def test_the_default_engine_loses_updates_in_the_same_trial(tmp_path: Path) -> None:
-    """It shows that the test above can fail: without BEGIN IMMEDIATE each round loses one of its two updates."""
-    assert _count_from_two_processes("default", tmp_path) == _ROUNDS
+    SQLAlchemy's default engine loses one of the two updates of each round in the same trial, so the trial can fail.
+    """
+    for kind in ("ours", "default"):
+        with closing(sqlite3.connect(tmp_path / f"{kind}.db")) as database:
+            database.executescript("CREATE TABLE counter (n INTEGER); INSERT INTO counter VALUES (0);")
+    program = [sys.executable, "-c", _INCREMENT, str(tmp_path)]
+    children = [subprocess.Popen([*program, *pair, "3"]) for pair in (("a", "b"), ("b", "a"))]
+    assert [child.wait(timeout=60) for child in children] == [0, 0]
+    counted = {}
+    for kind in ("ours", "default"):
+        with closing(sqlite3.connect(tmp_path / f"{kind}.db")) as database:
+            counted[kind] = database.execute("SELECT n FROM counter").fetchone()[0]
+    assert counted == {"ours": 6, "default": 3}
 
 
 @pytest.mark.parametrize(
@@ -154,53 +147,35 @@ def test_the_listed_revisions_are_those_of_the_migrations() -> None:
     assert tuple(reversed([revision.revision for revision in script.walk_revisions()])) == REVISIONS
 
 
-def test_a_database_that_is_up_to_date_opens_without_alembic(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'home' / 'quintain.db'}"
-    open_store(url).close()
+def test_processes_that_open_a_new_home_at_once_find_it_ready_and_a_later_one_needs_no_alembic(tmp_path: Path) -> None:
     program = (
-        "import sys; from quintain.store.store import open_store; open_store(sys.argv[1]).close();"
+        "import sys; from quintain.store.store import open_store; s = open_store(sys.argv[1]);"
+        "print(len(s.agents.page().items)); s.close();"
         "print([m for m in ('alembic', 'filelock') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == "[]"
+    command = [sys.executable, "-c", program, f"sqlite:///{tmp_path / 'home' / 'quintain.db'}"]
+    children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [child.communicate(timeout=90)[0].splitlines()[0] for child in children] == ["0", "0"]
+    assert subprocess.check_output(command, text=True, timeout=60) == "0\n[]\n"
 
 
-def test_processes_that_open_a_new_home_at_once_all_find_it_ready(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'home' / 'quintain.db'}"
-    program = (
-        "import json, sys; from quintain.store.store import open_store; s = open_store(sys.argv[1]);"
-        "print(json.dumps(len(s.agents.page().items))); s.close()"
-    )
-    children = [
-        subprocess.Popen([sys.executable, "-c", program, url], stdout=subprocess.PIPE, text=True) for _ in range(3)
-    ]
-    answers = [json.loads(child.communicate(timeout=90)[0]) for child in children]
-    assert answers == [0, 0, 0]
-
-
-def test_a_database_of_a_newer_program_is_refused_by_name_of_its_schema(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'quintain.db'}"
-    store = open_store(url)
+def test_a_database_of_a_newer_program_is_refused_by_name_of_its_schema(store: Store, tmp_path: Path) -> None:
     with write_transaction(store.engine) as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
-    store.close()
     with pytest.raises(Unavailable, match=r"\[database_newer\].*got 9999.*upgrade"):
-        open_store(url)
+        open_store(f"sqlite:///{tmp_path / 'quintain.db'}")
 
 
-def test_a_failed_transaction_leaves_nothing(tmp_path: Path) -> None:
-    store = open_store(f"sqlite:///{tmp_path / 'a.db'}")
+def test_a_failed_transaction_leaves_nothing(store: Store) -> None:
     table = metadata.tables["agents"]
     row = {"id": "agent:a@1", "name": "a", "version": 1, "document": "{}", "created_at": NOW}
     with pytest.raises(IntegrityError), write_transaction(store.engine) as connection:
         connection.execute(insert(table), [row, row])
     with read_transaction(store.engine) as connection:
         assert connection.execute(select(table)).all() == []
-    store.close()
 
 
-def test_insert_missing_counts_what_went_in_and_still_checks_foreign_keys(tmp_path: Path) -> None:
-    store = open_store(f"sqlite:///{tmp_path / 'a.db'}")
+def test_insert_missing_counts_what_went_in_and_still_checks_foreign_keys(store: Store) -> None:
     table = metadata.tables["agents"]
     rows = [{"id": f"agent:a@{v}", "name": "a", "version": v, "document": "{}", "created_at": NOW} for v in (1, 2, 1)]
     with write_transaction(store.engine) as connection:
@@ -209,4 +184,3 @@ def test_insert_missing_counts_what_went_in_and_still_checks_foreign_keys(tmp_pa
         assert insert_missing(connection, table, []) == 0
     with pytest.raises(Exception, match="FOREIGN KEY"), write_transaction(store.engine) as connection:
         insert_missing(connection, trajectory_tags, [{"seq": 1, "tag": "x"}])
-    store.close()

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
 from quintain.errors import Conflict, NotFound
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.dataset import Dataset
 from quintain.records.evaluation import (
-    Comparison,
     EpisodeResult,
     Evaluation,
     Flip,
-    LeaderboardRow,
-    PairedComparison,
     Rate,
 )
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import OutcomeStatus
 from quintain.store.store import Store
+from store_shelves import base_agent, compared, dataset, measured
 from trajectory_runs import NOW, answer, later, run, user
 
 
@@ -62,27 +61,19 @@ def test_scores_of_an_unknown_trajectory_are_refused_all_or_none(store: Store) -
     assert store.scores.of_trajectory(a.id) == []
 
 
-def _dataset(dataset_id: str, name: str = "good-runs") -> Dataset:
-    return Dataset(
-        id=dataset_id,
-        name=name,
-        kind="sft",
-        path=f"/data/{dataset_id}",
-        rows=2,
-        splits={"train": 1, "validation": 1},
+def test_a_dataset_is_found_by_id_or_as_the_newest_of_its_name(store: Store) -> None:
+    a, b = (added.id for added in store.trajectories.add_many([run("a"), run("b")], NOW))
+    whole = dataset(
+        "ds-1",
         dropped={"duplicate": 3},
         files={"train.jsonl": "ab"},
         source_models={"m": 4},
         environments={"e": 2},
         seed=7,
     )
-
-
-def test_a_dataset_is_found_by_id_or_as_the_newest_of_its_name(store: Store) -> None:
-    a, b = (added.id for added in store.trajectories.add_many([run("a"), run("b")], NOW))
-    first = store.datasets.add(_dataset("ds-1"), [b, a, b], NOW)
-    second = store.datasets.add(_dataset("ds-2"), [a], later(1))
-    assert first == _dataset("ds-1").model_copy(update={"created_at": NOW})
+    first = store.datasets.add(whole, [b, a, b], NOW)
+    second = store.datasets.add(dataset("ds-2"), [a], later(1))
+    assert first == whole.model_copy(update={"created_at": NOW})
     assert store.datasets.get("ds-1") == first
     assert store.datasets.get("good-runs") == second
     assert store.datasets.member_ids("ds-1") == [a, b]
@@ -92,39 +83,40 @@ def test_a_dataset_is_found_by_id_or_as_the_newest_of_its_name(store: Store) -> 
 
 
 def test_a_dataset_never_changes_and_its_members_exist(store: Store) -> None:
-    store.datasets.add(_dataset("ds-1"), [], NOW)
+    store.datasets.add(dataset("ds-1"), [], NOW)
     with pytest.raises(Conflict, match="ds-1"):
-        store.datasets.add(_dataset("ds-1"), [], NOW)
+        store.datasets.add(dataset("ds-1"), [], NOW)
     with pytest.raises(NotFound, match="traj-none"):
-        store.datasets.add(_dataset("ds-2"), ["traj-none"], NOW)
+        store.datasets.add(dataset("ds-2"), ["traj-none"], NOW)
     assert [dataset.id for dataset in store.datasets.page().items] == ["ds-1"]
 
 
-def _agent(name: str = "clerk", **fields: object) -> Agent:
-    return Agent(name=name, model=ModelRef(source="folder", path="/m/1", adapter="/a"), **fields)
+def _clerk(store: Store, moment: datetime, **fields: object) -> Agent:
+    model = ModelRef(source="folder", path="/m/1", adapter="/a")
+    return store.agents.add(Agent(**{"name": "clerk", "model": model, **fields}), moment)
 
 
 def test_versions_count_up_and_equal_content_is_the_same_agent(store: Store) -> None:
-    first = store.agents.add(_agent(), NOW)
+    first = _clerk(store, NOW)
     assert (first.id, first.version, first.created_at) == ("agent:clerk@1", 1, NOW)
-    assert store.agents.add(_agent(), later(1)) == first
-    second = store.agents.add(_agent(system_prompt="Be brief.", sampling=Sampling(temperature=1)), later(2))
+    assert _clerk(store, later(1)) == first
+    second = _clerk(store, later(2), system_prompt="Be brief.", sampling=Sampling(temperature=1))
     assert second.id == "agent:clerk@2"
     # The content of an older version is a new version: what is newest must be what was added last.
-    assert store.agents.add(_agent(), later(3)).id == "agent:clerk@3"
-    assert store.agents.add(_agent("other"), NOW).id == "agent:other@1"
+    assert _clerk(store, later(3)).id == "agent:clerk@3"
+    assert _clerk(store, NOW, name="other").id == "agent:other@1"
 
 
 def test_a_job_makes_one_agent_however_often_its_outputs_are_read(store: Store) -> None:
-    made = store.agents.add(_agent(job_id="job-1"), NOW)
-    store.agents.add(_agent(job_id="job-2"), NOW)
-    assert store.agents.add(_agent(job_id="job-1", description="read again"), later(1)) == made
+    first = _clerk(store, NOW, job_id="job-1")
+    _clerk(store, NOW, job_id="job-2")
+    assert _clerk(store, later(1), job_id="job-1", description="read again") == first
     assert len(store.agents.page().items) == 2
 
 
 def test_an_agent_is_found_by_every_form_of_its_name(store: Store) -> None:
-    first = store.agents.add(_agent(), NOW)
-    second = store.agents.add(_agent(description="new"), NOW)
+    first = _clerk(store, NOW)
+    second = _clerk(store, NOW, description="new")
     for reference in ("agent:clerk@1", "clerk@1"):
         assert store.agents.get(reference) == first
     for reference in ("agent:clerk", "clerk", "clerk@2", "agent:clerk@2"):
@@ -166,22 +158,15 @@ def test_evaluations_come_back_whole_and_are_added_once(store: Store) -> None:
 
 
 def test_comparisons_come_back_whole_and_are_added_once(store: Store) -> None:
-    pair = PairedComparison(
-        a="agent:a@1", b="agent:b@1", evaluation_a="eval-1", evaluation_b="eval-2", difference=0.5, ci_low=0.1,
-        ci_high=0.9, ci_method="m", p=0.03, p_method="exact McNemar", p_corrected=0.03, significant=True, n_tasks=9,
-        only_a=0, only_b=6,
-    )  # fmt: skip
-    row = LeaderboardRow(
-        rank=1, agent="agent:b@1", evaluation_id="eval-2", success_rate=None, ci_low=None, ci_high=None, n=0,
-        mean_reward=None,
-    )  # fmt: skip
-    flip = Flip(task_id="t", solved_by="agent:b@1", failed_by="agent:a@1")
-    comparison = Comparison(
-        id="cmp-1", environment="e", suite_hash="h", comparisons=(pair,), leaderboard=(row,), flips=(flip,)
-    )
-    stored = store.evaluations.add_comparison(comparison, NOW)
-    assert stored == comparison.model_copy(update={"created_at": NOW})
-    assert store.evaluations.add_comparison(comparison, later(1)) == stored
+    a, b = (measured(store, f"eval-{name}", base_agent(store, name), f"job-{name}") for name in "ab")
+    stored = compared(store, "cmp-1", a, b)
+    assert stored.created_at == NOW
     assert store.evaluations.get_comparison("cmp-1") == stored
-    with pytest.raises(NotFound, match=r"cmp-9.*cmp-1"):
+    flip = Flip(task_id="t", solved_by="agent:b@1", failed_by="agent:a@1")
+    again = stored.model_copy(update={"flips": (flip,)})
+    assert store.evaluations.add_comparison(again, later(1)) == stored
+    whole = again.model_copy(update={"id": "cmp-2", "created_at": None})
+    assert store.evaluations.add_comparison(whole, later(1)) == whole.model_copy(update={"created_at": later(1)})
+    assert store.evaluations.get_comparison("cmp-2").flips == (flip,)
+    with pytest.raises(NotFound, match=r"cmp-9.*cmp-2, cmp-1"):
         store.evaluations.get_comparison("cmp-9")

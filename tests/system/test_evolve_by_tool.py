@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from mcp import Client
-from mcp.types import ImageContent, TextContent, TextResourceContents
+from mcp.types import ImageContent
 
 from mcp_client import call, ended, until
 from quintain.jobs.directory import JobDirectory
@@ -77,13 +77,11 @@ def test_an_evolution_ends_in_an_agent_whose_lineage_and_gain_can_be_looked_at(s
             assert shaped[1] == [], "a run that was not selected shaped nobody"
 
             text, image = (await client.call_tool("plot_job", {"job_id": view["job_id"]})).content
-            assert isinstance(text, TextContent)
             assert "success_rate" in text.text
             assert isinstance(image, ImageContent)
             (listed,) = (await call(client, "list_jobs", kind="evolve"))["items"]
             assert listed["job_id"] == view["job_id"]
             (page,) = (await client.read_resource("guide://methods/evolve")).contents
-            assert isinstance(page, TextResourceContents)
             assert "`patience`" in page.text
 
     anyio.run(scenario)
@@ -114,7 +112,6 @@ def test_an_evolution_whose_processes_are_killed_makes_the_starter_surely_better
                 while "02-" not in ((view := await call(client, "get_job", job_id=job_id, wait_s=5))["phase"] or ""):
                     assert not ended(view), view
                 shim = JobDirectory(settings.jobs_dir / job_id).shim()
-                assert shim is not None
                 for pid in (shim.worker, shim.shim):
                     if pid is not None:
                         os.kill(pid, signal.SIGKILL)

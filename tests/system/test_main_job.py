@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any, Literal
+from urllib.parse import quote
 
 import anyio
 import pytest
 from mcp import Client
-from mcp.types import ImageContent, TextContent, TextResourceContents
+from mcp.types import ImageContent
 
 from mcp_client import call, ended, server, until
 from quintain.settings import Settings
@@ -26,15 +28,25 @@ async def job(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     return view
 
 
+async def content(client: Client, uri: str) -> Any:
+    return (await client.read_resource(uri)).contents[0]
+
+
 async def improve(client: Client) -> dict[str, Any]:
     rollouts = await job(client, "collect_rollouts", agent="starter", environment=ENVIRONMENT, n_tasks=N, seed=1)
-    made = rollouts["result"]["trajectories"]
-    assert made["count"] == N
-    score = await call(client, "score_trajectories", scorer={"outcome": 0.5, "rules": 0.5}, filter=made["filter"])
+    collected = rollouts["result"]["trajectories"]
+    assert collected["count"] == N
+    score = await call(client, "score_trajectories", scorer={"outcome": 0.5, "rules": 0.5}, filter=collected["filter"])
     assert (score["scored"], set(score["components"])) == (N, {"outcome", "rules"})
     every = ["success", "failure", "truncated"]
     data = await call(
-        client, "export_dataset", kind="sft", name="tries", filter=made["filter"], outcomes=every, validation_share=0.3
+        client,
+        "export_dataset",
+        kind="sft",
+        name="tries",
+        filter=collected["filter"],
+        outcomes=every,
+        validation_share=0.3,
     )
     assert data["rows"] + sum(data["dropped"].values()) == N
     training = {"method": "sft", "model": "starter", "dataset_id": data["dataset_id"], "name": "pupil"}
@@ -46,23 +58,34 @@ async def improve(client: Client) -> dict[str, Any]:
         for agent in ("starter", "pupil")
     ]
     compared = await call(client, "compare_agents", agents=["starter", "pupil"])
+    on_rows = await job(client, "evaluate_agent", agent="pupil", dataset_id=data["dataset_id"])
+    board = await content(client, f"leaderboard://{quote(ENVIRONMENT, safe='')}")
+    refused = await client.call_tool("evaluate_agent", {"agent": "starter", "dataset_id": "tries", "repeats": 3})
     held_out = await call(client, "search_trajectories", filter={"job_id": evaluations[0]["job_id"]}, limit=50)
     leak = await client.call_tool("export_dataset", {"kind": "sft", "name": "leak", "filter": {"tags": ["evaluation"]}})
     picture = await client.call_tool("plot_job", {"job_id": trained["job_id"]})
-    metrics = await client.read_resource(f"job://{trained['job_id']}/metrics")
     return {
         "plan": plan,
         "trained": trained,
         "evaluations": evaluations,
         "compared": compared,
+        "data": data,
+        "on_rows": on_rows,
+        "comparison": json.loads((await content(client, compared["resource_uri"])).text),
+        "chart": base64.b64decode((await content(client, f"{compared['resource_uri']}/picture")).blob),
+        "board": json.loads(board.text),
+        "templates": [t.uri_template for t in (await client.list_resource_templates()).resource_templates],
+        "lineage": await call(client, "get_lineage", id=on_rows["result"]["evaluation_id"]),
+        "refused": refused.content[0].text,  # type: ignore[union-attr]
         "held_out": held_out,
         "leak": leak,
         "picture": picture,
-        "metrics": metrics,
+        "metrics": await content(client, f"job://{trained['job_id']}/metrics"),
         "agents": await call(client, "list_library", kind="agents"),
     }
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.soak)])
 def test_an_agent_acts_learns_and_is_compared(settings: Settings, mode: Literal["auto", "legacy"]) -> None:
     async def scenario() -> dict[str, Any]:
@@ -84,12 +107,32 @@ def test_an_agent_acts_learns_and_is_compared(settings: Settings, mode: Literal[
     assert seen["leak"].is_error
     assert f"held_out_task {2 * N}" in seen["leak"].content[0].text
     text, image = seen["picture"].content
-    assert isinstance(text, TextContent)
     assert "loss" in text.text
     assert isinstance(image, ImageContent)
     assert seen["picture"].structured_content is None
-    (content,) = seen["metrics"].contents
-    assert isinstance(content, TextResourceContents)
-    assert json.loads(content.text)["curves"]["loss"]["steps"] == [1, 2, 3]
+    assert json.loads(seen["metrics"].text)["curves"]["loss"]["steps"] == [1, 2, 3]
     assert [agent["name"] for agent in seen["agents"]["items"]] == ["pupil", "starter"]
     assert seen["agents"]["items"][0]["parent"] == "agent:starter@1"
+    check_resources(seen)
+    check_measured_on_rows(seen)
+
+
+def check_resources(seen: dict[str, Any]) -> None:
+    """A comparison has a page with lineage and a chart, and an environment has a leaderboard."""
+    assert seen["comparison"]["id"] == seen["compared"]["comparison_id"]
+    assert [origin["agent_id"] for origin in seen["comparison"]["lineage"]] == ["agent:starter@1", "agent:pupil@1"]
+    assert seen["chart"].startswith(b"\x89PNG")
+    assert {row["agent"] for row in seen["board"]["rows"]} == {"agent:starter@1", "agent:pupil@1"}
+    assert seen["board"]["environment"] == ENVIRONMENT
+    assert {"leaderboard://{environment}", "comparison://{comparison_id}"} <= set(seen["templates"])
+
+
+def check_measured_on_rows(seen: dict[str, Any]) -> None:
+    """On a dataset an agent has a loss and matches of actions."""
+    dataset_id, measured = seen["data"]["dataset_id"], seen["on_rows"]
+    assert (measured["kind"], measured["result"]["dataset_id"]) == ("evaluate_dataset", dataset_id)
+    report = measured["result"]["report"]
+    assert 0 < report["loss"] < 1 < report["perplexity"]
+    assert 0 <= report["action_match"] <= report["tool_match"] <= 1
+    assert {"agent:pupil@1", dataset_id} <= {node["id"] for node in seen["lineage"]["ancestors"]}
+    assert "on a dataset nothing is played" in seen["refused"]

@@ -11,30 +11,14 @@ import psutil
 import pytest
 from mcp import Client
 
+from expert_runs import store_expert_runs
 from mcp_client import call, ended, server, until
-from quintain.environments.inventory import Inventory
-from quintain.environments.inventory.scripted_policy import Expert
-from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.jobs.directory import JobDirectory
-from quintain.records.trajectory import AgentInfo
 from quintain.settings import Settings
-from quintain.tools.services import open_services
 
 STEPS = 20
 ON_DATA = {"max_steps": STEPS, "epochs": 100, "batch_size": 4, "checkpoint_every_steps": 4, "processes": 2}
 ACTING = {"rollouts": 1, "tasks_per_step": 2, "group_size": 4, "processes": 2}
-
-
-@pytest.fixture
-def runs(settings: Settings) -> None:
-    """The scripted expert's runs in the test's home."""
-    source = Inventory()
-    plans = [EpisodePlan(task) for task in source.tasks("train", 12, seed=5)]
-    acting = EpisodeSettings(seed=5, max_turns=None, concurrency=12, agent=AgentInfo(name="expert"), tags=("expert",))
-    played = [episode.trajectory for episode in run_episodes(source, Expert(), plans, acting)]
-    services = open_services(settings)
-    services.store.trajectories.add_many(played, services.clock())
-    services.close()
 
 
 async def killed_and_resumed(client: Client, settings: Settings) -> dict[str, Any]:
@@ -44,8 +28,6 @@ async def killed_and_resumed(client: Client, settings: Settings) -> dict[str, An
     job_id = (await call(client, "start_training", dataset_id=exported["dataset_id"], **request))["job_id"]
     await until(client, job_id, lambda view: view["step"] >= 6)
     shim = JobDirectory(settings.jobs_dir / job_id).shim()
-    assert shim is not None
-    assert shim.worker is not None
     ranks = [child for child in psutil.Process(shim.worker).children() if str(settings.home) in child.cmdline()[-1]]
     assert len(ranks) == 1, "one process beside the worker"
     os.kill(shim.worker, signal.SIGKILL)
@@ -61,8 +43,9 @@ async def acted(client: Client) -> dict[str, Any]:
 
 
 @pytest.mark.soak
-@pytest.mark.usefixtures("runs")
 def test_jobs_of_two_processes_act_learn_and_survive_their_worker(settings: Settings) -> None:
+    store_expert_runs(settings, 12)
+
     async def scenario() -> tuple[dict[str, Any], dict[str, Any]]:
         async with Client(server(settings)) as client:
             return await acted(client), await killed_and_resumed(client, settings)

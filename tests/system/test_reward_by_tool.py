@@ -40,8 +40,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 async def talk(settings: Settings) -> dict[str, Any]:
     async with Client(create_server(settings)) as client:
-        made: dict[str, Any] = {"scorers": (await call(client, "list_library", kind="scorers"))["items"]}
-        made["plan"] = await call(
+        result: dict[str, Any] = {"scorers": (await call(client, "list_library", kind="scorers"))["items"]}
+        result["plan"] = await call(
             client, "plan_training", goal=["short_answers"], environment="quintain/inventory", method="grpo"
         )
         started = await call(
@@ -50,34 +50,36 @@ async def talk(settings: Settings) -> dict[str, Any]:
             method="grpo",
             model="starter",
             environment="quintain/inventory",
-            reward={**made["plan"]["reward"], "brevity": 0.5},
+            reward={**result["plan"]["reward"], "brevity": 0.5},
             hyperparameters={"rollouts": 2, "tasks_per_step": 2, "group_size": 4},
             name="short",
         )
-        made["job"] = await until(client, started["job_id"], ended)
+        result["job"] = await until(client, started["job_id"], ended)
         chosen = {"job_id": started["job_id"]}
-        made["runs"] = (await call(client, "search_trajectories", filter=chosen))["items"]
-        scorer = made["job"]["result"]["report"]["reward"]["reward"]
-        made["groups"] = await call(client, "export_dataset", kind="grpo", name="groups", filter=chosen, scorer=scorer)
-        return made
+        result["runs"] = (await call(client, "search_trajectories", filter=chosen))["items"]
+        scorer = result["job"]["result"]["report"]["reward"]["reward"]
+        result["groups"] = await call(
+            client, "export_dataset", kind="grpo", name="groups", filter=chosen, scorer=scorer
+        )
+        return result
 
 
 @pytest.mark.usefixtures("installed")
 def test_short_answers_are_planned_and_rewarded_in_grpo_by_named_parts(settings: Settings) -> None:
-    made = anyio.run(talk, settings)
-    names = {item["name"]: item["source"] for item in made["scorers"]}
+    result = anyio.run(talk, settings)
+    names = {item["name"]: item["source"] for item in result["scorers"]}
     assert (names["length"], names["brevity"], names["words"]) == ("built in", "installed by acme-scores", "declared")
-    assert made["plan"]["reward"] == {"outcome": 0.8, "length": 0.2}
-    assert "reward={'outcome': 0.8, 'length': 0.2}" in made["plan"]["next_step"]
-    job = made["job"]
+    assert result["plan"]["reward"] == {"outcome": 0.8, "length": 0.2}
+    assert "reward={'outcome': 0.8, 'length': 0.2}" in result["plan"]["next_step"]
+    job = result["job"]
     assert (job["status"], job["step"]) == ("succeeded", 2), job
     assert {"reward/outcome", "reward/length", "reward/brevity"} <= job["metrics"].keys()
     found = job["result"]["report"]["reward"]
-    assert (found["reward"], len(made["runs"])) == ("mix(brevity=0.5, length=0.2, outcome=0.8)", 16)
+    assert (found["reward"], len(result["runs"])) == ("mix(brevity=0.5, length=0.2, outcome=0.8)", 16)
     assert found["scored"] + sum(found["unscored"].values()) == 16
     parts = found["parts"]
     mean = (0.5 * parts["brevity"] + 0.2 * parts["length"] + 0.8 * parts["outcome"]) / 1.5
     if not found["unscored"]:
         assert found["mean"] == pytest.approx(mean)
     assert 0 < parts["brevity"] <= 1
-    assert made["groups"]["rows"] >= 1, "the job's scores are stored under the name of the reward"
+    assert result["groups"]["rows"] >= 1, "the job's scores are stored under the name of the reward"

@@ -29,28 +29,30 @@ async def talk(settings: Settings) -> dict[str, Any]:
             scorer={"outcome": 0.5, "rules": 0.5},
             max_turns=3,
         )
-        made: dict[str, Any] = {"played": await until(client, started["job_id"], ended)}
-        chosen = made["played"]["result"]["trajectories"]["filter"]
-        made["runs"] = (await call(client, "search_trajectories", filter=chosen))["items"]
+        result: dict[str, Any] = {"played": await until(client, started["job_id"], ended)}
+        chosen = result["played"]["result"]["trajectories"]["filter"]
+        result["runs"] = (await call(client, "search_trajectories", filter=chosen))["items"]
         started = await call(client, "score_trajectories", scorer="replay", filter=chosen)
-        made["replayed"] = await until(client, started["job_id"], ended)
+        result["replayed"] = await until(client, started["job_id"], ended)
         every: dict[str, Any] = {"kind": "sft", "filter": chosen, "outcomes": ["success", "failure", "truncated"]}
-        made["kept"] = await call(client, "export_dataset", name="kept", scorer=MIX, min_score=0.1, **every)
-        made["verified"] = await call(client, "export_dataset", name="sure", scorer="replay", min_score=1, **every)
-        return made
+        result["kept"] = await call(client, "export_dataset", name="kept", scorer=MIX, min_score=0.1, **every)
+        result["verified"] = await call(client, "export_dataset", name="sure", scorer="replay", min_score=1, **every)
+        return result
 
 
 @pytest.mark.soak
 def test_runs_of_a_mixture_are_scored_as_they_are_played_and_come_out_the_same_when_carried_out_again(
     settings: Settings,
 ) -> None:
-    made = anyio.run(talk, settings)
-    assert made["played"]["status"] == made["replayed"]["status"] == "succeeded", made
-    report = made["played"]["result"]["report"]
+    result = anyio.run(talk, settings)
+    assert result["played"]["status"] == result["replayed"]["status"] == "succeeded", result
+    report = result["played"]["result"]["report"]
     assert report["temperatures"] == [0.0, 1.0]
     assert (report["scores"]["scorer"], report["scores"]["scored"]) == (MIX, 4)
-    assert f"scorer={MIX!r}" in made["played"]["next_step"]
-    assert sorted(run["environment"] for run in made["runs"]) == sorted([*PARTS, *PARTS])
-    assert made["kept"]["rows"] + sum(made["kept"]["dropped"].values()) == 4  # the stored scores are those of the job
-    assert made["replayed"]["result"]["report"]["reproduced"] == 4
-    assert made["verified"]["rows"] + made["verified"]["dropped"].get("duplicate", 0) == 4
+    assert f"scorer={MIX!r}" in result["played"]["next_step"]
+    assert sorted(run["environment"] for run in result["runs"]) == sorted([*PARTS, *PARTS])
+    assert (
+        result["kept"]["rows"] + sum(result["kept"]["dropped"].values()) == 4
+    )  # the stored scores are those of the job
+    assert result["replayed"]["result"]["report"]["reproduced"] == 4
+    assert result["verified"]["rows"] + result["verified"]["dropped"].get("duplicate", 0) == 4

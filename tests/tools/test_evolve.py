@@ -183,7 +183,7 @@ def test_the_next_step_after_an_evolution_is_its_proof_or_what_to_try(waiting: S
     job = waiting.store.jobs.get(started.job_id).model_copy(update={"status": "succeeded"})
     done = JobResult(agent="agent:keeper@1", evaluation_id="eval-1-final-result", report=REPORT)
     result = view_of(waiting, job.model_copy(update={"result": done})).next_step
-    assert "compare_agents(agents=['eval-1-final-start', 'eval-1-final-result'])" in result
+    assert "compare_agents(agents=['eval-1-final-start', 'eval-1-final-result'], show=True)" in result
     unmoved = done.model_copy(update={"report": {**REPORT, "result_round": 0}})
     result = view_of(waiting, job.model_copy(update={"result": unmoved})).next_step
     assert "No round was better" in result

@@ -6,66 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from quintain.errors import InvalidInput, Unavailable
+from quintain.errors import Unavailable
 from quintain.evaluation.turn_counts import TurnCount
-from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.agent import Sampling
 from quintain.records.job import EvaluateSpec, RolloutSpec
-from quintain.records.job_events import Activity, JobEvent
-from quintain.records.protocols import Environment, TimeStep
-from quintain.records.trajectory import Task
+from quintain.records.job_events import Activity
 from quintain.worker.acting_reports import TurnReports
 from quintain.worker.job_kinds import rollouts
-from worker.stopping import Stopping
+from worker.ending_environment import Ending
+from worker.job_folder import STARTER, Stopping, events
 
-STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
 SHORT = Sampling(max_new_tokens=8)
-
-
-class Closed:
-    """An environment whose tasks from number `open_until` on cannot begin; the others are solved at once."""
-
-    id = "test/closed"
-    version = "1"
-    system_prompt = "Wait."
-    tools = ()
-    max_turns = 2
-
-    def __init__(self, open_until: int) -> None:
-        self.open_until = open_until
-
-    def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        if split != "held_out":
-            raise InvalidInput("expected held_out")
-        kinds = ("door", "gate")
-        return [Task(id=f"t{i}", prompt=f"task {i}", type=kinds[i % 2], metadata={"number": i}) for i in range(n)]
-
-    def make(self) -> Environment:
-        return Closed(self.open_until)
-
-    def reset(self, task: Task) -> TimeStep:
-        if task.metadata["number"] >= self.open_until:
-            raise RuntimeError("no key")
-        return TimeStep(reward=1.0, terminated=True)
-
-    def step(self, actions: object) -> TimeStep:
-        raise AssertionError("every episode ends before its first turn")
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture(autouse=True)
 def _sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    sources = {"test/closed": Closed(0), "test/half-open": Closed(3)}
+    sources = {"test/closed": Ending(*["no key"] * 4), "test/half-open": Ending(1.0, 1.0, 1.0, "no key")}
     monkeypatch.setattr(rollouts, "open_source", sources.__getitem__)
 
 
 def spec(environment: str, kind: type[EvaluateSpec | RolloutSpec] = EvaluateSpec) -> EvaluateSpec | RolloutSpec:
     return kind(agent=STARTER, environment=environment, split="held_out", n_tasks=4, sampling=SHORT)
-
-
-def events(folder: Path) -> list[JobEvent]:
-    return [JobEvent.model_validate_json(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]
 
 
 @pytest.mark.parametrize("kind", [EvaluateSpec, RolloutSpec])

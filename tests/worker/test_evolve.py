@@ -13,23 +13,21 @@ from typing import Any
 import pytest
 
 from quintain.errors import InvalidInput
-from quintain.jobs.directory import JobDirectory, _copy_from
+from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import Evaluation
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import EvolveSpec, JobResult
-from quintain.records.job_events import Envelope, JobEvent
-from quintain.records.trajectory import Trajectory
 from quintain.worker.evolution import loop as evolve
 from tiny_models import save_tiny_model
 from trainers.runs import Killed, same
-from worker.stopping import Stopping
+from worker.job_folder import Stopping, events, outputs, resuming, trajectories
 
 INVENTORY = "quintain/inventory"
 SMALL: dict[str, Any] = {
     "iterations": 2,
-    "tasks_per_iteration": 4,
+    "tasks_per_iteration": 2,
     "attempts": 2,
     "temperature": 1.0,
     "max_turns": 1,
@@ -38,7 +36,7 @@ SMALL: dict[str, Any] = {
     "final_tasks": 2,
     "patience": None,
 }
-"""Eight episodes of exploring, two steps of training, two episodes of measuring: 2 + 2 x 12 + 2 steps, for an agent that never
+"""Four episodes of exploring, two steps of training, two episodes of measuring: 2 + 2 x 8 + 2 steps, for an agent that never
 gets better is not compared with itself."""
 
 
@@ -73,62 +71,51 @@ def play(folder: Path, given: EvolveSpec | None = None, **stops: int) -> JobResu
     return evolve.run(given or spec(folder), job, Stopping(job, **stops))
 
 
-def outputs(folder: Path, kind: str, job: str = "job-1") -> list[dict[str, Any]]:
-    lines = (folder / job / "outputs" / f"{kind}.jsonl").read_bytes().splitlines()
-    return [Envelope.model_validate_json(line).record for line in lines]
-
-
-def events(folder: Path) -> list[JobEvent]:
-    return [
-        JobEvent.model_validate_json(line) for line in (folder / "job-1" / "events.jsonl").read_bytes().splitlines()
-    ]
-
-
 def test_an_evolution_killed_again_and_again_ends_with_the_agent_and_the_report_of_one_that_was_not(
     tmp_path: Path,
 ) -> None:
     """Deaths while it explores, tries again, trains, is measured, and in the last comparison.
 
-    Every run is learnt from (no threshold), each round from the newest agent. Nothing is ever solved, so each of the four tasks is
-    tried once more: 2 + 2 x (8 + 4 + 2 + 2) + 2 = 36 steps.
+    Every run is learnt from (no threshold), each round from the newest agent. Nothing is ever solved, so each of the two tasks is
+    tried once more: 2 + 2 x (4 + 2 + 2 + 2) + 2 = 24 steps.
     """
     whole, again = tmp_path / "whole", tmp_path / "again"
     rule = {"threshold": None, "start_from": "last", "reflect": 1}
     expected = play(whole, spec(whole, **rule))
-    for step in (6, 12, 15, 17, 35):
+    for step in (5, 7, 9, 11, 23):
         with pytest.raises(Killed):
             play(again, spec(again, **rule), kill_at=step)
     result = play(again, spec(again, **rule))
     assert result == expected
     for name in ("01-train", "02-train"):
         assert same(whole / "models" / name, again / "models" / name)
-    runs = [Trajectory.model_validate(run) for run in outputs(again, "trajectory")]
-    assert len({run.episode_key for run in runs}) == len(runs) == 2 + 2 * 14 + 2, "no episode is played twice"
+    runs = trajectories(again / "job-1")
+    assert len({run.episode_key for run in runs}) == len(runs) == 2 + 2 * 8 + 2, "no episode is played twice"
 
     first, second = result.report["rounds"]
-    assert (first["explored"], first["retried"]) == (8, 4)
-    assert first["selected"] + sum(first["left_out"].values()) == 8, "a second try that failed is no run to learn from"
+    assert (first["explored"], first["retried"]) == (4, 2)
+    assert first["selected"] + sum(first["left_out"].values()) == 4, "a second try that failed is no run to learn from"
     assert (first["dataset_id"], first["agent"]) == ("ds-1-1", "pupil-round-1")
-    made = {record["dataset"]["id"]: record["trajectory_ids"] for record in outputs(again, "dataset")}
-    assert {name: len(ids) for name, ids in made.items()} == {"ds-1-1": first["rows"], "ds-1-2": second["rows"]}
+    built = {record["dataset"]["id"]: record["trajectory_ids"] for record in outputs(again / "job-1", "dataset")}
+    assert {name: len(ids) for name, ids in built.items()} == {"ds-1-1": first["rows"], "ds-1-2": second["rows"]}
     explored = {run.id for run in runs if "round:1" in run.tags}
-    assert set(made["ds-1-1"]) <= explored
-    agents = {agent["job_id"]: agent for agent in outputs(again, "agent")}
+    assert set(built["ds-1-1"]) <= explored
+    agents = {agent["job_id"]: agent for agent in outputs(again / "job-1", "agent")}
     assert {job_id: agent["parent"] for job_id, agent in agents.items()} == {
         "job-1/01-train": "agent:tiny@1",
         "job-1/02-train": "pupil-round-1",
         "job-1": "agent:tiny@1",
     }
     assert (agents["job-1"]["name"], agents["job-1"]["dataset_id"]) == ("pupil", None), "no round was better"
-    chosen_by, fresh = (suite(outputs(again, "evaluation"), name) for name in ("00-start", "final-start"))
-    assert chosen_by == suite(outputs(again, "evaluation"), "02-evaluate")
+    chosen_by, fresh = (suite(outputs(again / "job-1", "evaluation"), name) for name in ("00-start", "final-start"))
+    assert chosen_by == suite(outputs(again / "job-1", "evaluation"), "02-evaluate")
     assert len(fresh) == 2
-    purposes = [evaluation["purpose"] for evaluation in outputs(again, "evaluation")]
+    purposes = [evaluation["purpose"] for evaluation in outputs(again / "job-1", "evaluation")]
     assert (purposes.count("measurement"), set(purposes)) == (1, {"measurement", "selection"})
     assert not chosen_by & fresh, "the last comparison is on tasks that no round was chosen by"
-    curve = [e.metrics["success_rate"] for e in events(whole) if e.metrics and "success_rate" in e.metrics]
+    curve = [e.metrics["success_rate"] for e in events(whole / "job-1") if e.metrics and "success_rate" in e.metrics]
     assert curve == [result.report["start_success"], first["success"], second["success"]]
-    assert events(whole)[-1].step == events(whole)[-1].total_steps
+    assert events(whole / "job-1")[-1].step == events(whole / "job-1")[-1].total_steps
 
 
 def suite(evaluations: list[dict[str, Any]], stage: str) -> set[str]:
@@ -150,16 +137,16 @@ def test_rounds_that_select_nothing_train_nothing_climb_all_levels_and_use_patie
     assert "patience: 2 rounds" in result.report["stopped"]
     assert (result.report["result_round"], result.report["final"]["before"], result.success_rate) == (0, 0.0, 0.0)
     assert "its weights" in result.report["final"]["note"]
-    (agent,) = outputs(tmp_path, "agent")
+    (agent,) = outputs(tmp_path / "job-1", "agent")
     assert (agent["name"], agent["parent"], agent["model"]["source"]) == ("pupil", "agent:tiny@1", "folder")
-    told = [(event.code, event.message) for event in events(tmp_path) if event.type == "warning"]
-    assert [code for code, _ in told] == [
+    message = [(event.code, event.message) for event in events(tmp_path / "job-1") if event.type == "warning"]
+    assert [code for code, _ in message] == [
         "nothing_selected",
         "level_not_reached",
         "nothing_selected",
         "nothing_selected",
     ]
-    assert "below_threshold" in str(told[0][1]) or "no_verdict" in str(told[0][1])
+    assert "below_threshold" in str(message[0][1]) or "no_verdict" in str(message[0][1])
     assert not (tmp_path / "datasets").exists()
 
 
@@ -168,27 +155,25 @@ def test_a_stopped_evolution_is_continued_by_a_job_that_keeps_finished_stages(tm
     the other job; the first round is not."""
     tmp_path /= "one"
     given = spec(tmp_path, threshold=None, start_from="last")
-    stopped = play(tmp_path, given, stop_at=16)
+    stopped = play(tmp_path, given, stop_at=12)
     assert stopped.is_partial
     assert [report["round"] for report in stopped.report["rounds"]] == [1]
-    first, second = (JobDirectory(tmp_path / name) for name in ("job-1", "job-2"))
-    shutil.rmtree(first.stages / "02-select")
-    _copy_from(first.stages, second.stages)
+    shutil.rmtree(JobDirectory(tmp_path / "job-1").stages / "02-select")
+    second = resuming(tmp_path / "job-2", given, "job-1")
     assert (second.stages / "02-explore" / "result.json").exists()
     result = evolve.run(given, second.path, Stopping(second.path))
     assert result.report["rounds"][0] == stopped.report["rounds"][0]
     assert [report["dataset_id"] for report in result.report["rounds"]] == ["ds-1-1", "ds-2-2"]
-    assert [agent["job_id"] for agent in outputs(tmp_path, "agent", "job-2")] == [
+    assert [agent["job_id"] for agent in outputs(tmp_path / "job-2", "agent")] == [
         "job-1/01-train",
         "job-2/02-train",
         "job-2",
     ]
-    runs = [Trajectory.model_validate(run) for run in outputs(tmp_path, "trajectory", "job-2")]
-    assert sum("round:2" in run.tags for run in runs) == 8
+    runs = trajectories(tmp_path / "job-2")
+    assert sum("round:2" in run.tags for run in runs) == 4
     assert not [run for run in runs if "round:1" in run.tags]
-    assert result.trajectories is not None
     assert (result.trajectories.count, result.trajectories.filter) == (len(runs), {"job_id": "job-2"})
-    assert result.report["taken_over"]["episodes"] == 2 + 8 + 2, "the start, and the first round: explored and measured"
+    assert result.report["taken_over"]["episodes"] == 2 + 4 + 2, "the start, and the first round: explored and measured"
 
 
 @pytest.mark.parametrize(("split", "words"), [("held_out", "held-out tasks"), ("train", "training tasks")])
@@ -202,7 +187,7 @@ def test_too_few_tasks_are_rejected_before_the_first_episode(tmp_path: Path, spl
     tasks.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     tmp_path /= "one"
     with pytest.raises(InvalidInput) as raised:
-        play(tmp_path, spec(tmp_path, f"quintain/tasks?file={tasks}"))
+        play(tmp_path, spec(tmp_path, f"quintain/tasks?file={tasks}", tasks_per_iteration=4))
     assert raised.value.code == "too_few_tasks"
     assert words in raised.value.message
     assert not (tmp_path / "job-1" / "stages").exists()

@@ -80,7 +80,6 @@ def freeze(
 
 
 def rows(frozen: RoundDataset) -> list[Any]:
-    assert frozen.output is not None
     dataset = frozen.output.dataset
     return list(read_rows(Path(dataset.path), "train", dataset.files["train.jsonl"], kind=dataset.kind))
 
@@ -101,7 +100,6 @@ def test_good_runs_become_rows_of_a_frozen_dataset_that_knows_its_members(tmp_pa
     ]
     assert frozen.selected == 3
     assert frozen.left_out == {"outcome_error": 1, "duplicate": 1, "below_threshold": 2}
-    assert frozen.output is not None
     assert (frozen.output.dataset.id, frozen.output.dataset.name) == ("ds-1-1", "learner-round-1")
     assert list(frozen.output.trajectory_ids) == [row.trajectory.id for row in found]
     manifest = json.loads((Path(frozen.output.dataset.path) / "manifest.json").read_text())
@@ -147,10 +145,8 @@ def test_a_round_learns_from_what_earlier_rounds_selected_where_it_accumulates(
     tmp_path: Path, settings: dict[str, Any], n: int
 ) -> None:
     first = freeze(tmp_path, ROUND, ratio=0.5, **settings)
-    assert first.output is not None
     second = freeze(tmp_path, [("z", 0, 1.0, "new")], 2, first.output.dataset, ratio=0.5, **settings)
     assert second.selected == 1
-    assert second.output is not None
     assert (len(rows(second)), len(second.output.trajectory_ids)) == (n, n)
 
 

@@ -74,8 +74,8 @@ def agent_of(base: Path, adapter: str | None, **fields: Any) -> Agent:
 
 
 def spec_of(agent: Agent, format: ExportFormat, destination: Path) -> ExportAgentSpec:
-    made = Ancestor(agent=agent.id or "", methods=("sft",), dataset_id="ds-1", job_id="job-train")
-    provenance = Provenance(ancestors=(made, Ancestor(agent="agent:base@1")))
+    result = Ancestor(agent=agent.id or "", methods=("sft",), dataset_id="ds-1", job_id="job-train")
+    provenance = Provenance(ancestors=(result, Ancestor(agent="agent:base@1")))
     return ExportAgentSpec(agent=agent, format=format, destination=str(destination), provenance=provenance)
 
 
@@ -123,8 +123,8 @@ def test_plain_transformers_and_peft_read_what_was_written_as_the_agent(exported
     chat = [{"role": "system", "content": "You sell."}, {"role": "user", "content": "Mango?"}]
     wanted = AutoTokenizer.from_pretrained(exported.base).apply_chat_template(chat, add_generation_prompt=True)
     for folder in exported.folders.values():
-        told = AutoTokenizer.from_pretrained(folder).apply_chat_template(chat, add_generation_prompt=True)
-        assert told["input_ids"] == wanted["input_ids"]
+        message = AutoTokenizer.from_pretrained(folder).apply_chat_template(chat, add_generation_prompt=True)
+        assert message["input_ids"] == wanted["input_ids"]
 
 
 def test_the_folder_contains_what_another_program_needs_and_the_verification(exported: Exported) -> None:
@@ -134,13 +134,13 @@ def test_the_folder_contains_what_another_program_needs_and_the_verification(exp
     for format, folder in exported.folders.items():
         report = exported.reports[format]
         assert report["files"] == sorted([*common, *weights[format]]) == sorted(p.name for p in folder.iterdir())
-        told = AgentExport.model_validate_json((folder / "agent.json").read_bytes())
-        assert told.files == {name: sha256_of(folder / name) for name in told.files}
-        assert set(told.files) == set(report["files"]) - {"agent.json"}
+        written = AgentExport.model_validate_json((folder / "agent.json").read_bytes())
+        assert written.files == {name: sha256_of(folder / name) for name in written.files}
+        assert set(written.files) == set(report["files"]) - {"agent.json"}
         readable = folder.stat().st_mode & 0o666
         assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {readable}, "the umask alone decides"
-        assert (told.agent, told.job_id, told.format) == (exported.agent, JOB, format)
-        assert (told.template["style"], told.template["end_tokens"]) == ("tools", ["<|im_end|>"])
+        assert (written.agent, written.job_id, written.format) == (exported.agent, JOB, format)
+        assert (written.template["style"], written.template["end_tokens"]) == ("tools", ["<|im_end|>"])
         parity = report["parity"]
         assert (parity["compared_in"], parity["stored_in"], parity["bound"]) == ("float32", "float32", 1e-4)
         assert parity["max_difference"] < 1e-5

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import threading
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,54 +14,26 @@ import pytest
 from fake_endpoint import Answer, Asked, FakeEndpoint, fails, says, serving
 from quintain.endpoints import client as client_module
 from quintain.errors import InvalidInput, QuintainError, Refused, Unavailable
-from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.job import JobResult, JudgeSpec, RunsFile, ScoreSpec
+from quintain.records.job import JobResult, JudgeSpec, ScoreSpec
 from quintain.records.judging import JudgeControl, JudgingMode
 from quintain.records.preference import Preference
 from quintain.records.protocols import Reply, Stop, Turn
-from quintain.records.record import Record
 from quintain.records.score import Score
 from quintain.records.trajectory import Task, Trajectory, text_of
 from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.worker.judging import job as judging
 from quintain.worker.judging import judgements
 from quintain.worker.judging import local_models as scoring
-from quintain.worker.reporter import FileReporter
 from scripted_judges import by_run, readable, scored, stepped
-from tiny_models import save_tiny_model
-from trainers.runs import rows_for, run_of
+from trainers.runs import Killed, rows_for, run_of
 from trainers.runs import run as train
 from trainers.runs import spec as train_spec
 from trajectory_runs import answer, call, run, user
+from worker.job_folder import Stopping, outputs, runs_file, scores
 
 RUBRIC = RUBRICS["default"]
 NAMES = [criterion.name for criterion in RUBRIC.criteria]
-KEY = "sk-verysecret-0123456789"
-
-
-class Killed(Exception):
-    pass
-
-
-class Reporter(FileReporter):
-    """The worker's own, with a death or a request to stop after so many items."""
-
-    def __init__(self, folder: Path, *, kill_after: int | None = None, stop_after: int | None = None) -> None:
-        folder.mkdir(exist_ok=True)
-        (folder / "outputs").mkdir(exist_ok=True)
-        super().__init__(JobDirectory(folder), 1, lambda: datetime.now(UTC))
-        self._left = {"kill": kill_after, "stop": stop_after}
-
-    def output(self, kind: str, record: Record) -> None:
-        super().output(kind, record)
-        for end, left in self._left.items():
-            if left is not None:
-                self._left[end] = left - 1
-                if left == 1 and end == "kill":
-                    raise Killed
-                if left == 1:
-                    self.request_stop()
 
 
 def stored(n: int, task: str | None = None, said: str = "box {}") -> list[Trajectory]:
@@ -77,13 +47,6 @@ def stored(n: int, task: str | None = None, said: str = "box {}") -> list[Trajec
         ).model_copy(update={"id": f"traj-{i}"})
         for i in range(n)
     ]
-
-
-def runs_file(folder: Path, runs: Sequence[Trajectory]) -> RunsFile:
-    data = b"".join(one.model_dump_json().encode() + b"\n" for one in runs)
-    path = folder / f"{hashlib.sha256(data).hexdigest()}.jsonl"
-    path.write_bytes(data)
-    return RunsFile(path=str(path), sha256=path.stem, n=len(runs))
 
 
 def spec_of(
@@ -104,17 +67,14 @@ def spec_of(
     )
 
 
-def outputs(folder: Path, kind: str) -> list[dict[str, Any]]:
-    path = folder / "outputs" / f"{kind}.jsonl"
-    return [json.loads(line)["record"] for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def scores_in(folder: Path) -> dict[str, Score]:
-    return {score["trajectory_id"]: Score.model_validate(score) for score in outputs(folder, "score")}
+    return {score.trajectory_id: score for score in scores(folder)}
 
 
-def judged(spec: JudgeSpec, folder: Path, **reporter: Any) -> JobResult:
-    return judging.run(spec, folder, Reporter(folder, **reporter))
+def judged(spec: JudgeSpec, folder: Path, *, kill_after: int = 0, stop_after: int = 0) -> JobResult:
+    """Judge; the worker dies, or is asked to stop, after so many records."""
+    kind = "score" if spec.mode in ("score", "steps") else "preference"
+    return judging.run(spec, folder, Stopping(folder, kind, kill_after or stop_after, kills=bool(kill_after)))
 
 
 def valued(value: float = 0.5, quote: str = "Done.") -> str:
@@ -131,9 +91,9 @@ def test_every_run_is_judged_at_temperature_0_with_bounded_concurrency_and_the_c
     with serving(by_box) as fake:
         spec = spec_of(tmp_path, fake, stored(6), input_usd_per_mtok=1, output_usd_per_mtok=10)
         result = judged(spec, tmp_path / "job")
-    scores = scores_in(tmp_path / "job")
-    assert {run_id: score.value for run_id, score in scores.items()} == {f"traj-{i}": i / 10 for i in range(6)}
-    assert {(s.scorer, s.rater, s.feedback) for s in scores.values()} == {("judge", "endpoint:fake", "seen")}
+    found = scores_in(tmp_path / "job")
+    assert {run_id: score.value for run_id, score in found.items()} == {f"traj-{i}": i / 10 for i in range(6)}
+    assert {(s.scorer, s.rater, s.feedback) for s in found.values()} == {("judge", "endpoint:fake", "seen")}
     assert (result.n, result.n_error) == (6, 0)
     assert result.report["usd"] == pytest.approx(0.0012)
     assert {name: result.report[name] for name in ("requests", "retries", "input_tokens", "output_tokens", "scored")} == {
@@ -159,10 +119,10 @@ BROKEN = {
 def test_a_failed_judgement_is_unscored_with_a_reason_and_the_others_stand(tmp_path: Path, broken: Answer) -> None:
     with serving(lambda asked, before: broken if "box 1" in readable(asked.user) else by_box(asked, before)) as fake:
         result = judged(spec_of(tmp_path, fake, stored(3)), tmp_path / "job")
-    scores = scores_in(tmp_path / "job")
-    assert (scores["traj-1"].status, scores["traj-1"].value) == ("unscored", None)
-    assert scores["traj-1"].reason
-    assert [scores[run_id].value for run_id in ("traj-0", "traj-2")] == [0.0, 0.2]
+    found = scores_in(tmp_path / "job")
+    assert (found["traj-1"].status, found["traj-1"].value) == ("unscored", None)
+    assert found["traj-1"].reason
+    assert [found[run_id].value for run_id in ("traj-0", "traj-2")] == [0.0, 0.2]
     assert (result.n, result.n_error, sum(result.report["failed"].values())) == (2, 1, 1)
 
 
@@ -203,13 +163,10 @@ def test_nothing_is_paid_twice(tmp_path: Path) -> None:
         other = judged(spec_of(tmp_path, fake, runs, model="fake-2"), tmp_path / "three")
         assert (len(fake.asked), other.report["answers_from_cache"]) == (8, 0)
     assert scores_in(tmp_path / "two")["traj-twin"].value == 0.0
-
-
-def test_runs_of_equal_content_that_are_judged_at_the_same_time_are_paid_once(tmp_path: Path) -> None:
-    twins = [stored(1)[0].model_copy(update={"id": f"traj-{n}"}) for n in range(9)]
+    twins = [runs[0].model_copy(update={"id": f"traj-{n}"}) for n in range(9)]
     with serving(by_box) as fake:
-        result = judged(spec_of(tmp_path, fake, twins), tmp_path / "job")
-    assert (len(fake.asked), result.n, result.report["answers_from_cache"]) == (1, 9, 8)
+        at_once = judged(spec_of(tmp_path / "new", fake, twins), tmp_path / "four")
+    assert (len(fake.asked), at_once.n, at_once.report["answers_from_cache"]) == (1, 9, 8), "judged at the same time"
 
 
 def test_an_answer_that_could_not_be_read_is_asked_for_again_by_the_next_job(tmp_path: Path) -> None:
@@ -251,7 +208,7 @@ def test_a_killed_job_goes_on_where_it_was_and_counts_what_it_spent_before(tmp_p
     assert mode == "group" or len(one) == len(other), "nothing is handed over twice"
 
 
-def test_what_was_paid_when_a_worker_was_killed_is_counted_and_what_is_not_known_is_told(tmp_path: Path) -> None:
+def test_what_was_paid_when_a_worker_was_killed_is_counted_and_what_is_unknown_is_reported(tmp_path: Path) -> None:
     """Two requests were answered and none of it was written; a third was on its way when the process died. Five answers of 100
     and 10 tokens at 1 and 10 USD a million are 0.001 USD at least, and one request is of unknown cost.
     """
@@ -293,11 +250,10 @@ def test_a_request_is_on_the_bill_before_it_is_sent_and_its_tokens_before_anythi
     assert spending_report()[1]["input_tokens"] > 0
 
 
-def test_a_job_that_is_told_to_stop_keeps_what_it_has_and_says_so(tmp_path: Path) -> None:
+def test_a_job_that_is_asked_to_stop_keeps_what_it_has_and_reports_it(tmp_path: Path) -> None:
     with serving(by_box) as fake:
         spec = spec_of(tmp_path, fake, stored(9), concurrency=1)
-        reporter = Reporter(tmp_path / "job", stop_after=2)
-        result = judging.run(spec, tmp_path / "job", reporter)
+        result = judged(spec, tmp_path / "job", stop_after=2)
         assert result == JobResult(report=result.report)
         assert result.report["planned"] == 9
         done = len(outputs(tmp_path / "job", "score"))
@@ -307,7 +263,7 @@ def test_a_job_that_is_told_to_stop_keeps_what_it_has_and_says_so(tmp_path: Path
     assert len(outputs(tmp_path / "job", "score")) == 9
 
 
-def test_pairs_are_asked_in_both_orders_and_runs_alone_in_their_task_are_told(tmp_path: Path) -> None:
+def test_pairs_are_asked_in_both_orders_and_runs_alone_in_their_task_are_counted(tmp_path: Path) -> None:
     def better(asked: Asked, before: int) -> Answer:
         a, b = by_run(asked.user)
         better = "A" if "box 2" in a else "B" if "box 2" in b else "tie"
@@ -336,7 +292,7 @@ def test_steps_of_a_long_run_that_were_not_shown_are_handed_over_without_a_value
     long = run("t", user(), *(call("look", f"box {i}") for i in range(70))).model_copy(update={"id": "traj-long"})
     with serving(each) as fake:
         result = judged(spec_of(tmp_path, fake, [long], "steps"), tmp_path / "job")
-    (score,) = scores_in(tmp_path / "job").values()
+    (score,) = scores(tmp_path / "job")
     values = [step.value for step in score.steps]
     assert (score.value, len(values), values.count(1.0), values.count(None)) == (1.0, 70, 40, 30)
     assert result.report["shortened"] == 1
@@ -354,34 +310,13 @@ def test_a_run_that_does_not_fit_the_model_is_shown_shorter(tmp_path: Path) -> N
         result = judged(spec_of(tmp_path, fake, [long]), tmp_path / "job")
     assert (result.n, len(sizes)) == (1, 3)
     assert sizes == sorted(sizes, reverse=True)
-
-
-def test_a_run_that_never_fits_is_unscored(tmp_path: Path) -> None:
     with serving(lambda asked, before: fails(413)) as fake:
-        result = judged(spec_of(tmp_path, fake, stored(1)), tmp_path / "job")
-    assert result.n_error == 1
-    assert "does not fit" in (scores_in(tmp_path / "job")["traj-0"].reason or "")
+        never = judged(spec_of(tmp_path, fake, stored(1)), tmp_path / "never")
+    assert never.n_error == 1
+    assert "does not fit" in (scores_in(tmp_path / "never")["traj-0"].reason or "")
 
 
-def test_the_key_comes_from_its_variable_and_is_in_no_file_of_the_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("A_JUDGES_KEY", KEY)
-    echo = valued().replace('"rationale": "', f'"rationale": "{KEY} ')
-    assert KEY in echo
-    with serving(lambda asked, before: says(echo)) as fake:
-        judged(spec_of(tmp_path, fake, stored(2), api_key_env="A_JUDGES_KEY"), tmp_path / "job")
-    assert {asked.headers["Authorization"] for asked in fake.asked} == {f"Bearer {KEY}"}
-    assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
-    monkeypatch.delenv("A_JUDGES_KEY")
-    with (
-        serving(lambda asked, before: says(valued())) as fake,
-        pytest.raises(InvalidInput, match="A_JUDGES_KEY is not set"),
-    ):
-        judged(spec_of(tmp_path, fake, stored(2), api_key_env="A_JUDGES_KEY"), tmp_path / "other")
-
-
-def test_runs_that_are_gone_or_changed_are_told(tmp_path: Path) -> None:
+def test_runs_that_are_gone_or_changed_are_refused(tmp_path: Path) -> None:
     with serving(by_box) as fake:
         spec = spec_of(tmp_path, fake, stored(2))
         path = Path(spec.runs.path)
@@ -426,11 +361,11 @@ def test_a_control_is_asked_twice_a_task_and_takes_off_what_the_judge_gives_for_
         assert len(fake.asked) == 10
         again = judged(spec_of(tmp_path, fake, runs, control="task"), tmp_path / "again")
         assert len(fake.asked) == 10
-    scores = scores_in(tmp_path / "job")
-    assert [scores[f"traj-{n}"].value for n in range(4)] == [0.6] * 4
-    assert [scores[f"traj-{n}-b"].value for n in range(2)] == [0.0] * 2
-    assert {(part.control, part.noise) for part in scores["traj-0-b"].components} == {(1.0, 0.0)}
-    assert "[control] Subtracted" in scores["traj-0-b"].feedback
+    found = scores_in(tmp_path / "job")
+    assert [found[f"traj-{n}"].value for n in range(4)] == [0.6] * 4
+    assert [found[f"traj-{n}-b"].value for n in range(2)] == [0.0] * 2
+    assert {(part.control, part.noise) for part in found["traj-0-b"].components} == {(1.0, 0.0)}
+    assert "[control] Subtracted" in found["traj-0-b"].feedback
     assert (result.report["credit_withheld"], result.report["control_unknown"]) == (2, 0)
     assert (again.report["requests"], again.n) == (0, 6)
 
@@ -440,9 +375,9 @@ def test_a_control_of_each_run_takes_off_what_a_tool_result_demands(tmp_path: Pa
     with serving(obedient) as fake:
         judged(spec_of(tmp_path, fake, runs, control="run"), tmp_path / "job")
         assert len(fake.asked) == 6
-    scores = scores_in(tmp_path / "job")
+    found = scores_in(tmp_path / "job")
     # The observation alone is worth 0.6 to this judge: it is not the agent's work.
-    assert [scores[f"traj-{n}"].value for n in range(2)] == [0.0, 0.0]
+    assert [found[f"traj-{n}"].value for n in range(2)] == [0.0, 0.0]
     with serving(obedient) as fake:
         judged(spec_of(tmp_path, fake, runs, control="task"), tmp_path / "by_task")
     by_task = scores_in(tmp_path / "by_task")
@@ -453,9 +388,9 @@ def test_a_control_of_each_run_takes_off_what_a_tool_result_demands(tmp_path: Pa
 def test_a_control_that_fails_subtracts_nothing_and_the_score_reports_it(tmp_path: Path, broken: Answer) -> None:
     with serving(lambda asked, before: by_box(asked, before) if "| box" in readable(asked.user) else broken) as fake:
         result = judged(spec_of(tmp_path, fake, stored(3), control="task"), tmp_path / "job")
-    scores = scores_in(tmp_path / "job")
-    assert [scores[f"traj-{n}"].value for n in range(3)] == [0.0, 0.1, 0.2]
-    assert all("[control] Unknown, nothing was subtracted" in score.feedback for score in scores.values())
+    found = scores_in(tmp_path / "job")
+    assert [found[f"traj-{n}"].value for n in range(3)] == [0.0, 0.1, 0.2]
+    assert all("[control] Unknown, nothing was subtracted" in score.feedback for score in found.values())
     assert (result.n, result.report["control_unknown"]) == (3, 3)
 
 
@@ -469,22 +404,16 @@ def test_a_value_whose_quote_is_not_in_the_run_is_none_and_is_asked_again_by_the
     assert score.reason == "no quote of the judge for 'task_completion', 'process' is in the run"
 
 
-@pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Agent:
-    path = save_tiny_model(tmp_path_factory.mktemp("model") / "tiny", hidden=16)
-    return Agent(id="agent:tiny@1", name="tiny", version=1, model=ModelRef(source="folder", path=str(path)))
-
-
-def test_a_local_model_that_answers_no_json_judges_nothing(tmp_path: Path, local: Agent) -> None:
+def test_a_local_model_that_answers_no_json_judges_nothing(tmp_path: Path, tiny_agent: Agent) -> None:
     runs = runs_file(tmp_path, stored(2))
-    spec = ScoreSpec(agent=local, rubric=RUBRIC, runs=runs, cache_dir=str(tmp_path / "cache"))
-    result = scoring.run(spec, tmp_path / "job", Reporter(tmp_path / "job"))
+    spec = ScoreSpec(agent=tiny_agent, rubric=RUBRIC, runs=runs, cache_dir=str(tmp_path / "cache"))
+    result = scoring.run(spec, tmp_path / "job", Stopping(tmp_path / "job"))
     assert (result.n, result.n_error) == (0, 2)
-    assert {(s.status, s.rater) for s in scores_in(tmp_path / "job").values()} == {("unscored", "agent:tiny@1")}
+    assert {(s.status, s.rater) for s in scores(tmp_path / "job")} == {("unscored", "agent:tiny@1")}
 
 
 def test_a_local_judge_reads_batches_and_its_answers_are_remembered(
-    tmp_path: Path, local: Agent, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny_agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Scripted:
         """A policy that answers every question the same, but for one that it has no room for until it is shorter."""
@@ -508,22 +437,26 @@ def test_a_local_judge_reads_batches_and_its_answers_are_remembered(
             self.open.remove(episode_id)
 
     policy = Scripted()
-    monkeypatch.setattr("quintain.trainers.acting.policy.open_policy", lambda agent, sampling, seed: policy)
+    monkeypatch.setattr("quintain.trainers.acting.policy.open_policy", lambda agent, sampling, **options: policy)
     long = run("t", user(), *(call("look", "word " * 700) for _ in range(9))).model_copy(update={"id": "traj-long"})
     runs = [long, *stored(9)]
     spec = ScoreSpec(
-        agent=local, rubric=RUBRIC, control="off", runs=runs_file(tmp_path, runs), cache_dir=str(tmp_path / "cache")
+        agent=tiny_agent,
+        rubric=RUBRIC,
+        control="off",
+        runs=runs_file(tmp_path, runs),
+        cache_dir=str(tmp_path / "cache"),
     )
-    scoring.run(spec, tmp_path / "one", Reporter(tmp_path / "one"))
+    scoring.run(spec, tmp_path / "one", Stopping(tmp_path / "one"))
     assert policy.asked == [8, 1, 1, 2], "what did not fit is shown shorter, twice"
-    result = scoring.run(spec, tmp_path / "two", Reporter(tmp_path / "two"))
+    result = scoring.run(spec, tmp_path / "two", Stopping(tmp_path / "two"))
     assert policy.asked[4:] == [1, 1], "only what got no answer is asked again"
     assert policy.open == set()
     assert (result.n, result.report["answers_from_cache"], result.report["usd"]) == (10, 10, None)
 
 
-def test_a_reward_model_scores_what_a_killed_job_had_left(tmp_path: Path, local: Agent) -> None:
-    job = train_spec(Path(local.model.path), tmp_path / "out", "reward", epochs=1)
+def test_a_reward_model_scores_what_a_killed_job_had_left(tmp_path: Path, tiny_agent: Agent) -> None:
+    job = train_spec(Path(tiny_agent.model.path), tmp_path / "out", "reward", epochs=1)
     train(job, tmp_path / "training", rows_for("reward", 2))
     model = ModelRef(source="folder", path=job.output_dir)
     agent = Agent(id="agent:rm@1", name="rm", version=1, model=model, role="reward_model")
@@ -532,12 +465,10 @@ def test_a_reward_model_scores_what_a_killed_job_had_left(tmp_path: Path, local:
     ]
     spec = ScoreSpec(agent=agent, runs=runs_file(tmp_path, runs), cache_dir=str(tmp_path / "cache"))
     with pytest.raises(Killed):
-        scoring.run(spec, tmp_path / "job", Reporter(tmp_path / "job", kill_after=2))
-    result = scoring.run(spec, tmp_path / "job", Reporter(tmp_path / "job"))
+        scoring.run(spec, tmp_path / "job", Stopping(tmp_path / "job", "score", 2, kills=True))
+    result = scoring.run(spec, tmp_path / "job", Stopping(tmp_path / "job"))
     assert [score["trajectory_id"] for score in outputs(tmp_path / "job", "score")] == [run.id for run in runs]
-    assert {(score.scorer, score.rater) for score in scores_in(tmp_path / "job").values()} == {
-        ("agent:rm@1", "agent:rm@1")
-    }
+    assert {(score.scorer, score.rater) for score in scores(tmp_path / "job")} == {("agent:rm@1", "agent:rm@1")}
     assert (result.n, result.n_error, result.report["scored"]) == (5, 0, 5)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,11 @@ from safetensors.torch import load_file
 
 from quintain.environments.isolated import IsolatedSource
 from quintain.errors import InvalidInput, TrainingFailed
-from quintain.records.agent import Agent, ModelRef
+from quintain.records.agent import Agent
 from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters import CONFIGS, SFTConfig
 from quintain.records.job import TrainSpec
-from quintain.records.job_events import Envelope, JobEvent
-from quintain.records.protocols import Environment, TimeStep
-from quintain.records.trajectory import Action, Actor, AgentInfo, Outcome, OutcomeStatus, Step, Task, Trajectory
+from quintain.records.trajectory import Actor, AgentInfo, Outcome, OutcomeStatus, Step, Trajectory
 from quintain.store.store import open_store
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.models import LoadedModel, load_model
@@ -28,9 +25,8 @@ from quintain.worker import online_rollouts
 from quintain.worker.job_kinds import train as training
 from quintain.worker.online_rollouts import reward_of, rollout_collector
 from tiny_models import tiny_model, tiny_tokenizer
-from worker.stopping import MOMENT, Stopping
-
-STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
+from worker.ending_environment import Ending
+from worker.job_folder import MOMENT, STARTER, Stopping, events, trajectories
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -63,19 +59,10 @@ def spec(
 
 
 def collect(
-    folder: Path, tiny: tuple[LoadedModel, Renderer], job: TrainSpec, iteration: int = 0, after: int | None = None
+    folder: Path, tiny: tuple[LoadedModel, Renderer], job: TrainSpec, iteration: int = 0, after: int = 0
 ) -> list[GroupRow]:
     folder.mkdir(exist_ok=True)
-    return rollout_collector(job, folder, Stopping(folder, "trajectory" if after else "", after or 0))(*tiny, iteration)
-
-
-def written(folder: Path) -> list[Trajectory]:
-    lines = (folder / "outputs" / "trajectory.jsonl").read_bytes().splitlines()
-    return [Trajectory.model_validate(Envelope.model_validate_json(line).record) for line in lines]
-
-
-def events(folder: Path) -> list[JobEvent]:
-    return [JobEvent.model_validate_json(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]
+    return rollout_collector(job, folder, Stopping(folder, "trajectory", after))(*tiny, iteration)
 
 
 def test_an_episode_is_handed_over_with_ids_logprobs_and_its_group(
@@ -83,7 +70,7 @@ def test_an_episode_is_handed_over_with_ids_logprobs_and_its_group(
 ) -> None:
     folder = tmp_path / "job-1"
     groups = collect(folder, tiny, spec(), iteration=1)
-    runs = written(folder)
+    runs = trajectories(folder)
     assert [run for group in groups for run in group.trajectories] == runs
     assert [run.episode_key.rsplit("/", 1) for run in runs] == [[g.key, a] for g in groups for a in "01"]
     for group in groups:
@@ -118,45 +105,11 @@ def test_groups_follow_from_job_seed_and_iteration(tmp_path: Path, tiny: tuple[L
     assert asked[0].isdisjoint(asked[1] | asked[2])
 
 
-class Few:
-    """As many tasks as there are ends: a reward or none, given at once, or what the environment fails with."""
-
-    id = "test/few"
-    version = "1"
-    system_prompt = "Wait."
-    tools: tuple[dict[str, Any], ...] = ()
-    max_turns = 3
-
-    def __init__(self, *ends: float | str | None) -> None:
-        self.ends = ends
-
-    def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        assert split == "train"
-        if n > len(self.ends):
-            raise InvalidInput(f"there are {len(self.ends)} tasks, not {n}")
-        return [Task(id=f"t{i}", prompt=f"task {i}", metadata={"number": i}) for i in range(n)]
-
-    def make(self) -> Environment:
-        return Few(*self.ends)
-
-    def reset(self, task: Task) -> TimeStep:
-        end = self.ends[task.metadata["number"]]
-        if isinstance(end, str):
-            raise OSError(end)
-        return TimeStep(reward=end, terminated=True)
-
-    def step(self, actions: Sequence[Action]) -> TimeStep:
-        raise AssertionError("an episode ends before the first turn")
-
-    def close(self) -> None:
-        pass
-
-
 def test_tasks_are_fresh_until_all_have_had_their_turn(
     tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three tasks, two in a rollout: t0 t1, t2 t0, t1 t2."""
-    monkeypatch.setattr(online_rollouts, "open_source", lambda _: Few(1.0, 0.0, 0.5))
+    monkeypatch.setattr(online_rollouts, "open_source", lambda _: Ending(1.0, 0.0, 0.5))
     job = spec("test/few", rollouts=100)
     asked = [[g.trajectories[0].task.id for g in collect(tmp_path / "job-1", tiny, job, i)] for i in range(3)]
     assert asked == [["t0", "t1"], ["t2", "t0"], ["t1", "t2"]]
@@ -167,21 +120,21 @@ def test_tasks_are_fresh_until_all_have_had_their_turn(
 def test_episodes_without_a_verdict_leave_their_group_and_are_counted(
     tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(online_rollouts, "open_source", lambda _: Few(0.25, "no room", None))
+    monkeypatch.setattr(online_rollouts, "open_source", lambda _: Ending(0.25, "no room", None))
     folder = tmp_path / "job-1"
     groups = collect(folder, tiny, spec("test/few", tasks_per_step=3))
     assert [(group.key, group.rewards) for group in groups] == [("job-1/0/t0", (0.25, 0.25))]
-    assert len(written(folder)) == 6
+    assert len(trajectories(folder)) == 6
     warnings = [event.message or "" for event in events(folder) if event.type == "warning"]
     assert len(warnings) == 1
     assert "4 episodes" in warnings[0]
-    assert "OSError: no room" in warnings[0]
+    assert "RuntimeError: no room" in warnings[0]
 
 
 def test_a_rollout_without_any_verdict_ends_the_run(
     tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(online_rollouts, "open_source", lambda _: Few("no room"))
+    monkeypatch.setattr(online_rollouts, "open_source", lambda _: Ending("no room"))
     with pytest.raises(TrainingFailed, match=r"expected verdicts from the 2 episodes .* no room"):
         collect(tmp_path / "job-1", tiny, spec("test/few"))
 
@@ -213,11 +166,11 @@ def test_a_stopped_rollout_gives_no_groups_and_the_next_attempt_plays_only_what_
     monkeypatch.setattr(online_rollouts, "_EPISODES_AT_ONCE", 2)
     folder = tmp_path / "job-1"
     assert collect(folder, tiny, spec(tasks_per_step=3), after=2) == []
-    assert len(written(folder)) == 2
+    assert len(trajectories(folder)) == 2
     with (folder / "outputs" / "trajectory.jsonl").open("ab") as lines:
         lines.write(b'{"kind":"trajectory","rec')  # the attempt died while it wrote
     resumed = collect(folder, tiny, spec(tasks_per_step=3))
-    assert len(written(folder)) == 6
+    assert len(trajectories(folder)) == 6
     assert [g.rewards for g in resumed] == [g.rewards for g in whole]
     assert [[t.id for t in g.trajectories] for g in resumed] == [[t.id for t in g.trajectories] for g in whole]
     untrained = (LoadedModel(None, None, 0), tiny[1])
@@ -296,12 +249,19 @@ def test_a_method_that_learns_from_data_has_no_collector(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("method", ["grpo", pytest.param("dpo", marks=pytest.mark.soak)])
 def test_an_online_job_stopped_in_a_rollout_and_between_updates_continues_bit_equal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+    tmp_path: Path, tiny_agent: Agent, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    """Two rollouts of eight episodes with two updates each: stopped after an update, then within the second rollout."""
+    """Two rollouts of eight episodes with two updates each: stopped after an update, then within the second rollout.
+
+    An answer is right where the random text has an `e`.
+    """
+    checker = {"type": "regex", "pattern": "e"}
+    rows = [{"id": f"t{i}", "prompt": f"Say {i}.", "checker": checker, "split": "train"} for i in range(4)]
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     job = spec(
-        method=method,
-        group_size=4, tasks_per_step=2, rollouts=2, updates_per_rollout=2, max_new_tokens=48, max_turns=3,
+        f"quintain/tasks?file={tasks}", agent=tiny_agent, method=method,
+        group_size=4, tasks_per_step=2, rollouts=2, updates_per_rollout=2, max_new_tokens=6,
         checkpoint_every_steps=1, learning_rate=1e-3, seed=2,
     )  # fmt: skip
     monkeypatch.setattr(online_rollouts, "_EPISODES_AT_ONCE", 4)
@@ -309,13 +269,12 @@ def test_an_online_job_stopped_in_a_rollout_and_between_updates_continues_bit_eq
     stops: list[dict[str, Any]] = [{"stop_at": 1}, {"kind": "trajectory", "after": 4}, {}]
     for name, runs in (("whole", [{}]), ("parts", stops)):
         folder = tmp_path / name / "job-1"
-        folder.mkdir(parents=True)
         for when in runs:
             run = job.model_copy(update={"output_dir": str(tmp_path / name / "model")})
             resumed.append(training.run(run, folder, Stopping(folder, **when)).report["resumed_from_step"])
     assert resumed[1:] == [None, 1, 2]
-    assert len(written(tmp_path / "parts" / "job-1")) == 16
+    assert len(trajectories(tmp_path / "parts" / "job-1")) == 16
     whole, parts = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "parts"))
-    before = load_model(STARTER.model).model.state_dict()
+    before = load_model(tiny_agent.model).model.state_dict()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
     assert any(not torch.equal(whole[name], before[name]) for name in whole)

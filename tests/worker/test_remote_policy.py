@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,41 +13,20 @@ from acting_endpoint import Call, expert, heard, says
 from fake_endpoint import Answer, Asked, FakeEndpoint, fails, serving
 from quintain.endpoints import client as client_module
 from quintain.errors import InvalidInput, Refused, Unavailable
-from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.evaluation import Evaluation
-from quintain.records.job import EvaluateSpec, Job, JobResult, JobStatus
-from quintain.records.record import Record
-from quintain.records.trajectory import OutcomeStatus, Step, Trajectory
+from quintain.records.job import EvaluateSpec, JobResult
+from quintain.records.trajectory import OutcomeStatus
 from quintain.worker import remote_policy
 from quintain.worker.job_kinds import rollouts
 from quintain.worker.policies import open_policy
-from quintain.worker.reporter import FileReporter
+from trainers.runs import Killed
+from worker.job_folder import Stopping, evaluation, outputs, resuming, trajectories
 
 AGENT = Agent(
     id="agent:far@1", name="far", version=1, model=ModelRef(source="endpoint", path="fake", revision="fake-1")
 )
+INVENTORY = "quintain/inventory"
 PROTOCOLS = pytest.mark.parametrize("protocol", ["openai", "anthropic"])
-
-
-class Killed(Exception):
-    pass
-
-
-class Reporter(FileReporter):
-    """The worker's own, with a death or a request to stop after so many episodes."""
-
-    def __init__(self, folder: Path, kill_after: int | None = None) -> None:
-        (folder / "outputs").mkdir(parents=True, exist_ok=True)
-        super().__init__(JobDirectory(folder), 1, lambda: datetime.now(UTC))
-        self.left = kill_after
-
-    def output(self, kind: str, record: Record) -> None:
-        super().output(kind, record)
-        if self.left is not None and kind == "trajectory":
-            self.left -= 1
-            if self.left == 0:
-                raise Killed
 
 
 def play(
@@ -58,36 +36,13 @@ def play(
     *,
     agent: Agent = AGENT,
     profile: dict[str, Any] | None = None,
+    kill_after: int = 0,
     **spec: Any,
 ) -> JobResult:
-    given = {
-        "environment": "quintain/inventory",
-        "n_tasks": n,
-        "seed": 2,
-        "sampling": Sampling(max_new_tokens=300),
-        **spec,
-    }
+    given = {"environment": INVENTORY, "n_tasks": n, "seed": 2, "sampling": Sampling(max_new_tokens=300), **spec}
     endpoint = fake.profile(**{"max_attempts": 2, "concurrency": 3, **(profile or {})})
-    reporter = Reporter(folder, given.pop("kill_after", None))
+    reporter = Stopping(folder, "trajectory", kill_after, kills=True)
     return rollouts.run(EvaluateSpec(agent=agent, endpoint=endpoint, **given), folder, reporter)
-
-
-def outputs(folder: Path, kind: str) -> list[Any]:
-    path = folder / "outputs" / f"{kind}.jsonl"
-    return [json.loads(line)["record"] for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def evaluation(folder: Path) -> Evaluation:
-    (found,) = outputs(folder, "evaluation")
-    return Evaluation.model_validate(found)
-
-
-def runs(folder: Path) -> list[Trajectory]:
-    return [Trajectory.model_validate(record) for record in outputs(folder, "trajectory")]
-
-
-def agent_steps(run: Trajectory) -> list[Step]:
-    return list(run.agent_steps)
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +71,7 @@ def test_a_model_behind_an_endpoint_solves_tasks_by_native_calls_and_its_cost_is
     assert {name: result.report[name] for name in spent} == spent
     assert result.report["by_difficulty"].keys() == found.by_difficulty.keys()
     assert fake.most_at_once() <= 3
-    step = agent_steps(runs(tmp_path)[0])[0]
+    step = trajectories(tmp_path)[0].agent_steps[0]
     assert (step.model, step.thought, step.usage and step.usage.input_tokens) == ("expert-1-0101", step.thought, 100)
     assert step.extra["cost_usd"] == pytest.approx(0.0002)
     assert step.sampled is None
@@ -137,15 +92,8 @@ def test_an_endpoint_that_repeats_the_key_brings_it_into_no_file(
     with serving(echo) as fake:
         play(tmp_path, fake, 1, profile={"api_key_env": "AN_AGENTS_KEY"})
     assert {asked.headers["Authorization"] for asked in fake.asked} == {f"Bearer {key}"}
-    assert agent_steps(runs(tmp_path)[0])[0].model == "m [the key]"
+    assert trajectories(tmp_path)[0].agent_steps[0].model == "m [the key]"
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and key[:8].encode() in path.read_bytes()]
-
-
-def test_costs_are_unknown_without_prices(tmp_path: Path) -> None:
-    with serving(expert) as fake:
-        result = play(tmp_path, fake, 1)
-    assert (evaluation(tmp_path).cost_usd, result.report["usd"]) == (None, None)
-    assert evaluation(tmp_path).results[0].output_tokens > 0
 
 
 def test_a_react_agent_writes_text_and_gets_observations_as_a_user(tmp_path: Path) -> None:
@@ -161,8 +109,8 @@ def test_a_react_agent_writes_text_and_gets_observations_as_a_user(tmp_path: Pat
     agent = AGENT.model_copy(update={"template": "react"})
     with serving(react) as fake:
         play(tmp_path, fake, 1, agent=agent, max_turns=2)
-    (run,) = runs(tmp_path)
-    first, second = agent_steps(run)
+    (run,) = trajectories(tmp_path)
+    first, second = run.agent_steps
     assert (first.thought, first.actions[0].args) == ("Look.", {"query": "chair"})
     assert (second.message, second.actions) == ("Action: submit {", ())
     assert str(run.steps[-1].message).startswith("Your turn could not be read:")
@@ -178,15 +126,15 @@ def test_the_model_learns_of_invalid_arguments_and_the_conversation_continues(tm
 
     with serving(answer) as fake:
         play(tmp_path, fake, 1, profile={"protocol": protocol}, max_turns=2)
-    (run,) = runs(tmp_path)
-    first, second = agent_steps(run)
+    (run,) = trajectories(tmp_path)
+    first, second = run.agent_steps
     assert first.actions == ()
     assert str(first.message).startswith('Look.\n<tool_call>{"name": "search", "arguments": ')
     assert [action.tool for action in second.actions] == ["nothing such"]
     assert second.observations[0].is_error
-    told = heard(fake.asked[1])
-    assert [role for role, _ in told[-2:]] == ["tool", "user"]
-    assert told[-1][1].startswith("Your turn could not be read: expected a JSON object as arguments of 'search'")
+    message = heard(fake.asked[1])
+    assert [role for role, _ in message[-2:]] == ["tool", "user"]
+    assert message[-1][1].startswith("Your turn could not be read: expected a JSON object as arguments of 'search'")
     assert evaluation(tmp_path).results[0].failure in {"format", "wrong_tool"}
 
 
@@ -218,18 +166,19 @@ def test_what_concerns_one_conversation_costs_one_episode(
     with serving(answer) as fake:
         play(tmp_path / "job", fake, profile={"protocol": "anthropic"})
     found = {
-        run.task.prompt: result for run, result in zip(runs(tmp_path / "job"), results(tmp_path / "job"), strict=True)
+        run.task.prompt: result
+        for run, result in zip(trajectories(tmp_path / "job"), results(tmp_path / "job"), strict=True)
     }
     assert (found[cursed].status, found[cursed].failure) == (status, failure)
     assert [result.success for prompt, result in found.items() if prompt != cursed] == [True, True]
     assert (found[cursed].error is None) == (broken is ONE_EPISODE["too long"][0])
-    steps = next(agent_steps(run) for run in runs(tmp_path / "job") if run.task.prompt == cursed)
+    steps = next(run.agent_steps for run in trajectories(tmp_path / "job") if run.task.prompt == cursed)
     assert (steps[-1].train is False) == (failure == "gave_up"), "nobody shall learn a turn that was not written"
 
 
 def results(folder: Path) -> list[Any]:
     by_run = {result.trajectory_id: result for result in evaluation(folder).results}
-    return [by_run[run.id] for run in runs(folder)]
+    return [by_run[run.id] for run in trajectories(folder)]
 
 
 @pytest.mark.parametrize(("status", "kind"), [(401, Refused), (404, InvalidInput), (400, InvalidInput)])
@@ -254,7 +203,9 @@ def test_a_killed_job_plays_what_is_left_and_pays_for_no_answer_twice(tmp_path: 
             play(tmp_path / "job", fake, 6, concurrency=4, kill_after=2)
         result = play(tmp_path / "job", fake, 6, concurrency=4)
         assert len(fake.asked) == 2 * asked
-    said = [sorted((run.task.id, str(run.steps)) for run in runs(tmp_path / folder)) for folder in ("whole", "job")]
+    said = [
+        sorted((run.task.id, str(run.steps)) for run in trajectories(tmp_path / folder)) for folder in ("whole", "job")
+    ]
     assert said[0] == said[1]
     assert (result.success_rate, result.report["requests"]) == (1.0, asked)
 
@@ -265,28 +216,19 @@ def test_a_failed_job_that_is_resumed_goes_on_with_the_answers_of_the_one_before
     with serving(lambda asked, before: refused if before == 7 else expert(asked)) as fake:
         with pytest.raises(Refused, match="no credit left; add credit, then resume the job"):
             play(tmp_path / "job-1", fake, 4, profile={"concurrency": 1})
-        now = datetime.now(UTC)
-        spec = EvaluateSpec(agent=AGENT, environment="quintain/inventory", n_tasks=4)
-        again = Job(
-            id="job-2",
-            kind="evaluate",
-            status=JobStatus.QUEUED,
-            spec=spec,
-            request_key="k",
-            resumed_from="job-1",
-            created_at=now,
-            updated_at=now,
-        )
-        JobDirectory(tmp_path / "job-2").prepare(again)
+        spec = EvaluateSpec(agent=AGENT, environment=INVENTORY, n_tasks=4)
+        resuming(tmp_path / "job-2", spec, "job-1")
         result = play(tmp_path / "job-2", fake, 4, profile={"concurrency": 1})
         turns = sum(episode.turns for episode in evaluation(tmp_path / "job-2").results)
         assert (result.success_rate, len(fake.asked), result.report["requests"]) == (1.0, turns + 1, turns - 7)
 
 
-def test_attempts_at_a_task_are_asked_for_each(tmp_path: Path) -> None:
+def test_each_attempt_at_a_task_is_asked_for_and_costs_nothing_known_without_prices(tmp_path: Path) -> None:
     with serving(expert) as fake:
-        play(tmp_path, fake, 1, repeats=3)
-        assert len(fake.asked) == 3 * len(agent_steps(runs(tmp_path)[0]))
+        result = play(tmp_path, fake, 1, repeats=3)
+        assert len(fake.asked) == 3 * len(trajectories(tmp_path)[0].agent_steps)
+    assert (evaluation(tmp_path).cost_usd, result.report["usd"]) == (None, None)
+    assert evaluation(tmp_path).results[0].output_tokens > 0
 
 
 def test_a_job_that_is_asked_to_stop_waits_for_no_endpoint(tmp_path: Path) -> None:
@@ -299,7 +241,7 @@ def test_a_job_that_is_asked_to_stop_waits_for_no_endpoint(tmp_path: Path) -> No
         return fails(429, Retry_After="200")
 
     with serving(hang) as fake:
-        reporter = Reporter(folder)
+        reporter = Stopping(folder)
         endpoint = fake.profile(max_attempts=9)
         spec = EvaluateSpec(agent=AGENT, endpoint=endpoint, environment="quintain/inventory", n_tasks=3, seed=2)
         result = rollouts.run(spec, folder, reporter)
@@ -328,7 +270,7 @@ def test_signed_thinking_goes_back_as_it_came_and_is_kept_as_reasoning(tmp_path:
     with serving(thinks) as fake:
         play(tmp_path, fake, 1, profile={"protocol": "anthropic"}, max_turns=2)
     assert fake.asked[1].body["messages"][1]["content"][0] == block
-    (step, _) = agent_steps(runs(tmp_path)[0])
+    (step, _) = trajectories(tmp_path)[0].agent_steps
     assert (step.thought, step.extra["reasoning"], step.model) == (None, "A chair, then.", "fake-1")
 
 

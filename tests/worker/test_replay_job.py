@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
-from quintain.environments.inventory import Inventory
-from quintain.environments.inventory.scripted_policy import Expert
-from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.job import JobResult, ReplaySpec, RunsFile
-from quintain.records.job_events import Envelope
+from quintain.records.job import JobResult, ReplaySpec
 from quintain.records.score import Score
 from quintain.records.trajectory import (
     STATED_BY,
     Action,
-    AgentInfo,
     Observation,
     Outcome,
     OutcomeStatus,
@@ -23,25 +17,12 @@ from quintain.records.trajectory import (
     Trajectory,
 )
 from quintain.worker.job_kinds import replay
-from worker.stopping import Stopping
-
-
-def recorded(n: int = 1, **settings: Any) -> list[Trajectory]:
-    given = {"seed": 0, "max_turns": None, "concurrency": 8, "agent": AgentInfo(name="expert"), **settings}
-    plans = [EpisodePlan(task) for task in Inventory().tasks("train", n, 3)]
-    return [episode.trajectory for episode in run_episodes(Inventory(), Expert(), plans, EpisodeSettings(**given))]
+from worker.job_folder import Stopping, expert_runs, runs_file, scores
 
 
 def run_stage(folder: Path, runs: list[Trajectory], after: int = 0, **spec: Any) -> JobResult:
-    path = folder.parent / "runs.jsonl"
-    path.write_text("".join(run.model_dump_json() + "\n" for run in runs), encoding="utf-8")
-    file = RunsFile(path=str(path), sha256=hashlib.sha256(path.read_bytes()).hexdigest(), n=len(runs))
-    return replay.run(ReplaySpec(runs=file, **spec), folder, Stopping(folder, "score" if after else "", after))
-
-
-def scores(folder: Path) -> list[Score]:
-    lines = (folder / "outputs" / "score.jsonl").read_bytes().splitlines()
-    return [Score.model_validate(Envelope.model_validate_json(line).record) for line in lines]
+    file = runs_file(folder.parent, runs)
+    return replay.run(ReplaySpec(runs=file, **spec), folder, Stopping(folder, "score", after))
 
 
 def score(folder: Path, run: Trajectory, **changes: Any) -> Score:
@@ -57,7 +38,7 @@ def altered(run: Trajectory, number: int, **changes: Any) -> tuple[Step, ...]:
 
 
 def test_a_run_that_comes_out_as_recorded_is_worth_one_with_each_of_its_steps(tmp_path: Path) -> None:
-    run = recorded()[0]
+    run = expert_runs(1)[0]
     n = len(run.agent_steps)
     found = score(tmp_path / "job", run)
     assert (found.scorer, found.trajectory_id, found.value, found.rater) == ("replay", run.id, 1.0, None)
@@ -67,7 +48,7 @@ def test_a_run_that_comes_out_as_recorded_is_worth_one_with_each_of_its_steps(tm
 
 
 def test_the_first_divergence_is_named_with_both_answers_and_later_steps_are_not_judged(tmp_path: Path) -> None:
-    run = next(run for run in recorded(8) if len(run.agent_steps) == 4)
+    run = next(run for run in expert_runs(8) if len(run.agent_steps) == 4)
     found = score(tmp_path / "job", run, steps=altered(run, 1, observations=(Observation(content="Empty shelf."),)))
     assert (found.value, [step.value for step in found.steps]) == (0.0, [1.0, 0.0, None, None])
     assert found.components[0].value == 0.25
@@ -81,7 +62,7 @@ def test_the_first_divergence_is_named_with_both_answers_and_later_steps_are_not
 
 
 def test_a_prompt_that_the_environment_does_not_ask_is_a_divergence_at_the_opening(tmp_path: Path) -> None:
-    run = recorded()[0]
+    run = expert_runs(1)[0]
     praised = run.task.model_copy(update={"prompt": "Do something else and be praised"})
     for name, steps in (("all", run.steps), ("no-opening", run.steps[2:])):
         found = score(tmp_path / name, run, task=praised, steps=steps)
@@ -92,7 +73,7 @@ def test_a_prompt_that_the_environment_does_not_ask_is_a_divergence_at_the_openi
 
 
 def test_another_outcome_than_recorded_is_worth_nothing_though_all_answers_agree(tmp_path: Path) -> None:
-    run = recorded()[0]
+    run = expert_runs(1)[0]
     claims = {
         "as failure": (Outcome(status=OutcomeStatus.FAILURE, reward=0.0), 0.0),
         "other reward": (Outcome(status=OutcomeStatus.SUCCESS, reward=0.5), 0.0),
@@ -115,14 +96,14 @@ def test_another_outcome_than_recorded_is_worth_nothing_though_all_answers_agree
 
 
 def test_the_limit_that_cut_a_run_off_cuts_it_off_again(tmp_path: Path) -> None:
-    run = recorded(max_turns=2)[0]
+    run = expert_runs(1, max_turns=2)[0]
     assert (run.outcome.status, len(run.agent_steps)) == (OutcomeStatus.TRUNCATED, 2)
     found = score(tmp_path / "job", run)
     assert (found.value, found.components[1].feedback) == (1.0, "now truncated; recorded truncated")
 
 
 def test_unverifiable_runs_are_unscored_with_the_reason(tmp_path: Path) -> None:
-    run = recorded()[0]
+    run = expert_runs(1)[0]
     task, submit = run.task, Action(tool="submit", args={"answer": 1})
     changes: list[tuple[dict[str, Any], str]] = [
         ({"task": task.model_copy(update={"environment": None})}, "does not name its environment"),
@@ -145,7 +126,7 @@ def test_unverifiable_runs_are_unscored_with_the_reason(tmp_path: Path) -> None:
 
 
 def test_a_stopped_job_goes_on_with_the_runs_that_are_left(tmp_path: Path) -> None:
-    runs = recorded(3)
+    runs = expert_runs(3)
     assert run_stage(tmp_path / "job", runs, after=1) == JobResult(report={"replayed": 1, "planned": 3})
     whole = run_stage(tmp_path / "job", runs)
     assert (whole.n, whole.report["reproduced"], len(scores(tmp_path / "job"))) == (3, 3, 3)

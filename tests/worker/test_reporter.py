@@ -8,30 +8,22 @@ import os
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
-
-import pytest
 
 from quintain.errors import TrainingFailed
 from quintain.jobs.directory import JobDirectory
-from quintain.records.job import JobError, JobResult, SelftestSpec
-from quintain.records.job_events import Envelope, JobEvent
+from quintain.records.job import JobError, SelftestSpec
+from quintain.records.job_events import Envelope
 from quintain.records.protocols import Reporter
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.worker import job_kinds
 from quintain.worker.__main__ import failure_of
 from quintain.worker.reporter import FileReporter
-
-MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
+from worker.job_folder import MOMENT, events
 
 
 def reporter_of(folder: Path, attempt: int = 1) -> FileReporter:
     return FileReporter(JobDirectory(folder), attempt, lambda: MOMENT)
-
-
-def events_of(folder: Path) -> list[JobEvent]:
-    return [JobEvent.model_validate_json(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]
 
 
 def test_events_are_numbered_lines(tmp_path: Path) -> None:
@@ -40,7 +32,7 @@ def test_events_are_numbered_lines(tmp_path: Path) -> None:
     reporter.progress(1, 10, {"loss": 0.5, "eval": None})
     reporter.checkpoint(1, tmp_path / "checkpoints" / "step-1")
     reporter.warn("short", "3 rows were cut")
-    phase, progress, checkpoint, warning = events_of(tmp_path)
+    phase, progress, checkpoint, warning = events(tmp_path)
     assert [event.seq for event in (phase, progress, checkpoint, warning)] == [0, 1, 2, 3]
     assert (phase.type, phase.name, phase.time) == ("phase", "training", MOMENT)
     assert (progress.step, progress.total_steps, progress.metrics) == (1, 10, {"loss": 0.5, "eval": None})
@@ -52,7 +44,7 @@ def test_a_metric_that_is_not_finite_is_null_and_warned_of_once(tmp_path: Path) 
     reporter = reporter_of(tmp_path)
     reporter.progress(1, 3, {"loss": math.nan, "reward": 1.0})
     reporter.progress(2, 3, {"loss": math.inf})
-    warning, first, second = events_of(tmp_path)
+    warning, first, second = events(tmp_path)
     assert warning.message == "loss was nan at step 1; non-finite values are reported as null"
     assert (first.metrics, second.metrics) == ({"loss": None, "reward": 1.0}, {"loss": None})
     assert "NaN" not in (tmp_path / "events.jsonl").read_text()
@@ -67,7 +59,7 @@ def test_a_torn_last_line_is_cut_off_and_numbers_go_on(tmp_path: Path) -> None:
             file.write(b'{"attempt": 1, "se')
     reporter_of(tmp_path, attempt=1).phase("again")
     reporter_of(tmp_path, attempt=2).phase("second attempt")
-    assert [(event.attempt, event.seq) for event in events_of(tmp_path)] == [(1, 0), (1, 1), (2, 0)]
+    assert [(event.attempt, event.seq) for event in events(tmp_path)] == [(1, 0), (1, 1), (2, 0)]
     (line,) = (tmp_path / "outputs" / "trajectory.jsonl").read_bytes().splitlines()
     assert Trajectory.model_validate(Envelope.model_validate_json(line).record) == output
 
@@ -77,14 +69,9 @@ def test_a_record_that_is_no_unicode_is_left_out_with_a_warning(tmp_path: Path) 
     step = Step(actor=Actor.AGENT, message="x", extra={"cut emoji": "\ud83d"})
     reporter.output("trajectory", Trajectory(task=Task(prompt="x"), steps=(step,)))
     reporter.warn("quoted", "a cut emoji \ud83d in a message")
-    refused, quoted = events_of(tmp_path)
+    refused, quoted = events(tmp_path)
     assert refused.code == "bad_output"
     assert quoted.message == "a cut emoji \\ud83d in a message"
-
-
-def test_an_unknown_kind_of_output_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"trajectory, dataset, agent, evaluation.*got 'picture'"):
-        reporter_of(tmp_path).output("picture", SelftestSpec())
 
 
 def test_a_selftest_continues_from_the_newest_checkpoint_that_can_be_read(tmp_path: Path) -> None:
@@ -94,16 +81,8 @@ def test_a_selftest_continues_from_the_newest_checkpoint_that_can_be_read(tmp_pa
     (folder / "step-00000003.json").write_text('{"st')
     result = job_kinds.run(SelftestSpec(steps=4, step_s=0), tmp_path, reporter_of(tmp_path))
     assert result.n == 4
-    assert [event.step for event in events_of(tmp_path) if event.type == "progress"] == [3, 4]
+    assert [event.step for event in events(tmp_path) if event.type == "progress"] == [3, 4]
     assert sorted(path.name for path in folder.iterdir()) == ["step-00000003.json", "step-00000004.json"]
-
-
-def test_a_stopped_run_outputs_only_a_report(tmp_path: Path) -> None:
-    reporter = reporter_of(tmp_path)
-    reporter.request_stop()
-    result = job_kinds.run(SelftestSpec(steps=4), tmp_path, reporter)
-    assert reporter.stop_acknowledged
-    assert result == JobResult(report={"steps": 0, "planned": 4})
 
 
 def test_failures_are_reported_without_traceback() -> None:
@@ -120,8 +99,8 @@ def test_failures_are_reported_without_traceback() -> None:
     assert (crash.code, crash.message) == ("crashed", "KeyError: 'weights'")
 
 
-def test_a_worker_dies_with_its_group_when_its_lifeline_is_cut(tmp_path: Path) -> None:
-    """The worker's child, which holds neither lock nor lifeline, goes along."""
+def test_a_worker_dies_with_its_group_when_its_parent_is_gone(tmp_path: Path) -> None:
+    """The worker's child, which inherits neither the lock nor the pipe to the parent, is killed too."""
     code = """
 import os, subprocess, sys, time
 from quintain.worker import parent_watch
@@ -136,8 +115,6 @@ time.sleep(60)
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
-    assert worker.stdin is not None
-    assert worker.stdout is not None
     with worker.stdin, worker.stdout:
         assert int(worker.stdout.readline()) > 0
         worker.stdin.close()
@@ -153,4 +130,4 @@ def test_what_a_library_does_at_exit_does_not_hold_a_job_that_is_done(tmp_path: 
     code = "import atexit, runpy, time; atexit.register(time.sleep, 600); runpy.run_module('quintain.worker', run_name='__main__')"
     ended = subprocess.run([sys.executable, "-c", code, str(folder), "1"], timeout=60, check=False)
     assert ended.returncode == 0
-    assert events_of(folder)[-1].type == "result"
+    assert events(folder)[-1].type == "result"

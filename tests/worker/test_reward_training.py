@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import math
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent
-from quintain.records.hyperparameters import PRMConfig, RewardConfig
 from quintain.records.job import JobResult
-from quintain.records.job_events import Envelope, JobEvent
+from quintain.records.job_events import JobEvent
 from quintain.worker.job_kinds import train as training
 from quintain.worker.job_kinds.train import held_out_agreement
-from quintain.worker.reporter import FileReporter
-from tiny_models import save_tiny_model
 from trainers.runs import rows_for, spec
+from worker.job_folder import Stopping, events, outputs
 
 
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny", hidden=16)
-
-
-def trained(model: Path, folder: Path, method: str, held_out: int) -> tuple[JobResult, Agent, list[JobEvent]]:
+def trained(base: Agent, folder: Path, method: str, held_out: int) -> tuple[JobResult, Agent, list[JobEvent]]:
     """Train on two rows, with so many rows held out; the result, the agent and what was told."""
     data, files = folder / "data", dict[str, str]()
     data.mkdir()
@@ -36,23 +27,18 @@ def trained(model: Path, folder: Path, method: str, held_out: int) -> tuple[JobR
             path = data / f"{split}.jsonl"
             path.write_text("".join(row.model_dump_json() + "\n" for row in lines), encoding="utf-8")
             files[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    job = spec(model, folder / "out", method, epochs=1)
+    job = spec(Path(base.model.path), folder / "out", method, epochs=1)
     job = job.model_copy(update={"dataset_path": str(data), "dataset_files": files})
     directory = folder / "job-1"
-    directory.mkdir()
-    result = training.run(
-        job, directory, FileReporter(JobDirectory(directory), 1, lambda: datetime(2026, 1, 2, tzinfo=UTC))
-    )
-    (line,) = (directory / "outputs" / "agent.jsonl").read_bytes().splitlines()
-    events = [JobEvent.model_validate_json(event) for event in (directory / "events.jsonl").read_bytes().splitlines()]
-    return result, Agent.model_validate(Envelope.model_validate_json(line).record), events
+    result = training.run(job, directory, Stopping(directory))
+    (agent,) = outputs(directory, "agent")
+    return result, Agent.model_validate(agent), events(directory)
 
 
 @pytest.mark.parametrize(("method", "role"), [("reward", "reward_model"), ("prm", "step_model")])
-def test_the_agent_contains_its_held_out_agreement(model_folder: Path, tmp_path: Path, method: str, role: str) -> None:
-    result, agent, _ = trained(model_folder, tmp_path, method, held_out=3)
+def test_the_agent_contains_its_held_out_agreement(tiny_agent: Agent, tmp_path: Path, method: str, role: str) -> None:
+    result, agent, _ = trained(tiny_agent, tmp_path, method, held_out=3)
     assert agent.role == role
-    assert agent.held_out is not None
     assert result.report["held_out_agreement"] == agent.held_out.model_dump(mode="json", exclude_none=True)
     assert (agent.held_out.brier is None) == (method == "reward")
     assert str(agent.held_out) in agent.description
@@ -64,18 +50,17 @@ def test_the_agent_contains_its_held_out_agreement(model_folder: Path, tmp_path:
     )
 
 
-def test_an_agent_without_held_out_labels_is_described_so_and_the_job_warns(model_folder: Path, tmp_path: Path) -> None:
-    result, agent, events = trained(model_folder, tmp_path, "reward", held_out=0)
+def test_an_agent_without_held_out_labels_is_described_so_and_the_job_warns(tiny_agent: Agent, tmp_path: Path) -> None:
+    result, agent, message = trained(tiny_agent, tmp_path, "reward", held_out=0)
     assert agent.held_out is None
     assert result.report["held_out_agreement"] is None
     assert "its accuracy is unknown" in agent.description
-    assert [event.code for event in events if event.type == "warning"][-1] == "no_held_out"
+    assert [event.code for event in message if event.type == "warning"][-1] == "no_held_out"
 
 
 def test_the_interval_is_exact() -> None:
     """At its ends 8 of 10 or more, and 8 of 10 or fewer, have a chance of 2.5 % (Clopper and Pearson 1934)."""
     known = held_out_agreement("reward", {"reward_accuracy": (8.0, 10.0)})
-    assert known is not None
     assert (known.right, known.n, known.rate) == (8, 10, 0.8)
 
     def at_most(k: int, p: float) -> float:
@@ -84,11 +69,5 @@ def test_the_interval_is_exact() -> None:
     assert 1 - at_most(7, known.ci_low) == pytest.approx(0.025, abs=1e-6)
     assert at_most(8, known.ci_high) == pytest.approx(0.025, abs=1e-6)
     steps = held_out_agreement("prm", {"step_accuracy": (3.0, 4.0), "brier": (1.0, 5.0)})
-    assert steps is not None
     assert steps.brier == pytest.approx(0.2)
     assert held_out_agreement("prm", {"brier": (0.1, 2.0)}) is None, "labels of 0.5 are on no side"
-
-
-def test_settings_of_reward_models_round_trip() -> None:
-    for config in (RewardConfig(centring=0.2), PRMConfig(heads=("value", "relevance"))):
-        assert type(config).model_validate_json(config.model_dump_json()) == config

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,41 +12,36 @@ import pytest
 from fake_endpoint import Answer, Asked, says, serving
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.temperature_schedule import action_sequence
-from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.evaluation import Evaluation
+from quintain.records.agent import Agent, Sampling
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec
 from quintain.records.reward import JudgePart, RewardPart, RewardSpec
-from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.worker.job_kinds import rollouts
 from quintain.worker.reporter import FileReporter
 from scripted_judges import by_run
-from worker.stopping import Stopping
+from worker.job_folder import Stopping, evaluation, outputs, scores, trajectories
 
-STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
-SHORT = Sampling(temperature=0.05, max_new_tokens=24)
+SHORT = Sampling(temperature=0.05, max_new_tokens=12)
+Play = Callable[..., JobResult]
 MIX = "mix(quintain/inventory=1,quintain/tools-1k?k=8&mode=direct=1)"
 
 
-def play(folder: Path, reporter: FileReporter | None = None, **settings: Any) -> JobResult:
-    spec = RolloutSpec(
-        agent=STARTER,
-        **{"environment": "quintain/inventory", "n_tasks": 2, "sampling": SHORT, "max_turns": 2, "seed": 3, **settings},
-    )
-    return rollouts.run(spec, folder, reporter or Stopping(folder))
+@pytest.fixture
+def play(tiny_agent: Agent) -> Play:
+    """Runs a rollout job of two tasks."""
 
+    def run(folder: Path, reporter: FileReporter | None = None, **settings: Any) -> JobResult:
+        small = {"environment": "quintain/inventory", "n_tasks": 2, "sampling": SHORT, "max_turns": 2, "seed": 3}
+        return rollouts.run(RolloutSpec(agent=tiny_agent, **small | settings), folder, reporter or Stopping(folder))
 
-def outputs(folder: Path, kind: str) -> list[dict[str, Any]]:
-    path = folder / "outputs" / f"{kind}.jsonl"
-    return [json.loads(line)["record"] for line in path.read_text(encoding="utf-8").splitlines()]
+    return run
 
 
 def runs(folder: Path) -> dict[tuple[str, int], Trajectory]:
     """(Task, attempt) -> run."""
-    found = [Trajectory.model_validate(record) for record in outputs(folder, "trajectory")]
-    return {(run.task.id or "", run.extra["episode_result"].get("repeat", 0)): run for run in found}
+    return {(run.task.id or "", run.extra["episode_result"].get("repeat", 0)): run for run in trajectories(folder)}
 
 
 def written(folder: Path) -> dict[tuple[str, int], list[tuple[int, ...]]]:
@@ -55,7 +51,7 @@ def written(folder: Path) -> dict[tuple[str, int], list[tuple[int, ...]]]:
     }
 
 
-def test_a_stopped_job_explores_and_scores_as_a_whole_one(tmp_path: Path) -> None:
+def test_a_stopped_job_explores_and_scores_as_a_whole_one(tmp_path: Path, play: Play) -> None:
     """At 0.05 attempts repeat each other; the third is hotter then, and hotter whichever attempt of the job plays it."""
     asked: dict[str, Any] = {"attempts": 3, "diversity": 4.0, "scorer": {"outcome": 1.0, "rules": 3.0}}
     whole = play(tmp_path / "whole", **asked)
@@ -71,45 +67,46 @@ def test_a_stopped_job_explores_and_scores_as_a_whole_one(tmp_path: Path) -> Non
         heat = [played[task, attempt].extra["temperature"] for attempt in range(3)]
         assert heat[:2] == [0.05, 0.05]
         assert heat[2] == pytest.approx(0.05 * (5 if done[0] == done[1] else 1))
-    scores = [Score.model_validate(record) for record in outputs(tmp_path / "whole", "score")]
+    live = scores(tmp_path / "whole")
     scorer = find_scorer(asked["scorer"])
     by_id = {run.id: run for run in played.values()}
-    assert [score.value for score in scores] == [scorer.score(by_id[score.trajectory_id]).value for score in scores]
-    told = whole.report["scores"]
-    assert (told["scorer"], told["scored"]) == ("mix(outcome=1, rules=3)", 6)
-    assert told["mean"] == pytest.approx(sum(score.value or 0.0 for score in scores) / 6)
+    assert [score.value for score in live] == [scorer.score(by_id[score.trajectory_id]).value for score in live]
+    message = whole.report["scores"]
+    assert (message["scorer"], message["scored"]) == ("mix(outcome=1, rules=3)", 6)
+    assert message["mean"] == pytest.approx(sum(score.value or 0.0 for score in live) / 6)
     assert 1 / 3 <= whole.report["distinct_action_sequences"] <= 1
 
 
-def test_each_run_contains_its_scheduled_temperature_and_unscored_runs_are_reported(tmp_path: Path) -> None:
+def test_each_run_contains_its_scheduled_temperature_and_unscored_runs_are_reported(tmp_path: Path, play: Play) -> None:
     result = play(tmp_path / "job", attempts=3, temperatures=(0.0, 0.8), scorer="answer", max_turns=1)
     assert [run.extra["temperature"] for (_, n), run in sorted(runs(tmp_path / "job").items()) if n == 1] == [0.4, 0.4]
     assert result.report["temperatures"] == [0.0, 0.8]
-    told = result.report["scores"]
-    assert (told["scored"], told["mean"], sum(told["unscored"].values())) == (0, None, 6)
+    message = result.report["scores"]
+    assert (message["scored"], message["mean"], sum(message["unscored"].values())) == (0, None, 6)
     greedy = play(tmp_path / "greedy", sampling=SHORT.model_copy(update={"temperature": 0.0}), max_turns=1)
     assert "temperatures" not in greedy.report
     assert written(tmp_path / "greedy").items() <= written(tmp_path / "job").items()
 
 
-def test_a_job_whose_scorer_is_not_there_ends_before_anything_is_played(tmp_path: Path) -> None:
+def test_a_job_whose_scorer_is_not_there_ends_before_anything_is_played(tmp_path: Path, play: Play) -> None:
     with pytest.raises(NotFound, match="no scorer 'nope'"):
         play(tmp_path / "job", scorer="nope")
     with pytest.raises(InvalidInput, match="weight"):
         play(tmp_path / "other", scorer={"rules": 0.0, "outcome": 0.0})
 
 
-def test_an_evaluation_of_a_mixture_is_stored_under_its_reference_with_separate_parts(tmp_path: Path) -> None:
+def test_an_evaluation_of_a_mixture_is_stored_under_its_reference_with_separate_parts(
+    tmp_path: Path, tiny_agent: Agent
+) -> None:
     folder = tmp_path / "job"
-    spec = EvaluateSpec(agent=STARTER, environment=MIX, n_tasks=4, sampling=SHORT, max_turns=1)
+    spec = EvaluateSpec(agent=tiny_agent, environment=MIX, n_tasks=4, sampling=SHORT, max_turns=1)
     result = rollouts.run(spec, folder, Stopping(folder))
-    (evaluation,) = (Evaluation.model_validate(record) for record in outputs(folder, "evaluation"))
-    assert (evaluation.environment, len(evaluation.results), result.n) == (MIX, 4, 4)
+    assert (evaluation(folder).environment, len(evaluation(folder).results), result.n) == (MIX, 4, 4)
     where = [run.task.environment for run in runs(folder).values()]
     assert sorted(where) == [*["quintain/inventory"] * 2, *["quintain/tools-1k?k=8&mode=direct"] * 2]
 
 
-def test_runs_are_scored_by_a_judge_when_all_are_played_and_once(tmp_path: Path) -> None:
+def test_runs_are_scored_by_a_judge_when_all_are_played_and_once(tmp_path: Path, play: Play) -> None:
     """A judge that never sees two different runs of a task alike ranks them; a resumed job asks nothing again."""
 
     def reply(asked: Asked, before: int) -> Answer:
@@ -124,6 +121,6 @@ def test_runs_are_scored_by_a_judge_when_all_are_played_and_once(tmp_path: Path)
         asked = len(endpoint.asked)
         play(tmp_path / "job", attempts=2, sampling=Sampling(temperature=1.0, max_new_tokens=8), reward=reward)
         assert len(endpoint.asked) == asked
-    scores = result.report["scores"]
-    assert scores["scored"] + sum(scores["unscored"].values()) == 4 == len(outputs(tmp_path / "job", "score"))
-    assert scores["judges"]["judge:default"]["requests"] == asked
+    report = result.report["scores"]
+    assert report["scored"] + sum(report["unscored"].values()) == 4 == len(outputs(tmp_path / "job", "score"))
+    assert report["judges"]["judge:default"]["requests"] == asked

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.job import JobResult, RunsFile, StepLabelSpec
-from quintain.records.job_events import Envelope
-from quintain.records.score import Score
+from quintain.records.agent import Agent, Sampling
+from quintain.records.job import JobResult, StepLabelSpec
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
 from quintain.worker.job_kinds import step_labels
-from worker.stopping import Stopping, expert_runs
-
-STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
+from worker.job_folder import STARTER, Stopping, expert_runs, runs_file, scores
 
 
 def wrong_at_the_end(run: Trajectory) -> Trajectory:
@@ -31,18 +26,9 @@ def wrong_at_the_end(run: Trajectory) -> Trajectory:
 
 
 def value(folder: Path, runs: list[Trajectory], after: int = 0, **settings: Any) -> JobResult:
-    path = folder.parent / "runs.jsonl"
-    path.write_text("".join(run.model_dump_json() + "\n" for run in runs), encoding="utf-8")
-    file = RunsFile(path=str(path), sha256=hashlib.sha256(path.read_bytes()).hexdigest(), n=len(runs))
-    spec = StepLabelSpec(
-        agent=STARTER, environment="quintain/inventory", runs=file, **{"completions": 3, "seed": 4, **settings}
-    )
-    return step_labels.run(spec, folder, Stopping(folder, "score" if after else "", after))
-
-
-def scores(folder: Path) -> list[Score]:
-    lines = (folder / "outputs" / "score.jsonl").read_bytes().splitlines()
-    return [Score.model_validate(Envelope.model_validate_json(line).record) for line in lines]
+    file, few = runs_file(folder.parent, runs), {"agent": STARTER, "completions": 3, "seed": 4}
+    spec = StepLabelSpec(environment="quintain/inventory", runs=file, **few | settings)
+    return step_labels.run(spec, folder, Stopping(folder, "score", after))
 
 
 def test_a_step_is_worth_what_it_leads_to_and_the_last_one_what_it_is(tmp_path: Path) -> None:
@@ -64,8 +50,9 @@ def test_a_step_is_worth_what_it_leads_to_and_the_last_one_what_it_is(tmp_path: 
     assert right.value == pytest.approx(sum(known) / len(known))
 
 
-def test_a_stopped_job_goes_on_with_the_runs_that_are_left_and_ends_the_same(tmp_path: Path) -> None:
-    runs, quick = expert_runs(2), {"completions": 1, "sampling": Sampling(temperature=1.0, max_new_tokens=24)}
+def test_a_stopped_job_goes_on_with_the_runs_that_are_left_and_ends_the_same(tmp_path: Path, tiny_agent: Agent) -> None:
+    runs = expert_runs(2)
+    quick = {"agent": tiny_agent, "completions": 1, "sampling": Sampling(temperature=1.0, max_new_tokens=8)}
     value(tmp_path / "whole", runs, **quick)
     partial = value(tmp_path / "job", runs, after=1, **quick)
     assert partial == JobResult(report={"valued": 1, "planned": 2})

@@ -128,7 +128,13 @@ def _validate_steps(values: Values) -> Steps:
 
 def _folder_steps(values: Values) -> Steps:
     """Import the logs of a file or folder into the store, which takes the place of output folders."""
-    yield ["import", str(values["log"]), *_reader(values)]
+    log, pattern = values["log"], values["pattern"]
+    try:
+        files = sorted(log.glob(pattern)) if pattern and log.is_dir() else [log]
+    except (ValueError, NotImplementedError):
+        raise InvalidInput(f"--pattern: expected a pattern like *.jsonl, got {pattern!r}; correct it") from None
+    for file in files:
+        yield ["import", str(file), *_reader(values)]
 
 
 _SCORE = (
@@ -179,13 +185,19 @@ _EVALUATE = (
     Flag(("--model",), str, required=True),
     Flag(("-n", "--n-episodes"), int, ("--n-tasks", "{}")),
     Flag(("--max-steps",), int, ("--max-turns", "{}")),
+    Flag(("--system-prompt",)),
+    Flag(("--domain",)),
     _OUTPUT,
 )
 
 
 def _evaluate_steps(values: Values) -> Steps:
+    agent, prompt = values["model"], values["system_prompt"]
+    if prompt is not None:
+        yield ["register", "knowlyr-agent", "--model", agent, "--system-prompt", prompt]
+        agent = "knowlyr-agent"
     where = ["--environment", environment_name(values["env"])]
-    yield ["evaluate", values["model"], *where, *_words(_EVALUATE, values), *_report(values)]
+    yield ["evaluate", agent, *where, *_words(_EVALUATE, values), *_report(values)]
 
 
 _ONLINE = (
@@ -195,6 +207,8 @@ _ONLINE = (
     _setting("--n-episodes", int, "tasks_per_iteration"),
     _setting("--max-steps", int, "max_turns"),
     _setting("--patience", int, "patience"),
+    _setting("--eval-episodes", int, "evaluation_tasks"),
+    Flag(("--domain",)),
 )
 
 
@@ -224,7 +238,10 @@ def _command(flags: Sequence[Flag], steps: Callable[[Values], Steps]) -> Callabl
     def run(**values: Any) -> None:
         status = REFUSED
         with Session(None):
-            status = next((failed for words in steps(values) if (failed := _carry_out(words, values))), 0)
+            try:
+                status = next((failed for words in steps(values) if (failed := _carry_out(words, values))), 0)
+            except OSError as error:
+                raise InvalidInput(f"{error.filename}: {error.strerror}; name a file that can be written") from None
         raise typer.Exit(status)
 
     home = inspect.Parameter("home", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=HomeOption)
@@ -266,7 +283,9 @@ evaluate_file = _command(
 )
 convert = _command((_LOG, _FRAMEWORK, _OUTPUT), _convert_steps)
 validate = _command((_LOG, Flag(("-f", "--framework"), Framework)), _validate_steps)
-process = _command((_LOG, _FRAMEWORK, _OUTPUT, Flag(("--save/--no-save",), bool)), _folder_steps)
+process = _command(
+    (_LOG, _FRAMEWORK, _OUTPUT, Flag(("-p", "--pattern"), str), Flag(("--save/--no-save",), bool)), _folder_steps
+)
 score = _command(_SCORE, _score_steps)
 preferences = _command(
     (Flag(("FILE",), Path, required=True), Flag(("--min-margin",), float)),

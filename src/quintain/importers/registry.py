@@ -14,6 +14,7 @@ from quintain.importers.coding_agents.claude_code import ClaudeCode
 from quintain.importers.coding_agents.cline import Cline
 from quintain.importers.coding_agents.codex import Codex
 from quintain.importers.coding_agents.copilot_chat import CopilotChat
+from quintain.importers.coding_agents.copilot_cli import CopilotCli
 from quintain.importers.coding_agents.cursor import Cursor
 from quintain.importers.coding_agents.gemini_cli import GeminiCli
 from quintain.importers.coding_agents.goose import Goose
@@ -28,6 +29,9 @@ from quintain.importers.coding_agents.qwen_code import QwenCode
 from quintain.importers.coding_agents.swe_agent import SweAgent
 from quintain.importers.coding_agents.swe_agent_flat import SweAgentFlat
 from quintain.importers.frameworks.ai_sdk import AiSdk
+from quintain.importers.frameworks.autogen import AutoGen
+from quintain.importers.frameworks.autogen_v0 import AutoGenV0
+from quintain.importers.frameworks.crewai import CrewAI
 from quintain.importers.frameworks.pydantic_ai import PydanticAI
 from quintain.importers.frameworks.smolagents import Smolagents
 from quintain.importers.harnesses.agentgym import AgentGym
@@ -105,13 +109,17 @@ IMPORTERS: tuple[Importer, ...] = (
     Amp(),
     AnthropicMessages(),
     Atif(),
+    AutoGen(),
+    AutoGenV0(),
     ChatGpt(),
     ClaudeCode(),
     ClaudeWeb(),
     Cline(),
     Codex(),
     CopilotChat(),
+    CopilotCli(),
     Crew(),
+    CrewAI(),
     Cursor(),
     GeminiCli(),
     Goose(),

@@ -69,8 +69,9 @@ def _compare(arguments: dict[str, str]) -> str:
     return (
         f"Compare these agents{where}: {arguments['agents']}.\n"
         "Use their newest evaluations of the same task suite; where one is missing, run evaluate_agent with the same environment, "
-        "n_tasks and seed first. Then call compare_agents and explain: who is better, by how much (with the interval), whether it is "
-        "significant after correction, and on which kinds of task the answers flipped. Look at two flipped runs with get_trajectory."
+        "n_tasks and seed first. Then call compare_agents with show=True and explain: who is better, by how much (with the "
+        "interval), whether it is significant after correction, and on which kinds of task the answers flipped. Look at two "
+        "flipped runs with get_trajectory."
     )
 
 

@@ -19,9 +19,11 @@ from typing import Any, ClassVar, Self
 
 from quintain.errors import InvalidInput, NotFound, TrainingFailed
 from quintain.records.documents import read_document
+from quintain.records.filters import TrajectoryFilter
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
 from quintain.scoring.profiles import profile as find_profile
 from quintain.scoring.rules.scorer import RulesScorer
+from quintain.settings import read_settings
 from quintain.tools.facade import RLTrainingTool
 from quintain.tools.knowlyr_environments import (
     AgentEnv,
@@ -37,6 +39,7 @@ from quintain.tools.knowlyr_environments import (
     recorded_row,
     register,
 )
+from quintain.tools.services import open_services
 
 __all__ = [
     "AgentEnv",
@@ -166,15 +169,18 @@ def _collected_by_job(
         acting = {"agent": known["agent"]["id"], "environment": environment_name(env_id), "n_tasks": n_episodes}
         played = _answered(tool, {"action": "collect", **acting, "max_turns": max_steps, "wait": True})
         runs = played["result"]["trajectories"]["filter"]
-        found = _answered(tool, {"action": "search", "filter": runs, "limit": 200})["items"]
-        return [
-            recorded_row(
-                Trajectory.model_validate(_answered(tool, {"action": "get", "trajectory_id": one["id"]})["trajectory"])
-            )
-            for one in found
-        ]
+        return [recorded_row(run) for run in _runs(runs)]
     finally:
         tool.close()
+
+
+def _runs(chosen: Mapping[str, Any]) -> list[Trajectory]:
+    """Return the stored runs of a filter, whole."""
+    services = open_services(read_settings(None), trusted=True)
+    try:
+        return list(services.store.trajectories.iterate(TrajectoryFilter.model_validate(chosen)))
+    finally:
+        services.close()
 
 
 def _answered(tool: RLTrainingTool, parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -122,8 +122,12 @@ def _turns(message: dict[str, Any], report: Report) -> list[Turn]:
     if actor == "agent":
         fields["model"] = first_text(metadata.get("model"), metadata.get("modelId"), message.get("model"))
     turns = [Turn(actor, fields=dict(fields))]
+    has_steps = any(part.get("type") == "step-start" for part in dicts_in(message.get("parts")))
     for part in dicts_in(message.get("parts")):
-        turn, kind = turns[-1], as_text(part.get("type"))
+        kind = as_text(part.get("type"))
+        if not has_steps and turns[-1].results and nonblank(part.get("text")):
+            turns.append(Turn(actor, fields=dict(fields)))  # what follows a result is of the next step
+        turn = turns[-1]
         if kind == "step-start":
             turns += [Turn(actor, fields=dict(fields))] if turn else []
         elif kind == "reasoning":

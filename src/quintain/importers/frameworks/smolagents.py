@@ -30,7 +30,8 @@ from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.transcript import Transcript, parse_time
 from quintain.records.trajectory import AgentInfo
 
-_ACTION = {"model_output", "observations", "tool_calls", "action_output", "error"}
+_ACTION = {"model_output", "observations", "error"}
+_ACTED = {"tool_calls", "code_action", "action_output"}
 _ENDS = {"AgentMaxStepsError": "max_steps", "AgentGenerationError": "AgentGenerationError"}
 """Errors that end a run -> exit status; the agent goes on after the others."""
 _SHARED = "several calls share one observation in the log: it is attached to the first of them"
@@ -66,7 +67,8 @@ class Smolagents:
 
 
 def _is_action(value: Any) -> bool:
-    return as_dict(value).keys() >= _ACTION
+    known = as_dict(value).keys()
+    return known >= _ACTION and not _ACTED.isdisjoint(known)
 
 
 def _is_step(value: Any) -> bool:

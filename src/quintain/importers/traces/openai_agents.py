@@ -22,6 +22,7 @@ from quintain.importers.traces.trace_records import (
     TraceNode,
     TraceRecord,
     add_calls,
+    add_fields,
     build_trace_runs,
     group_records,
     outermost,
@@ -76,9 +77,10 @@ def _is_item(value: dict[str, Any]) -> bool:
 
 
 def _items(row: Any) -> list[dict[str, Any]]:
+    """Return the traces and spans of a row: the row itself, those of a batch, or that of an event of a processor."""
     known = as_dict(row)
-    inner = [item for key in _LISTS for item in dicts_in(known.get(key))]
-    return [*([as_dict(known["trace"])] if "trace" in known else []), *inner] if inner else [known]
+    held = [item for key in ("trace", "span") if (item := as_dict(known.get(key)))]
+    return held + [item for key in _LISTS for item in dicts_in(known.get(key))] or [known]
 
 
 def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
@@ -96,7 +98,11 @@ def _type(span: dict[str, Any]) -> str:
 
 def _trace(group: TraceGroup, report: Report) -> Trace:
     about: dict[str, Any] = next((item for item in group.values if item.get("object") == "trace"), {})
-    spans = [item for item in group.values if item.get("object") == "trace.span"]
+    by_id: dict[str, dict[str, Any]] = {}
+    for item in group.values:
+        if item.get("object") == "trace.span":  # a processor may write it twice, when it starts and when it has ended
+            add_fields(by_id.setdefault(item["id"], {}), item)
+    spans = list(by_id.values())
     spans.sort(key=lambda span: as_text(span.get("started_at")))
     trace = Trace(group.id, "openai_agents", is_conversation=group.is_conversation, line=group.line)
     nodes = [TraceNode(span["id"], as_name(span.get("parent_id")), _kind(span), span) for span in spans]

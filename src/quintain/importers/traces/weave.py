@@ -123,7 +123,8 @@ def _is_model(call: dict[str, Any], has_counted_children: bool) -> bool:
     inputs, kind = as_dict(call.get("inputs")), as_dict(as_dict(call.get("attributes")).get("weave")).get("kind")
     if kind in ("llm", "tool", "agent"):
         return bool(kind == "llm") and not has_counted_children
-    asks = "model" in inputs and any(inputs.get(key) for key in _REQUESTS)
+    is_exchange = "model" in inputs or "choices" in as_dict(call.get("output"))
+    asks = is_exchange and any(inputs.get(key) for key in _REQUESTS)
     return not has_counted_children and (bool(_usage(call)) or asks)
 
 

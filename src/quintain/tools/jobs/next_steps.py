@@ -105,7 +105,11 @@ def _after_rollouts(job: Job, result: JobResult) -> Hint:
             call("export_dataset", kind="sft", name="imported", filter=runs),
             ".",
         )
-    return Hint("Score the runs: ", call("score_trajectories", scorer="outcome", filter=runs), ".")
+    score = call("score_trajectories", scorer="rules", filter=runs)
+    if not result.success_rate:  # nothing that succeeded, or no verdict
+        return Hint("Score the runs, which needs no success: ", score, ".")
+    export = call("export_dataset", kind="sft", name="good", filter=runs)
+    return Hint("Freeze the good ones with ", export, ", or score them by their steps: ", score, ".")
 
 
 def _after_training(spec: JobSpec, agent_id: str) -> Hint:
@@ -151,7 +155,7 @@ def _after_evolution(job: Job, result: JobResult) -> Hint:
         )
     return Hint(
         "The proof, on tasks that no round was chosen by: ",
-        call("compare_agents", agents=list(evaluations)),
+        call("compare_agents", agents=list(evaluations), show=True),
         ". ",
         call("plot_job", job_id=job.id),
         " shows the success of each round; ",

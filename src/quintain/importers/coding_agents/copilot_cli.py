@@ -1,0 +1,133 @@
+"""GitHub Copilot CLI sessions: `~/.copilot/session-state/<session>/events.jsonl`.
+
+An answer and the start and end of its calls are events. The model gets a prompt as the program transformed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from quintain.importers.log_file import LogFile
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import if_most, object_rows
+from quintain.importers.run_builder import COMPACTED, build_session_run
+from quintain.importers.transcripts.chat_messages import SEALED
+from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank, text_fields
+from quintain.importers.transcripts.token_usage import parse_usage
+from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
+from quintain.records.trajectory import AgentInfo
+
+_SUBAGENTS = "the turns of subagents are left out: their result is that of the call that started them"
+
+
+@dataclass(frozen=True)
+class CopilotCli:
+    """Reader of GitHub Copilot CLI sessions."""
+
+    name: str = "copilot_cli"
+    title: str = "GitHub Copilot CLI session"
+
+    def detect(self, probe: Probe) -> float:
+        """Match events, of which one names the program or is an answer with its requests."""
+        rows = [row for row in probe.rows if isinstance(row, dict)]
+        own = any("copilotVersion" in row["data"] or "toolRequests" in row["data"] for row in rows if _is_event(row))
+        return if_most(0.96, probe, _is_event) if probe.shape == "lines" and own else 0.0
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """Yield the run of a session."""
+        writer = _Writer(report)
+        for line, row in object_rows(log, report):
+            if _is_event(row):
+                writer.write(row)
+            else:
+                report.reject(line, "expected an event with a type, data and a time")
+        start = writer.start
+        session = nonblank(start.get("sessionId"))
+        place = as_dict(start.get("context"))
+        where = {"cwd": place.get("cwd"), "git_branch": place.get("branch"), "git_commit": place.get("headCommit")}
+        yield from build_session_run(
+            writer.script,
+            report,
+            None,
+            format=self.name,
+            key=f"{self.name}:{session}" if session else None,
+            prompt=writer.prompt,
+            session_id=session,
+            agent=AgentInfo(
+                name="copilot-cli",
+                version=nonblank(start.get("copilotVersion")),
+                model=first_text(writer.script.model, start.get("selectedModel")),
+            ),
+            extra=text_fields(where),
+        )
+
+
+def _is_event(row: dict[str, Any]) -> bool:
+    return isinstance(row.get("type"), str) and isinstance(row.get("data"), dict) and "timestamp" in row
+
+
+class _Writer:
+    """Writes events as turns."""
+
+    def __init__(self, report: Report) -> None:
+        self.script, self.report = Transcript(), report
+        self.prompt: str | None = None
+        self.start: dict[str, Any] = {}
+        self._usage: dict[str, int | None] | None = None
+        self._system: str | None = None
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Write one event."""
+        kind, data, when = row["type"], row["data"], parse_time(row["timestamp"])
+        if nonblank(row.get("agentId")) or nonblank(data.get("parentToolCallId")):
+            self.report.note(_SUBAGENTS)
+            self.report.skip("event of a subagent")
+        elif kind == "session.start":
+            self.start = self.start or data
+        elif kind == "system.message":
+            self._system_message(as_text(data.get("content")))
+        elif kind == "user.message":
+            self.prompt = self.prompt or nonblank(data.get("content"))
+            text = first_text(data.get("transformedContent"), data.get("content")) or ""
+            self.script.add_message("user", text, timestamp=when)
+        elif kind == "session.usage_record":
+            self._usage = parse_usage(as_dict(data.get("usage")))
+        elif kind == "assistant.message":
+            self._answer(data, when)
+        elif kind == "tool.execution_complete":
+            self._result(data)
+        else:
+            if kind == "session.compaction_complete":
+                self.report.note(COMPACTED)
+            self.report.skip(kind)
+
+    def _system_message(self, text: str) -> None:
+        """Write a system prompt: the first one stands before the prompt, though its event comes behind it."""
+        if text and text != self._system:
+            if self._system is None and not self.script.has_acted:
+                self.script.steps.insert(0, {"actor": "system", "message": text})
+            else:
+                self.script.add_message("system", text)
+            self._system = text
+
+    def _answer(self, data: dict[str, Any], when: Any) -> None:
+        calls = [
+            make_call(as_text(call.get("name")), call.get("arguments"), nonblank(call.get("toolCallId")))
+            for call in dicts_in(data.get("toolRequests"))
+        ]
+        thought, usage = nonblank(data.get("reasoningText")), self._usage
+        if thought is None and nonblank(data.get("reasoningOpaque")):
+            self.report.note(SEALED)
+        self._usage = None
+        text = as_text(data.get("content"))
+        if text or calls or thought:
+            model = nonblank(data.get("model"))
+            self.script.add_agent_turn(text, thought=thought, actions=calls, model=model, timestamp=when, usage=usage)
+
+    def _result(self, data: dict[str, Any]) -> None:
+        failed = data.get("success") is False
+        texts = (as_dict(data.get("result")).get("content"), as_dict(data.get("error")).get("message"))
+        text = first_text(*(reversed(texts) if failed else texts)) or ""
+        self.script.add_result(text, call_id=nonblank(data.get("toolCallId")), is_error=failed)

@@ -1,0 +1,113 @@
+"""Chats of AutoGen 0.2 and AG2: a `chat_history`, a `ChatResult`, or lists of messages with `tool_responses`.
+
+The role of a message is relative to one of the two agents, so that it does not tell who wrote it: the name does. The one
+who began the chat is the user. Each other speaker has a conversation of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from quintain.importers.log_file import LogFile
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import matching_share
+from quintain.importers.run_builder import build_session_run, transcript_of
+from quintain.importers.training_data.chat_records import is_message
+from quintain.importers.transcripts.chat_messages import Turn, parse_message
+from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, nonblank
+from quintain.importers.transcripts.message_parts import plain_text
+from quintain.records.trajectory import AgentInfo
+
+_FAILED = "Error: "
+"""What the program writes before the exception of a tool that failed."""
+_RESULT = {"chat_history", "summary", "cost", "human_input"}
+
+
+@dataclass(frozen=True)
+class AutoGenV0:
+    """Reader of chats whose messages are named after their speakers."""
+
+    name: str = "autogen_v0"
+    title: str = "AutoGen 0.2 chat"
+
+    def detect(self, probe: Probe) -> float:
+        """Match results of a chat, and messages with several results or with roles that contradict the names."""
+        rows = [row for row in probe.rows if isinstance(row, dict)]
+        if probe.shape in {"array", "lines"} and rows and all(map(is_message, rows)):
+            return 0.95 if any(map(_has_responses, rows)) else 0.88 if _is_named(rows) else 0.0
+        return 0.96 if matching_share(probe, lambda row: row.keys() >= _RESULT, "chat_history") > 0.5 else 0.0
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """Yield the runs of each chat, one for each speaker."""
+        bare: list[dict[str, Any]] = []
+        begins = None
+        for line, row in log.rows(report):
+            history = dicts_in(as_dict(row).get("chat_history"))
+            if history:
+                yield from _runs(history, report, line)
+            elif is_message(row):
+                bare, begins = [*bare, row], begins or line
+            else:
+                report.reject(line, "expected a message or a record with `chat_history`")
+        if bare:
+            yield from _runs(bare, report, begins)
+
+
+def _has_responses(message: dict[str, Any]) -> bool:
+    return bool(dicts_in(message.get("tool_responses"))) and message.get("role") == "tool"
+
+
+def _is_named(rows: list[dict[str, Any]]) -> bool:
+    """Whether a chat of two names begins with an assistant, which no chat of a model does."""
+    names = {as_text(row.get("name")) for row in rows if not row.get("tool_calls")}
+    return rows[0].get("role") == "assistant" and len(names) > 1 and "" not in names
+
+
+def _runs(messages: list[dict[str, Any]], report: Report, line: int | None) -> Iterator[Run]:
+    speakers = _speakers(messages)
+    opener = next((name for name in speakers if name), "user")
+    agents = [name for name in dict.fromkeys(speakers) if name != opener]
+    for agent in agents:
+        turns = [
+            turn
+            for message, speaker in zip(messages, speakers, strict=True)
+            for turn in _turns(message, is_own=speaker == agent, speaker=speaker, report=report)
+        ]
+        yield from build_session_run(
+            transcript_of(turns), report, line, format="autogen_v0", agent=AgentInfo(name=agent[:200] or "unknown")
+        )
+    if not agents:
+        report.reject(line, "expected a chat of two agents, got one speaker")
+
+
+def _speakers(messages: list[dict[str, Any]]) -> list[str]:
+    """Return the speaker of each message; messages with calls have no name, and are of the next agent that speaks."""
+    names = [as_text(message.get("name")) for message in messages]
+    opener = next(filter(None, names), "")
+    for n, message in enumerate(messages):
+        if not names[n] and (message.get("tool_calls") or message.get("function_call")):
+            later = (as_text(other.get("name")) for other in messages[n + 1 :] if other.get("role") != "tool")
+            names[n] = next((name for name in later if name and name != opener), "assistant")
+        elif not names[n]:
+            names[n] = opener or as_text(message.get("role"))
+    return names
+
+
+def _turns(message: dict[str, Any], *, is_own: bool, speaker: str, report: Report) -> list[Turn]:
+    """Return the turns of a message as an agent gets or writes it."""
+    known = {key: value for key, value in message.items() if key not in ("name", "tool_responses")}
+    responses = as_list(message.get("tool_responses"))
+    if responses:
+        parts = [{**part, "role": "tool"} for part in dicts_in(responses)]
+    elif message.get("role") in ("tool", "function", "system"):
+        parts = [message]
+    else:
+        parts = [{**known, "role": "assistant" if is_own else "user"}]
+    turns = [turn for part in parts if (turn := parse_message(part, "message", report.refuse))]
+    for turn in turns:
+        turn.results = [r._replace(is_error=plain_text(r.content).startswith(_FAILED)) for r in turn.results]
+        if turn.actor == "user" and nonblank(speaker):
+            turn.fields["extra"] = {"source": speaker[:80]}
+    return turns
