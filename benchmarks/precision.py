@@ -57,10 +57,13 @@ def _side(load: Callable[[], Any], config: Any) -> Step:
 
 
 def _gemma(home: Path) -> Any:
+    import torch
+
     from quintain.records.agent import ModelRef
     from quintain.records.hyperparameters import LoraConfig
     from quintain.trainers.models import load_model
 
+    torch.manual_seed(0)
     return load_model(ModelRef(source="gguf", path=str(model_file(home))), lora=LoraConfig(), train=True).model
 
 

@@ -108,7 +108,8 @@ def train(
         loaded = load_model(spec.agent.model, lora=spec.config.lora, train=True, heads=heads_of(spec.config))
         spec, rate_rule = _with_rate(spec, loaded)
         remembered = directory / "checkpoints" / "machine.json"
-        number_format = choose(spec.config.precision, loaded.model, remembered)
+        casts_to_act = collect is not None and spec.config.lora is None
+        number_format = choose(spec.config.precision, loaded.model, remembered, casts_to_act=casts_to_act)
         hold_base(loaded.model, spec.config, number_format)
         machine = prepare(
             loaded.model.device,
