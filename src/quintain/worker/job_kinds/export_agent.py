@@ -37,7 +37,7 @@ def run(spec: ExportAgentSpec, directory: Path, reporter: Reporter) -> JobResult
         from quintain.trainers.handover.writing import write_agent
         from quintain.trainers.models import make_durable, sync
 
-        written = write_agent(spec.agent, spec.format, aside, reporter)
+        written = write_agent(spec.agent, spec.format, aside, reporter, spec.gguf_type)
         if written is None:
             return JobResult(report={"stopped": True})
         reporter.phase("publishing")
