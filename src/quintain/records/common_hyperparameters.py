@@ -107,7 +107,9 @@ class TrainingConfig(Settings):
     )
     lora: LoraConfig | None = Field(default=None, description="Train adapters only; null: train all weights.")
     precision: Precision = Field(
-        default="auto", description="auto: bf16 where the accelerator has it, else fp32; fp16 scales the loss."
+        default="auto",
+        description="auto: bf16 where the GPU has it, or products measure clearly faster on the CPU, else fp32; fp16 scales the "
+        "loss.",
     )
     processes: int = Field(
         default=1,

@@ -4,6 +4,8 @@ Memory, in bytes (float32 on the CPU; on CUDA weights in bfloat16 where only ada
 
     libraries + weights P + adapters 4 A + gradients 4 T + AdamW's two moments 8 T + activations + logits
 
+(on the CPU with `precision: bf16` and adapters, weights take 2 P after loading; then the larger of both moments counts)
+
 with P parameters, A parameters of adapters, T trained ones (A, or P where all are trained). Activations are 4 L (16 h + 8 f)
 bytes a token of the largest pass (L layers, h hidden, f feed-forward width), with gradient checkpointing 4 (L h + 16 h + 8 f).
 
@@ -92,14 +94,17 @@ def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, pass
     kept = model.layers * model.hidden + block if config.gradient_checkpointing else model.layers * block
     numbers = 4 if device.kind != "cuda" or config.precision == "fp32" else 2.5  # autocast keeps both kinds
     share = config.processes if config.sharding == "full" else 1
-    return {
-        "libraries": _LIBRARIES_MB[device.kind] + (_PEFT_MB if adapters and device.kind != "cuda" else 0.0),
-        "weights": (model.parameters * (4 if wide else 2) + 4 * adapters) / share / _MB,
+    weights = (model.parameters * (4 if wide else 2) + 4 * adapters) / share / _MB
+    passes = {
         "gradients": 4 * trained / share / _MB,
         "optimizer": 8 * trained / share / _MB,
         "activations": numbers * kept * pass_tokens / _MB,
         "logits": 4 * max(_LOGITS, 256 * model.vocabulary) / _MB,
     }
+    if wide and config.lora is not None and config.precision == "bf16" and config.sharding == "none":
+        weights -= min(2 * model.parameters / _MB, sum(passes.values()))  # float32 until they are loaded
+    libraries = _LIBRARIES_MB[device.kind] + (_PEFT_MB if adapters and device.kind != "cuda" else 0.0)
+    return {"libraries": libraries, "weights": weights, **passes}
 
 
 def disk_mb(model: ModelFacts, config: TrainingConfig) -> float:
