@@ -104,8 +104,20 @@ def write_agent(agent: Agent, format: ExportFormat, folder: Path, reporter: Repo
         template=_template(renderer, agent),
         architecture=architecture,
         versions={name: version(name) for name in ("torch", "transformers", "peft", "safetensors")},
-        notes=renderer.warnings,
+        notes=(*renderer.warnings, *_quantization_notes(agent.model, format)),
     )
+
+
+def _quantization_notes(ref: ModelRef, format: ExportFormat) -> tuple[str, ...]:
+    """Return how the base was quantised, which an adapter's user must repeat and a merged model has in its weights."""
+    if ref.quantization is None:
+        return ()
+    how = {"nf4": "NF4 with double quantisation", "int8": "int8"}[ref.quantization]
+    if format == "adapter":
+        return (
+            f"the adapter was trained on its base in {how} (bitsandbytes): load the base so, all but head and embeddings",
+        )
+    return (f"the adapter was merged into the weights that its base has in {how}, dequantised",)
 
 
 def _compute_in(ref: ModelRef) -> torch.dtype | None:
@@ -126,7 +138,8 @@ def _format_of(model: Any) -> torch.dtype:
     """Return the number format of most of a model's weights."""
     sizes: Counter[torch.dtype] = Counter()
     for parameter in model.parameters():
-        sizes[parameter.dtype] += parameter.numel()
+        if parameter.is_floating_point():  # quantised weights are computed in the type of the others
+            sizes[parameter.dtype] += parameter.numel()
     return sizes.most_common(1)[0][0]
 
 
@@ -145,7 +158,7 @@ def _write_adapter(ref: ModelRef, folder: Path) -> torch.dtype:
 
 def _write_merged(agent: Agent, heads: tuple[str, ...], renderer: Renderer, folder: Path) -> tuple[torch.dtype, str]:
     """All weights in the number format of the base's files; gives the format, and the name of the model's class."""
-    loaded = load_model(agent.model, heads=heads, dtype="auto")
+    loaded = load_model(agent.model, heads=heads, dtype="auto", dequantize=True)
     model = loaded.model
     tensors = {id(t): t for t in (*model.parameters(), *model.buffers())}.values()
     _require_room(folder, sum(t.numel() * t.element_size() for t in tensors))
