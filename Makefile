@@ -44,6 +44,7 @@ $(STAMP): pyproject.toml constraints.txt Makefile
 	echo "Making $(VENV) with $$found (the first time takes some minutes: torch is large)"; \
 	test -x $(BIN)/python || "$$found" -m venv $(VENV); \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m compileall -q -j 0 src/quintain  # else each of many processes compiles it at its first start
 	@touch $(STAMP)
 
 clean:

@@ -11,7 +11,7 @@ from quintain.records.protocols import Reply, Turn
 class Writing:
     """A policy that reports shares of its turns."""
 
-    on_share: Callable[[float], None] | None = None
+    on_share: Callable[[float, int], None] | None = None
 
     def act(self, turns: Sequence[Turn]) -> list[Reply]:
         raise AssertionError
@@ -43,7 +43,8 @@ def test_a_policy_that_writes_a_long_turn_is_followed_within_it() -> None:
     counts: list[TurnCount] = []
     times = iter([0.0, 0.1, 0.7, 0.7])
     counter, policy = TurnCounter(2, counts.append, clock=lambda: next(times)), Writing()
-    counter.begin(policy, lambda: [EpisodeTurns(0, 8, False), EpisodeTurns(0, 8, False)])
-    policy.on_share(0.1)
-    policy.on_share(0.25)
-    assert counts == [(0, 2, 0, 16.0, 2, 0.25)], "at 0.1 s it is too early"
+    counter.begin(policy, lambda: [EpisodeTurns(1, 8, False, 40), EpisodeTurns(0, 8, False)])
+    assert policy.on_share is not None
+    policy.on_share(0.1, 6)
+    policy.on_share(0.25, 15)
+    assert counts == [(0, 2, 1, 16.0, 2, 0.25, 40 + 15)], "at 0.1 s it is too early"

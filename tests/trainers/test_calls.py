@@ -323,3 +323,16 @@ def test_hostile_text_is_read_in_linear_time(form: str) -> None:
         for before in ("", start):
             read = TurnReader(form).read(before + piece * (100_000 // len(piece)), RICH_TOOLS)
             assert read.error is None or read.actions == ()
+
+
+@in_every_form
+def test_a_turn_that_goes_on_behind_its_calls_ends_there_and_the_templates_own_turn_does_not(name: str) -> None:
+    renderer = renderer_of(name)
+    messages = (Message(role="user", content="ask"), Message(role="assistant", actions=(Action(tool="open", args={}),)))
+    turn = renderer.writer.turn(renderer.writer.chat(messages, RICH_TOOLS), renderer.writer.schemas(RICH_TOOLS))
+    text = renderer.written(renderer.writer.encode(turn.text))
+    assert all(renderer.turn_end(text[:n], RICH_TOOLS) is None for n in range(len(text) + 1))
+    end = renderer.turn_end(f"{text}\nThe answer", RICH_TOOLS)
+    if end is not None:  # a few forms close their calls with the end token only
+        assert text[:end].strip() == text.strip()
+    assert renderer.turn_end(f"{text}\nThe answer") is None, "without tools there are no calls"

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import pytest
@@ -11,8 +12,6 @@ from torch import nn
 from transformers import (
     BertConfig,
     BertLMHeadModel,
-    Gemma2Config,
-    Gemma2ForCausalLM,
     Gemma4ForCausalLM,
     Gemma4TextConfig,
     GPT2Config,
@@ -33,7 +32,7 @@ from transformers import (
 
 from quintain.errors import InvalidInput
 from quintain.trainers.data.streams import TokenRow
-from quintain.trainers.engine import attention, forward
+from quintain.trainers.engine import attention, cpu_attention, forward
 from quintain.trainers.engine import head as output
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import Segment
@@ -112,11 +111,11 @@ def test_however_the_heads_of_a_group_are_divided_over_threads_the_result_is_the
     heads: int, groups: int, threads: int, pieces: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More key heads than threads, and fewer; blocks of 8 rows, so that long rows are cut as well."""
-    monkeypatch.setattr(attention, "_BLOCK", 8)
+    monkeypatch.setattr(cpu_attention, "_BLOCK", 8)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        assert attention._pieces(groups, heads // groups) == pieces
+        assert cpu_attention._pieces(groups, heads // groups) == pieces
         shape = {"num_attention_heads": heads, "num_key_value_heads": groups, "head_dim": 8}
         model = build("qwen3 tied", **shape, num_hidden_layers=2)
         engine = Engine.of(model)
@@ -149,9 +148,9 @@ def test_targets_at_a_branch_point_share_one_row_of_logits(monkeypatch: pytest.M
     sizes: list[int] = []
     exponentials = output._exponentials
 
-    def counted(hidden: torch.Tensor, *args: Any) -> tuple[torch.Tensor, ...]:
+    def counted(hidden: torch.Tensor, *args: Any, **settings: Any) -> Any:
         sizes.append(len(hidden))
-        return exponentials(hidden, *args)
+        return exponentials(hidden, *args, **settings)
 
     monkeypatch.setattr(output, "_exponentials", counted)
     engine.nll(rows, torch.ones(10))
@@ -257,22 +256,60 @@ def test_the_generic_attention_path_equals_that_of_the_cpu_and_takes_dropout(mon
     assert_same(model, engine, rows)
 
 
-def test_the_gradient_of_packed_attention_is_that_of_finite_differences() -> None:
-    """Float64, two key heads for four query heads: a trunk, a branch behind a part of it, and a branch of the branch."""
-    segments = (Segment(0, 4), Segment(4, 6, ((0, 2),)), Segment(6, 9, ((0, 2), (4, 5))))
-    generator = torch.Generator().manual_seed(0)
-    query, key, value = (
-        torch.randn(1, heads, 9, 2, dtype=torch.float64, generator=generator, requires_grad=True) for heads in (4, 2, 2)
-    )
+def test_packed_attention_and_its_gradient_are_those_of_a_mask_by_positions_on_each_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Float64, two key heads for four query heads: a trunk, a branch behind a part of it, and a branch of the branch.
 
-    def attend(kernel: attention.Kernel, kept: tuple[Segment, ...]) -> Callable[..., torch.Tensor]:
-        layout = attention.Layout(kept, kernel)
-        return lambda q, k, v: attention.packed_attention(None, q, k, v, None, packed=layout, scaling=0.7)[0]
+    With windows shorter and longer than a block, caps and sinks.
+    """
+    monkeypatch.setattr(cpu_attention, "_BLOCK", 2)
+    segments = (Segment(0, 6), Segment(6, 8, ((0, 3),)), Segment(8, 12, ((0, 3), (6, 7))))
+    position = torch.tensor([0, 1, 2, 3, 4, 5, 3, 4, 4, 5, 6, 7])
+    ancestors = torch.zeros(12, 12, dtype=torch.bool)
+    for segment in segments:
+        for start, end in (*segment.ancestors, (segment.start, segment.end)):
+            ancestors[segment.start : segment.end, start:end] = True
+    back = position[:, None] - position
+    generator = torch.Generator().manual_seed(0)
+
+    def some(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, dtype=torch.float64, generator=generator, requires_grad=True)
+
+    query, key, value, sinks = some(1, 4, 12, 2), some(1, 2, 12, 2), some(1, 2, 12, 2), some(4)
+
+    def masked(window: int | None, cap: float | None, sink: torch.Tensor | None) -> torch.Tensor:
+        scores = query @ key.repeat_interleave(2, 1).mT * 0.7
+        scores = cap * (scores / cap).tanh() if cap else scores
+        scores = scores.where(ancestors & (back >= 0) & (back < (window or 99)), -torch.inf)
+        columns = torch.empty(4, 12, 0) if sink is None else sink[:, None, None].expand(-1, 12, 1)
+        shares = torch.cat([scores[0], columns.to(scores.dtype)], -1).softmax(-1)[..., :12]
+        return (shares @ value[0].repeat_interleave(2, 0)).transpose(0, 1)[None]
 
     for kept in (segments, segments[1:2]):
-        fused, generic = attend("flash_cpu", kept), attend("sdpa", kept)
-        assert torch.autograd.gradcheck(fused, (query, key, value))
-        assert torch.allclose(fused(query, key, value), generic(query, key, value), rtol=0, atol=1e-12)
+        for window, cap, sink in [
+            (None, None, None),
+            (1, None, None),
+            (2, 0.5, None),
+            (3, None, sinks),
+            (5, 0.5, sinks),
+        ]:
+            inputs = (query, key, value, *([sink] if sink is not None else []))
+
+            def attend(kernel: attention.Kernel, *tensors: torch.Tensor, of: Any = (kept, window, cap)) -> torch.Tensor:
+                layout = attention.Layout(of[0], kernel)
+                settings = {"sliding_window": of[1], "softcap": of[2], "s_aux": tensors[3] if tensors[3:] else None}
+                return attention.packed_attention(None, *tensors[:3], None, packed=layout, scaling=0.7, **settings)[0]
+
+            rows = torch.cat([torch.arange(s.start, s.end) for s in kept])
+            expected = masked(window, cap, sink)[:, rows]
+            direction = torch.randn(expected.shape, dtype=torch.float64, generator=generator)
+            slopes = torch.autograd.grad(expected, inputs, direction)
+            for kernel in ("flash_cpu", "sdpa"):
+                attended = attend(kernel, *inputs)[:, rows]
+                assert torch.allclose(attended, expected, rtol=0, atol=1e-12)
+                for own, slope in zip(torch.autograd.grad(attended, inputs, direction), slopes, strict=True):
+                    assert torch.allclose(own, slope, rtol=0, atol=1e-12)
 
 
 class DropsArguments(LlamaForCausalLM):
@@ -288,22 +325,31 @@ class DropsArguments(LlamaForCausalLM):
         self.model.forward = forward  # type: ignore[method-assign]
 
 
-class DoublesLogits(LlamaForCausalLM):
-    """A model whose logits are not what its head gives."""
+class BendsLogits(LlamaForCausalLM):
+    """A model whose logits are neither a multiple nor a cap of what its head gives."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         output = super().forward(*args, **kwargs)
-        output.logits = output.logits * 2
+        output.logits = output.logits + 0.1 * output.logits.square()
         return output
+
+
+class HidesItsWindow(MistralForCausalLM):
+    """A model whose window is in its mask, but not among the arguments of its attention function."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        for layer in self.model.layers:
+            layer.self_attn.config = copy(config)
+            layer.self_attn.config.sliding_window = None
 
 
 @pytest.mark.parametrize(
     ("config", "model", "settings", "whole", "reason"),
     [
-        (Gemma2Config, Gemma2ForCausalLM, {"head_dim": 8, "initializer_range": 0.02}, True, "its logits are not head("),
-        (MistralConfig, MistralForCausalLM, {"sliding_window": 100}, False, "sliding windows"),
+        (MistralConfig, HidesItsWindow, {"sliding_window": 100}, False, "layer 0 attends to None tokens and caches 7"),
         (LlamaConfig, DropsArguments, {}, False, "does not hand keyword arguments down"),
-        (LlamaConfig, DoublesLogits, {}, True, "its logits are not head("),
+        (LlamaConfig, BendsLogits, {}, True, "its logits are not head("),
     ],
 )
 def test_a_model_outside_of_the_fast_path_is_padded_with_the_reason(

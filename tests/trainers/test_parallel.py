@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from pydantic import ValidationError
+from transformers import StableLmConfig, StableLmForCausalLM
 
 from quintain.errors import InvalidInput, NotFound, TrainingFailed
 from quintain.records.hyperparameters import LoraConfig, SFTConfig
@@ -196,11 +197,12 @@ def test_a_killed_process_ends_a_sharded_run(model_folder: Path, tmp_path: Path,
 
 @pytest.mark.soak
 def test_models_on_the_padded_path_are_sharded_too(tmp_path: Path) -> None:
-    """Windows of 16 tokens: all rows of a pass are padded together, so that ranks make as many passes as each other."""
+    """All rows of a pass are padded together, so that ranks make as many passes as each other."""
     model = save_tiny_model(tmp_path / "model", hidden=16)
-    config = json.loads((model / "config.json").read_text())
-    windows = {"use_sliding_window": True, "sliding_window": 16, "layer_types": ["sliding_attention"] * 2}
-    (model / "config.json").write_text(json.dumps(config | windows))
+    settings = json.loads((model / "config.json").read_text())
+    sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
+    config = StableLmConfig(**{name: settings[name] for name in sizes}, num_attention_heads=4, num_key_value_heads=2)
+    StableLmForCausalLM(config).save_pretrained(model)
     case = Case("sft", SHARDED)
     alone = case.train(model, tmp_path / "alone", alone=True)
     assert any("padded" in message for _, message in alone.heard.warnings)

@@ -372,3 +372,53 @@ def test_picking_inverts_the_cumulative_distribution() -> None:
     tokens, logprob = picked([0.81, 0.81, 0.65, 0.79], [1.0, 0.0, 0.5, 1.0])
     assert tokens == [2, 0, 0, 1]
     assert torch.allclose(logprob, torch.tensor([math.log(p) for p in (0.2, 0.5, 0.5, 0.3)]))
+
+
+def asked(name: str) -> Turn:
+    return Turn(episode_id=name, messages=(Message(role="user", content=f"{name} " * 6),), tools=TOOLS)
+
+
+def reciting(texts: dict[str, str], renderer: Renderer) -> Any:
+    """A model that has learnt by heart what to write in each episode, and writes no end token."""
+    torch.manual_seed(0)
+    model = tiny_model(TOKENIZER)
+    rows = [
+        (renderer.opening(asked(name).messages, TOOLS), renderer.writer.encode(text)) for name, text in texts.items()
+    ]
+    optimizer = torch.optim.Adam(model.parameters(), 5e-3)
+    for _ in range(60):
+        for opening, ids in rows:
+            logits = model(torch.tensor([opening + ids])).logits[0, len(opening) - 1 : -1]
+            torch.nn.functional.cross_entropy(logits, torch.tensor(ids)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.eval()
+
+
+def test_a_turn_without_an_end_token_ends_behind_its_calls_or_before_the_environments_part() -> None:
+    """What was sampled behind is neither recorded nor read in the next turn; a turn within its own part goes on."""
+    renderer = Renderer.of(TOKENIZER, "react")
+    call = 'look\nAction: search {"query": "mango"}'
+    texts = {
+        "a": f"{call}\nObservation: lamp has id 12",
+        "b": "the price is 40\n<|im_start|>user\nthe stock",
+        "c": f'{call}\nAction: search {{"query": "lamp"}}',
+    }
+    model = reciting(texts, renderer)
+    sampling = Sampling(max_new_tokens=min(len(renderer.writer.encode(text)) for text in texts.values()))
+    actor = LocalPolicy(LoadedModel(model, TOKENIZER, 1024), renderer, sampling)
+    replies = actor.act([asked(name) for name in texts])
+    assert [reply.text.rstrip("\n") for reply in replies[:2]] == [call, "the price is 40"]
+    assert [reply.stop for reply in replies] == [Stop.END, Stop.END, Stop.LENGTH]
+    assert [[action.tool for action in reply.actions] for reply in replies[:2]] == [["search"], []]
+    assert replies[2].text.startswith(f"{call}\nAction")
+    for name, before, reply in zip(texts, replies, actor.act([later(name, 3) for name in texts]), strict=True):
+        assert before.sampled
+        assert reply.sampled
+        answer = Message(role="assistant", thought=before.thought, actions=before.actions)
+        if before.error:
+            answer = Message(role="assistant", content=before.text)
+        following = renderer.continuation([*asked(name).messages, answer], later(name, 3).messages, TOOLS)
+        row = [*renderer.opening(asked(name).messages, TOOLS), *before.sampled.token_ids, *renderer.end_turn]
+        own = logprobs_of(model, [*row, *(following or [])], reply.sampled.token_ids)
+        assert reply.sampled.logprobs == pytest.approx(own.tolist(), abs=5e-5)

@@ -8,7 +8,9 @@ import torch
 from torch import nn
 
 from quintain.trainers.acting import products
-from quintain.trainers.acting.products import ProductForms
+from quintain.trainers.acting.products import ProductForms, to_bf16
+from tiny_models import tiny_model
+from trainers.playing import TOKENIZER, play, policy, spread
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -70,3 +72,33 @@ def test_layers_are_left_as_they_were_and_those_of_others_are_not_touched() -> N
     with pytest.raises(ZeroDivisionError), ProductForms().applied(model):
         raise ZeroDivisionError
     assert "forward" not in vars(model[0])
+
+
+def test_weights_are_bf16_where_a_probe_or_the_agent_says_so_and_the_choice_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, kept = spread(tiny_model(TOKENIZER)), tmp_path / "products.json"
+    assert [ProductForms(kept).precision(model, asked) for asked in ("auto", "fp32", "bf16")] == [
+        "fp32",
+        "fp32",
+        "bf16",
+    ]
+    assert not kept.exists(), "a small model is not probed"
+    monkeypatch.setattr(products, "_SMALL_MODEL", 0)
+    assert ProductForms(kept).precision(model, "auto") in {"fp32", "bf16"}
+    kept.write_text('{"weights": "bf16"}')
+    assert ProductForms(kept).precision(model, "auto") == "bf16"
+    positions = model.model.rotary_emb.inv_freq.clone()
+    own = play(policy(model=model), "ab", 1)
+    to_bf16(model)
+    assert torch.equal(model.model.rotary_emb.inv_freq, positions)
+    assert ProductForms(kept).precision(model, "fp32") == "as loaded"
+    actor = policy(model=model)
+    assert actor.precision == "bf16"
+    for name, replies in play(actor, "ab", 1).items():
+        ours, exact = replies[0].sampled, own[name][0].sampled
+        assert ours is not None
+        assert exact is not None
+        assert ours.logprobs is not None
+        assert exact.logprobs is not None
+        assert ours.logprobs[0] == pytest.approx(exact.logprobs[0], abs=0.2)

@@ -59,19 +59,20 @@ def test_errors_of_some_episodes_are_a_warning_and_the_report_has_kinds_and_fail
     assert steps[-1].totals == {"success_rate": 1.0, "mean_turns": 0.0, "errors": 2.0, "unknown": 0.0}
 
 
-def test_turns_are_reported_once_a_second_with_the_time_left(tmp_path: Path) -> None:
+def test_turns_are_reported_at_the_start_and_once_a_second_with_the_time_left(tmp_path: Path) -> None:
     """4 turns of 20 expected after 2 s: 0.5 s a turn, 16 left. With as many episodes after: 36 turns, 18 s.
 
     Within the first turns, the time left is unknown.
     """
-    times = iter([0.0, 0.5, 2.0, 2.5, 0.0, 2.0, 0.0, 4.0])
+    times = iter([0.0, 0.1, 0.5, 2.0, 2.5, 0.0, 2.0, 0.0, 4.0])
     plain = TurnReports(Stopping(tmp_path), before=1, clock=lambda: next(times))
-    for turns in (1, 4, 5):
-        plain(TurnCount(0, 5, turns, 20.0))
+    for turns in (0, 1, 4, 5):
+        plain(TurnCount(0, 5, turns, 20.0, tokens=30 * turns))
     TurnReports(Stopping(tmp_path), after=5, clock=lambda: next(times))(TurnCount(2, 5, 4, 20.0))
     TurnReports(Stopping(tmp_path), clock=lambda: next(times))(TurnCount(0, 5, 0, 20.0, running=4, share=0.25))
     assert [event.activity for event in events(tmp_path) if event.type == "activity"] == [
-        Activity(episodes=1, planned=6, turns=4, expected_turns=20, left_s=8.0),
+        Activity(episodes=1, planned=6, turns=0, expected_turns=20),
+        Activity(episodes=1, planned=6, turns=4, expected_turns=20, tokens=120, left_s=8.0),
         Activity(episodes=2, planned=10, turns=4, expected_turns=40, left_s=18.0),
         Activity(episodes=0, planned=5, turns=0, expected_turns=20, current_turn=0.25),
     ]

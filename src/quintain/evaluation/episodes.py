@@ -119,7 +119,7 @@ class _EpisodeState:
 
     @property
     def count(self) -> EpisodeTurns:
-        return EpisodeTurns(self.turns, self.max_turns, self.status is not None)
+        return EpisodeTurns(self.turns, self.max_turns, self.status is not None, output_tokens(self.replies))
 
     def diverge(self, found: Divergence) -> None:
         self.divergence = found
@@ -144,7 +144,7 @@ def run_episodes(
         settings: Settings shared by the episodes.
         should_stop: Checked before every turn. Once true, the current batch is discarded and the iteration ends.
         clock: Returns seconds, for the duration of episodes.
-        on_turn: Receives the counts after each turn of a batch, and within turns if the policy reports its share.
+        on_turn: Receives the counts before the first turn of a batch, after each, and within turns if the policy reports its share.
     """
     counter = TurnCounter(len(plans), on_turn)
     with _environment_calls(source) as for_each:
@@ -158,6 +158,7 @@ def run_episodes(
                 for episode in batch:
                     episode.began = clock()
                 for_each(lambda episode: _start(episode, source, settings), batch)
+                counter.update()
                 while running := [episode for episode in batch if episode.status is None]:
                     if should_stop():
                         return

@@ -16,6 +16,8 @@ class EpisodeTurns(NamedTuple):
     limit: int
     """Maximum number of turns."""
     is_finished: bool
+    tokens: int = 0
+    """Tokens that the agent wrote, as far as known."""
 
 
 class TurnCount(NamedTuple):
@@ -35,6 +37,8 @@ class TurnCount(NamedTuple):
     """Episodes of the current batch that are not finished."""
     share: float = 0.0
     """Share of their current turns that is answered, at least."""
+    tokens: int = 0
+    """Tokens written in all episodes, as far as known."""
 
 
 class TurnCounter:
@@ -56,7 +60,7 @@ class TurnCounter:
             every_s: Minimum seconds between two counts within a turn.
         """
         self._planned, self._report, self._clock, self._every_s = planned, report, clock, every_s
-        self._finished = self._finished_turns = 0
+        self._finished = self._finished_turns = self._finished_tokens = 0
         self._batch: Callable[[], Sequence[EpisodeTurns]] = lambda: ()
         self._counted = clock()
 
@@ -66,8 +70,8 @@ class TurnCounter:
         if isinstance(policy, ReportsShare):
             policy.on_share = self._within_turn
 
-    def update(self, share: float = 0.0) -> None:
-        """Report the count with the turns of the current batch."""
+    def update(self, share: float = 0.0, tokens: int = 0) -> None:
+        """Report the count with the turns of the current batch, and with the share and tokens of turns that are not finished."""
         batch = self._batch()
         finished = self._finished + sum(one.is_finished for one in batch)
         finished_turns = self._finished_turns + sum(one.turns for one in batch if one.is_finished)
@@ -78,17 +82,19 @@ class TurnCounter:
         turns = finished_turns + sum(one.turns for one in running)
         whole = finished_turns + expected + waiting * mean
         self._counted = self._clock()
-        self._report(TurnCount(finished, self._planned, turns, whole, len(running), share))
+        tokens += self._finished_tokens + sum(one.tokens for one in batch)
+        self._report(TurnCount(finished, self._planned, turns, whole, len(running), share, tokens))
 
     def finish(self, policy: Policy) -> None:
         """Add the turns of the current batch, whose episodes have all finished."""
         batch = self._batch()
         self._finished += len(batch)
         self._finished_turns += sum(one.turns for one in batch)
+        self._finished_tokens += sum(one.tokens for one in batch)
         self._batch = lambda: ()
         if isinstance(policy, ReportsShare):
             policy.on_share = None
 
-    def _within_turn(self, share: float) -> None:
+    def _within_turn(self, share: float, tokens: int) -> None:
         if self._clock() - self._counted >= self._every_s:
-            self.update(share)
+            self.update(share, tokens)

@@ -39,15 +39,21 @@ def model_card(handover: AgentExport) -> str:
 def modelfile(handover: AgentExport, architecture: str) -> str | None:
     """Return the `Modelfile` for Ollama; None if Ollama cannot read the weights or the agent is not a policy.
 
-    The template is left to Ollama, which knows those of the families that it reads.
+    The template of safetensors is left to Ollama, which knows those of the families that it reads.
     """
-    if handover.format != "merged" or handover.agent.role != "policy" or architecture not in _OLLAMA:
+    is_gguf = handover.format == "gguf"
+    if not is_gguf and (handover.format != "merged" or handover.agent.role != "policy" or architecture not in _OLLAMA):
         return None
     lines = [
         f"# {handover.agent.id}, written by Quintain {handover.quintain}: ollama create {handover.agent.name.lower()} -f Modelfile"
     ]
-    lines += ["FROM .", *(f"PARAMETER {name} {value}" for name, value in _parameters(handover.agent.sampling))]
+    lines += [
+        f"FROM ./{_gguf_name(handover)}" if is_gguf else "FROM .",
+        *(f"PARAMETER {name} {value}" for name, value in _parameters(handover.agent.sampling)),
+    ]
     lines += [f'PARAMETER stop "{end}"' for end in handover.template["end_tokens"] if '"' not in end]
+    if (template := handover.template.get("ollama")) and '"""' not in template:
+        lines.append(f'TEMPLATE """{template}"""')
     prompt = handover.agent.system_prompt
     if prompt is not None and '"""' in prompt:
         lines.append(
@@ -56,6 +62,10 @@ def modelfile(handover: AgentExport, architecture: str) -> str | None:
     elif prompt is not None:
         lines.append(f'SYSTEM """{prompt}"""')
     return "\n".join(lines) + "\n"
+
+
+def _gguf_name(handover: AgentExport) -> str:
+    return f"{handover.agent.name}-{handover.parity.stored_in}.gguf"
 
 
 def _parameters(sampling: Sampling) -> Iterator[tuple[str, float]]:
@@ -73,7 +83,7 @@ def _header(handover: AgentExport) -> dict[str, Any]:
         header["base_model"] = handover.base["name"]
         if _methods(handover):
             header["base_model_relation"] = "adapter" if handover.format == "adapter" else "finetune"
-    header["library_name"] = "peft" if handover.format == "adapter" else "transformers"
+    header["library_name"] = {"adapter": "peft", "gguf": "gguf"}.get(handover.format, "transformers")
     header["pipeline_tag"] = "text-generation" if handover.agent.role == "policy" else "text-classification"
     tags = ["quintain", "agent" if handover.agent.role == "policy" else handover.agent.role.replace("_", "-")]
     header["tags"] = [*tags, *(["lora"] if handover.agent.model.adapter else []), *_methods(handover)]
@@ -160,7 +170,12 @@ def _row(*cells: str) -> str:
 
 
 def _use(handover: AgentExport) -> Iterator[str]:
-    name, sampling = handover.agent.name, handover.agent.sampling
+    name = handover.agent.name
+    if handover.format == "gguf":
+        yield from ("```sh", f"llama-server -m {shlex.quote(_gguf_name(handover))} --jinja", "```", "")
+        yield f"Ollama: `ollama create {name.lower()} -f Modelfile`, then `ollama run {name.lower()}`."
+        yield from _acting(handover)
+        return
     load = ["from transformers import AutoModelForCausalLM, AutoTokenizer", ""]
     if handover.format == "adapter":
         base, revision = handover.base["name"], handover.base.get("revision")
@@ -182,6 +197,11 @@ def _use(handover: AgentExport) -> Iterator[str]:
         + ("" if handover.format == "adapter" else "; llama.cpp: `convert_hf_to_gguf.py this-folder`")
         + "."
     )
+    yield from _acting(handover)
+
+
+def _acting(handover: AgentExport) -> Iterator[str]:
+    sampling = handover.agent.sampling
     yield (
         f"It acts at temperature {sampling.temperature:g}, top_p {sampling.top_p:g}, at most {sampling.max_new_tokens} tokens a turn; "
         "servers that read no greedy decoding from `generation_config.json` need the temperature in each request."
@@ -196,6 +216,15 @@ def _use(handover: AgentExport) -> Iterator[str]:
 
 def _checked(handover: AgentExport) -> Iterator[str]:
     parity = handover.parity
+    if handover.format == "gguf":
+        yield (
+            f"llama.cpp ran this file: over {parity.tokens} tokens its log-probabilities differ from the agent's by "
+            f"{parity.mean_difference:.3g} nats on average, {parity.max_difference:.3g} at most. Of the agent's greedy continuation it "
+            f"writes {counted(parity.greedy_tokens, 'token')} alike; {parity.equal_ids} texts have equal ids, "
+            f"{counted(parity.equal_renderings, 'conversation')} with tools the same prompt."
+        )
+        yield f"`{AGENT_FILE}` has the SHA-256 of every file."
+        return
     yield (
         f"These files were read back and compared with the agent in {parity.compared_in}, their weights being {parity.stored_in}: over "
         f"{parity.tokens} tokens log-probabilities differ by at most {parity.max_difference:.3g} nats (mean {parity.mean_difference:.3g}, "

@@ -43,6 +43,9 @@ class Sampling(Record):
     max_new_tokens: int = Field(
         default=192, ge=1, le=MAX_NEW_TOKENS, description="Tokens per turn, including the end token."
     )
+    precision: Literal["auto", "fp32", "bf16"] = Field(
+        default="auto", description="Weights while acting on a CPU; auto: bf16 where a probe finds it faster."
+    )
 
 
 class Agreement(Record):

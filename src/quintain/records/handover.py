@@ -13,8 +13,12 @@ from quintain.records.record import Instant, Record
 AGENT_FILE = "agent.json"
 """Description of an exported agent. Written last, so that it marks a complete folder."""
 
-ExportFormat = Literal["adapter", "merged"]
-"""adapter: LoRA weights for their base model; merged: all weights, readable by any program that supports the model."""
+ExportFormat = Literal["adapter", "merged", "gguf"]
+"""adapter: LoRA weights for their base model; merged: all weights, readable by any program that supports the model; gguf: one file for
+llama.cpp and Ollama."""
+
+GgufType = Literal["f16", "q8_0", "q4_k_m"]
+"""Number format of weights in a GGUF file: 16, about 8.5 or about 4.8 bits each."""
 
 
 class Ancestor(Record):
@@ -68,6 +72,7 @@ class ExportAgentSpec(Record):
     kind: Literal["export_agent"] = "export_agent"
     agent: Agent
     format: ExportFormat
+    gguf_type: GgufType = "q8_0"
     destination: str = Field(description="Target folder. It must be empty or not exist.")
     provenance: Provenance
 
@@ -77,7 +82,9 @@ class Parity(Record):
 
     compared_in: str = Field(description="Number format of the comparison.")
     stored_in: str = Field(description="Number format of the weights in the files.")
-    bound: float = Field(description="Maximum difference of a token's log-probability l, in nats per max(1, -l).")
+    bound: float = Field(
+        description="Maximum difference of a token's log-probability l, in nats per max(1, -l); of a GGUF file the maximum mean."
+    )
     max_difference: float = Field(description="The largest difference of a token's log-probability, in nats.")
     mean_difference: float
     tokens: int = Field(description="Tokens compared.")

@@ -19,6 +19,7 @@ class Activity(Record):
         description="Turns of all planned episodes, by the mean of the finished ones; before, by the limit of turns."
     )
     current_turn: float | None = Field(default=None, description="Share of the current turns answered, at least.")
+    tokens: int | None = Field(default=None, description="Tokens written, as far as known.")
     left_s: float | None = Field(default=None, description="Seconds left at this rate.")
 
     def __str__(self) -> str:
@@ -27,6 +28,7 @@ class Activity(Record):
             f"{self.turns} of about {self.expected_turns} turns",
         ]
         parts += [] if self.current_turn is None else [f"{self.current_turn:.0%} of the current one"]
+        parts += [] if self.tokens is None else [f"{self.tokens} tokens written"]
         parts += [] if self.left_s is None else [f"about {self.left_s:.0f} s left"]
         return ", ".join(parts)
 

@@ -90,8 +90,9 @@ class Policy(Protocol):
 class ReportsShare(Protocol):
     """A policy that reports how much of a batch of turns it has answered."""
 
-    on_share: Callable[[float], None] | None
-    """Receives the share of the current call of `act` that is answered, at least; None: nobody listens."""
+    on_share: Callable[[float, int], None] | None
+    """Receives the share of the current call of `act` that is answered, at least, and the tokens written in it, as far as
+    known. None: nobody listens."""
 
 
 class TimeStep(Record):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -18,7 +19,7 @@ _EVERY_S = 1.0
 
 
 class TurnReports:
-    """Reports the turns of one call of `run_episodes`, at most once a second, with the seconds left."""
+    """Reports the turns of one call of `run_episodes`: at its start, then at most once a second, with the seconds left."""
 
     def __init__(
         self,
@@ -37,10 +38,10 @@ class TurnReports:
             clock: Returns seconds.
         """
         self._reporter, self._before, self._after, self._clock = reporter, before, after, clock
-        self._began = self._reported = clock()
+        self._began, self._reported = clock(), -math.inf
 
     def __call__(self, count: TurnCount) -> None:
-        """Report the count after a turn."""
+        """Report the count, unless another one was reported within the last second."""
         now = self._clock()
         if now - self._reported < _EVERY_S:
             return
@@ -57,6 +58,7 @@ class TurnReports:
                 turns=count.turns,
                 expected_turns=round(expected),
                 current_turn=round(count.share, 2) if count.share else None,
+                tokens=count.tokens or None,
                 left_s=None if left_s is None else round(left_s, 1),
             )
         )

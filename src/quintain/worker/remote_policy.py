@@ -95,7 +95,7 @@ class RemotePolicy:
         """
         self._react = agent.template == "react"
         self._endpoint, self._sampling, self._should_stop = endpoint, sampling, should_stop
-        self.on_share: Callable[[float], None] | None = None
+        self.on_share: Callable[[float, int], None] | None = None
         ledger = Ledger(folder)
         self._client = EndpointClient(
             endpoint, Clock(now=lambda: datetime.now(UTC)), read_key(endpoint, secret), seed=seed, note=ledger.note
@@ -126,10 +126,12 @@ class RemotePolicy:
             return stopping
 
         answers = in_parallel(turns, self._answer, self._endpoint.concurrency, should_stop)
+        n_tokens = 0
         for n_answered, (turn, reply) in enumerate(answers, 1):
             replies[turn.episode_id] = reply
+            n_tokens += (reply.usage.output_tokens or 0) if reply.usage else 0
             if self.on_share is not None:
-                self.on_share(n_answered / len(turns))
+                self.on_share(n_answered / len(turns), n_tokens)
         return [replies[turn.episode_id] for turn in turns]
 
     def close(self, episode_id: str) -> None:

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from quintain.errors import Conflict, InvalidInput, NotFound
+from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from quintain.records.agent import Agent
 from quintain.records.evaluation import Evaluation
-from quintain.records.handover import Ancestor, ExportAgentSpec, ExportFormat, Provenance, Result, TrainingDataset
+from quintain.records.handover import (
+    Ancestor,
+    ExportAgentSpec,
+    ExportFormat,
+    GgufType,
+    Provenance,
+    Result,
+    TrainingDataset,
+)
 from quintain.records.job import EvolveSpec, JobSpec, RecipeSpec, TrainSpec
 from quintain.tools.data.lineage import require_no_forgotten_sources
 from quintain.tools.jobs.jobs import start
@@ -29,13 +38,16 @@ _RESULTS = 50
 def export_agent(
     services: Services,
     agent: Annotated[str, Field(description="Agent id or name.")],
-    format: Annotated[ExportFormat, Field(description="The LoRA weights, or all weights.")],
+    format: Annotated[
+        ExportFormat, Field(description="The LoRA weights, all weights, or a file for llama.cpp and Ollama.")
+    ],
     path: Annotated[
         str | None, Field(description="New folder below the exports; default: NAME-VERSION-FORMAT.")
     ] = None,
+    gguf_type: Annotated[GgufType, Field(description="Type of the weights in GGUF.")] = "q8_0",
     request_key: RequestKey = None,
 ) -> JobStarted:
-    """Write an agent's files for transformers, peft, vLLM or llama.cpp, with card and settings, as a job.
+    """Write an agent's files for transformers, peft, vLLM, llama.cpp or Ollama, with card and settings, as a job.
 
     Read back, they must write and score text as the agent does, or nothing is left.
     """
@@ -46,14 +58,38 @@ def export_agent(
             "writes all weights",
             code="no_adapter",
         )
+    if format == "gguf":
+        _require_gguf(known, gguf_type)
     require_no_forgotten_sources(services, known)
     spec = ExportAgentSpec(
         agent=known,
         format=format,
+        gguf_type=gguf_type,
         destination=str(_destination(services, known, format, path)),
         provenance=_provenance(services, known),
     )
     return start(services, spec, request_key)
+
+
+def _require_gguf(agent: Agent, gguf_type: GgufType) -> None:
+    """Check what can be seen before the job starts.
+
+    Raises:
+        InvalidInput: The agent does not act (`wrong_role`).
+        Unavailable: A library is missing (`missing_extra`).
+    """
+    if agent.role != "policy":
+        raise InvalidInput(
+            f"expected an agent that acts, got {agent.id}, a {agent.role.replace('_', ' ')}: GGUF has no place for a value head; give "
+            "format='merged'",
+            code="wrong_role",
+        )
+    for library in ("xllamacpp", *(["libgguf"] if gguf_type == "q4_k_m" else [])):
+        if find_spec(library) is None:
+            raise Unavailable(
+                f"expected the library {library} for GGUF of type {gguf_type}, got none; pip install 'quintain[gguf]'",
+                code="missing_extra",
+            )
 
 
 def _destination(services: Services, agent: Agent, format: str, path: str | None) -> Path:

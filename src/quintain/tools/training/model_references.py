@@ -126,7 +126,7 @@ def _with_settings(base: Agent, origin: Agent, parent: str | None) -> Agent:
 
 def _exported(folder: Path) -> Agent | None:
     """Return the agent of which `export_agent` wrote the folder."""
-    record = folder / AGENT_FILE
+    record = (folder.parent if folder.suffix == ".gguf" else folder) / AGENT_FILE
     try:
         if not record.is_file() or record.stat().st_size > _MAX_EXPORT_RECORD:
             return None

@@ -55,12 +55,11 @@ class Decoder:
                 nothing is checked.
         """
         takes = frozenset(inspect.signature(model.forward).parameters)
-        padded = "position_ids" in takes and has_columns(model.config)
-        decoder = Decoder(model, "batched" if padded else "single", takes, Rotary.of(model))
+        decoder = Decoder(model, "batched" if has_columns(model.config) else "single", takes, Rotary.of(model))
         if min([context_tokens, *(border.tokens for border in decoder.rotary.borders)]) < sum(
             lengths[0] for lengths in _FEEDS
         ):
-            return decoder
+            return decoder if "position_ids" in takes else replace(decoder, caching="single")
         if model not in _known:
             with eval_mode(model), torch.no_grad():
                 _known[model] = _checked(decoder)

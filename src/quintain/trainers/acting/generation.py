@@ -55,6 +55,11 @@ class Generation:
         self.steps += 1
         self._finish(~self._done & (is_end | (self._limits[self.rows] <= self.steps)))
 
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of all rows so far."""
+        return int(self._lengths.clamp(max=self.steps).sum())
+
     def unfinished(self) -> dict[int, list[int]]:
         """Return the tokens of the rows that are not finished, by row of the turn."""
         rows = self.rows[~self._done]

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from quintain.trainers.acting.decoding import Decoder
 from quintain.trainers.acting.episode import Episode
 from quintain.trainers.acting.generation import GeneratedRow, Generation
 from quintain.trainers.acting.kv_cache import Row
-from quintain.trainers.acting.products import IN_PROCESS, PRODUCTS, ProductForms
+from quintain.trainers.acting.products import IN_PROCESS, PRODUCTS, ProductForms, to_bf16
 from quintain.trainers.acting.sampling import Draws, pick, widest_float
 from quintain.trainers.models import LoadedModel, eval_mode, is_adapter, load_model
 from quintain.trainers.rendering.renderer import Renderer, shared_prefix
@@ -54,6 +55,8 @@ def open_policy(agent: Agent, sampling: Sampling, *, seed: int = 0, folder: Path
     """
     loaded = load_model(agent.model)
     products = IN_PROCESS if folder is None else ProductForms(folder / PRODUCTS)
+    if products.precision(loaded.model, sampling.precision) == "bf16":
+        to_bf16(loaded.model)
     return LocalPolicy(loaded, Renderer.of(loaded.tokenizer, agent.template), sampling, seed=seed, products=products)
 
 
@@ -98,11 +101,19 @@ class LocalPolicy:
         self._ends = renderer.end_ids | {i for i in also if i is not None}
         self._end_ids = torch.tensor(sorted(self._ends), device=self._device)
         self._decoder = Decoder.of(self._model, self._context)
-        self.on_share: Callable[[float], None] | None = None
-        """See `records.protocols.ReportsShare`: tokens written, relative to the longest turn that is possible."""
+        self.on_share: Callable[[float, int], None] | None = None
+        """See `records.protocols.ReportsShare`: the share is of the longest turn that is possible."""
         self._side_by_side = self._decoder.caching == "batched"
+        self.precision = {torch.bfloat16: "bf16", torch.float16: "fp16"}.get(self._model.dtype, "fp32")
+        """Number format of the weights."""
         self.warnings = loaded.warnings
         """Warnings for the user."""
+        if self._decoder.caching == "single":
+            self.warnings += (
+                f"this model ({self._model.config.model_type}) keeps a state that cannot be padded, so its episodes act one at a "
+                "time: the result is right, but takes as many times longer as episodes could act together; choose a model with "
+                "attention alone where speed matters",
+            )
         if self._decoder.caching == "none":
             self.warnings += (
                 f"this model ({self._model.config.model_type}) has no cache that reproduces its own predictions, so it reads the "
@@ -123,8 +134,10 @@ class LocalPolicy:
         with eval_mode(self._model), torch.no_grad(), self._products.applied(self._model):
             # Once, or again where the cached keys become invalid within a turn.
             while unfinished := [e for e in episodes if e.left]:
-                for batch in self._batches(unfinished):
-                    self._decode(batch)
+                groups = self._batches(unfinished)
+                for n_done, group in enumerate(groups):
+                    n_tokens = sum(len(episode.turn) for episode in episodes)
+                    self._decode(group, partial(self._report, n_done, len(groups), n_tokens))
         return [self._reply(e) if e.turn else Reply(text="", stop=Stop.CONTEXT) for e in episodes]
 
     def close(self, episode_id: str) -> None:
@@ -187,8 +200,18 @@ class LocalPolicy:
         for episode in episodes:
             episode.row = row_of[tuple(episode.ids)]
 
-    def _decode(self, acting: Sequence[Episode]) -> None:
-        """Read the new tokens of these episodes, and decode their turns as far as their keys are valid."""
+    def _report(self, n_done: int, n_groups: int, n_before: int, share: float, n_tokens: int) -> None:
+        """Report the share of all groups of episodes that is answered, and the tokens of all."""
+        if self.on_share is not None:
+            self.on_share((n_done + share) / n_groups, n_before + n_tokens)
+
+    def _decode(self, acting: Sequence[Episode], report: Callable[[float, int], None]) -> None:
+        """Read the new tokens of these episodes, and decode their turns as far as their keys are valid.
+
+        Args:
+            acting: Episodes that can be decoded together.
+            report: Receives the share of the longest possible turn, and the tokens written.
+        """
         factors = self._decoder.rotary.factors_of(len(acting[0].ids))
         batch, logits = self._decoder.read([e.row for e in acting], [e.ids for e in acting], factors)
         limits = [self._decoder.rotary.room(len(e.ids), e.left) for e in acting]
@@ -204,8 +227,7 @@ class LocalPolicy:
             if (following := generation.next_tokens()) is None:
                 break
             logits = self._decoder.step(generation.batch, following)
-            if self.on_share is not None:
-                self.on_share(generation.steps / max(limits))
+            report(generation.steps / max(limits), generation.n_tokens)
         for episode, generated in zip(acting, generation.results([len(e.ids) for e in acting]), strict=True):
             self._add_tokens(episode, generated)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,13 @@ _SMALL_MODEL = 10_000_000
 """Parameters of linear layers below which products take less time than their probe, and one thread computes them."""
 
 _ROUNDS = 3
+
+_BF16_ROWS = 8
+"""Rows of the products by which the types of weights are compared: a batch of episodes."""
+
+_BF16_GAIN = 1.2
+"""Speed-up of all linear layers for which weights become bfloat16."""
+
 _WORTH = 0.95
 """Time relative to `F.linear` below which another form is chosen."""
 
@@ -69,6 +77,21 @@ class ProductForms:
         self._chosen: dict[str, str] = json.loads(kept.read_bytes()) if kept is not None and kept.exists() else {}
         self._n_saved = len(self._chosen)
 
+    def precision(self, model: nn.Module, asked: str) -> str:
+        """Return the number format of a model's weights, "fp32" or "bf16".
+
+        Args:
+            model: The model, with float32 weights on a CPU; others stay as they are.
+            asked: `fp32`, `bf16`, or `auto`, which probes and is kept as the forms are.
+        """
+        layers = [layer for layer in model.modules() if type(layer) is nn.Linear and _fits(layer.weight)]
+        if any(p.device.type != "cpu" or p.dtype != torch.float32 for p in model.parameters()):
+            return "as loaded"
+        if asked == "auto":
+            asked = self._recall("weights", partial(_faster_weights, layers)) if _is_large(layers) else "fp32"
+            self._save()
+        return asked
+
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
         """Compute a model's linear layers on the CPU by the chosen forms; results agree up to rounding."""
@@ -77,10 +100,11 @@ class ProductForms:
             for layer in model.modules()
             if type(layer) is nn.Linear and "forward" not in vars(layer) and _fits(layer.weight)
         ]
-        is_small = sum(layer.weight.numel() for layer in layers) < _SMALL_MODEL
+        is_small = not _is_large(layers)
         precision = "highest" if is_small else self._recall("precision", _precision)
         for layer in layers:
-            layer.forward = partial(_few_rows if is_small else self._forward, layer)  # type: ignore[method-assign]
+            forward = partial(_few_rows, layer) if is_small else partial(self._forward, layer, {})
+            layer.forward = forward  # type: ignore[method-assign]
         try:
             with products_of(precision):
                 yield
@@ -89,13 +113,16 @@ class ProductForms:
                 del layer.forward
             self._save()
 
-    def _forward(self, layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
-        rows, weight = x.numel() // x.shape[-1], layer.weight
+    def _forward(self, layer: nn.Linear, forms: dict[int, str], x: torch.Tensor) -> torch.Tensor:
+        """Compute a layer; `forms` are those that it has had in this call, by rows."""
+        rows, weight = x.numel() // layer.in_features, layer.weight
         if not 0 < rows <= _PROBED_ROWS:
             return nn.functional.linear(x, weight, layer.bias)
-        kind = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight.dtype
-        shape = f"{1 << (rows - 1).bit_length()} x {layer.in_features} x {layer.out_features} {kind}"
-        return _computed(self._recall(shape, lambda: _fastest(x.reshape(rows, -1), weight)), layer, x)
+        if rows not in forms:
+            kind = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight.dtype
+            shape = f"{1 << (rows - 1).bit_length()} x {layer.in_features} x {layer.out_features} {kind}"
+            forms[rows] = self._recall(shape, lambda: _fastest(x.reshape(rows, -1), weight))
+        return _computed(forms[rows], layer, x)
 
     def _recall(self, name: str, choose: Callable[[], str]) -> str:
         if name not in self._chosen:
@@ -121,7 +148,7 @@ def _few_rows(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
 def _computed(form: str, layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
     """Compute a layer in a form."""
     product, precision = _FORMS[form]
-    with products_of(precision):
+    with products_of(precision) if layer.weight.dtype == torch.float32 else nullcontext():
         if product is nn.functional.linear:
             return nn.functional.linear(x, layer.weight, layer.bias)
         flat = product(x.reshape(-1, layer.in_features), layer.weight)
@@ -135,18 +162,54 @@ def _fits(weight: Any) -> bool:
     return is_plain and weight.dtype in (torch.float32, torch.bfloat16)
 
 
+def _is_large(layers: Sequence[nn.Linear]) -> bool:
+    return sum(layer.weight.numel() for layer in layers) >= _SMALL_MODEL
+
+
+def to_bf16(model: nn.Module) -> None:
+    """Convert a model's weights to bfloat16 in place, but not those that its architecture keeps in float32, nor its buffers."""
+    kept = {*(getattr(model, "_keep_in_fp32_modules", None) or ())}
+    kept |= {*(getattr(model, "_keep_in_fp32_modules_strict", None) or ())}
+    for name, parameter in model.named_parameters():
+        if parameter.dtype == torch.float32 and not kept & {*name.split(".")}:
+            parameter.data = parameter.data.to(torch.bfloat16)
+
+
+def _faster_weights(layers: Sequence[nn.Linear]) -> str:
+    """Return "bf16" where the layers are clearly faster with such weights, else "fp32"; one layer of each shape is measured."""
+    shapes = Counter(tuple(layer.weight.shape) for layer in layers)
+    spent = dict.fromkeys(("fp32", "bf16"), 0.0)
+    for shape, n in shapes.items():
+        weight = next(layer.weight for layer in layers if tuple(layer.weight.shape) == shape)
+        x = torch.ones(_BF16_ROWS, shape[1])
+        single, half = _times(x, weight), _times(x.bfloat16(), weight.bfloat16())
+        spent["fp32"] += n * min(single.values())
+        spent["bf16"] += n * min(half.values())
+    return "bf16" if spent["bf16"] * _BF16_GAIN < spent["fp32"] else "fp32"
+
+
 def _precision() -> str:
     """Return the precision for products of many rows; see `machine.enable_fast_matmul`."""
     return "medium" if medium_is_faster("cpu") and medium_is_exact("cpu") else "highest"
 
 
 def _fastest(x: torch.Tensor, weight: torch.Tensor) -> str:
-    """Return the form that is fastest for this product, x [rows, in] and weight [out, in]; measured in turn."""
+    """Return the form that is fastest for this product, x [rows, in] and weight [out, in]."""
+    if len(x) > _FEW_ROWS and weight.dtype != torch.float32:
+        return "linear"  # the only form
+    best = _times(x, weight)
+    fastest = min(best, key=best.__getitem__)
+    return fastest if best[fastest] < _WORTH * best["linear"] else "linear"
+
+
+@torch.no_grad()
+def _times(x: torch.Tensor, weight: torch.Tensor) -> dict[str, float]:
+    """Return the least seconds of each possible form of a product, measured in turn."""
     names = [name for name in _FORMS if len(x) <= _FEW_ROWS or "transposed" not in name]
     if not (weight.dtype == torch.float32 and medium_is_exact("cpu")):
         names = [name for name in names if "fast" not in name]
     best = dict.fromkeys(names, math.inf)
-    for trial in range(1 + _ROUNDS if len(names) > 1 else 0):
+    for trial in range(1 + _ROUNDS):
         least = min(best.values())
         for name in names if trial < 2 else [name for name in names if best[name] <= _HOPELESS * least]:
             product, precision = _FORMS[name]
@@ -154,5 +217,4 @@ def _fastest(x: torch.Tensor, weight: torch.Tensor) -> str:
                 start = time.perf_counter()
                 product(x, weight)
                 best[name] = min(best[name], time.perf_counter() - start)
-    fastest = min(names, key=best.__getitem__)
-    return fastest if best[fastest] < _WORTH * best["linear"] else "linear"
+    return best

@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from torch import nn
+
+_BLOCK = 512
+"""Tokens that are summed together."""
 
 
 class Draws(NamedTuple):
@@ -28,20 +32,38 @@ def pick(logits: torch.Tensor, draws: Draws | None, top_p: float = 1.0) -> tuple
         The tokens, int64 [B], and their log-probabilities under the model itself, float32 [B]: at temperature 1
         and without top_p, as a trainer computes them.
     """
-    token = logits.argmax(-1)
+    token = logits.argmax(-1, keepdim=True)
     if draws is not None:
         is_warm = draws.temperature > 0
-        chances = (logits.to(widest_float(logits.device)) / draws.temperature.where(is_warm, 1.0)[:, None]).softmax(-1)
+        heat = draws.temperature.where(is_warm, 1.0)[:, None].float()
+        chances = (logits if bool((heat == 1).all()) else logits / heat).softmax(-1)
         if top_p < 1:
             ranked, order = chances.sort(dim=-1, descending=True, stable=True)
-            tail = ranked.cumsum(-1) - ranked >= top_p  # the first token always stays
+            tail = ranked.cumsum(-1, dtype=draws.uniform.dtype) - ranked >= top_p  # the first token always stays
             chances = chances.masked_fill(torch.zeros_like(tail).scatter(1, order, tail), 0.0)
-        reached = chances.cumsum(-1)
-        whole = reached[:, -1:].contiguous()
-        place = torch.searchsorted(reached, draws.uniform[:, None] * whole, right=True)
-        last = torch.searchsorted(reached, whole)  # rounding must not exceed the last possible token
-        token = torch.minimum(place, last)[:, 0].where(is_warm, token)
-    return token, logits.log_softmax(-1).gather(1, token[:, None])[:, 0]
+        token = _inverted(chances, draws.uniform).where(is_warm[:, None], token)
+    return token[:, 0], logits.log_softmax(-1).gather(1, token)[:, 0]
+
+
+def _inverted(weights: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """Return the place, int64 [B, 1], where the cumulative sum of weights [B, V] passes the share `uniform` [B] of the whole.
+
+    Blocks are summed first, so that only one of them is summed token by token.
+    """
+    weights = nn.functional.pad(weights, (0, -weights.shape[1] % _BLOCK)).unflatten(1, (-1, _BLOCK))
+    of_blocks = weights.sum(-1).cumsum(-1, dtype=uniform.dtype)
+    block, left = _place(of_blocks, uniform[:, None] * of_blocks[:, -1:])
+    own = weights[torch.arange(len(weights), device=block.device), block[:, 0]].cumsum(-1, dtype=uniform.dtype)
+    place, _ = _place(own, left)
+    return block * _BLOCK + place
+
+
+def _place(reached: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the first place of a cumulative sum [B, n] above the target [B, 1], and what is left of the target there."""
+    last = torch.searchsorted(reached, reached[:, -1:].contiguous())  # rounding must not exceed the last possible place
+    place = torch.minimum(torch.searchsorted(reached, target, right=True), last)
+    before = nn.functional.pad(reached, (1, 0)).gather(1, place)
+    return place, target - before
 
 
 def widest_float(device: torch.device) -> torch.dtype:

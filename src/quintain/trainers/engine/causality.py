@@ -1,13 +1,15 @@
-"""Visibility of tokens: a model that reads ahead learns nothing, and one with windows cannot be padded."""
+"""Visibility of tokens: a model that reads ahead learns nothing, and layers with windows see a part of a row."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
 
 _LENGTH = 24
 _FAINT = 1e-6
@@ -40,13 +42,40 @@ def reads_ahead(model: Any) -> bool:
     return bool(sizes[_LENGTH // 2 :].max() > _FAINT * sizes[: _LENGTH // 2].max())
 
 
-def can_batch(config: Any) -> bool:
-    """Whether every layer of the model attends to all columns.
+def layer_windows(config: Any) -> dict[int, int | None] | None:
+    """Return the sliding window of each layer that keeps keys, in tokens and None for full attention.
 
-    Sliding windows and recurrent states count columns, padding included, so rows of different lengths would be wrong.
+    None if the model has recurrent states or another kind of cache. The window of a layer in chunks is the chunk, though such a
+    layer does not ask for one.
     """
-    local = "local" in (getattr(config, "attention_layers", None) or ())  # GPT-Neo's name for a window
-    return not local and all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
+    if "local" in (getattr(config, "attention_layers", None) or ()):  # GPT-Neo's name for a window
+        return None
+    layers = DynamicCache(config=config).layers
+    if any(type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer, DummyLayer) for layer in layers):
+        return None
+    return {
+        i: getattr(layer, "sliding_window", None) for i, layer in enumerate(layers) if not isinstance(layer, DummyLayer)
+    }
+
+
+@contextmanager
+def shorter_windows(model: Any, tokens: int) -> Iterator[None]:
+    """Shorten the sliding windows above `tokens`, so that short rows are longer than a window; restore them afterwards."""
+    owners: dict[int, Any] = {
+        id(owner): owner for module in model.modules() for owner in (module, getattr(module, "config", None))
+    }
+    before = [
+        (owner, owner.sliding_window)
+        for owner in owners.values()
+        if isinstance(getattr(owner, "sliding_window", None), int) and owner.sliding_window > tokens
+    ]
+    try:
+        for owner, _ in before:
+            owner.sliding_window = tokens
+        yield
+    finally:
+        for owner, window in before:
+            owner.sliding_window = window
 
 
 def picked_keys(config: Any) -> float:

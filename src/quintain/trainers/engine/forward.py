@@ -21,12 +21,13 @@ from quintain.trainers.adapters import first_line
 from quintain.trainers.data.streams import TokenRow, token_row
 from quintain.trainers.engine import head as output
 from quintain.trainers.engine.attention import Layout, attention_configs, is_packed, kernel_for, packed_attention_in
-from quintain.trainers.engine.causality import can_batch, picked_keys, reads_ahead
+from quintain.trainers.engine.causality import layer_windows, picked_keys, reads_ahead, shorter_windows
+from quintain.trainers.engine.head import AS_COMPUTED, LogitShape, ShapedHead
 from quintain.trainers.engine.head import TokenScores as TokenScores
 from quintain.trainers.engine.packing import computed_tokens, pack
 from quintain.trainers.engine.pruning import last_block, pruned, query_runs
 from quintain.trainers.engine.rotary import PADDING, Rotary
-from quintain.trainers.engine.self_check import distance, own_states, padded_inputs, probes
+from quintain.trainers.engine.self_check import CHECK_WINDOW, distance, own_states, padded_inputs, probes
 from quintain.trainers.models import decoder_and_head, eval_mode, is_adapter
 from quintain.trainers.quantization import size_of
 from quintain.trainers.value_head import head_of
@@ -78,6 +79,8 @@ class Engine:
     autocast: torch.dtype | None = None
     whole_logits: bool = False
     """Padded path: whether the logits differ from head(hidden states)."""
+    logit_shape: LogitShape = AS_COMPUTED
+    """What the model does to the output of its head."""
     gathered: Callable[[Callable[[], Any]], Any] | None = None
     """Runs a pass over a sharded model; then each call is one pass, because all ranks must make the same number."""
 
@@ -193,6 +196,10 @@ class Engine:
         return next(self.model.parameters()).device
 
     @cached_property
+    def _windows(self) -> dict[int, int | None]:
+        return layer_windows(decoder_and_head(self.model)[0].config) or {}
+
+    @cached_property
     def _rotary(self) -> Rotary:
         return Rotary.of(self.model)
 
@@ -221,15 +228,19 @@ class Engine:
         hidden = engine._hidden(rows)
         return hidden.states[hidden.source]
 
-    def _packed(self, rows: Sequence[TokenRow]) -> _Hidden:
+    def _decoder_and_head(self) -> tuple[Any, Any]:
         decoder, head = decoder_and_head(self.model)
+        return decoder, head if self.logit_shape == AS_COMPUTED else ShapedHead(head, self.logit_shape)
+
+    def _packed(self, rows: Sequence[TokenRow]) -> _Hidden:
+        decoder, head = self._decoder_and_head()
         plan, factors = self._rotary.without_factors(pack(self._rotary.with_factors(rows), share=self.shares))
         if not len(plan.token_ids):  # nothing supervised: no rows of hidden states, and a loss of zero
             nothing = torch.zeros(0, decoder.config.hidden_size, device=self._device, requires_grad=True)
             return _Hidden(head, nothing, plan.source.to(self._device), plan.target.to(self._device))
         runs = query_runs(plan) if self.pruned else ()
         plan = plan.to(self._device)
-        layout = Layout(plan.segments, kernel_for(self._device))
+        layout = Layout(plan.segments, kernel_for(self._device), self._windows)
         with ExitStack() as stack:
             stack.enter_context(packed_attention_in(attention_configs(decoder)))
             stack.enter_context(self._rotary.factors_by_row(factors.to(self._device)))
@@ -243,7 +254,7 @@ class Engine:
 
     def _padded(self, rows: Sequence[TokenRow]) -> _Hidden:
         """Compute rows of similar length together, and select the states that predict supervised tokens."""
-        decoder, head = decoder_and_head(self.model) if not self.whole_logits else (None, torch.nn.Identity())
+        decoder, head = self._decoder_and_head() if not self.whole_logits else (None, torch.nn.Identity())
         ends = np.cumsum([row.n_supervised for row in rows])
         states, which = [], []
         for group in self._together(rows):
@@ -307,28 +318,36 @@ def _enable_checkpointing(whole: Any, configs: Sequence[Any]) -> None:
 
 
 def _checked(engine: Engine) -> Engine:
-    """Return the fastest engine that agrees with the model."""
+    """Return the fastest engine that agrees with the model, whose sliding windows are shortened for the comparison."""
     rows = probes(engine.model)
     padded = replace(engine, path="padded", pruned=False, shares=False)
-    try:
-        own = own_states(engine.model, rows)
-    except _MISFITS as error:
-        return replace(
-            padded, whole_logits=True, reason=f"its decoder and head cannot be separated: {first_line(error)}"
-        )
-    if own is None:
-        return replace(padded, whole_logits=True, reason="its logits are not head(hidden states)")
-    decoder, _ = decoder_and_head(engine.model)
-    if not can_batch(decoder.config):
-        return replace(padded, reason="it has layers with sliding windows or recurrent states")
-    reason = None
-    if engine.pruned and last_block(decoder) is None:
-        engine, reason = replace(engine, pruned=False), "its last block is not of the Llama shape"
-    problem = _disagreement(engine, rows, own)
-    if problem and engine.pruned:
-        engine, reason = replace(engine, pruned=False), f"its last block cannot be pruned: {problem}"
-        problem = _disagreement(engine, rows, own)
-    return replace(padded, reason=problem) if problem else replace(engine, reason=reason)
+    with shorter_windows(engine.model, CHECK_WINDOW):
+        try:
+            own = own_states(engine.model, rows)
+        except _MISFITS as error:
+            return replace(
+                padded, whole_logits=True, reason=f"its decoder and head cannot be separated: {first_line(error)}"
+            )
+        if own is None:
+            return replace(padded, whole_logits=True, reason="its logits are not head(hidden states)")
+        states, shape = own
+        engine, padded = replace(engine, logit_shape=shape), replace(padded, logit_shape=shape)
+        decoder, _ = decoder_and_head(engine.model)
+        windows = layer_windows(decoder.config)
+        if windows is None:
+            return replace(padded, reason="it has layers with recurrent states, selected keys or local windows")
+        if longest := max((window for window in windows.values() if window and window > CHECK_WINDOW), default=0):
+            return replace(
+                padded, reason=f"it has layers with windows of {longest} tokens that the check cannot shorten"
+            )
+        reason = None
+        if engine.pruned and last_block(decoder) is None:
+            engine, reason = replace(engine, pruned=False), "its last block is not of the Llama shape"
+        problem = _disagreement(engine, rows, states)
+        if problem and engine.pruned:
+            engine, reason = replace(engine, pruned=False), f"its last block cannot be pruned: {problem}"
+            problem = _disagreement(engine, rows, states)
+        return replace(padded, reason=problem) if problem else replace(engine, reason=reason)
 
 
 def _disagreement(engine: Engine, rows: Sequence[TokenRow], own: torch.Tensor) -> str | None:

@@ -21,6 +21,47 @@ _TILE_LOGITS = {"cpu": 2**21, "cuda": 2**26}
 """Logits in a tile, by device, where that is more than the fewest rows hold."""
 
 
+class LogitShape(NamedTuple):
+    """What a model does to the output of its head: logits are cap * tanh(scale * z / cap), or scale * z without a cap."""
+
+    scale: float = 1.0
+    cap: float | None = None
+
+    def of(self, z: torch.Tensor) -> torch.Tensor:
+        """Return the logits; differentiable."""
+        if self.cap is not None:
+            return self.cap * (z * (self.scale / self.cap)).tanh()
+        return z if self.scale == 1 else z * self.scale
+
+    def over(self, z: torch.Tensor, *, slope: bool = False) -> tuple[torch.Tensor, torch.Tensor | float]:
+        """Write the logits over z, and return them with d logits / dz; without `slope`, a cap's is left out."""
+        if self.cap is None:
+            return (z if self.scale == 1 else z.mul_(self.scale)), self.scale
+        squashed = z.mul_(self.scale / self.cap).tanh_()
+        slopes = squashed.square().neg_().add_(1).mul_(self.scale) if slope else self.scale
+        return squashed.mul_(self.cap), slopes
+
+
+AS_COMPUTED = LogitShape()
+"""The shape of most models: logits are the output of the head."""
+
+
+class ShapedHead(NamedTuple):
+    """A head whose output the model scales or caps."""
+
+    layer: Any
+    shape: LogitShape
+
+    @property
+    def out_features(self) -> int:
+        """Return the size of the vocabulary."""
+        return int(self.layer.out_features)
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the logits, float [..., V]."""
+        return self.shape.of(self.layer(hidden))
+
+
 class TokenScores(NamedTuple):
     """Log-probs and entropies of the N supervised tokens."""
 
@@ -51,8 +92,9 @@ def logprobs(
         target: int64 [N].
         entropy: Return the entropies as well.
     """
-    if _fusable(head):
-        return TokenScores(*_Logprobs.apply(hidden, head.weight, source, target, entropy))
+    layer, shape = _layer_and_shape(head)
+    if _fusable(layer):
+        return TokenScores(*_Logprobs.apply(hidden, layer.weight, source, target, entropy, shape))
     width = getattr(head, "out_features", hidden.shape[-1])
     tiles = list(_tiles(source, target, hidden.shape[0], width))
     pieces = [
@@ -81,8 +123,9 @@ def nll(
     Returns:
         Scalar, summed in float64 where the device has it, and float32 [N].
     """
-    if torch.is_grad_enabled() and _fusable(head):
-        loss, scores = _NLL.apply(hidden, head.weight, source, target, weight)
+    layer, shape = _layer_and_shape(head)
+    if torch.is_grad_enabled() and _fusable(layer):
+        loss, scores = _NLL.apply(hidden, layer.weight, source, target, weight, shape)
         return loss, scores
     scores = logprobs(head, hidden, source, target).logprobs
     return -_dot(weight, scores), scores.detach()
@@ -99,6 +142,10 @@ def predicted(head: Any, hidden: torch.Tensor, source: torch.Tensor, target: tor
         likely[tile.which] = logs[tile.row, tile.target].float()
         first[tile.which] = logs.argmax(-1)[tile.row] == tile.target
     return TokenPredictions(likely, first)
+
+
+def _layer_and_shape(head: Any) -> tuple[Any, LogitShape]:
+    return tuple(head) if isinstance(head, ShapedHead) else (head, AS_COMPUTED)
 
 
 def _fusable(head: Any) -> bool:
@@ -157,22 +204,27 @@ def _matmul_dtype(hidden: torch.Tensor, weight: torch.Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
 
 
-def _exponentials(hidden: torch.Tensor, weight: torch.Tensor, tile: _Tile) -> tuple[torch.Tensor, ...]:
-    """Of a tile of k hidden states: exp(z - max z) [k, V], its sum and log-sum-exp [k], and the targets' log-probs."""
-    logits = (hidden @ weight.t()).to(at_least_float32(weight.dtype))
+def _exponentials(
+    hidden: torch.Tensor, weight: torch.Tensor, tile: _Tile, shape: LogitShape, *, slope: bool = False
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | float]:
+    """Return exp(logit - max) [k, V] of a tile, its sum and log-sum-exp [k], the targets' log-probs, and `LogitShape.over`'s slope."""
+    logits, slopes = shape.over((hidden @ weight.t()).to(at_least_float32(weight.dtype)), slope=slope)
     chosen = logits[tile.row, tile.target]
     peak = logits.amax(1, keepdim=True)
     exponentials = logits.sub_(peak).exp_()
     total = exponentials.sum(1)
     lse = peak.squeeze(1) + total.log()
-    return exponentials, total, lse, chosen - lse[tile.row]
+    return exponentials, total, lse, chosen - lse[tile.row], slopes
 
 
-def _logit_gradient(probabilities: torch.Tensor, tile: _Tile, weight: torch.Tensor) -> torch.Tensor:
-    """d/dz of -sum_j w_j log p[t_j] for a tile, written over `probabilities` [k, V]; `weight` [N_tile]."""
+def _logit_gradient(
+    probabilities: torch.Tensor, tile: _Tile, weight: torch.Tensor, slopes: torch.Tensor | float
+) -> torch.Tensor:
+    """d/dz of -sum_j w_j log p[t_j] for a tile, written over `probabilities` [k, V]; `weight` [N_tile], `slopes` d logits / dz."""
     of_row = weight.new_zeros(len(probabilities)).index_add_(0, tile.row, weight)
     gradient = probabilities.mul_(of_row.unsqueeze(1))
-    return gradient.index_put_((tile.row, tile.target), -weight, accumulate=True)
+    gradient.index_put_((tile.row, tile.target), -weight, accumulate=True)
+    return gradient if isinstance(slopes, float) and slopes == 1 else gradient.mul_(slopes)
 
 
 class _Gradients:
@@ -205,6 +257,7 @@ class _NLL(torch.autograd.Function):
         source: torch.Tensor,
         target: torch.Tensor,
         factor: torch.Tensor,
+        shape: LogitShape,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the loss and the log-probs."""
         ctx.dtypes = hidden.dtype, weight.dtype
@@ -218,9 +271,9 @@ class _NLL(torch.autograd.Function):
         ctx.gradients = _Gradients(hidden, weight, ctx.needs_input_grad[:2])
         for tile in _tiles(source, target, len(hidden), len(weight)):
             h = hidden[tile.start : tile.end]
-            exponentials, total, _, scores[tile.which] = _exponentials(h, weight, tile)
+            exponentials, total, _, scores[tile.which], slopes = _exponentials(h, weight, tile, shape, slope=True)
             probabilities = exponentials.div_(total.unsqueeze(1))
-            ctx.gradients.add(tile, _logit_gradient(probabilities, tile, scaled[tile.which]), h, weight)
+            ctx.gradients.add(tile, _logit_gradient(probabilities, tile, scaled[tile.which], slopes), h, weight)
         ctx.mark_non_differentiable(scores)
         return -_dot(factor, scores), scores
 
@@ -232,7 +285,7 @@ class _NLL(torch.autograd.Function):
         scale = (grad * ctx.gain).to(at_least_float32(ctx.dtypes[0]))
         parts = (gradients.hidden, gradients.weight)
         scaled = [None if x is None else x.mul_(scale).to(t) for x, t in zip(parts, ctx.dtypes, strict=True)]
-        return (*scaled, None, None, None)
+        return (*scaled, None, None, None, None)
 
 
 class _Logprobs(torch.autograd.Function):
@@ -246,8 +299,10 @@ class _Logprobs(torch.autograd.Function):
         source: torch.Tensor,
         target: torch.Tensor,
         entropy: bool,
+        shape: LogitShape,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the log-probs, and the entropies where asked for."""
+        ctx.shape = shape
         ctx.dtype = _matmul_dtype(hidden, weight)
         h, w = hidden.to(ctx.dtype), weight.to(ctx.dtype)
         scores = torch.empty(len(target), dtype=at_least_float32(ctx.dtype), device=hidden.device)
@@ -255,7 +310,7 @@ class _Logprobs(torch.autograd.Function):
         lse = torch.empty(len(hidden), dtype=scores.dtype, device=hidden.device)
         for tile in _tiles(source, target, len(h), len(w)):
             rows = slice(tile.start, tile.end)
-            exponentials, total, lse[rows], scores[tile.which] = _exponentials(h[rows], w, tile)
+            exponentials, total, lse[rows], scores[tile.which], _ = _exponentials(h[rows], w, tile, shape)
             if spread is not None:  # -sum p log p with p = e / total is sum(-e log e) / total + log total
                 of_row = torch.special.entr(exponentials).sum(1) / total + total.log()
                 spread[tile.which] = of_row[tile.row]
@@ -273,8 +328,8 @@ class _Logprobs(torch.autograd.Function):
         gradients = _Gradients(h, w, ctx.needs_input_grad[:2])
         for tile in _tiles(source, target, len(h), len(w)):
             rows = slice(tile.start, tile.end)
-            logits = (h[rows] @ w.t()).to(lse.dtype)
+            logits, slopes = ctx.shape.over((h[rows] @ w.t()).to(lse.dtype), slope=True)
             probabilities = logits.sub_(lse[rows].unsqueeze(1)).exp_()
-            gradients.add(tile, _logit_gradient(probabilities, tile, -grad[tile.which]), h[rows], w)
+            gradients.add(tile, _logit_gradient(probabilities, tile, -grad[tile.which], slopes), h[rows], w)
         parts = ((gradients.hidden, hidden), (gradients.weight, weight))
-        return (*(None if g is None else g.to(x.dtype) for g, x in parts), None, None, None)
+        return (*(None if g is None else g.to(x.dtype) for g, x in parts), None, None, None, None)

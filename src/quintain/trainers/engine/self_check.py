@@ -9,11 +9,18 @@ import numpy as np
 import torch
 
 from quintain.trainers.data.streams import TokenRow, token_row
+from quintain.trainers.engine.head import LogitShape
 from quintain.trainers.engine.rotary import Rotary
 from quintain.trainers.models import decoder_and_head
 
+CHECK_WINDOW = 7
+"""Longest sliding window in the check, in tokens: shorter than the rows, their shared prefixes and their branches."""
+
 _CHECK_LOGIT_SIZE = 100.0
 """Size of the logits in the check of the head: caps show on large logits only."""
+
+_SATURATING_LOGIT_SIZE = 1e4
+"""Size of the logits that show the bound of a cap."""
 
 
 def padded_inputs(rows: Sequence[TokenRow], device: torch.device) -> dict[str, Any]:
@@ -40,17 +47,22 @@ def probes(model: Any) -> list[TokenRow]:
     return [token_row(row[:context], [t in runs for t in range(len(row[:context]))]) for row in ids]
 
 
-def own_states(model: Any, rows: Sequence[TokenRow]) -> torch.Tensor | None:
-    """Return the model's own hidden states [N, h] before supervised tokens; None if its logits are not head(hidden states).
+def own_states(model: Any, rows: Sequence[TokenRow]) -> tuple[torch.Tensor, LogitShape] | None:
+    """Return the model's own hidden states [N, h] before supervised tokens, and what it does to the output of its head.
 
-    The decoder's output is scaled up before the model's head, so that a cap on logits shows even if the logits are small.
+    The decoder's output is scaled up before the model's head, every other token so far that a cap leaves nothing but its bound.
+
+    Returns:
+        None if the logits are neither scaled nor capped outputs of the head.
     """
     decoder, head = decoder_and_head(model)
     states: dict[str, torch.Tensor] = {}
 
     def scale_up(module: Any, inputs: Any, output: Any) -> Any:
         own = output.last_hidden_state
-        output.last_hidden_state = own * (_CHECK_LOGIT_SIZE / head(own).abs().max().clamp_min(1e-6))
+        sizes = torch.full_like(own[:1, :, :1], _CHECK_LOGIT_SIZE)
+        sizes[:, 1::2] = _SATURATING_LOGIT_SIZE
+        output.last_hidden_state = own * (sizes / head(own).abs().max().clamp_min(1e-6))
         states["own"], states["scaled"] = own, output.last_hidden_state
         return output
 
@@ -61,10 +73,36 @@ def own_states(model: Any, rows: Sequence[TokenRow]) -> torch.Tensor | None:
     finally:
         hook.remove()
     kept = batch["attention_mask"].bool()
-    if distance(head(states["scaled"])[kept], logits[kept]) > 1e-2:
+    z = head(states["scaled"])
+    large = torch.zeros_like(kept)
+    large[:, 1::2] = True
+    shape = _logit_shape(
+        z[kept & ~large].double(),
+        logits[kept & ~large].double(),
+        z[kept & large].double(),
+        logits[kept & large].double(),
+    )
+    if any(distance(shape.of(z[part]), logits[part]) > 1e-2 for part in (kept & ~large, kept & large)):
         return None
     places = [torch.from_numpy(row.places - 1).to(logits.device) for row in rows]
-    return torch.cat([states["own"][i][at] for i, at in enumerate(places)])
+    return torch.cat([states["own"][i][at] for i, at in enumerate(places)]), shape
+
+
+def _logit_shape(
+    z: torch.Tensor, logits: torch.Tensor, large_z: torch.Tensor, large_logits: torch.Tensor
+) -> LogitShape:
+    """Fit scale and cap to outputs of the head and the model's logits of moderate and of saturating size, float64 each."""
+
+    def slope(y: torch.Tensor, x: torch.Tensor) -> float:
+        ratio = float((y * x).sum() / (x * x).sum().clamp_min(1e-30))
+        return 1.0 if abs(ratio - 1) < 1e-4 else ratio
+
+    linear = LogitShape(slope(large_logits, large_z))
+    if distance(linear.of(large_z), large_logits) < 1e-2:
+        return linear
+    cap = float(large_logits.abs().max())
+    fitted = logits.abs() < 0.9 * cap
+    return LogitShape(slope((logits[fitted] / cap).atanh() * cap, z[fitted]), cap)
 
 
 def distance(a: torch.Tensor, b: torch.Tensor) -> float:

@@ -38,7 +38,7 @@ _RANDOM_TOKENS = 64
 _MOST_TOKENS = 512
 """Maximum tokens of a probe row; longer prompts are cut."""
 
-_TEXTS = (
+TEXTS = (
     "The quick brown fox jumps over the lazy dog.",
     ' \t  indented\n\n\ntext,  with   spaces \r\n and "quotes" {"a": [1, 2.50, null]}',
     "Ünïcödé, 日本語, العربية, emoji 👩‍🚀, e\u0301 and \u00e9",
@@ -72,7 +72,7 @@ class Probes:
         system = Message(
             role="system", content=(agent.system_prompt or "You answer with the tools that you have.")[:2000]
         )
-        user = Message(role="user", content=f"{_TEXTS[0]} {_TEXTS[2]}")
+        user = Message(role="user", content=f"{TEXTS[0]} {TEXTS[2]}")
         call = Action(tool="probe_tool", args={"text": "mango", "n": 3})
         acted = Message(role="assistant", thought="I look it up first.", actions=(call,))
         seen = Message(role="tool", content='{"price": 40, "stock": 7}')
@@ -112,16 +112,18 @@ def compare(own: Measurement, read: Measurement, *, compared_in: torch.dtype, st
     before, after = torch.cat(own.logprobs), torch.cat(read.logprobs)
     differences = (before - after).abs()
     if not bool((differences <= bound * (-before).clamp(min=1)).all()):  # NaN fails
-        raise _failed(f"a token's log-prob differs by up to {float(differences.max()):.3g}, more than {bound:g} allows")
+        raise parity_error(
+            f"a token's log-prob differs by up to {float(differences.max()):.3g}, more than {bound:g} allows"
+        )
     # Two most likely tokens may swap only if they are equal up to the bound on each.
     if not bool((read.gaps <= 2 * bound).all()):
         place = int((read.gaps > 2 * bound).nonzero()[0])
-        raise _failed(f"greedy decoding differs from token {place + 1} of {len(read.gaps)} on")
+        raise parity_error(f"greedy decoding differs from token {place + 1} of {len(read.gaps)} on")
     equal = int((read.gaps == 0).long().cumprod(0).sum())
     values = [float((a - b).abs().max()) for a, b in zip(own.values, read.values, strict=True)]
     scale = max([1.0, *(float(a.abs().max()) for a in own.values)])
     if not max(values, default=0.0) <= bound * scale:
-        raise _failed(f"the value head's output differs by {max(values):.3g}, more than {bound * scale:g}")
+        raise parity_error(f"the value head's output differs by {max(values):.3g}, more than {bound * scale:g}")
     return Parity(
         compared_in=name_of(compared_in),
         stored_in=name_of(stored_in),
@@ -151,19 +153,19 @@ def count_equal(tokenizer: Any, renderer: Renderer, agent: Agent, probes: Probes
     """
     own = renderer.tokenizer
     spelled = "".join(token.content for token in own.added_tokens_decoder.values())
-    texts = (*_TEXTS, spelled)
+    texts = (*TEXTS, spelled)
     for text in texts:
         if own.encode(text, verbose=False) != tokenizer.encode(text, verbose=False):
-            raise _failed(f"the tokenizer gives other ids for {text[:40]!r}")
+            raise parity_error(f"the tokenizer gives other ids for {text[:40]!r}")
     try:
         other = Renderer.of(tokenizer, agent.template)
     except InvalidInput as error:
-        raise _failed(f"the chat template cannot be used: {error.message}") from None
+        raise parity_error(f"the chat template cannot be used: {error.message}") from None
     if other.fingerprint != renderer.fingerprint:
-        raise _failed("tokenizer or chat template differ from the agent's (by their fingerprints)")
+        raise parity_error("tokenizer or chat template differ from the agent's (by their fingerprints)")
     for messages in probes.conversations:
         if other.opening(messages, PROBE_TOOLS) != renderer.opening(messages, PROBE_TOOLS):
-            raise _failed("the chat template renders a conversation differently")
+            raise parity_error("the chat template renders a conversation differently")
     return {"equal_ids": len(texts), "equal_renderings": len(probes.conversations)}
 
 
@@ -172,7 +174,8 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _failed(what: str) -> Conflict:
+def parity_error(what: str) -> Conflict:
+    """Return the error of files that differ from the agent."""
     return Conflict(
         f"the exported files differ from the agent: {what}. They were removed and the agent is unchanged; export it in the other "
         "format, and report this with the job's log",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -17,12 +19,16 @@ from transformers import AutoTokenizer, GenerationConfig
 from quintain.datasets.manifest import sha256_of
 from quintain.errors import Unavailable
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.handover import ExportFormat, Parity
+from quintain.records.handover import ExportFormat, GgufType, Parity
 from quintain.records.protocols import Reporter
 from quintain.trainers.adapters import adapter_tensors, first_line
-from quintain.trainers.handover.parity import Probes, compare, count_equal, measure
+from quintain.trainers.handover.gguf_file import write_gguf
+from quintain.trainers.handover.gguf_weights import require_architecture
+from quintain.trainers.handover.ollama import go_template
+from quintain.trainers.handover.parity import Measurement, Probes, compare, count_equal, measure
 from quintain.trainers.model_files import model_files
 from quintain.trainers.models import LoadedModel, load_model, open_tokenizer, pick_device, stored_heads
+from quintain.trainers.quantization import size_of
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE
 from quintain.trainers.value_head import FILE_NAME, detached, save_head
@@ -48,7 +54,9 @@ class ExportedFiles:
     notes: tuple[str, ...]
 
 
-def write_agent(agent: Agent, format: ExportFormat, folder: Path, reporter: Reporter) -> ExportedFiles | None:
+def write_agent(
+    agent: Agent, format: ExportFormat, folder: Path, reporter: Reporter, gguf_type: GgufType = "q8_0"
+) -> ExportedFiles | None:
     """Write an agent's weights, tokenizer and chat template into a folder, and compare them with the agent.
 
     Args:
@@ -56,6 +64,7 @@ def write_agent(agent: Agent, format: ExportFormat, folder: Path, reporter: Repo
         format: `adapter` requires an agent with an adapter.
         folder: An empty folder.
         reporter: Receives phases, and can stop the export.
+        gguf_type: Type of the weights in the format `gguf`.
 
     Returns:
         None if it was stopped.
@@ -66,35 +75,34 @@ def write_agent(agent: Agent, format: ExportFormat, folder: Path, reporter: Repo
         InvalidInput: The agent's own files are damaged or incomplete.
     """
     reporter.phase("measuring")
-    heads = stored_heads(agent.model) if agent.role != "policy" else ()
-    compute = _compute_in(agent.model)
+    heads, compute = stored_heads(agent.model) if agent.role != "policy" else (), _compute_in(agent.model)
     own = load_model(agent.model, heads=heads, dtype=compute, merge=False)
+    if format == "gguf":
+        require_architecture(own.model.config)  # before anything that takes long
     for warning in own.warnings:
         reporter.warn("export", warning)
     renderer = Renderer.of(own.tokenizer, agent.template)
     probes = Probes.of(agent, own, renderer)
     measured = measure(own, probes)
     compared_in = _format_of(own.model)
+    numbers = sum(map(size_of, own.model.parameters()))
     del own  # its memory goes back before the files are read
     if reporter.should_stop():
         return None
     reporter.phase("writing")
-    try:
+    with _disk_errors(folder):
+        if format == "gguf":
+            _require_room(folder, 2 * numbers)
+            return _with_gguf(agent, gguf_type, folder, renderer, probes, measured)
         if format == "adapter":
             stored_in, architecture = _write_adapter(agent.model, folder), ""
         else:
             stored_in, architecture = _write_merged(agent, heads, renderer, folder)
         _write_tokenizer(agent.model, folder)
-    except (OSError, SafetensorError) as error:
-        raise Unavailable(
-            f"cannot write to {folder.parent} ({first_line(error)}); free disk space, or name another folder"
-        ) from None
     if reporter.should_stop():
         return None
     reporter.phase("checking")
-    written = agent.model if format == "adapter" else ModelRef(source="folder", path=str(folder))
-    written = written.model_copy(update={"adapter": str(folder) if format == "adapter" else None})
-    read = load_model(written, heads=heads, dtype=compute, merge=False)
+    read = load_model(_written(agent.model, format, folder), heads=heads, dtype=compute, merge=False)
     parity = compare(measured, measure(read, probes), compared_in=compared_in, stored_in=stored_in)
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     parity = parity.model_copy(update=count_equal(tokenizer, renderer, agent, probes))
@@ -103,21 +111,45 @@ def write_agent(agent: Agent, format: ExportFormat, folder: Path, reporter: Repo
         base=_base(agent.model, hashed=format == "adapter"),
         template=_template(renderer, agent),
         architecture=architecture,
-        versions={name: version(name) for name in ("torch", "transformers", "peft", "safetensors")},
-        notes=(*renderer.warnings, *_quantization_notes(agent.model, format)),
+        versions=_versions("safetensors"),
+        notes=renderer.warnings,
     )
 
 
-def _quantization_notes(ref: ModelRef, format: ExportFormat) -> tuple[str, ...]:
-    """Return how the base was quantised, which an adapter's user must repeat and a merged model has in its weights."""
-    if ref.quantization is None:
-        return ()
-    how = {"nf4": "NF4 with double quantisation", "int8": "int8"}[ref.quantization]
+def _written(ref: ModelRef, format: ExportFormat, folder: Path) -> ModelRef:
+    """Return the reference to what was written: an adapter on its base, or a whole model."""
     if format == "adapter":
-        return (
-            f"the adapter was trained on its base in {how} (bitsandbytes): load the base so, all but head and embeddings",
-        )
-    return (f"the adapter was merged into the weights that its base has in {how}, dequantised",)
+        return ref.model_copy(update={"adapter": str(folder)})
+    return ModelRef(source="folder", path=str(folder))
+
+
+@contextmanager
+def _disk_errors(folder: Path) -> Iterator[None]:
+    """Turn errors of the disk into one that names the folder."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise Unavailable(
+            f"cannot write to {folder.parent} ({first_line(error)}); free disk space, or name another folder"
+        ) from None
+
+
+def _with_gguf(
+    agent: Agent, kind: GgufType, folder: Path, renderer: Renderer, probes: Probes, measured: Measurement
+) -> ExportedFiles:
+    check = write_gguf(agent, kind, folder, renderer, probes, measured)
+    return ExportedFiles(
+        parity=check.parity,
+        base=_base(agent.model),
+        template=_template(renderer, agent) | {"ollama": go_template(renderer)},
+        architecture="",
+        versions=_versions("gguf", "xllamacpp"),
+        notes=(*renderer.warnings, *check.notes),
+    )
+
+
+def _versions(*libraries: str) -> dict[str, str]:
+    return {name: version(name) for name in ("torch", "transformers", "peft", *libraries)}
 
 
 def _compute_in(ref: ModelRef) -> torch.dtype | None:

@@ -27,6 +27,9 @@ from quintain.worker.request_ledger import spending_report
 RESULT = "episode_result"
 """Key of `Trajectory.extra` with an episode's result, so that a resumed job can read it."""
 
+PRECISION = "precision"
+"""Key of `Trajectory.extra` with the number format of a local model's weights while it acted."""
+
 _KINDS = 20
 """Kinds of tasks in a job's report."""
 
@@ -82,7 +85,7 @@ def _play(
     for wave in exploration.waves(plans) if exploration else [plans]:
         turns = TurnReports(reporter, before=tally.episodes, after=total - tally.episodes - len(wave))
         for episode in run_episodes(source, policy, wave, settings, reporter.should_stop, on_turn=turns):
-            reporter.output("trajectory", with_result(episode))
+            reporter.output("trajectory", with_result(episode, getattr(policy, "precision", None)))
             if exploration:
                 exploration.record(episode.trajectory, episode.result.repeat)
             fresh.append(episode.result)
@@ -158,9 +161,11 @@ def _tally_of(results: Iterable[EpisodeResult]) -> _Tally:
     return tally
 
 
-def with_result(episode: Episode) -> Trajectory:
-    """Return the episode's trajectory with its result in `extra`."""
+def with_result(episode: Episode, precision: str | None = None) -> Trajectory:
+    """Return the episode's trajectory with its result in `extra`, and the number format of a local model's weights."""
     extra = {**episode.trajectory.extra, RESULT: episode.result.model_dump(mode="json", exclude_defaults=True)}
+    if precision is not None:
+        extra[PRECISION] = precision
     return episode.trajectory.model_copy(update={"extra": extra})
 
 

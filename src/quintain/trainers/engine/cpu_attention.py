@@ -1,0 +1,254 @@
+"""Packed attention on the CPU, merged from calls of the fused kernel.
+
+Each block of queries attends to ranges of keys, one kernel call a range; the softmax over all ranges follows from their
+log-sum-exps L_p,
+
+    out = sum_p exp(L_p - L) out_p,   L = log sum_p exp(L_p),
+
+and in the backward pass each call gets the merged `out` and `L`, from which it recomputes its part of the true softmax.
+This is the identity of ring attention (Liu et al. 2023, arXiv 2310.01889). An attention sink is one more term of L without a value.
+There are no masks and no copies of keys, except of the keys that leave a sliding window within a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch.autograd.function import once_differentiable
+
+from quintain.trainers.engine.head import at_least_float32
+from quintain.trainers.engine.machine import default_products
+from quintain.trainers.engine.packing import Range, Segment
+
+_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+_BLOCK = 256
+"""Rows of a block; see `_blocks`."""
+
+
+class Scoring(NamedTuple):
+    """How a layer scores keys."""
+
+    scale: float
+    window: int | None = None
+    """A query sees the keys less than so many tokens before it on its own path, itself included; None: all."""
+    cap: float | None = None
+    """Scores become cap * tanh(score / cap); None: they stay."""
+
+
+class _Block(NamedTuple):
+    """Consecutive queries with the keys before them."""
+
+    rows: slice
+    visible: tuple[Range, ...]
+    """Keys that all queries of the block see."""
+    leaving: tuple[Range, ...]
+    """Keys before those, of which each query of the block sees one fewer than the query before it."""
+
+
+def path_slice(path: Sequence[Range], start: int, end: int) -> tuple[Range, ...]:
+    """Return the ranges of the tokens start..end of a path, counted along the path."""
+    kept, offset = [], 0
+    for a, b in path:
+        low, high = max(start - offset, 0), min(end - offset, b - a)
+        if low < high:
+            kept.append((a + low, a + high))
+        offset += b - a
+    return tuple(kept)
+
+
+def _blocks(segments: Sequence[Segment], window: int | None) -> Iterator[_Block]:
+    """Yield the segments, long ones cut into blocks that have the earlier blocks among the keys before them.
+
+    The fused kernel computes whole tiles along the diagonal and discards half of them. Short blocks waste less, and the tokens
+    before a block are attended to in full. A block is at most as long as the window, so that no query leaves its own block's.
+    """
+    size = _BLOCK if window is None else min(_BLOCK, window)
+    for segment in segments:
+        whole = segment.end - segment.start < 2 * _BLOCK and (window is None or segment.end - segment.start <= window)
+        length = sum(b - a for a, b in segment.ancestors)
+        for start in [segment.start] if whole else range(segment.start, segment.end, size):
+            end = segment.end if whole else min(start + size, segment.end)
+            before = ((segment.start, start),) if start > segment.start else ()
+            path, first = (*segment.ancestors, *before), length + start - segment.start
+            # Keys from `all_see` on are in the window of the last query, keys from `one_sees` on in that of the first.
+            all_see = 0 if window is None else max(first + end - start - window, 0)
+            one_sees = 0 if window is None else max(first - window + 1, 0)
+            yield _Block(slice(start, end), path_slice(path, all_see, first), path_slice(path, one_sees, all_see))
+
+
+def _backwards(ranges: Sequence[Range]) -> torch.Tensor:
+    """Return the rows of ranges in reverse order, int64 [m]."""
+    return torch.cat([torch.arange(a, b) for a, b in ranges]).flip(0)
+
+
+def _reversed(x: torch.Tensor) -> torch.Tensor:
+    """Return the rows of a block that see leaving keys, all but the last, in reverse order: [G, h, n, ...] to [G, h, n - 1, ...].
+
+    Queries and leaving keys in reverse order see each other causally.
+    """
+    return x[:, :, :-1].flip(2)
+
+
+def _pieces(groups: int, heads: int) -> int:
+    """Return into how many products to divide the heads of a group: the kernel uses one thread a product."""
+    threads = torch.get_num_threads()
+    return next(p for p in range(1, heads + 1) if heads % p == 0 and (groups * p >= threads or p == heads))
+
+
+def _folded(x: torch.Tensor, pieces: int) -> torch.Tensor:
+    """Fold heads of a group into rows, [G, h, m, ...] to [G, pieces, h/pieces m, ...], which needs no causal order."""
+    return x.reshape(x.shape[0], pieces, -1, *x.shape[3:])
+
+
+def _attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, causal: bool, scoring: Scoring
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return output and log-sum-exp of one range of keys."""
+    if scoring.cap is None:
+        out, lse = _flash(query, key, value, 0.0, causal, scale=scoring.scale)
+        return out, lse.reshape(query.shape[:3])
+    scores = _capped(query, key, causal, scoring)[0]
+    lse = scores.logsumexp(-1)
+    return (scores - lse.unsqueeze(-1)).exp().to(value.dtype) @ value, lse
+
+
+def _attend_backward(
+    grad: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    causal: bool,
+    scoring: Scoring,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of query, key and value, from the merged output and log-sum-exp."""
+    if scoring.cap is None:
+        d_query, d_key, d_value = _flash_backward(grad, query, key, value, out, lse, 0.0, causal, scale=scoring.scale)
+        return d_query, d_key, d_value
+    scores, slope = _capped(query, key, causal, scoring)
+    shares = (scores - lse.unsqueeze(-1)).exp()
+    d_shares = (grad @ value.mT).to(shares.dtype) - _row_products(grad, out).unsqueeze(-1)
+    d_scores = (shares * d_shares * slope * scoring.scale).to(query.dtype)
+    return d_scores @ key, d_scores.mT @ query, shares.to(grad.dtype).mT @ grad
+
+
+def _capped(
+    query: torch.Tensor, key: torch.Tensor, causal: bool, scoring: Scoring
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the capped scores, -inf at hidden keys, and the slope of the cap."""
+    assert scoring.cap is not None
+    scores = (query @ key.mT).to(at_least_float32(query.dtype))
+    squashed = (scores * (scoring.scale / scoring.cap)).tanh()
+    scores = squashed * scoring.cap
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[2:], dtype=torch.bool).tril().logical_not(), -torch.inf)
+    return scores, 1 - squashed.square()
+
+
+def _row_products(grad: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """Return sum_d grad * out, [G, h, n]."""
+    wide = at_least_float32(out.dtype)
+    return (grad.to(wide) * out.to(wide)).sum(-1)
+
+
+class PackedAttention(torch.autograd.Function):
+    """Packed attention by the fused CPU kernel.
+
+    Queries are [G, H/G, T, D] and keys [G, 1, T, D]: the kernel reads a key for all heads of its group through a stride of zero.
+    Without a causal order, heads are rows of one query.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        sinks: torch.Tensor | None,
+        segments: tuple[Segment, ...],
+        scoring: Scoring,
+    ) -> torch.Tensor:
+        """Return float [T, G, H/G, D], the layout that the output projection wants; `sinks` is float32 [G, H/G, 1]."""
+        groups, heads, n, width = query.shape
+        complete = sum(s.end - s.start for s in segments) == n
+        out = query.new_empty(n, groups, heads, width) if complete else query.new_zeros(n, groups, heads, width)
+        lse = torch.empty(groups, heads, n, dtype=at_least_float32(query.dtype))
+        pieces = _pieces(groups, heads)
+        spread, folds = (-1, heads, -1, -1), (-1, pieces, -1, -1)
+        with default_products():
+            for rows, visible, leaving in _blocks(segments, scoring.window):
+                q = query[:, :, rows]
+                parts = [_attend(q, key[:, :, rows].expand(spread), value[:, :, rows].expand(spread), True, scoring)]
+                folded = _folded(q, pieces) if visible else q
+                for start, end in visible:
+                    k, v = key[:, :, start:end].expand(folds), value[:, :, start:end].expand(folds)
+                    o, total = _attend(folded, k, v, False, scoring)
+                    parts.append((o.reshape(q.shape), total.reshape(q.shape[:3])))
+                if leaving:
+                    at = _backwards(leaving)
+                    o, total = _attend(
+                        _reversed(q), key[:, :, at].expand(spread), value[:, :, at].expand(spread), True, scoring
+                    )
+                    parts.append((F.pad(o.flip(2), (0, 0, 0, 1)), F.pad(total.flip(2), (0, 1), value=-torch.inf)))
+                merged, lse[:, :, rows] = _merged(parts, sinks)
+                out[rows] = merged.permute(2, 0, 1, 3)
+        ctx.save_for_backward(query, key, value, sinks, out, lse)
+        ctx.segments, ctx.scoring = segments, scoring
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Sum the gradients of the parts, each computed with the merged output and log-sum-exp."""
+        query, key, value, sinks, out, lse = ctx.saved_tensors
+        grad, out = grad.permute(1, 2, 0, 3), out.permute(1, 2, 0, 3)
+        d_query = torch.zeros_like(query)
+        d_key, d_value = (torch.zeros_like(x[:, 0], dtype=at_least_float32(x.dtype)) for x in (key, value))
+        d_sinks = None if sinks is None else torch.zeros_like(sinks)
+        pieces = _pieces(*query.shape[:2])
+        spread, folds = (-1, query.shape[1], -1, -1), (-1, pieces, -1, -1)
+        with default_products():
+            for rows, visible, leaving in _blocks(ctx.segments, ctx.scoring.window):
+                q, g, o, total = own = [x[:, :, rows] for x in (query, grad, out, lse)]
+                k, v = key[:, :, rows].expand(spread), value[:, :, rows].expand(spread)
+                dq, dk, dv = _attend_backward(g, q, k, v, o, total, True, ctx.scoring)
+                d_query[:, :, rows] += dq
+                d_key[:, rows] += dk.sum(1)
+                d_value[:, rows] += dv.sum(1)
+                if d_sinks is not None:
+                    d_sinks -= ((sinks - total).exp() * _row_products(g, o)).sum(2, keepdim=True)
+                q, g, o, total = [_folded(x, pieces) for x in own] if visible else own
+                for start, end in visible:
+                    k, v = key[:, :, start:end].expand(folds), value[:, :, start:end].expand(folds)
+                    dq, dk, dv = _attend_backward(g, q, k, v, o, total, False, ctx.scoring)
+                    d_query[:, :, rows] += dq.reshape(d_query[:, :, rows].shape)
+                    d_key[:, start:end] += dk.sum(1) if pieces > 1 else dk[:, 0]
+                    d_value[:, start:end] += dv.sum(1) if pieces > 1 else dv[:, 0]
+                if leaving:
+                    at = _backwards(leaving)
+                    k, v = key[:, :, at].expand(spread), value[:, :, at].expand(spread)
+                    q, g, o, total = (_reversed(x) for x in own)
+                    dq, dk, dv = _attend_backward(g, q, k, v, o, total, True, ctx.scoring)
+                    d_query[:, :, rows][:, :, :-1] += dq.flip(2)
+                    d_key.index_add_(1, at, dk.sum(1).to(d_key.dtype))
+                    d_value.index_add_(1, at, dv.sum(1).to(d_value.dtype))
+        return d_query, d_key.to(key.dtype).unsqueeze(1), d_value.to(value.dtype).unsqueeze(1), d_sinks, None, None
+
+
+def _merged(
+    parts: list[tuple[torch.Tensor, torch.Tensor]], sinks: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the output over all parts and the sinks, and its log-sum-exp, from those of each part."""
+    if len(parts) == 1 and sinks is None:
+        return parts[0]
+    sums = [part for _, part in parts]
+    total = torch.logsumexp(torch.stack(sums if sinks is None else [*sums, sinks.expand_as(sums[0])]), 0)
+    merged = sum(o * (part - total).exp().unsqueeze(-1) for o, part in parts)
+    assert isinstance(merged, torch.Tensor)
+    return merged, total

@@ -1,0 +1,127 @@
+"""Export as GGUF: the file is run by llama.cpp and computes what the agent computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from quintain.errors import Conflict, InvalidInput
+from quintain.records.agent import Agent, ModelRef
+from quintain.records.handover import Ancestor, ExportAgentSpec, GgufType, Provenance
+from quintain.trainers.handover.gguf_weights import ARCHITECTURES
+from quintain.trainers.handover.llama_cpp import running
+from quintain.trainers.models import load_model
+from quintain.worker.job_kinds.export_agent import run
+from tiny_models import tiny_tokenizer
+
+pytest.importorskip("xllamacpp", reason="llama.cpp runs the files")
+
+_SIZES: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+}
+_WINDOWS = {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 32, "num_hidden_layers": 4}
+_SPECIAL: dict[str, dict[str, Any]] = {
+    "gemma2": _WINDOWS,
+    "gemma3_text": {**_WINDOWS, "layer_types": ["sliding_attention", "full_attention"] * 2},
+    "qwen3": {"head_dim": 32},
+    "smollm3": {"num_hidden_layers": 4},
+}
+
+
+def saved_model(folder: Path, model_type: str, *, scale: float = 0.12, **fields: Any) -> Agent:
+    """Save a random model far from its initial values, with a tokenizer, and return an agent of it."""
+    tokenizer = tiny_tokenizer()
+    tokens = {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": 0,
+        "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": None,
+    }
+    config = AutoConfig.for_model(model_type, **{**_SIZES, **tokens, **_SPECIAL.get(model_type, {}), **fields})
+    chance = torch.Generator().manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(scale * torch.randn(parameter.shape, generator=chance))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    ref = ModelRef(source="folder", path=str(folder))
+    return Agent(id="agent:clerk@1", name="clerk", version=1, model=ref, system_prompt="Be brief.")
+
+
+def export(agent: Agent, destination: Path, kind: GgufType) -> dict[str, Any]:
+    spec = ExportAgentSpec(
+        agent=agent,
+        format="gguf",
+        gguf_type=kind,
+        destination=str(destination),
+        provenance=Provenance(ancestors=(Ancestor(agent="agent:clerk@1"),)),
+    )
+    reporter: Any = SimpleNamespace(phase=lambda name: None, warn=lambda code, text: None, should_stop=lambda: False)
+    return run(spec, destination.parent / "job-1", reporter).report
+
+
+@pytest.mark.parametrize("model_type", sorted(ARCHITECTURES))
+def test_llama_cpp_computes_the_log_probs_of_each_written_architecture(tmp_path: Path, model_type: str) -> None:
+    report = export(saved_model(tmp_path / "model", model_type), tmp_path / "out", "f16")
+    assert report["files"] == ["Modelfile", "README.md", "agent.json", "clerk-f16.gguf"]
+    parity = report["parity"]
+    assert parity["stored_in"] == "f16"
+    assert parity["tokens"] > 60
+    assert parity["mean_difference"] < 0.01
+    assert parity["equal_renderings"] == 2
+
+
+def test_quantised_files_run_and_the_modelfile_has_template_stop_and_sampling(tmp_path: Path) -> None:
+    agent = saved_model(tmp_path / "model", "qwen2", scale=0.05, hidden_size=256, intermediate_size=512)
+    reports = {kind: export(agent, tmp_path / kind, kind) for kind in ("q8_0", "q4_k_m")}
+    differences = [reports[kind]["parity"]["mean_difference"] for kind in ("q8_0", "q4_k_m")]
+    assert 0.001 < differences[0] < differences[1] < 0.5
+    assert reports["q4_k_m"]["bytes"] < 0.75 * reports["q8_0"]["bytes"]
+    modelfile = (tmp_path / "q8_0" / "Modelfile").read_text()
+    assert "FROM ./clerk-q8_0.gguf\n" in modelfile
+    assert 'PARAMETER stop "<|im_end|>"\n' in modelfile
+    assert "PARAMETER temperature" in modelfile
+    assert '{{ if eq .Role "system" }}{{ "<|im_start|>system\\n" }}{{ .Content }}{{ "<|im_end|>\\n" }}' in modelfile
+    assert modelfile.endswith('SYSTEM """Be brief."""\n')
+
+
+def test_the_file_continues_greedily_as_the_agent_does(tmp_path: Path) -> None:
+    agent = saved_model(tmp_path / "model", "llama")
+    export(agent, tmp_path / "out", "f16")
+    loaded = load_model(agent.model)
+    prompt = torch.tensor([[5, 9, 30, 41, 77]])
+    with torch.no_grad():
+        wanted = loaded.model.generate(prompt, max_new_tokens=12, do_sample=False)[0, 5:].tolist()
+    with running(tmp_path / "out" / "clerk-f16.gguf", context_tokens=64) as file:
+        written = file.greedy(prompt[0].tolist(), 12)
+    assert written == wanted[: len(written)]
+    assert len(written) > 5
+
+
+def test_a_model_that_gguf_has_no_place_for_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"expected a model of type gemma2.* got gpt_neox.*convert_hf_to_gguf"):
+        export(saved_model(tmp_path / "neox", "gpt_neox", num_key_value_heads=None), tmp_path / "out", "f16")
+    scaled = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10_000.0}
+    with pytest.raises(InvalidInput, match=r"expected plain rotary embeddings, got scaling by linear"):
+        export(saved_model(tmp_path / "scaled", "llama", rope_parameters=scaled), tmp_path / "out", "f16")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_computes_something_else_is_removed(tmp_path: Path) -> None:
+    # llama.cpp scales Gemma's attention by the size of a head and has no key for another scale.
+    agent = saved_model(tmp_path / "model", "gemma3_text", query_pre_attn_scalar=400)
+    with pytest.raises(Conflict, match=r"log-probs l differ by") as refused:
+        export(agent, tmp_path / "out", "f16")
+    assert refused.value.code == "parity_failed"
+    assert not (tmp_path / "out").exists()
