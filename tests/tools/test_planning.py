@@ -27,8 +27,9 @@ from quintain.tools.invocation import check
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services
 from quintain.tools.training.methods import METHODS, check_evolution, describe_method, read_hyperparameters
+from quintain.tools.training.planning import estimate
 from quintain.tools.training.planning.cost import Work, disk_mb, memory_parts, operations
-from quintain.tools.training.planning.device import Device
+from quintain.tools.training.planning.device import Device, has_bf16
 from quintain.tools.training.planning.estimate import shortages
 from quintain.tools.training.planning.model_files import Matrix, ModelFacts, read_model
 from quintain.tools.training.planning.plan import plan_training
@@ -272,6 +273,23 @@ def test_what_blocks_a_plan_is_a_warning_of_a_training_that_starts_all_the_same(
     assert [text.split("]")[0] for text in started.warnings] == ["[too_few_rows", "[no_successes"]
 
 
+def test_bf16_on_a_processor_without_it_is_reported_before_the_job_starts(
+    waiting: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tmp_path / "cpuinfo"
+    for flags, known in (("fpu avx2 avx512f", False), ("fpu avx512_bf16", True), ("fpu amx_bf16 amx_tile", True)):
+        old.write_text(f"processor\t: 0\nflags\t\t: {flags}\n", encoding="ascii")
+        assert has_bf16(old) is known
+    assert has_bf16(tmp_path / "none") is None
+    monkeypatch.setattr(estimate, "has_bf16", lambda: False)
+    dataset_id = good_runs(waiting)
+    for setting, found in (("bf16", ["no_bf16"]), ("auto", [])):
+        planned = plan_training(waiting, dataset_id=dataset_id, hyperparameters={"precision": setting})
+        started = start_training(waiting, "sft", "starter", dataset_id, hyperparameters={"precision": setting})
+        assert [one.code for one in planned.blockers] == found
+        assert [text.split("]")[0].strip("[") for text in started.warnings] == found
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_settings_of_every_method_are_taken_as_they_are(method: str) -> None:
     acts = method == "evolve"
@@ -302,6 +320,8 @@ def test_memory_disk_and_operations_are_those_of_the_formula() -> None:
     assert FACTS.adapter_parameters(LoraConfig(rank=8)) == trained
     assert FACTS.adapter_parameters(LoraConfig(rank=8, targets=("q_proj",))) == trained / 2
     assert memory_parts(FACTS, lora, CPU, 1024)["optimizer"] == 8 * trained / mb
+    narrow = memory_parts(FACTS, lora.model_copy(update={"precision": "bf16"}), CPU, 1024)
+    assert narrow["weights"] == (2 * FACTS.parameters + 4 * trained) / mb  # passes need more than loading
     assert disk_mb(FACTS, lora) == (12 * trained * 3 + 4 * trained + 4 * trained) / mb
     quantised = lora.model_copy(update={"quantization": "nf4", "optimizer": "adamw_8bit"})
     parts = memory_parts(FACTS, quantised, CPU, 1024)
@@ -311,7 +331,9 @@ def test_memory_disk_and_operations_are_those_of_the_formula() -> None:
     assert parts["optimizer"] == 2 * trained / mb
     assert memory_parts(FACTS._replace(quantization="nf4"), lora, CPU, 1024)["weights"] == parts["weights"]
     large = FACTS._replace(parameters=10**9, matrices=(Matrix("q_proj", 30_000, 30_000),))
-    assert sum(memory_parts(large, quantised, CPU, 1).values()) == pytest.approx(4 * 10**9 / mb + parts["libraries"])
+    assert sum(memory_parts(large, quantised, CPU, 1).values()) == pytest.approx(
+        4 * (10**9 + 8 * 60_000) / mb + parts["libraries"]
+    )
     work = Work(10, 1000.0, 100.0, 0.5, 0.25, 1000.0, 0.0)
     token = 6 * 8192 + 6 * 128 * 100 / 0.5 + 20_000 * 2 * 64
     assert operations(FACTS, SFTConfig(), work) == pytest.approx(

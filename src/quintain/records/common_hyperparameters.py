@@ -115,7 +115,9 @@ class TrainingConfig(Settings):
         default="adamw", description="adamw_8bit: AdamW with moments in 8 bits, by bitsandbytes."
     )
     precision: Precision = Field(
-        default="auto", description="auto: bf16 where the accelerator has it, else fp32; fp16 scales the loss."
+        default="auto",
+        description="auto: bf16 where the GPU has it, or products measure clearly faster on the CPU, else fp32; fp16 scales the "
+        "loss.",
     )
     processes: int = Field(
         default=1,

@@ -36,7 +36,7 @@ from quintain.trainers.loop.loop import resume
 from quintain.trainers.loop.loop import train as run_loop
 from quintain.trainers.loop.objectives import Objective, objective_of
 from quintain.trainers.loop.optimizer import adamw
-from quintain.trainers.loop.precision import Format, choose, loss_scale
+from quintain.trainers.loop.precision import Format, choose, hold_base, loss_scale
 from quintain.trainers.loop.probes import Probes, append_samples
 from quintain.trainers.loop.report import (
     TrainingReport,
@@ -107,10 +107,15 @@ def train(
         _seed_everything(spec.seed)
         loaded = load_model(spec.start_model, lora=spec.config.lora, train=True, heads=heads_of(spec.config))
         spec, rate_rule = _with_rate(spec, loaded)
-        number_format = choose(spec.config.precision, loaded.model.device)
         remembered = directory / "checkpoints" / "machine.json"
+        number_format = choose(spec.config.precision, loaded.model, remembered)
+        hold_base(loaded.model, spec.config, number_format)
         machine = prepare(
-            loaded.model.device, number_format.autocast or torch.float32, remembered=remembered, keep=keep
+            loaded.model.device,
+            number_format.autocast or torch.float32,
+            remembered=remembered,
+            keep=keep,
+            choices={"precision": number_format.name, "precision_rule": number_format.rule},
         )
         start = _Start(spec, data, directory, reporter, loaded, machine, number_format)
 
@@ -265,7 +270,7 @@ class _Start:
         training = selection.examples
         settings = _settled(config, training)
         if ranks is not None:
-            ranks.initialize_ranks(settings)
+            ranks.initialize_ranks(settings, self.format)
         objective = _objective(settings, training, held_out, references, self.maker.max_length)
         identity = run_identity(spec, model, training)
         if objective.needs_reference:

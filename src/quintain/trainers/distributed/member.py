@@ -26,7 +26,7 @@ from quintain.trainers.loop.meter import Meter, Sums
 from quintain.trainers.loop.objectives import objective_of
 from quintain.trainers.loop.optimizer import adamw, clip, update
 from quintain.trainers.loop.passes import ValidationSums, backward, held_out
-from quintain.trainers.loop.precision import choose, loss_scale
+from quintain.trainers.loop.precision import Format, hold_base, loss_scale
 from quintain.trainers.losses.loss_output import StepTotals
 from quintain.trainers.models import load_model
 from quintain.trainers.value_head import heads_of
@@ -44,6 +44,7 @@ class RankSetup:
     place: RankPlace
     threads: int
     matmul_precision: str
+    number_format: Format
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,8 @@ class Member:
         lora, heads = self._config.lora, heads_of(self._config)
         self._model = load_model(setup.spec.start_model, lora=lora, train=True, heads=heads).model
         torch.set_num_threads(setup.threads)
-        number_format = choose(self._config.precision, self._model.device)
+        number_format = setup.number_format
+        hold_base(self._model, self._config, number_format)
         self._engine = Engine.of(
             self._model,
             share_prefixes=self._config.share_prefixes,

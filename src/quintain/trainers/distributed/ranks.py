@@ -36,6 +36,7 @@ from quintain.trainers.engine.packing import computed_tokens, micro_batches
 from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.meter import Meter
 from quintain.trainers.loop.passes import ValidationSums, backward, held_out
+from quintain.trainers.loop.precision import Format
 from quintain.trainers.loop.run import Run
 from quintain.trainers.losses.loss_output import StepTotals
 from quintain.trainers.models import pick_device
@@ -110,11 +111,12 @@ class Ranks:
             return machine
         return machine._replace(matmul_flops=machine.matmul_flops * self.size * self.threads / self._threads)
 
-    def initialize_ranks(self, objective: TrainingConfig) -> None:
+    def initialize_ranks(self, objective: TrainingConfig, number_format: Format) -> None:
         """Send every rank its setup; ranks load their model while rank 0 goes on.
 
         Args:
             objective: Settings of the objective, completed from the data.
+            number_format: Number format of the passes, as rank 0 chose it.
 
         Raises:
             TrainingFailed: A process has ended (`process_lost`), or one of another machine has not connected in time
@@ -127,7 +129,7 @@ class Ranks:
             place = place._replace(store=(self._listener.host, 0))
         self._store = open_store(place)
         self._place = place._replace(store=(self._listener.host, self._store.port)) if self._listener else place
-        shared = self.threads, torch.get_float32_matmul_precision()
+        shared = self.threads, torch.get_float32_matmul_precision(), number_format
         self._send(
             [RankSetup(self._spec, objective, self._place._replace(rank=rank), *shared) for rank in range(1, self.size)]
         )

@@ -54,7 +54,8 @@ class TrainingReport(Record):
     empty_steps: int = Field(default=0, description="Steps without a usable example, such as groups of equal rewards.")
     replayed: int = Field(default=0, description="Examples that came from the replay buffer.")
     engine: str = Field(description="`packed` or `padded`, and why.")
-    precision: str
+    precision: str = Field(description="Number format of forward and backward passes.")
+    precision_rule: str = Field(default="", description="Why it was chosen: as requested, or a measurement.")
     matmul_gflops: float | None = Field(default=None, description="Measured matmul rate of this machine.")
     warnings: tuple[str, ...] = ()
     resumed_from_step: int | None = Field(
@@ -218,6 +219,7 @@ def report_of(
         replayed=selection.replayed,
         engine=f"{run.engine.path}: {run.engine.reason}" if run.engine.reason else run.engine.path,
         precision=number_format.name,
+        precision_rule=number_format.rule,
         matmul_gflops=round(rate / 1e9, 1) if rate else None,
         warnings=warnings,
         resumed_from_step=run.resumed_from,

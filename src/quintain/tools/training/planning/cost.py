@@ -4,8 +4,10 @@ Memory, in bytes (float32 on the CPU; on CUDA weights in bfloat16 where only ada
 
     libraries + weights P + adapters 4 A + gradients 4 T + AdamW's two moments 8 T (2 T in 8 bits) + activations + logits
 
-with P parameters (the blocks' matrices of a quantised base take 0.516 bytes each in NF4 and 1.01 in int8, and the base is loaded
-as floats first), A parameters of adapters, T trained ones (A, or P where all are trained). Activations are 4 L (16 h + 8 f)
+(on the CPU with adapters, floats take 2 P after loading with `precision: bf16`, and the blocks' matrices of a quantised base 0.516
+bytes each in NF4 and 1.01 in int8; then the larger of both moments counts)
+
+with P parameters, A parameters of adapters, T trained ones (A, or P where all are trained). Activations are 4 L (16 h + 8 f)
 bytes a token of the largest pass (L layers, h hidden, f feed-forward width), with gradient checkpointing 4 (L h + 16 h + 8 f).
 
 Time is start-up (longer where other processes wait for a processor) plus operations over the measured rate of matrix
@@ -97,19 +99,21 @@ def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, pass
     kept = model.layers * model.hidden + block if config.gradient_checkpointing else model.layers * block
     numbers = 4 if device.kind != "cuda" or config.precision == "fp32" else 2.5  # autocast keeps both kinds
     share = config.processes if config.sharding == "full" else 1
-    kept_mb = (_base_bytes(model, config, 4 if wide else 2) + 4 * adapters) / share / _MB
-    parts = {
-        "libraries": _LIBRARIES_MB[device.kind] + (_PEFT_MB if adapters and device.kind != "cuda" else 0.0),
-        "weights": kept_mb,
+    halved = wide and config.lora is not None and config.precision == "bf16" and config.sharding == "none"
+    width = 4 if wide and not halved else 2
+    passes = {
         "gradients": 4 * trained / share / _MB,
         "optimizer": (8 if config.optimizer == "adamw" else 2) * trained / share / _MB,
         "activations": numbers * kept * pass_tokens / _MB,
         "logits": 4 * max(_LOGITS, 256 * model.vocabulary) / _MB,
     }
-    loading = 4 * model.parameters / _MB + parts["libraries"] - sum(parts.values())
-    if device.kind != "cuda" and loading > 0 and (config.quantization or model.quantization):
-        parts["loading"] = loading
-    return parts
+    weights = (_base_bytes(model, config, width) + 4 * adapters) / share / _MB
+    if device.kind != "cuda" and (halved or config.quantization or model.quantization):
+        weights = max(
+            weights, 4 * (model.parameters + adapters) / share / _MB - sum(passes.values())
+        )  # while they are loaded
+    libraries = _LIBRARIES_MB[device.kind] + (_PEFT_MB if adapters and device.kind != "cuda" else 0.0)
+    return {"libraries": libraries, "weights": weights, **passes}
 
 
 def _base_bytes(model: ModelFacts, config: TrainingConfig, width: int) -> float:

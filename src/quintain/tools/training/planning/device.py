@@ -19,6 +19,7 @@ _SHAPE = (2048, 512, 1408)
 """Rows, inner and outer width of the measured product, as a job measures it (trainers/engine/machine.py)."""
 
 _ROUNDS = 5
+_BF16_FLAGS = ("amx_bf16", "avx512_bf16", "bf16", "svebf16")
 _ASK_GPU = ("--query-gpu=memory.free", "--format=csv,noheader,nounits")
 
 
@@ -43,6 +44,20 @@ def look_at_device() -> Device:
     if platform.system() == "Darwin" and platform.machine() == "arm64":
         return Device("mps", _physical_mb(), threads)
     return Device("cpu", _free_mb(), threads)
+
+
+def has_bf16(processor: Path = Path("/proc/cpuinfo")) -> bool | None:
+    """Return whether the processor multiplies bf16 itself, by the flags that Linux lists; None where unknown.
+
+    The flags are amx_bf16 and avx512_bf16 (x86), and bf16 and svebf16 (ARM).
+    """
+    try:
+        lines = processor.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    listed = (line.partition(":") for line in lines)
+    flags = next((value.split() for name, _, value in listed if name.strip() in ("flags", "Features")), None)
+    return None if flags is None else any(flag in _BF16_FLAGS for flag in flags)
 
 
 def slowdown(device: Device) -> float:

@@ -12,7 +12,7 @@ from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE
 from quintain.tools.training.planning.cost import disk_mb, memory_parts, operations, seconds, threads_of
 from quintain.tools.training.planning.data import CHARACTERS_A_TOKEN, DataFacts
-from quintain.tools.training.planning.device import Device, free_disk_mb, matmul_flops, slowdown
+from quintain.tools.training.planning.device import Device, free_disk_mb, has_bf16, matmul_flops, slowdown
 from quintain.tools.training.planning.earlier_jobs import Measured, measured_online
 from quintain.tools.training.planning.model_files import ModelFacts
 from quintain.tools.training.planning.settings import pass_tokens, planned_steps, work_of
@@ -91,6 +91,19 @@ def shortages(result: Estimate) -> list[Blocker]:
             )
         )
     return found
+
+
+def slow_format(config: TrainingConfig, device: Device) -> list[Blocker]:
+    """Return a blocker if bf16 is set for a CPU that has no instructions for it."""
+    if config.precision != "bf16" or device.kind != "cpu" or has_bf16() is not False:
+        return []
+    return [
+        Blocker(
+            code="no_bf16",
+            message="precision is bf16, and this processor has no instructions for it, so training is slower than in fp32",
+            remedy="set precision to auto or fp32",
+        )
+    ]
 
 
 def _with_sizes(result: Estimate, asked: Asked, model: ModelFacts) -> Estimate:

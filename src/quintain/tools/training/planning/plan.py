@@ -24,7 +24,7 @@ from quintain.tools.training.planning.concerns import step_value_notes
 from quintain.tools.training.planning.data import DataFacts, look_at_data
 from quintain.tools.training.planning.device import look_at_device
 from quintain.tools.training.planning.earlier_jobs import measured
-from quintain.tools.training.planning.estimate import Asked, Taken, estimate, shortages
+from quintain.tools.training.planning.estimate import Asked, Taken, estimate, shortages, slow_format
 from quintain.tools.training.planning.model_files import read_model
 from quintain.tools.training.planning.purposes import (
     REWARDS,
@@ -140,7 +140,7 @@ def _planned(
     settled, taken, data = _settled(services, choice, agent, reference, settings, blockers)
     if agent is not None and (dataset is not None or choice.environment is not None):
         _tried(lambda: _require_startable(services, choice, settled, agent), blockers)
-    blockers += shortages(taken.estimate)
+    blockers += [*shortages(taken.estimate), *slow_format(settled.config, look_at_device())]
     found = tuple({blocker.code: blocker for blocker in reversed(blockers)}.values())[::-1]
     answers = [branch.answer for branch in choice.branches]
     return TrainingPlan(

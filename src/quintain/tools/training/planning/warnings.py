@@ -11,7 +11,7 @@ from quintain.tools.training.planning.concerns import data_concerns
 from quintain.tools.training.planning.data import DataFacts, look_at_data
 from quintain.tools.training.planning.device import look_at_device
 from quintain.tools.training.planning.earlier_jobs import measured
-from quintain.tools.training.planning.estimate import Asked, shortages, size_estimate
+from quintain.tools.training.planning.estimate import Asked, shortages, size_estimate, slow_format
 from quintain.tools.training.planning.model_files import read_model
 
 
@@ -20,7 +20,8 @@ def start_warnings(services: Services, spec: TrainSpec) -> tuple[Hint, ...]:
     blockers = list[Blocker]()
     if spec.dataset_id is not None:
         blockers += data_concerns(services, spec.method, services.store.datasets.get(spec.dataset_id)).blockers
-    blockers += shortages(size_estimate(services, _asked(services, spec)))
+    asked = _asked(services, spec)
+    blockers += [*shortages(size_estimate(services, asked)), *slow_format(spec.config, asked.device)]
     return tuple(Hint(f"[{one.code}] {one.message}; ", one.remedy) for one in blockers)
 
 
