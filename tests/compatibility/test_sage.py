@@ -25,8 +25,6 @@ from quintain.tools.sage import AgentLoRATrainer, AgentSFTConfig, AgentSFTTraine
 from quintain.tools.services import open_services
 from quintain.tools.training.methods import read_hyperparameters
 
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-
 DEVELOPMENT = """
 base_model: "Qwen/Qwen2.5-1.5B-Instruct"
 lora_r: 16
