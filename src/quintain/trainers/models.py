@@ -96,12 +96,7 @@ def load_model(
     if ref.quantization is not None:
         (round_weights if dequantize else quantize)(model, ref.quantization, device)
     model.name_or_path = ref.path if ref.source == "hub" else str(files.path)  # adapters name their base so
-    if len(tokenizer) > (rows := model.get_input_embeddings().weight.shape[0]):
-        raise InvalidInput(
-            f"expected at most {rows} tokens, the model's embeddings, got {len(tokenizer)} in the tokenizer of "
-            f"{_tokenizer_files(ref, files).path}; copy the tokenizer files from the model's own folder",
-            code="model_mismatch",
-        )
+    _require_embeddings(model, tokenizer, _tokenizer_files(ref, files).path)
     if ref.adapter:
         model = with_adapter(model, Path(ref.adapter), trainable=train and lora is not None)
         if train and lora is not None:
@@ -117,6 +112,15 @@ def load_model(
     if device.type == "cpu" and sum(map(size_of, model.parameters())) < _SMALL_MODEL:
         torch.set_num_threads(1)  # its products take less time than waking a second thread
     return LoadedModel(model, tokenizer, _context_tokens(model.config, tokenizer), warnings)
+
+
+def _require_embeddings(model: Any, tokenizer: Any, path: Path) -> None:
+    if len(tokenizer) > (rows := model.get_input_embeddings().weight.shape[0]):
+        raise InvalidInput(
+            f"expected at most {rows} tokens, the model's embeddings, got {len(tokenizer)} in the tokenizer of {path}; copy the "
+            "tokenizer files from the model's own folder",
+            code="model_mismatch",
+        )
 
 
 def stored_heads(ref: ModelRef) -> tuple[str, ...]:
