@@ -29,6 +29,7 @@ from quintain.trainers.engine.pruning import last_block, pruned, query_runs
 from quintain.trainers.engine.rotary import PADDING, Rotary
 from quintain.trainers.engine.self_check import CHECK_WINDOW, distance, own_states, padded_inputs, probes
 from quintain.trainers.models import decoder_and_head, eval_mode, is_adapter
+from quintain.trainers.quantization import size_of
 from quintain.trainers.value_head import head_of
 
 _MISFITS = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
@@ -285,7 +286,7 @@ class Engine:
 
 def _flops(weight: torch.Tensor) -> float:
     """Return the FLOPs of a token in forward and backward."""
-    return (6.0 if weight.requires_grad else 4.0) * weight.numel()
+    return (6.0 if weight.requires_grad else 4.0) * size_of(weight)
 
 
 def _attention_widths(config: Any) -> list[int]:
