@@ -12,9 +12,12 @@ import pytest
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import DatasetRow
 from quintain.records.hyperparameters import SFTConfig
+from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
+from quintain.tools.training.config_files import start_config
+from quintain.tools.training.export_agent import export_agent
 from quintain.tools.training.methods import read_hyperparameters
 from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.start import start_training
@@ -64,6 +67,14 @@ def test_what_cannot_be_trained_on_a_quantised_base_is_refused_before_a_job_star
     for name, settings, code, words in unfit:
         error = error_of(start_training, services, "sft", name, dataset_id=dataset, hyperparameters=settings)
         assert (error.code, words in error.message) == (code, True), error
+    acting: list[tuple[Any, dict[str, Any]]] = [
+        (collect_rollouts, {"environment": "quintain/inventory"}),
+        (evaluate_agent, {"environment": "quintain/inventory"}),
+        (evaluate_agent, {"dataset_id": dataset}),
+        (export_agent, {"format": "merged"}),
+    ]
+    for start, more in acting:
+        assert error_of(start, services, "nf4", **more).code == "missing_extra"
     assert services.store.jobs.page().items == ()
     plan = plan_training(
         services, method="sft", model="plain", dataset_id=dataset, hyperparameters={"quantization": "nf4"}
@@ -87,6 +98,9 @@ def test_the_names_of_other_trainers_for_quantised_bases_and_8_bit_moments_are_u
 def test_a_trained_agent_records_its_quantised_base_and_is_trained_on_with_it(services: Services, dataset: str) -> None:
     pytest.importorskip("bitsandbytes")
     services.store.agents.add(Agent(name="plain", model=base_of(services)), NOW)
+    stages = [{"method": "sft", "dataset": dataset, "hyperparameters": one} for one in (ADAPTERS, {})]
+    recipe = error_of(start_config, services, {"model": "plain", "stages": stages})
+    assert (recipe.code, "stages[1]: expected adapters" in recipe.message) == ("quantized_base", True), recipe
     first = start_training(services, "sft", "plain", dataset_id=dataset, name="first", hyperparameters=ADAPTERS)
     assert get_job(services, first.job_id).status == "succeeded"
     agent = resolve_agent(services, "first")

@@ -369,7 +369,7 @@ def test_a_decoder_of_another_shape_is_packed_without_pruning() -> None:
         model: Any = GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_positions=128))
     engine = Engine.of(model.eval())
     assert (engine.path, engine.pruned) == ("packed", False)
-    assert engine.reason == "its last block is not of the Llama shape"
+    assert engine.reason == "its last block has another shape than those that can be pruned"
     assert_same(model, engine, mixed_rows())
 
 

@@ -88,7 +88,7 @@ def test_a_run_on_nf4_learns_resumes_bit_equal_and_its_agent_acts_and_is_exporte
         "quantization": "nf4",
         "optimizer": "adamw_8bit",
         "learning_rate": 8e-3,
-        "epochs": 5,
+        "epochs": 3,
     }
     rows = dataset(4)
     job = spec(base, tmp_path / "out", **settings)

@@ -121,7 +121,7 @@ def _quantized(library: Any, layer: nn.Linear, kind: Quantization, device: torch
         packed = library.nn.Params4bit(
             weight, requires_grad=False, quant_type="nf4", compress_statistics=True, module=made
         )
-        made.weight, made.forward = packed.to(device), partial(_nf4_forward, library, made)
+        made.weight, made.forward = packed.to(device), partial(_nf4_forward, made)
         # Its forward pass would pack the weights anew for decoding in bfloat16, which rounds otherwise than training.
         made.support_avx512bf16_for_cpu = False
     else:
@@ -129,20 +129,20 @@ def _quantized(library: Any, layer: nn.Linear, kind: Quantization, device: torch
         made.weight = library.nn.Int8Params(weight, requires_grad=False, has_fp16_weights=False).to(device)
         made.init_8bit_state()
         made.state.is_training = True  # on the CPU, evaluation would quantise the inputs too
-        made.forward = partial(_int8_forward, library, made)
+        made.forward = partial(_int8_forward, made)
     made.bias = layer.bias
     return made
 
 
-def _nf4_forward(library: Any, layer: Any, x: torch.Tensor) -> torch.Tensor:
+def _nf4_forward(layer: Any, x: torch.Tensor) -> torch.Tensor:
     x, bias = _like_autocast(layer, x)
-    product: torch.Tensor = library.matmul_4bit(x, layer.weight, quant_state=layer.weight.quant_state, bias=bias)
+    product: torch.Tensor = bitsandbytes().matmul_4bit(x, layer.weight, quant_state=layer.weight.quant_state, bias=bias)
     return product
 
 
-def _int8_forward(library: Any, layer: Any, x: torch.Tensor) -> torch.Tensor:
+def _int8_forward(layer: Any, x: torch.Tensor) -> torch.Tensor:
     x, bias = _like_autocast(layer, x)
-    product: torch.Tensor = library.matmul(x, layer.weight, bias=bias, state=layer.state)
+    product: torch.Tensor = bitsandbytes().matmul(x, layer.weight, bias=bias, state=layer.state)
     return product
 
 

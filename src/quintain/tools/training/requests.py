@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from quintain.errors import InvalidInput, Unavailable
+from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.hyperparameters import (
@@ -25,7 +24,13 @@ from quintain.records.job import JobSpec
 from quintain.records.record import Record, Seed, explain
 from quintain.tools.labels.reward_parsing import RewardInput
 from quintain.tools.services import Services
-from quintain.tools.training.agents import require_policy, require_reward_model, require_weights, resolve_agent
+from quintain.tools.training.agents import (
+    require_bitsandbytes,
+    require_policy,
+    require_reward_model,
+    require_weights,
+    resolve_agent,
+)
 from quintain.tools.training.methods import describe_settings
 from quintain.tools.training.planning.model_files import adapter_settings, stored_quantization
 
@@ -146,12 +151,8 @@ def _with_quantization(config: TrainingConfig, agent: Agent) -> TrainingConfig:
         )
     config = config.model_copy(update={"quantization": config.quantization or own})
     asked = [f"{name} '{getattr(config, name)}'" for name in ("quantization", "optimizer") if _differs(config, name)]
-    if asked and importlib.util.find_spec("bitsandbytes") is None:
-        raise Unavailable(
-            f"expected the package bitsandbytes for {' and '.join(asked)}, got none; pip install 'quintain[quantized]' and "
-            "restart the server, or leave the setting out",
-            code="missing_extra",
-        )
+    if asked:
+        require_bitsandbytes(" and ".join(asked))
     return config
 
 

@@ -350,7 +350,10 @@ def _checked(engine: Engine) -> Engine:
             )
         reason = None
         if engine.pruned and last_block(decoder) is None:
-            engine, reason = replace(engine, pruned=False), "its last block is not of the Llama shape"
+            engine, reason = (
+                replace(engine, pruned=False),
+                "its last block has another shape than those that can be pruned",
+            )
         problem = _disagreement(engine, rows, states)
         if problem and engine.pruned:
             engine, reason = replace(engine, pruned=False), f"its last block cannot be pruned: {problem}"
