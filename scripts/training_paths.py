@@ -1,11 +1,21 @@
-"""Print which path of the training engine each architecture takes, as a table: `python -m scripts.training_paths`."""
+"""Write docs/reference/training-paths.md from tiny models of each architecture, and print it: `python -m scripts.training_paths`."""
 
 from __future__ import annotations
 
+import random
+import statistics
+import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import transformers
+
+from quintain.trainers.data.streams import token_row
+from quintain.trainers.engine.forward import Engine
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "training-paths.md"
 
 VOCABULARY = 61
 """Tokens of the tiny models."""
@@ -42,6 +52,7 @@ _DEEPSEEK = {
     "num_key_value_heads": 4,
     "q_lora_rank": 16,
     "kv_lora_rank": 16,
+    "head_dim": 8,
     "qk_rope_head_dim": 8,
     "qk_nope_head_dim": 8,
     "v_head_dim": 8,
@@ -203,3 +214,79 @@ OTHERS = [
     Architecture("Starcoder 2", "Starcoder2ForCausalLM", {"sliding_window": WINDOW}),
 ]
 """Further architectures, whichever path they take."""
+
+_HEAD = """\
+# Training paths
+
+Which path of the training engine an architecture takes, from tiny random models of transformers {version}. Written by
+`python -m scripts.training_paths`; `docs/explanation/training-engine.md` explains the paths.
+
+A check at the start of each run decides, not this list: a model that is not here takes the path that it passes.
+
+- **packed**: shared prefixes are computed once, without padding, and the last block only where a token is supervised.
+- **packed, last block whole**: the same, but the last block computes all tokens.
+- **padded**: rows of similar length are padded together, as plain transformers does.
+
+The ratio is the time of a padded step over that of a packed one, for four rows of {tokens} tokens of which {shared} are
+shared, on a model of width {width} and windows of {window} tokens. Real models differ: there products weigh more.
+
+| architecture | path | padded / packed | reason |
+|---|---|---|---|
+"""
+
+_TIMED = {"tokens": 224, "shared": 160, "width": 128, "window": 64}
+"""Rows and model of the timed steps."""
+
+_ROUNDS = 3
+
+
+def path_of(engine: Engine) -> str:
+    """Return the path as the table names it."""
+    return "packed, last block whole" if engine.path == "packed" and not engine.pruned else engine.path
+
+
+def page() -> str:
+    """Return the page; the times are measured now."""
+    transformers.logging.set_verbosity_error()
+    lines = [_HEAD.format(version=transformers.__version__, **_TIMED)]
+    for architecture in [*ARCHITECTURES, *OTHERS]:
+        engine = Engine.of(architecture.build())
+        ratio = f"{_speed_up(architecture):.1f}" if engine.path == "packed" else ""
+        reason = engine.reason or "" if engine.path == "padded" else ""
+        lines.append(f"| {architecture.title} | {path_of(engine)} | {ratio} | {reason} |\n")
+    return "".join(lines)
+
+
+def _speed_up(architecture: Architecture) -> float:
+    """Return the time of a padded step over that of a packed one: medians of alternating steps."""
+    settings: dict[str, Any] = {"hidden_size": _TIMED["width"]}
+    if "head_dim" not in architecture.settings:
+        settings["head_dim"] = _TIMED["width"] // 4
+    if architecture.settings.get("sliding_window"):
+        settings["sliding_window"] = _TIMED["window"]
+    engine = Engine.of(architecture.build(**settings).train())
+    draw = random.Random(0)
+    ids = [draw.randrange(2, VOCABULARY) for _ in range(_TIMED["shared"])]
+    own = _TIMED["tokens"] - _TIMED["shared"]
+    rows = [
+        token_row(
+            [*ids, *(draw.randrange(2, VOCABULARY) for _ in range(own))],
+            [t >= len(ids) for t in range(_TIMED["tokens"])],
+        )
+        for _ in range(4)
+    ]
+    engines = [engine, replace(engine, path="padded", pruned=False, shares=False)]
+    times: list[list[float]] = [[], []]
+    for _ in range(1 + _ROUNDS):
+        for each, measured in zip(engines, times, strict=True):
+            start = time.perf_counter()
+            each.nll(rows, torch.ones(4 * own))[0].backward()
+            measured.append(time.perf_counter() - start)
+    packed, padded = (statistics.median(measured[1:]) for measured in times)
+    return padded / packed
+
+
+if __name__ == "__main__":
+    text = page()
+    PAGE.write_text(text, encoding="utf-8")
+    print(text)

@@ -25,7 +25,7 @@ _NAMES = """\
 
 These names are understood wherever settings are read, and mean the same. A switch that is off wins over the settings
 beside it. Two names of one setting with different values are refused, and so is what cannot be honoured
-(`load_in_8bit: true`, `mask_observations: false`, ...), with the reason and the remedy.
+(`push_to_hub: true`, `mask_observations: false`, ...), with the reason and the remedy.
 
 | name | setting |
 |---|---|

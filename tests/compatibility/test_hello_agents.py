@@ -27,8 +27,6 @@ from quintain.tools import (
     create_sft_dataset,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-
 SHORT = {"type": "length", "unit": "characters", "full_at": 0, "zero_at": 60}
 """A reward that differs between tries: the starter answers none of the questions right."""
 

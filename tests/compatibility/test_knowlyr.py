@@ -44,8 +44,6 @@ from quintain.tools.knowlyr import (
 from quintain.tools.services import open_services
 from terminal import quintain
 
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-
 CONFIG = """
 model_name_or_path: starter
 train_file: sft_data.jsonl

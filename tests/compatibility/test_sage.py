@@ -25,8 +25,6 @@ from quintain.tools.sage import AgentLoRATrainer, AgentSFTConfig, AgentSFTTraine
 from quintain.tools.services import open_services
 from quintain.tools.training.methods import read_hyperparameters
 
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-
 DEVELOPMENT = """
 base_model: "Qwen/Qwen2.5-1.5B-Instruct"
 lora_r: 16
@@ -116,9 +114,9 @@ def test_the_documented_settings_mean_the_same_or_name_the_right_field() -> None
         with pytest.raises(InvalidInput, match=remedy):
             read_hyperparameters("grpo", settings)
     development = {key: value for key, value in parse_yaml(DEVELOPMENT).items() if key != "base_model"}
-    with pytest.raises(InvalidInput, match="use lora with precision bf16"):
-        read_hyperparameters("sft", development)
-    taken = read_hyperparameters("sft", {**development, "load_in_4bit": False})
+    taken = read_hyperparameters("sft", development)
     assert isinstance(taken, SFTConfig)
     assert taken.lora is not None
+    assert taken.quantization == "nf4"
+    assert read_hyperparameters("sft", {**development, "load_in_4bit": False}).quantization is None
     assert (taken.lora.rank, taken.batch_size, taken.max_length) == (16, 16, 2048)

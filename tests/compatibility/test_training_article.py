@@ -22,8 +22,6 @@ from quintain.tools import RLTrainingTool
 from quintain.tools.training.methods import canonical_settings, check_evolution, read_hyperparameters
 from terminal import quintain
 
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-
 PIPELINE = """
 name: pipeline
 model: starter

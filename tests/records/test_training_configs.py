@@ -40,6 +40,7 @@ MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "eval_steps": ("sft", 200, {"validate_every_steps": 200}),
     "save_best_model": ("sft", False, {"keep_best": False}),
     "load_best_model_at_end": ("sft", False, {"keep_best": False}),
+    "optim": ("sft", "adamw_bnb_8bit", {"optimizer": "adamw_8bit"}),
     "use_lora": ("sft", True, {"lora": LoraConfig()}),
     "lora_r": ("sft", 8, {"lora": LoraConfig(rank=8)}),
     "lora_alpha": ("sft", 16, {"lora": LoraConfig(alpha=16)}),

@@ -20,8 +20,6 @@ from quintain.trainers.models import load_model
 from tiny_models import save_tiny_model
 from trajectory_runs import NOW
 
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-
 
 @pytest.fixture
 def services(settings: Settings) -> Iterator[Services]:

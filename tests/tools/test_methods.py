@@ -85,7 +85,7 @@ UNFIT: list[tuple[str, dict[str, Any], str, list[str]]] = [
         "sft",
         {"dataset_id": "some-sft", "hyperparameters": {"load_in_8bit": True}},
         "invalid_input",
-        ["`load_in_8bit`", "lora"],
+        ["quantization is 'int8'", "set lora to {}"],
     ),
 ]
 """Method, further arguments, the code of the error, and words of its message."""

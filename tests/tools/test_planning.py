@@ -323,6 +323,17 @@ def test_memory_disk_and_operations_are_those_of_the_formula() -> None:
     narrow = memory_parts(FACTS, lora.model_copy(update={"precision": "bf16"}), CPU, 1024)
     assert narrow["weights"] == (2 * FACTS.parameters + 4 * trained) / mb  # passes need more than loading
     assert disk_mb(FACTS, lora) == (12 * trained * 3 + 4 * trained + 4 * trained) / mb
+    quantised = lora.model_copy(update={"quantization": "nf4", "optimizer": "adamw_8bit"})
+    parts = memory_parts(FACTS, quantised, CPU, 1024)
+    matrices = sum(matrix.size for matrix in FACTS.matrices)
+    blocks = 0.5 + 1 / 64 + 4 / (64 * 256)  # packed weights, 8-bit scales, scales of the scales
+    assert parts["weights"] == (4 * (FACTS.parameters - matrices) + blocks * matrices + 4 * trained) / mb
+    assert parts["optimizer"] == 2 * trained / mb
+    assert memory_parts(FACTS._replace(quantization="nf4"), lora, CPU, 1024)["weights"] == parts["weights"]
+    large = FACTS._replace(parameters=10**9, matrices=(Matrix("q_proj", 30_000, 30_000),))
+    assert sum(memory_parts(large, quantised, CPU, 1).values()) == pytest.approx(
+        4 * (10**9 + 8 * 60_000) / mb + parts["libraries"]
+    )
     work = Work(10, 1000.0, 100.0, 0.5, 0.25, 1000.0, 0.0)
     token = 6 * 8192 + 6 * 128 * 100 / 0.5 + 20_000 * 2 * 64
     assert operations(FACTS, SFTConfig(), work) == pytest.approx(

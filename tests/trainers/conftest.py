@@ -9,11 +9,6 @@ import torch
 from tiny_models import save_tiny_model
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """peft 0.21 asks transformers 5.23 by the name that an attribute had before."""
-    item.add_marker(pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning"))
-
-
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
     """Tiny models gain nothing from a second thread, and lose much when the machine is busy.

@@ -369,7 +369,7 @@ def test_a_decoder_of_another_shape_is_packed_without_pruning() -> None:
         model: Any = GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_positions=128))
     engine = Engine.of(model.eval())
     assert (engine.path, engine.pruned) == ("packed", False)
-    assert engine.reason == "its last block is not of the Llama shape"
+    assert engine.reason == "its last block has another shape than those that can be pruned"
     assert_same(model, engine, mixed_rows())
 
 
@@ -417,7 +417,7 @@ def test_cost_counts_useful_operations_and_what_is_really_computed() -> None:
     assert padded.cost([row(common), row(common[:7]), row(common[:3])]).computed_tokens == 8 + 8 + 3
 
 
-def test_the_cost_is_known_of_models_without_attention_and_with_layers_of_several_widths() -> None:
+def test_the_cost_is_known_of_models_without_attention_and_with_layers_of_several_widths_and_windows() -> None:
     gemma = Gemma4TextConfig(
         vocab_size=VOCABULARY,
         hidden_size=16,
@@ -431,12 +431,14 @@ def test_the_cost_is_known_of_models_without_attention_and_with_layers_of_severa
         vocab_size_per_layer_input=VOCABULARY,
         num_kv_shared_layers=0,
         layer_types=["sliding_attention", "full_attention"],
+        sliding_window=8,
     )
     mamba = MambaConfig(vocab_size=VOCABULARY, hidden_size=16, state_size=4, num_hidden_layers=1)
-    for model, heads in ((MambaForCausalLM(mamba), 0), (Gemma4ForCausalLM(gemma), 2 * 8 + 2 * 16)):
+    windows = 2 * 8 * ((20**2 - 12**2) - 2 * (10**2 - 2**2)) + 2 * 16 * (20**2 - 2 * 10**2)
+    for model, attention_flops in ((MambaForCausalLM(mamba), 0), (Gemma4ForCausalLM(gemma), 6 * windows)):
         engine = Engine.of(model)
         whole, part = engine.cost([row(range(20))]).flops, engine.cost([row(range(10)), row(range(10))]).flops
-        assert whole - part == pytest.approx(6 * heads * (20**2 - 2 * 10**2))
+        assert whole - part == pytest.approx(attention_flops)
 
 
 def test_a_model_that_reads_ahead_is_refused() -> None:

@@ -13,9 +13,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from quintain.errors import Conflict, InvalidInput
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.handover import Ancestor, ExportAgentSpec, GgufType, Provenance
+from quintain.records.protocols import Message
 from quintain.trainers.handover.gguf_weights import ARCHITECTURES
 from quintain.trainers.handover.llama_cpp import running
-from quintain.trainers.models import load_model
+from quintain.trainers.models import load_model, save_model
+from quintain.trainers.rendering.renderer import Renderer
+from quintain.trainers.rendering.template_probe import PROBE_TOOLS
 from quintain.worker.job_kinds.export_agent import run
 from tiny_models import tiny_tokenizer
 
@@ -107,6 +110,29 @@ def test_the_file_continues_greedily_as_the_agent_does(tmp_path: Path) -> None:
         written = file.greedy(prompt[0].tolist(), 12)
     assert written == wanted[: len(written)]
     assert len(written) > 5
+
+
+def test_a_tool_call_that_the_file_writes_is_read_by_our_parser(tmp_path: Path) -> None:
+    agent = saved_model(tmp_path / "model", "qwen2", scale=0.0, max_position_embeddings=1024)
+    loaded = load_model(agent.model, train=True)
+    renderer = Renderer.of(loaded.tokenizer)
+    prompt = renderer.opening([Message(role="user", content="Mango?")], PROBE_TOOLS)
+    turn = '<tool_call>\n{"name": "probe_tool", "arguments": {"text": "mango", "n": 3}}\n</tool_call><|im_end|>'
+    ids = torch.tensor([prompt + loaded.tokenizer.encode(turn)])
+    labels = ids.clone()
+    labels[:, : len(prompt)] = -100
+    optimizer = torch.optim.Adam(loaded.model.parameters(), lr=0.005)
+    for _ in range(140):
+        optimizer.zero_grad()
+        loaded.model(input_ids=ids, labels=labels).loss.backward()
+        optimizer.step()
+    save_model(loaded.model, loaded.tokenizer, tmp_path / "trained")
+    trained = agent.model_copy(update={"model": ModelRef(source="folder", path=str(tmp_path / "trained"))})
+    export(trained, tmp_path / "out", "f16")
+    with running(tmp_path / "out" / "clerk-f16.gguf", context_tokens=600) as file:
+        written = file.greedy(prompt, 60)
+    (action,) = renderer.parse(renderer.decode(written), PROBE_TOOLS).actions
+    assert (action.tool, action.args) == ("probe_tool", {"text": "mango", "n": 3})
 
 
 def test_a_model_that_gguf_has_no_place_for_is_refused_with_the_remedy(tmp_path: Path) -> None:

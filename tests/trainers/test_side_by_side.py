@@ -20,6 +20,16 @@ _EXPERTS = {"num_experts_per_tok": 2, "num_local_experts": 4}
 FAMILIES: dict[str, dict[str, Any]] = {
     "Gemma2": {**_MIXED, "head_dim": 8, "attn_logit_softcapping": 5.0, "attn_implementation": "eager"},
     "Gemma3": {**_MIXED, "head_dim": 8},
+    "Gemma4": {
+        "sliding_window": WINDOW,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "num_hidden_layers": 4,
+        "num_kv_shared_layers": 2,
+        "head_dim": 8,
+        "global_head_dim": 16,
+        "vocab_size_per_layer_input": VOCABULARY,
+        "hidden_size_per_layer_input": 8,
+    },
     "GptOss": {**_MIXED, **_EXPERTS, "head_dim": 8},
     "Mistral": {"sliding_window": WINDOW},
     "Mixtral": {"sliding_window": WINDOW, **_EXPERTS},

@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from scripts.training_paths import ARCHITECTURES, VOCABULARY, WINDOW, Architecture
+from scripts.training_paths import ARCHITECTURES, OTHERS, PAGE, VOCABULARY, WINDOW, Architecture, path_of
 
 from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.engine.forward import Engine
@@ -38,6 +38,7 @@ def test_packed_rows_longer_than_the_window_give_the_models_own_logprobs_and_gra
     model, rows = architecture.build(), rows_around_the_window()
     engine = Engine.of(model)
     assert (engine.path, engine.shares) == ("packed", True), engine.reason
+    assert f"| {architecture.title} | {path_of(engine)} |" in PAGE.read_text(encoding="utf-8")
     assert engine.cost(rows).computed_tokens < sum(len(r) - 1 for r in rows)
     w = weights(rows)
     expected: list[torch.Tensor] = []
@@ -57,3 +58,14 @@ def test_packed_rows_longer_than_the_window_give_the_models_own_logprobs_and_gra
     assert apart(own, gradients(model, loss)) < 1e-5
     assert torch.allclose(scored[0], expected[0], rtol=1e-5, atol=1e-5)
     assert apart(own, gradients(model, lambda: -(w * engine.logprobs(rows).logprobs).sum())) < 1e-5
+
+
+@pytest.mark.parametrize("architecture", OTHERS, ids=lambda architecture: architecture.title)
+def test_other_architectures_give_their_own_logprobs_on_the_path_of_the_reference_page(
+    architecture: Architecture,
+) -> None:
+    model, rows = architecture.build(), rows_around_the_window()
+    engine = Engine.of(model)
+    assert f"| {architecture.title} | {path_of(engine)} |" in PAGE.read_text(encoding="utf-8")
+    with torch.no_grad():
+        assert torch.allclose(engine.logprobs(rows).logprobs, own_logprobs(model, rows), rtol=1e-5, atol=1e-5)

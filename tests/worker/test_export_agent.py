@@ -28,8 +28,6 @@ from quintain.trainers.value_head import head_of
 from quintain.worker.job_kinds.export_agent import run
 from tiny_models import save_tiny_model, tiny_tokenizer
 
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-
 JOB = "job-0000000001"
 
 

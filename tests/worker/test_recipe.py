@@ -19,8 +19,6 @@ from quintain.worker.job_kinds import recipe
 from trainers.runs import Killed, dataset, same
 from worker.job_folder import Stopping, events, resuming
 
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-
 ENVIRONMENT = "quintain/inventory"
 QUICK: dict[str, Any] = {"batch_size": 2, "batch_tokens": 300, "checkpoint_every_steps": 1}
 TEXTS: list[Row] = [TextRow(text=f"Item {i} has a price and a stock.") for i in range(4)]

@@ -62,6 +62,7 @@ def test_a_stopped_job_explores_and_scores_as_a_whole_one(tmp_path: Path, play: 
     assert written(folder) == written(tmp_path / "whole")
     assert len(outputs(folder, "score")) == 6
     played = runs(tmp_path / "whole")
+    assert {run.extra["precision"] for run in played.values()} == {"fp32"}, "small models are not probed"
     for task in {task for task, _ in played}:
         done = [action_sequence(played[task, attempt]) for attempt in range(3)]
         heat = [played[task, attempt].extra["temperature"] for attempt in range(3)]

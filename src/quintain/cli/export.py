@@ -60,9 +60,10 @@ def run_export_agent(use: Use) -> int:
     parity = report["parity"]
     console.print(printable(f"{report['agent']} as {report['format']}: {report['path']}"), style="bold")
     console.print(f"{len(report['files'])} files, {report['bytes'] / 2**20:,.1f} MiB")
+    how = "run by llama.cpp" if report["format"] == "gguf" else "read back"
     console.print(
-        f"read back: log-probs within {parity['max_difference']:.2g} nats of the agent's ({parity['bound']:g} allowed), "
-        f"{parity['greedy_tokens']} greedy tokens equal"
+        f"{how}: log-probs differ from the agent's by {parity['mean_difference']:.2g} nats on average, {parity['max_difference']:.2g} at "
+        f"most; {parity['greedy_tokens']} greedy tokens equal"
     )
     for note in report["notes"]:
         console.print(printable(f"note: {note}"))

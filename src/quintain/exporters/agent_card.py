@@ -172,8 +172,9 @@ def _row(*cells: str) -> str:
 def _use(handover: AgentExport) -> Iterator[str]:
     name = handover.agent.name
     if handover.format == "gguf":
-        yield from ("```sh", f"llama-server -m {shlex.quote(_gguf_name(handover))} --jinja", "```", "")
+        yield from ("```sh", f"llama-server -m {shlex.quote(_gguf_name(handover))} --jinja --port 8080", "```", "")
         yield f"Ollama: `ollama create {name.lower()} -f Modelfile`, then `ollama run {name.lower()}`."
+        yield from ("", *_chat_example("http://127.0.0.1:8080", name), "")
         yield from _acting(handover)
         return
     load = ["from transformers import AutoModelForCausalLM, AutoTokenizer", ""]
@@ -197,7 +198,15 @@ def _use(handover: AgentExport) -> Iterator[str]:
         + ("" if handover.format == "adapter" else "; llama.cpp: `convert_hf_to_gguf.py this-folder`")
         + "."
     )
+    yield from ("", *_chat_example("http://127.0.0.1:8000", name), "")
     yield from _acting(handover)
+
+
+def _chat_example(url: str, model: str) -> tuple[str, ...]:
+    """Return lines of Markdown: a question to a server with the OpenAI interface."""
+    question = {"model": model, "messages": [{"role": "user", "content": "What can you do?"}]}
+    call = f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(question))}"
+    return ("```sh", call, "```")
 
 
 def _acting(handover: AgentExport) -> Iterator[str]:

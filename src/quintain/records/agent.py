@@ -14,6 +14,9 @@ MAX_TEMPERATURE = 5.0
 MAX_NEW_TOKENS = 32_768
 """Maximum number of tokens per turn."""
 
+Quantization = Literal["nf4", "int8"]
+"""Type of the quantised linear layers of a base model: NF4 with double quantisation, or int8 by row."""
+
 
 class ModelRef(Record):
     """Location of the weights, the endpoint profile of a remote model, or the scripted experts of the environments."""
@@ -26,6 +29,9 @@ class ModelRef(Record):
     adapter: str | None = Field(default=None, description="Folder of a LoRA adapter on top of the model.")
     revision: str | None = Field(
         default=None, description="Pinned revision of a Hub model. For an endpoint, the model named by its profile."
+    )
+    quantization: Quantization | None = Field(
+        default=None, description="Type of the base model's linear layers under the adapter. Null: not quantised."
     )
 
 

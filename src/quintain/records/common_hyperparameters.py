@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, get_args
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from quintain.records.agent import Quantization
 from quintain.records.record import Record
 
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
@@ -106,6 +107,13 @@ class TrainingConfig(Settings):
         default=None, ge=16, le=1_000_000, description="Tokens of a row; null: the model's context."
     )
     lora: LoraConfig | None = Field(default=None, description="Train adapters only; null: train all weights.")
+    quantization: Quantization | None = Field(
+        default=None,
+        description="QLoRA: linear layers of the frozen base in NF4 or int8, by bitsandbytes; null: as the agent's are.",
+    )
+    optimizer: Literal["adamw", "adamw_8bit"] = Field(
+        default="adamw", description="adamw_8bit: AdamW with moments in 8 bits, by bitsandbytes."
+    )
     precision: Precision = Field(
         default="auto",
         description="auto: bf16 where the GPU has it, or products measure clearly faster on the CPU, else fp32; fp16 scales the "
@@ -166,6 +174,23 @@ class TrainingConfig(Settings):
     def _one_sink(cls, value: Any) -> Any:
         """One name, or `none`, as Hugging Face's trainer takes it."""
         return ([] if value == "none" else [value]) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _quantised_weights_stay_frozen(self) -> Self:
+        if self.quantization is not None and self.lora is None:
+            raise PydanticCustomError(
+                "no_adapters",
+                "quantization is '{kind}' and lora is null, and quantised weights cannot be trained; set lora to {empty} to train "
+                "adapters on them, or quantization to null",
+                {"kind": self.quantization, "empty": "{}"},
+            )
+        if self.sharding != "none" and (self.quantization is not None or self.optimizer != "adamw"):
+            raise PydanticCustomError(
+                "not_sharded",
+                "sharding is 'full', which divides neither quantised weights nor 8-bit moments; set sharding to 'none', or "
+                "quantization to null and optimizer to 'adamw'",
+            )
+        return self
 
     @model_validator(mode="after")
     def _machines_fit(self) -> Self:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from quintain.records.agent import Agent, Sampling
+from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import DatasetKind, SplitName
 from quintain.records.evaluation import EvaluationPurpose
 from quintain.records.evolve import EvolveConfig, Temperature
@@ -80,6 +80,12 @@ class TrainSpec(TrainingInputs):
         if (getattr(self.config, "reward_model", None) is None) != (self.reward_agent is None):
             raise ValueError("expected both reward_model and reward_agent or none, got one")
         return self
+
+    @property
+    def start_model(self) -> ModelRef:
+        """The agent's model with its base quantised as it is trained."""
+        kind = self.config.quantization or self.agent.model.quantization
+        return self.agent.model.model_copy(update={"quantization": kind})
 
 
 class _ActingSpec(Record):

@@ -29,6 +29,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "eval_steps": ("validate_every_steps",),
     "save_best_model": ("keep_best",),
     "load_best_model_at_end": ("keep_best",),
+    "optim": ("optimizer",),
     "use_lora": ("lora",),
     "lora_r": ("lora.rank",),
     "lora_alpha": ("lora.alpha",),
@@ -77,6 +78,7 @@ VALUES: dict[str, dict[Any, Any]] = {
     "lr_scheduler": {"constant_with_warmup": "constant"},
     "lr_scheduler_type": {"constant_with_warmup": "constant"},
     "coreset_strategy": {"loss_topk": "loss"},
+    "optim": {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_bnb_8bit": "adamw_8bit"},
     "selection_method": {"rejection_sampling": "rejection"},
 }
 """Alias -> its values that have another name here."""
@@ -90,14 +92,14 @@ ACCUMULATION = ("gradient_accumulation_steps", "gradient_accumulation")
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "use_bf16": "bf16", "use_fp16": "fp16"}
 """Switch -> `precision`; fp32 where all given switches are off."""
 
+QUANTIZATIONS = {"load_in_4bit": "nf4", "load_in_8bit": "int8"}
+"""Switch -> `quantization`."""
+
 FIXED: dict[str, tuple[Any, str]] = {
     "agent_format": (True, "runs are always trained as multi-turn conversations; leave it out"),
     "mask_observations": (True, "observations are never trained on; leave it out"),
-    "load_in_8bit": (False, "quantised weights cannot be trained here; use lora with precision bf16"),
-    "load_in_4bit": (False, "quantised weights cannot be trained here; use lora with precision bf16"),
     "use_lora_plus": (False, "all adapters learn at one rate here; leave it out and raise learning_rate"),
     "coreset_metric_key": ("loss", "the loss is that of the start model on the data; leave it out"),
-    "optim": ("adamw_torch", "the optimizer is AdamW; leave it out"),
     "use_advantage": (True, "the advantage of a group is always taken; leave it out"),
     "trajectories_per_iter": (None, "give tasks_per_iteration and attempts, of which it is the product"),
     "num_rollouts": (None, "give rollouts and tasks_per_step: rounds of acting, and tasks in each"),
@@ -189,6 +191,7 @@ def _translated(values: Mapping[str, Any], fields: Container[str]) -> Iterator[t
         _require_text(name)
     values = _with_batch_size(values)
     yield from _precision(values)
+    yield from _quantization(values)
     yield from _sinks(values)
     for name, value in values.items():
         if name in WITHOUT_EFFECT or name in SINKS or (name == "report_to" and _adds_sinks(values)):
@@ -206,7 +209,12 @@ def _translated(values: Mapping[str, Any], fields: Container[str]) -> Iterator[t
                     yield path, name, _comparable(translated)
         elif name in GROUPS and name in fields:
             yield from _group(name, value)
-        elif not (name in PRECISIONS or (name in GROUPS and value is False) or _has_no_effect(name, values, fields)):
+        elif not (
+            name in PRECISIONS
+            or name in QUANTIZATIONS
+            or (name in GROUPS and value is False)
+            or _has_no_effect(name, values, fields)
+        ):
             yield name, name, _comparable(value)
 
 
@@ -269,6 +277,15 @@ def _precision(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
             )
         if on or not any(switches.values()):
             yield "precision", name, PRECISIONS[name] if on else "fp32"
+
+
+def _quantization(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    for name in QUANTIZATIONS:
+        on = values.get(name)
+        if on is not None and not isinstance(on, bool):
+            raise _fault(f"`{name}`: expected true or false, got {shown(on)}; or give quantization: nf4 or int8")
+        if on:
+            yield "quantization", name, QUANTIZATIONS[name]
 
 
 def _adds_sinks(values: Mapping[str, Any]) -> bool:

@@ -28,6 +28,7 @@ from quintain.trainers.adapters import (
     with_new_adapter,
 )
 from quintain.trainers.model_files import ModelFiles, model_files
+from quintain.trainers.quantization import quantize, round_weights, size_of
 from quintain.trainers.value_head import attach, detached, read_head, save_head
 
 _VOCABULARIES = ("tokenizer.json", "tekken.json", "vocab*", "*.model", "*.spm")
@@ -59,6 +60,7 @@ def load_model(
     heads: Sequence[str] = (),
     dtype: torch.dtype | Literal["auto"] | None = None,
     merge: bool = True,
+    dequantize: bool = False,
 ) -> LoadedModel:
     """Load a model and its tokenizer.
 
@@ -70,12 +72,20 @@ def load_model(
         train: Prepare for training. Otherwise an adapter is merged into the weights, which makes decoding faster.
         heads: Names of the value head, stored or new; empty for a model that acts.
         dtype: Type of the weights, instead of the above; `auto`: as in the files.
-        merge: Whether to merge an adapter that is not trained.
+        merge: Whether to merge an adapter that is not trained; one on a quantised base is merged only with `dequantize`.
+        dequantize: Load a quantised base as the plain weights that it computes with.
 
     Raises:
         NotFound: The folder or Hub model does not exist.
-        InvalidInput: The files are damaged, incomplete or do not belong together.
+        InvalidInput: The files are damaged, incomplete or do not belong together, or quantised weights are to be trained.
+        Unavailable: The base is quantised, and bitsandbytes is not installed.
     """
+    if ref.quantization is not None and train and lora is None:
+        raise InvalidInput(
+            f"expected settings of adapters for a base in {ref.quantization}, whose weights cannot be trained, got lora null; set "
+            "lora, or export the agent merged and train the result",
+            code="quantized_base",
+        )
     files = model_files(ref)
     warnings = require_adapter(Path(ref.adapter), files.folder) if ref.adapter else ()
     device = pick_device()
@@ -83,18 +93,15 @@ def load_model(
         dtype = torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32
     config, tokenizer = _load_config(files), _load_tokenizer(_tokenizer_files(ref, files))
     model = _load_weights(files, config, dtype)
+    if ref.quantization is not None:
+        (round_weights if dequantize else quantize)(model, ref.quantization, device)
     model.name_or_path = ref.path if ref.source == "hub" else str(files.path)  # adapters name their base so
-    if len(tokenizer) > (rows := model.get_input_embeddings().weight.shape[0]):
-        raise InvalidInput(
-            f"expected at most {rows} tokens, the model's embeddings, got {len(tokenizer)} in the tokenizer of "
-            f"{_tokenizer_files(ref, files).path}; copy the tokenizer files from the model's own folder",
-            code="model_mismatch",
-        )
+    _require_embeddings(model, tokenizer, _tokenizer_files(ref, files).path)
     if ref.adapter:
         model = with_adapter(model, Path(ref.adapter), trainable=train and lora is not None)
         if train and lora is not None:
             require_same_lora(model, lora)
-        elif merge:
+        elif merge and (ref.quantization is None or dequantize):
             model = merge_adapter(model).requires_grad_(train)
     elif lora is not None and train:
         model = with_new_adapter(model, lora)
@@ -102,9 +109,18 @@ def load_model(
         attach(model, heads, read_head(_head_folder(ref, files)))
     model.to(device)
     model.train(train)
-    if device.type == "cpu" and sum(p.numel() for p in model.parameters()) < _SMALL_MODEL:
+    if device.type == "cpu" and sum(map(size_of, model.parameters())) < _SMALL_MODEL:
         torch.set_num_threads(1)  # its products take less time than waking a second thread
     return LoadedModel(model, tokenizer, _context_tokens(model.config, tokenizer), warnings)
+
+
+def _require_embeddings(model: Any, tokenizer: Any, path: Path) -> None:
+    if len(tokenizer) > (rows := model.get_input_embeddings().weight.shape[0]):
+        raise InvalidInput(
+            f"expected at most {rows} tokens, the model's embeddings, got {len(tokenizer)} in the tokenizer of {path}; copy the "
+            "tokenizer files from the model's own folder",
+            code="model_mismatch",
+        )
 
 
 def stored_heads(ref: ModelRef) -> tuple[str, ...]:

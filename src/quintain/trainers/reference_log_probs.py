@@ -30,6 +30,7 @@ from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.objectives import objective_of
 from quintain.trainers.models import LoadedModel, eval_mode, is_adapter
+from quintain.trainers.quantization import scales_of
 
 Warn = Callable[[str, str], None]
 """Takes a code and a sentence, as `Reporter.warn` does."""
@@ -193,6 +194,9 @@ def model_identity(model: Any) -> str:
             continue
         digest.update(f"\0{name}\0{tuple(parameter.shape)}\0{parameter.dtype}\0".encode())
         digest.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    for name, scales in scales_of(model):
+        digest.update(f"\0{name}\0".encode())
+        digest.update(scales.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 

@@ -105,7 +105,7 @@ def train(
     with _ranks(spec, directory) as ranks:
         reporter.phase("loading_model")
         _seed_everything(spec.seed)
-        loaded = load_model(spec.agent.model, lora=spec.config.lora, train=True, heads=heads_of(spec.config))
+        loaded = load_model(spec.start_model, lora=spec.config.lora, train=True, heads=heads_of(spec.config))
         spec, rate_rule = _with_rate(spec, loaded)
         remembered = directory / "checkpoints" / "machine.json"
         casts_to_act = collect is not None and spec.config.lora is None

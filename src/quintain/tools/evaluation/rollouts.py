@@ -29,6 +29,7 @@ from quintain.tools.training.agents import (
     EXPERT,
     endpoint_of,
     require_policy,
+    require_quantization,
     require_weights,
     resolve_agent,
     sampling_of,
@@ -241,7 +242,7 @@ def _suite_of(
 def _acting(services: Services, agent: str, environment: str | Mapping[str, float]) -> dict[str, Any]:
     """Return the fields of a spec that name who acts, and where."""
     reference = usable_reference(services, environment)
-    actor = require_policy(resolve_agent(services, agent), "act")
+    actor = require_quantization(require_policy(resolve_agent(services, agent), "act"))
     if actor.model.source == EXPERT:
         expert_of(task_source(reference), ())
     return {"agent": actor, "endpoint": endpoint_of(services, actor), "environment": reference}
@@ -275,7 +276,8 @@ def _on_dataset(
     Raises:
         InvalidInput: the agent has no weights here, or nothing is held out.
     """
-    measured = require_weights(require_policy(resolve_agent(services, agent), "act"), "be measured on a dataset")
+    actor = require_quantization(require_policy(resolve_agent(services, agent), "act"))
+    measured = require_weights(actor, "be measured on a dataset")
     return EvaluateDatasetSpec(
         agent=measured,
         dataset_id=dataset.id,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
 from quintain.endpoints.client import missing_key
 from quintain.endpoints.profiles import find_profile
-from quintain.errors import InvalidInput, NotFound, Refused
+from quintain.errors import InvalidInput, NotFound, Refused, Unavailable
 from quintain.next_step import Hint, call
 from quintain.records.agent import MAX_NEW_TOKENS, Agent, ModelRef, Sampling
 from quintain.records.judging import Endpoint
@@ -194,6 +195,30 @@ def require_weights(agent: Agent, purpose: str) -> Agent:
             code="no_weights",
         )
     return agent
+
+
+def require_quantization(agent: Agent) -> Agent:
+    """Return the agent if its base can be quantised as it was trained.
+
+    Raises:
+        Unavailable: bitsandbytes is not installed.
+    """
+    if agent.model.quantization is not None:
+        require_bitsandbytes(f"the base of {agent.id or agent.name} in {agent.model.quantization}")
+    return agent
+
+
+def require_bitsandbytes(purpose: str) -> None:
+    """Refuse a job that needs bitsandbytes where it is not installed.
+
+    Raises:
+        Unavailable: it is not installed; the message names the extra.
+    """
+    if find_spec("bitsandbytes") is None:
+        raise Unavailable(
+            f"expected the package bitsandbytes for {purpose}, got none; pip install 'quintain[quantized]' and restart the server",
+            code="missing_extra",
+        )
 
 
 def endpoint_of(services: Services, agent: Agent) -> Endpoint | None:

@@ -165,6 +165,7 @@ def _recipe(
     try:
         read = [_with_adapter(_stage(services, stage, i, folder, make=make), agent) for i, stage in enumerate(stages)]
         _require_actors(read)
+        _require_adapters(read)
         if any(isinstance(stage, TrainStage) for stage in read):
             require_weights(agent, "be trained by a recipe")
         return RecipeSpec(
@@ -219,6 +220,23 @@ def _stage(services: Services, document: Mapping[str, Any], index: int, folder: 
         raise InvalidInput(explain(error, where)) from None
     except (InvalidInput, NotFound) as error:
         raise type(error)(f"{where}: {error.message}", code=error.code) from None
+
+
+def _require_adapters(stages: Sequence[Stage]) -> None:
+    """Refuse a stage that trains all weights after one that trains adapters on a quantised base.
+
+    Raises:
+        InvalidInput: names the stage.
+    """
+    kind = None
+    for index, stage in enumerate(stages):
+        config = stage.config if isinstance(stage, TrainStage) else None
+        if config is not None and kind is not None and config.lora is None:
+            raise InvalidInput(
+                f"stages[{index}]: expected adapters on the base in {kind} of a stage before, got lora null; set lora to {{}}",
+                code="quantized_base",
+            )
+        kind = kind or (config.quantization if config else None)
 
 
 def _require_actors(stages: Sequence[Stage]) -> None:

@@ -132,7 +132,7 @@ def _agent_of_checkpoint(services: Services, job: Job, checkpoint: Path) -> Agen
         return known[-1]
     kept = _keep(checkpoint, services.settings.agents_dir / f"{spec.name}-step-{step}-{uuid.uuid4().hex[:10]}")
     if isinstance(spec, TrainSpec) and spec.config.lora is not None:
-        model = spec.agent.model.model_copy(update={"adapter": str(kept)})
+        model = spec.start_model.model_copy(update={"adapter": str(kept)})
     else:
         model = model_in(replace(services, trusted=True), kept, str(kept))
     agent = Agent(

@@ -24,9 +24,15 @@ from quintain.records.job import JobSpec
 from quintain.records.record import Record, Seed, explain
 from quintain.tools.labels.reward_parsing import RewardInput
 from quintain.tools.services import Services
-from quintain.tools.training.agents import require_policy, require_reward_model, require_weights, resolve_agent
+from quintain.tools.training.agents import (
+    require_bitsandbytes,
+    require_policy,
+    require_reward_model,
+    require_weights,
+    resolve_agent,
+)
 from quintain.tools.training.methods import describe_settings
-from quintain.tools.training.planning.model_files import adapter_settings
+from quintain.tools.training.planning.model_files import adapter_settings, stored_quantization
 
 AgentReference = Annotated[
     str,
@@ -113,14 +119,45 @@ def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:
 def with_adapter_settings(config: TrainingConfig, agent: Agent) -> TrainingConfig:
     """Return the settings with those of the agent's adapter, where adapters are asked for without settings of their own.
 
-    Training continues the agent's adapter, whatever its origin. A damaged adapter is left to the job, which explains it.
+    Training continues the agent's adapter, whatever its origin, on a base quantised as the agent's is. A damaged adapter is left
+    to the job, which explains it.
+
+    Raises:
+        InvalidInput: all weights of a quantised model are to be trained, or its base is to be quantised otherwise.
+        Unavailable: the settings need bitsandbytes, which is not installed.
     """
+    config = _with_quantization(config, agent)
     if config.lora is None or config.lora.model_fields_set or agent.model.adapter is None:
         return config
     try:
         return config.model_copy(update={"lora": adapter_settings(Path(agent.model.adapter))})
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return config
+
+
+def _with_quantization(config: TrainingConfig, agent: Agent) -> TrainingConfig:
+    own = agent.model.quantization
+    if config.lora is None and (stored := own or stored_quantization(agent.model)):
+        raise InvalidInput(
+            f"expected a model with float weights to train all of them, got {agent.id or agent.name}, whose weights are quantised "
+            f"({stored}); set lora to {{}} to train adapters, or name the unquantised model",
+            code="quantized_base",
+        )
+    if own is not None and config.quantization not in (None, own):
+        raise InvalidInput(
+            f"expected quantization '{own}', as the base of {agent.id or agent.name} has, got '{config.quantization}'; leave it "
+            "out, or export the agent merged and start from the result",
+            code="quantized_base",
+        )
+    config = config.model_copy(update={"quantization": config.quantization or own})
+    asked = [f"{name} '{getattr(config, name)}'" for name in ("quantization", "optimizer") if _differs(config, name)]
+    if asked:
+        require_bitsandbytes(" and ".join(asked))
+    return config
+
+
+def _differs(config: TrainingConfig, name: str) -> bool:
+    return bool(getattr(config, name) != type(config).model_fields[name].default)
 
 
 def require_effect(config: TrainingConfig, acts: bool) -> None:

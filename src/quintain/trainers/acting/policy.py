@@ -110,9 +110,9 @@ class LocalPolicy:
         """Warnings for the user."""
         if self._decoder.caching == "single":
             self.warnings += (
-                f"this model ({self._model.config.model_type}) keeps a state that cannot be padded, so its episodes act one at a "
-                "time: the result is right, but takes as many times longer as episodes could act together; choose a model with "
-                "attention alone where speed matters",
+                f"this model ({self._model.config.model_type}) has a cache that cannot be padded, so its episodes act one at a time: "
+                "the result is right, but the time grows with the number of episodes; choose a model with attention alone where "
+                "speed matters",
             )
         if self._decoder.caching == "none":
             self.warnings += (

@@ -103,7 +103,7 @@ class Member:
         if torch.cuda.is_available():
             torch.cuda.set_device(setup.place.rank % setup.place.local_size)
         lora, heads = self._config.lora, heads_of(self._config)
-        self._model = load_model(setup.spec.agent.model, lora=lora, train=True, heads=heads).model
+        self._model = load_model(setup.spec.start_model, lora=lora, train=True, heads=heads).model
         torch.set_num_threads(setup.threads)
         number_format = setup.number_format
         hold_base(self._model, self._config, number_format)

@@ -29,6 +29,7 @@ from quintain.trainers.engine.pruning import last_block, pruned, query_runs
 from quintain.trainers.engine.rotary import PADDING, Rotary
 from quintain.trainers.engine.self_check import CHECK_WINDOW, distance, own_states, padded_inputs, probes
 from quintain.trainers.models import decoder_and_head, eval_mode, is_adapter
+from quintain.trainers.quantization import size_of
 from quintain.trainers.value_head import head_of
 
 _MISFITS = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
@@ -174,20 +175,29 @@ class Engine:
         """Return tokens and useful FLOPs of a forward and backward pass over the rows.
 
         A weight of P parameters takes 2 P a token forward, 2 P for the gradient of its input and, if trained, 2 P for its own.
-        Causal attention over n tokens takes 6 n^2 times layers, heads and head width. The head counts at supervised tokens only.
+        Causal attention over n tokens takes 6 n^2 times layers, heads and head width, and 6 (n - W)^2 less with a window of W tokens.
+        The head counts at supervised tokens only.
         Valid for dense models; a recurrent layer counts as its weights.
         """
         decoder, head = decoder_and_head(self.model)
         embeddings = {id(p) for m in decoder.modules() if isinstance(m, torch.nn.Embedding) for p in m.parameters()}
         body = sum(_flops(p) for p in decoder.parameters() if p.ndim == 2 and id(p) not in embeddings)
         last = sum(_flops(p) for p in (head_of(self.model) or head).parameters() if p.ndim == 2)
-        attention = 6.0 * _attention_width(self.model.config.get_text_config(decoder=True))
+        widths = _attention_widths(self.model.config.get_text_config(decoder=True))
+        windows = [self._windows.get(i) for i in range(len(widths))]
         logical, supervised = sum(map(len, rows)), sum(row.n_supervised for row in rows)
         if self.path == "packed":
             computed = computed_tokens(self._rotary.with_factors(rows), share=self.shares)
         else:
             computed = sum(len(group) * max(len(rows[i]) for i in group) for group in self._together(rows))
-        flops = body * logical + last * supervised + attention * sum(len(row) ** 2 for row in rows)
+        flops = (
+            body * logical
+            + last * supervised
+            + sum(
+                6.0 * width * sum(len(row) ** 2 - max(len(row) - (window or len(row)), 0) ** 2 for row in rows)
+                for width, window in zip(widths, windows, strict=True)
+            )
+        )
         return Cost(logical, computed, supervised, flops)
 
     @property
@@ -276,20 +286,19 @@ class Engine:
 
 def _flops(weight: torch.Tensor) -> float:
     """Return the FLOPs of a token in forward and backward."""
-    return (6.0 if weight.requires_grad else 4.0) * weight.numel()
+    return (6.0 if weight.requires_grad else 4.0) * size_of(weight)
 
 
-def _attention_width(config: Any) -> int:
-    """Return heads times head width, summed over the layers; 0 without attention."""
+def _attention_widths(config: Any) -> list[int]:
+    """Return heads times head width of each layer; empty without attention."""
     layers = getattr(config, "num_hidden_layers", 0)
     try:
         heads = getattr(config, "num_attention_heads", 0)
-        return int(
-            layers * (heads * (getattr(config, "head_dim", None) or config.hidden_size // heads) if heads else 0)
-        )
+        width = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads) if heads else 0
+        return [width] * layers if width else []
     except RuntimeError:  # the layers differ
         each = [config.per_layer_config[i] for i in range(layers)]
-        return sum(one.num_attention_heads * one.head_dim for one in each)
+        return [one.num_attention_heads * one.head_dim for one in each]
 
 
 def _like_lengths(rows: Sequence[TokenRow], limit: float) -> list[list[int]]:
@@ -341,7 +350,10 @@ def _checked(engine: Engine) -> Engine:
             )
         reason = None
         if engine.pruned and last_block(decoder) is None:
-            engine, reason = replace(engine, pruned=False), "its last block is not of the Llama shape"
+            engine, reason = (
+                replace(engine, pruned=False),
+                "its last block has another shape than those that can be pruned",
+            )
         problem = _disagreement(engine, rows, states)
         if problem and engine.pruned:
             engine, reason = replace(engine, pruned=False), f"its last block cannot be pruned: {problem}"

@@ -10,7 +10,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -79,6 +79,12 @@ def tune_allocator(*, keep: bool = True) -> bool:
     if not keep:
         settings = {_M_MMAP_THRESHOLD: 2**20}
     return all(mallopt(parameter, value) == 1 for parameter, value in settings.items())
+
+
+def return_freed_memory() -> None:
+    """Return freed memory to the kernel once, also where `tune_allocator` keeps it; without glibc, do nothing."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def prepare(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,22 +17,48 @@ import torch
 from quintain.trainers.engine.attention import Layout
 from quintain.trainers.engine.packing import Plan, Segment
 
-_LLAMA_SHAPE = {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"}
-"""Children of a block that adds self_attn(norm(x)) and then mlp(norm(x)) to its input."""
+
+class _Shape(NamedTuple):
+    """Names of the children around attention and feed-forward layer in a block with two residual additions.
+
+    The block adds after_attention(self_attn(before_attention(x))) and then after_mlp(mlp(before_mlp(x))) to its input.
+    """
+
+    before_attention: str = ""
+    after_attention: str = ""
+    before_mlp: str = ""
+    after_mlp: str = ""
+
+
+_SHAPES = (
+    _Shape("input_layernorm", "", "post_attention_layernorm"),  # Llama
+    _Shape("input_layernorm", "resid_attn_dropout", "post_attention_layernorm", "resid_mlp_dropout"),  # Phi-3
+    _Shape("", "post_attention_layernorm", "", "post_feedforward_layernorm"),  # OLMo 2
+    _Shape("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"),  # GLM-4
+    _Shape(
+        "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"
+    ),  # Gemma 2
+)
+"""A block with the children of a shape may still compute something else; the check of the engine finds it."""
 
 _GAP = 16
 """Selected rows at most this far apart form one run of queries: another call would cost more than the rows between."""
 
 
 def last_block(decoder: Any) -> Any | None:
-    """Return the last block of a decoder if it has the Llama shape and its own forward pass, else None."""
+    """Return the last block of a decoder if it has a known shape and its own forward pass, else None."""
     layers = getattr(decoder, "layers", None)
     if not isinstance(layers, torch.nn.ModuleList) or not len(layers):
         return None
     block: Any = layers[-1]
-    if set(dict(block.named_children())) != _LLAMA_SHAPE or "forward" in vars(block):
+    if _shape_of(block) is None or "forward" in vars(block):
         return None
     return block if hasattr(block.self_attn, "o_proj") else None
+
+
+def _shape_of(block: Any) -> _Shape | None:
+    children = {name for name, _ in block.named_children()}
+    return next((shape for shape in _SHAPES if {"self_attn", "mlp", *filter(None, shape)} == children), None)
 
 
 def query_runs(plan: Plan) -> tuple[Segment, ...]:
@@ -58,6 +84,11 @@ def pruned(block: Any, select: torch.Tensor, runs: tuple[Segment, ...]) -> Itera
         select: int64 [m] on the model's device; see `Plan`.
         runs: The `query_runs` of the plan.
     """
+    shape = _shape_of(block)
+    assert shape is not None
+    before_attention, after_attention, before_mlp, after_mlp = (
+        getattr(block, name) if name else torch.nn.Identity() for name in shape
+    )
 
     def select_rows(module: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         return (inputs[0].index_select(1, select), *inputs[1:])
@@ -65,9 +96,11 @@ def pruned(block: Any, select: torch.Tensor, runs: tuple[Segment, ...]) -> Itera
     def forward(hidden_states: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         layout: Layout = kwargs["packed"]
         kwargs["packed"] = replace(layout, segments=runs)
-        attended = block.self_attn(hidden_states=block.input_layernorm(hidden_states), **kwargs)[0]
-        hidden = hidden_states.index_select(1, select) + attended
-        return hidden + block.mlp(block.post_attention_layernorm(hidden))
+        attended = block.self_attn(hidden_states=before_attention(hidden_states), **kwargs)[0]
+        hidden = hidden_states.index_select(1, select) + after_attention(attended)
+        transformed = block.mlp(before_mlp(hidden))
+        # Some layers of experts return their routing as well.
+        return hidden + after_mlp(transformed[0] if isinstance(transformed, tuple) else transformed)
 
     hook = block.self_attn.o_proj.register_forward_pre_hook(select_rows)
     block.forward = forward

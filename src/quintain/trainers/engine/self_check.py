@@ -22,6 +22,9 @@ _CHECK_LOGIT_SIZE = 100.0
 _SATURATING_LOGIT_SIZE = 1e4
 """Size of the logits that show the bound of a cap."""
 
+_LOGIT_STRIDE = 7
+"""Every so many tokens the logits are compared with the output of the head."""
+
 
 def padded_inputs(rows: Sequence[TokenRow], device: torch.device) -> dict[str, Any]:
     """Return rows padded on the right with their mask; the padding id is arbitrary."""
@@ -56,35 +59,28 @@ def own_states(model: Any, rows: Sequence[TokenRow]) -> tuple[torch.Tensor, Logi
         None if the logits are neither scaled nor capped outputs of the head.
     """
     decoder, head = decoder_and_head(model)
+    batch = padded_inputs(rows, next(model.parameters()).device)
+    row, column = batch["attention_mask"].nonzero()[::_LOGIT_STRIDE].T  # whole logits would be large
     states: dict[str, torch.Tensor] = {}
 
     def scale_up(module: Any, inputs: Any, output: Any) -> Any:
         own = output.last_hidden_state
         sizes = torch.full_like(own[:1, :, :1], _CHECK_LOGIT_SIZE)
         sizes[:, 1::2] = _SATURATING_LOGIT_SIZE
-        output.last_hidden_state = own * (sizes / head(own).abs().max().clamp_min(1e-6))
+        output.last_hidden_state = own * (sizes / head(own[row, column]).abs().max().clamp_min(1e-6))
         states["own"], states["scaled"] = own, output.last_hidden_state
         return output
 
     hook = decoder.register_forward_hook(scale_up)
     try:
-        batch = padded_inputs(rows, next(model.parameters()).device)
-        logits = model(**batch).logits
+        logits = model(**batch).logits[row, column]
     finally:
         hook.remove()
-    kept = batch["attention_mask"].bool()
-    z = head(states["scaled"])
-    large = torch.zeros_like(kept)
-    large[:, 1::2] = True
-    shape = _logit_shape(
-        z[kept & ~large].double(),
-        logits[kept & ~large].double(),
-        z[kept & large].double(),
-        logits[kept & large].double(),
-    )
-    if any(distance(shape.of(z[part]), logits[part]) > 1e-2 for part in (kept & ~large, kept & large)):
+    z, large = head(states["scaled"][row, column]), column % 2 == 1
+    shape = _logit_shape(z[~large].double(), logits[~large].double(), z[large].double(), logits[large].double())
+    if any(distance(shape.of(z[part]), logits[part]) > 1e-2 for part in (large, ~large)):
         return None
-    places = [torch.from_numpy(row.places - 1).to(logits.device) for row in rows]
+    places = [torch.from_numpy(one.places - 1).to(logits.device) for one in rows]
     return torch.cat([states["own"][i][at] for i, at in enumerate(places)]), shape
 
 

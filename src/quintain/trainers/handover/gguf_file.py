@@ -82,7 +82,7 @@ def write_gguf(
         Conflict: llama.cpp refuses the file, or what it computes differs (`parity_failed`).
         Unavailable: A library is missing.
     """
-    loaded = load_model(agent.model, dtype=torch.float32)
+    loaded = load_model(agent.model, dtype=torch.float32, dequantize=True)
     exact = folder / f"{agent.name}-f16.gguf"
     _write(exact, agent, loaded, renderer, "f16")
     check = _check(exact, "f16", renderer, probes, own)

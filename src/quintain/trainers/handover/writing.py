@@ -28,6 +28,7 @@ from quintain.trainers.handover.ollama import go_template
 from quintain.trainers.handover.parity import Measurement, Probes, compare, count_equal, measure
 from quintain.trainers.model_files import model_files
 from quintain.trainers.models import LoadedModel, load_model, open_tokenizer, pick_device, stored_heads
+from quintain.trainers.quantization import size_of
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE
 from quintain.trainers.value_head import FILE_NAME, detached, save_head
@@ -84,7 +85,7 @@ def write_agent(
     probes = Probes.of(agent, own, renderer)
     measured = measure(own, probes)
     compared_in = _format_of(own.model)
-    numbers = sum(parameter.numel() for parameter in own.model.parameters())
+    numbers = sum(map(size_of, own.model.parameters()))
     del own  # its memory goes back before the files are read
     if reporter.should_stop():
         return None
@@ -169,7 +170,8 @@ def _format_of(model: Any) -> torch.dtype:
     """Return the number format of most of a model's weights."""
     sizes: Counter[torch.dtype] = Counter()
     for parameter in model.parameters():
-        sizes[parameter.dtype] += parameter.numel()
+        if parameter.is_floating_point():  # quantised weights are computed in the type of the others
+            sizes[parameter.dtype] += parameter.numel()
     return sizes.most_common(1)[0][0]
 
 
@@ -188,7 +190,7 @@ def _write_adapter(ref: ModelRef, folder: Path) -> torch.dtype:
 
 def _write_merged(agent: Agent, heads: tuple[str, ...], renderer: Renderer, folder: Path) -> tuple[torch.dtype, str]:
     """All weights in the number format of the base's files; gives the format, and the name of the model's class."""
-    loaded = load_model(agent.model, heads=heads, dtype="auto")
+    loaded = load_model(agent.model, heads=heads, dtype="auto", dequantize=True)
     model = loaded.model
     tensors = {id(t): t for t in (*model.parameters(), *model.buffers())}.values()
     _require_room(folder, sum(t.numel() * t.element_size() for t in tensors))

@@ -170,9 +170,13 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 def _divided(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Shard a full optimizer state: moments as their parameters."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
+
+    def shard(value: Any, parameter: torch.Tensor) -> Any:
+        is_moment = isinstance(value, torch.Tensor) and value.shape == parameter.shape
+        return local_shard(value, parameter) if is_moment else value
+
     entries = {
-        i: {name: local_shard(t, parameters[i]) if t.shape == parameters[i].shape else t for name, t in entry.items()}
-        for i, entry in state["state"].items()
+        i: {name: shard(value, parameters[i]) for name, value in entry.items()} for i, entry in state["state"].items()
     }
     return {**state, "state": entries}
 

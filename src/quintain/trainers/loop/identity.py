@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from quintain.records.agent import ModelRef
 from quintain.records.hyperparameters import ACTING_ONLY, DPOConfig
 from quintain.records.job import TrainSpec
 from quintain.trainers.data.streams import Example
@@ -34,21 +35,36 @@ def run_identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> st
     if isinstance(spec.config, DPOConfig) and spec.environment is None:
         silent |= ACTING_ONLY  # and checkpoints from before DPO could act still fit
     config = spec.config.model_dump(mode="json", exclude=silent)
-    agent = spec.agent.model
+    for name in ("optimizer", "quantization"):  # checkpoints from before these settings still fit
+        if config[name] == type(spec.config).model_fields[name].default:
+            del config[name]
+    agent = spec.start_model
     has_values = spec.config.lora is None or agent.adapter is not None  # else adapters begin at random
     start = {name: [*p.shape, *_sample(p, has_values)] for name, p in model.named_parameters()}
-    about = [config, spec.seed, agent.model_dump(mode="json"), spec.environment, start, len(examples)]
+    about = [
+        config,
+        spec.seed,
+        agent.model_dump(mode="json", exclude=_unset(agent)),
+        spec.environment,
+        start,
+        len(examples),
+    ]
     digest.update(json.dumps(about, sort_keys=True).encode())
     if spec.reward is not None and spec.environment is not None:  # on a dataset, the examples have its values
         digest.update(spec.reward.model_dump_json().encode())
     if spec.reward_agent is not None:
-        digest.update(spec.reward_agent.model.model_dump_json().encode())
+        valued_by = spec.reward_agent.model
+        digest.update(valued_by.model_dump_json(exclude=_unset(valued_by)).encode())
     for example in examples:
         digest.update(json.dumps([example.member, example.value, example.weight]).encode())
         for row in example.rows:
             for stream in (row.token_ids, row.weight, row.advantage, row.label):
                 digest.update(b"" if stream is None else stream.tobytes())
     return digest.hexdigest()
+
+
+def _unset(model: ModelRef) -> set[str]:
+    return {"quantization"} if model.quantization is None else set()
 
 
 def _sample(parameter: torch.nn.Parameter, has_values: bool) -> list[float]:

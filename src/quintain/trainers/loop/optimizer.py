@@ -7,21 +7,36 @@ from typing import Any
 
 import torch
 
+from quintain.errors import InvalidInput
 from quintain.records.hyperparameters import TrainingConfig
 from quintain.trainers.loop.checkpoint_weights import trainable
+from quintain.trainers.quantization import bitsandbytes
 
 
 def adamw(model: Any, config: TrainingConfig) -> torch.optim.Optimizer:
     """Return AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101); biases and norm weights do not decay.
 
-    Its learning rate is set at each update.
+    Its learning rate is set at each update. `adamw_8bit` keeps the moments of matrices of 4,096 numbers or more in 8 bits
+    (Dettmers et al. 2021, arXiv 2110.02861).
+
+    Raises:
+        Unavailable: `adamw_8bit` without bitsandbytes (`missing_extra`).
+        InvalidInput: `adamw_8bit` on a device for which bitsandbytes has no optimizer.
     """
     parameters = list(trainable(model).values())
     groups = [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW([g for g in groups if g["params"]], lr=0.0, fused=True)
+    groups = [g for g in groups if g["params"]]
+    if config.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=0.0, fused=True)
+    if model.device.type not in ("cpu", "cuda"):
+        raise InvalidInput(
+            f"expected a CPU or a CUDA device for adamw_8bit, got {model.device.type}; set optimizer to 'adamw'"
+        )
+    optimizer: torch.optim.Optimizer = bitsandbytes().optim.AdamW8bit(groups, lr=0.0)
+    return optimizer
 
 
 def clip(model: Any, optimizer: torch.optim.Optimizer, scale: torch.amp.GradScaler, bound: float) -> float:

@@ -10,6 +10,7 @@ import torch
 
 from quintain.records.hyperparameters import Precision, TrainingConfig
 from quintain.trainers.engine.machine import bf16_speedup
+from quintain.trainers.quantization import size_of
 
 _LARGE_MODEL = 10_000_000
 """Parameters from which `auto` considers bf16 on a CPU: products of smaller models take too little of a step."""
@@ -75,7 +76,7 @@ def _automatic(model: Any, remembered: Path | None, *, casts_to_act: bool) -> Fo
         kept = json.loads(remembered.read_bytes())
         chosen = _BF16 if kept.get("precision") == "bf16" else _FP32  # without the field: from before bf16 was measured
         return chosen._replace(rule=kept.get("precision_rule", "as before the interruption"))
-    if sum(p.numel() for p in model.parameters()) < _LARGE_MODEL:
+    if sum(map(size_of, model.parameters())) < _LARGE_MODEL:
         return _FP32._replace(rule="fp32 for a small model on a CPU")
     if casts_to_act:
         return _FP32._replace(rule="fp32 where a model acts on a CPU while all its weights are trained")

@@ -80,6 +80,12 @@ def _notes(spec: ExportAgentSpec) -> Iterator[str]:
     if spec.format == "merged" and spec.agent.model.adapter is None:
         state = "all weights trained" if spec.provenance.ancestors[0].methods else "not trained here"
         yield f"{spec.agent.id} has no adapter ({state}), so nothing was merged: the weights are a copy"
+    if spec.agent.model.quantization is not None:
+        how = {"nf4": "NF4 with double quantisation", "int8": "int8"}[spec.agent.model.quantization]
+        if spec.format == "adapter":
+            yield f"the adapter was trained on its base in {how} (bitsandbytes), except embeddings and head: load the base so"
+        else:
+            yield f"the linear layers have the dequantised values of the agent's base in {how}"
 
 
 def _result(report: AgentExport, destination: Path) -> JobResult:

@@ -143,7 +143,7 @@ def _agent(spec: TrainSpec, job_id: str, agreement: Agreement | None) -> Agent:
     if spec.config.lora is None:
         model = ModelRef(source="folder", path=spec.output_dir)
     else:
-        model = spec.agent.model.model_copy(update={"adapter": spec.output_dir})
+        model = spec.start_model.model_copy(update={"adapter": spec.output_dir})
     return spec.agent.model_copy(
         update={
             "id": None,

@@ -2,9 +2,10 @@
 
 Memory, in bytes (float32 on the CPU; on CUDA weights in bfloat16 where only adapters are trained):
 
-    libraries + weights P + adapters 4 A + gradients 4 T + AdamW's two moments 8 T + activations + logits
+    libraries + weights P + adapters 4 A + gradients 4 T + AdamW's two moments 8 T (2 T in 8 bits) + activations + logits
 
-(on the CPU with `precision: bf16` and adapters, weights take 2 P after loading; then the larger of both moments counts)
+(on the CPU with adapters, floats take 2 P after loading with `precision: bf16`, and the blocks' matrices of a quantised base 0.516
+bytes each in NF4 and 1.01 in int8; then the larger of both moments counts)
 
 with P parameters, A parameters of adapters, T trained ones (A, or P where all are trained). Activations are 4 L (16 h + 8 f)
 bytes a token of the largest pass (L layers, h hidden, f feed-forward width), with gradient checkpointing 4 (L h + 16 h + 8 f).
@@ -59,6 +60,10 @@ _READ_MB_S = 500.0
 _RENDERED_CHARACTERS_S = 1_000_000.0
 
 
+_QUANTIZED_BYTES = {"nf4": 0.5 + 1 / 64 + 4 / (64 * 256), "int8": 1.01}
+"""Bytes a weight. NF4: half a byte, an 8-bit scale for 64 weights and a float32 scale for 256 of these; int8: a scale a row."""
+
+
 class Work(NamedTuple):
     """Amount of work of a training."""
 
@@ -94,17 +99,33 @@ def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, pass
     kept = model.layers * model.hidden + block if config.gradient_checkpointing else model.layers * block
     numbers = 4 if device.kind != "cuda" or config.precision == "fp32" else 2.5  # autocast keeps both kinds
     share = config.processes if config.sharding == "full" else 1
-    weights = (model.parameters * (4 if wide else 2) + 4 * adapters) / share / _MB
+    halved = wide and config.lora is not None and config.precision == "bf16" and config.sharding == "none"
+    width = 4 if wide and not halved else 2
     passes = {
         "gradients": 4 * trained / share / _MB,
-        "optimizer": 8 * trained / share / _MB,
+        "optimizer": (8 if config.optimizer == "adamw" else 2) * trained / share / _MB,
         "activations": numbers * kept * pass_tokens / _MB,
         "logits": 4 * max(_LOGITS, 256 * model.vocabulary) / _MB,
     }
-    if wide and config.lora is not None and config.precision == "bf16" and config.sharding == "none":
-        weights -= min(2 * model.parameters / _MB, sum(passes.values()))  # float32 until they are loaded
+    weights = (_base_bytes(model, config, width) + 4 * adapters) / share / _MB
+    if device.kind != "cuda" and (halved or config.quantization or model.quantization):
+        weights = max(
+            weights, 4 * (model.parameters + adapters) / share / _MB - sum(passes.values())
+        )  # while they are loaded
     libraries = _LIBRARIES_MB[device.kind] + (_PEFT_MB if adapters and device.kind != "cuda" else 0.0)
     return {"libraries": libraries, "weights": weights, **passes}
+
+
+def _base_bytes(model: ModelFacts, config: TrainingConfig, width: int) -> float:
+    """Return the bytes of a base model's weights at `width` bytes a float.
+
+    Experts of a mixture are no linear layers and stay floats; which matrices they are is not known here, so all count as floats.
+    """
+    kind = config.quantization or model.quantization
+    if kind is None or model.active_share < 1.0:
+        return model.parameters * width
+    quantized = sum(matrix.size for matrix in model.matrices)
+    return (model.parameters - quantized) * width + quantized * _QUANTIZED_BYTES[kind]
 
 
 def disk_mb(model: ModelFacts, config: TrainingConfig) -> float:

@@ -53,12 +53,12 @@ def measured(services: Services, model: ModelRef, config: TrainingConfig, device
     Args:
         services: Whose jobs.
         model: The model to plan for.
-        config: Tells adapters from full training, and the number of processes.
+        config: Tells adapters from full training, the quantisation of the base, the optimizer and the number of processes.
         device: The device that they are assumed to have run on.
     """
     mine, others = list[_Took](), list[_Took]()
     for job, spec in _finished(services):
-        alike = (spec.config.lora is None) == (config.lora is None) and spec.config.processes == config.processes
+        alike = _kind(spec.config) == _kind(config)
         if spec.dataset_id is None or not alike:
             continue
         is_same = _base(spec.agent.model) == _base(model)
@@ -91,6 +91,11 @@ def measured_online(services: Services, model: ModelRef, method: str, environmen
         episodes = rollouts * settings["group_size"] * settings["tasks_per_step"]
         return OnlineStep(job.id, times.start_s, times.training_s / episodes, job.metrics.get("peak_memory_mb"))
     return None
+
+
+def _kind(config: TrainingConfig) -> tuple[bool, str | None, str, int]:
+    """Return what trainings must share for their time and memory to be compared."""
+    return config.lora is None, config.quantization, config.optimizer, config.processes
 
 
 class _Took(NamedTuple):

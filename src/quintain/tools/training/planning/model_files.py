@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quintain.records.agent import ModelRef
+from quintain.records.agent import ModelRef, Quantization
 from quintain.records.hyperparameters import LoraConfig
 from quintain.tools.training.model_folders import cached_snapshot
 from quintain.tools.training.planning.gguf_header import read_gguf
@@ -65,6 +65,8 @@ class ModelFacts(NamedTuple):
     context_tokens: int | None
     adapter: LoraConfig | None = None
     """The settings of the adapter that the agent has on top."""
+    quantization: Quantization | None = None
+    """How the agent's base is quantised."""
 
     @property
     def body(self) -> float:
@@ -91,16 +93,26 @@ def read_model(ref: ModelRef) -> ModelFacts | str:
         adapter = adapter_settings(Path(ref.adapter)) if ref.adapter else None
         if ref.source == "gguf":
             settings, found = read_gguf(folder)
-            return _facts(settings, [_checked(name, shape) for name, shape in found], adapter)
+            return _facts(settings, [_checked(name, shape) for name, shape in found], adapter, ref.quantization)
         config = _object(folder / "config.json")
         files = sorted(path for path in folder.glob("*.safetensors") if path.name != "value_head.safetensors")
         if not files:
             return f"{folder.name} has no *.safetensors file; save the model again with safetensors"
         if len(files) > _MAX_FILES or "quantization_config" in config:
             return "its weights are quantised, or in too many files to read"
-        return _facts(config, [tensor for path in files for tensor in _tensors(path)], adapter)
+        return _facts(config, [tensor for path in files for tensor in _tensors(path)], adapter, ref.quantization)
     except (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
         return f"the files in {folder.name} cannot be read ({type(error).__name__}); copy them again from the original"
+
+
+def stored_quantization(ref: ModelRef) -> str | None:
+    """Return the method by which the stored weights of a model are quantised; None if they are floats, or unknown."""
+    folder = cached_snapshot(ref.path, ref.revision) if ref.source == "hub" else Path(ref.path)
+    try:
+        about = None if folder is None else _object(folder / "config.json").get("quantization_config")
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+    return str(about.get("quant_method", "method unknown"))[:40] if isinstance(about, Mapping) else None
 
 
 class _Tensor(NamedTuple):
@@ -140,7 +152,9 @@ def _checked(name: str, shape: tuple[Any, ...]) -> _Tensor:
     return _Tensor(name, shape)
 
 
-def _facts(whole: Mapping[str, Any], tensors: list[_Tensor], adapter: LoraConfig | None) -> ModelFacts:
+def _facts(
+    whole: Mapping[str, Any], tensors: list[_Tensor], adapter: LoraConfig | None, quantization: Quantization | None
+) -> ModelFacts:
     text = whole.get("text_config")
     config = text if isinstance(text, Mapping) else whole
     vocabulary = _number(config, "vocab_size")
@@ -168,6 +182,7 @@ def _facts(whole: Mapping[str, Any], tensors: list[_Tensor], adapter: LoraConfig
         vocabulary=vocabulary,
         context_tokens=_number(config, "max_position_embeddings", "n_positions", least=0) or None,
         adapter=adapter,
+        quantization=quantization,
     )
 
 

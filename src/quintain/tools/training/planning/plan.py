@@ -35,7 +35,13 @@ from quintain.tools.training.planning.purposes import (
     require_combinable,
 )
 from quintain.tools.training.planning.settings import Settled, settle
-from quintain.tools.training.requests import AgentReference, Request, require_effect, start_agent
+from quintain.tools.training.requests import (
+    AgentReference,
+    Request,
+    require_effect,
+    start_agent,
+    with_adapter_settings,
+)
 from quintain.tools.training.sources import training_source
 from quintain.tools.training.training_rewards import REWARDED
 
@@ -133,7 +139,7 @@ def _planned(
     method, dataset = choice.method or "", choice.dataset
     settled, taken, data = _settled(services, choice, agent, reference, settings, blockers)
     if agent is not None and (dataset is not None or choice.environment is not None):
-        _tried(lambda: _require_startable(services, choice, settled, reference), blockers)
+        _tried(lambda: _require_startable(services, choice, settled, agent), blockers)
     blockers += [*shortages(taken.estimate), *slow_format(settled.config, look_at_device())]
     found = tuple({blocker.code: blocker for blocker in reversed(blockers)}.values())[::-1]
     answers = [branch.answer for branch in choice.branches]
@@ -191,14 +197,15 @@ def _settled(
     return settled, estimate(services, asked), data
 
 
-def _require_startable(services: Services, choice: Choice, settled: Settled, model: str) -> None:
+def _require_startable(services: Services, choice: Choice, settled: Settled, agent: Agent) -> None:
     """Check the source as start_training does, so that a plan only promises trainings that start."""
     method, dataset = choice.method or "", choice.dataset
     if method == EVOLVE:
-        evolution_spec(services, Request(model=model), choice.environment, settled.hyperparameters)
+        evolution_spec(services, Request(model=agent.id or agent.name), choice.environment, settled.hyperparameters)
     else:
         training_source(services, method, dataset.id if dataset else None, choice.environment)
         require_effect(settled.config, choice.environment is not None)
+        with_adapter_settings(settled.config, agent)
 
 
 def _nothing(choice: Choice, model: str, blockers: list[Blocker]) -> TrainingPlan:

@@ -75,6 +75,8 @@ def settle(
     """
     if method == EVOLVE:
         return _settle_evolution(settings, model)
+    if settings.get("quantization") is not None:
+        settings = {"lora": {}, **settings}  # quantised weights carry adapters
     changes, reasons = _by_model(model)
     if data is not None:
         more, more_reasons = _by_data(method, data, settings)
