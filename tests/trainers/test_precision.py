@@ -85,6 +85,7 @@ def test_small_models_and_jobs_from_before_the_measurement_train_in_fp32_without
     assert precision.choose("auto", model).name == "fp32"
     monkeypatch.setattr(precision, "_LARGE_MODEL", 0)
     assert precision.choose("auto", model).name == "bf16"
+    assert precision.choose("auto", model, casts_to_act=True).name == "fp32"
     old = tmp_path / "machine.json"
     old.write_text('{"fast_matmul": false}')
     assert precision.choose("auto", model, old).name == "fp32"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -100,23 +100,13 @@ def train(
         Conflict: The checkpoints belong to another run.
     """
     spec = _with_heads(spec, data)
-    keep = spec.config.sharding == "none"
-    tune_allocator(keep=keep)
+    tune_allocator(keep=spec.config.sharding == "none")
     with _ranks(spec, directory) as ranks:
         reporter.phase("loading_model")
         _seed_everything(spec.seed)
         loaded = load_model(spec.start_model, lora=spec.config.lora, train=True, heads=heads_of(spec.config))
         spec, rate_rule = _with_rate(spec, loaded)
-        remembered = directory / "checkpoints" / "machine.json"
-        number_format = choose(spec.config.precision, loaded.model, remembered)
-        hold_base(loaded.model, spec.config, number_format)
-        machine = prepare(
-            loaded.model.device,
-            number_format.autocast or torch.float32,
-            remembered=remembered,
-            keep=keep,
-            choices={"precision": number_format.name, "precision_rule": number_format.rule},
-        )
+        machine, number_format = _prepared(spec, loaded.model, directory, acts=collect is not None)
         start = _Start(spec, data, directory, reporter, loaded, machine, number_format)
 
         reporter.phase("rendering")
@@ -183,6 +173,21 @@ def _with_heads(spec: TrainSpec, data: Data) -> TrainSpec:
         return spec
     heads = stored_heads(spec.agent.model) or labelled_heads([*data.train, *data.validation]) or ("value",)
     return spec.model_copy(update={"config": config.model_copy(update={"heads": heads})})
+
+
+def _prepared(spec: TrainSpec, model: Any, directory: Path, *, acts: bool) -> tuple[Machine, Format]:
+    """Choose the number format of a run, convert the base to it, and tune the process; a resumed run repeats the choices."""
+    remembered = directory / "checkpoints" / "machine.json"
+    number_format = choose(spec.config.precision, model, remembered, casts_to_act=acts and spec.config.lora is None)
+    hold_base(model, spec.config, number_format)
+    machine = prepare(
+        model.device,
+        number_format.autocast or torch.float32,
+        remembered=remembered,
+        keep=spec.config.sharding == "none",
+        choices={"precision": number_format.name, "precision_rule": number_format.rule},
+    )
+    return machine, number_format
 
 
 def _with_rate(spec: TrainSpec, loaded: LoadedModel) -> tuple[TrainSpec, str]:

@@ -37,7 +37,7 @@ _SHAPE = (2048, 512, 1408)
 
 _ROUNDS = 5
 
-_PROBE_ROWS, _WIDEST = 256, 2048
+_PROBE_ROWS, _WIDEST = 256, 1024
 """Rows, and bound of the widths, of the product that compares bfloat16 with float32."""
 
 
@@ -171,7 +171,7 @@ def medium_is_faster(device_type: str) -> bool:
 def bf16_speedup(inner: int, outer: int) -> float:
     """Return how many times as fast a product x W^T is in bfloat16 as in float32 of the faster back end, on one thread.
 
-    x has 256 rows. Widths above 2,048 are cut, so that a round takes milliseconds. The best of several rounds counts, taken in
+    x has 256 rows. Widths above 1,024 are cut, so that a round takes milliseconds. The best of several rounds counts, taken in
     turn: float32 "highest", float32 "medium" where it is exact, bfloat16. It is measured once a process.
     """
     inner, outer = min(inner, _WIDEST), min(outer, _WIDEST)

@@ -38,7 +38,7 @@ _FP32 = Format("fp32", None, False, None)
 _BF16 = Format("bf16", torch.bfloat16, False, None)
 
 
-def choose(asked: Precision, model: Any, remembered: Path | None = None) -> Format:
+def choose(asked: Precision, model: Any, remembered: Path | None = None, *, casts_to_act: bool = False) -> Format:
     """Return the number format for a model on its device.
 
     `auto` is bf16 on CUDA devices that support it. On a CPU it is bf16 where a product of the model's largest layer is clearly
@@ -49,10 +49,11 @@ def choose(asked: Precision, model: Any, remembered: Path | None = None) -> Form
         model: The loaded model.
         remembered: File with the choices of an earlier attempt (`machine.prepare` writes it). The measurement depends on other
             load, so a resumed run repeats the choice.
+        casts_to_act: Whether the model acts with float32 weights: bf16 would convert all of them for each token.
     """
     device: torch.device = model.device
     if asked == "auto":
-        return _automatic(model, remembered)
+        return _automatic(model, remembered, casts_to_act=casts_to_act)
     if asked == "fp32":
         return _FP32
     if asked == "bf16":
@@ -64,7 +65,7 @@ def choose(asked: Precision, model: Any, remembered: Path | None = None) -> Form
     return Format("fp16", torch.float16, True, None)
 
 
-def _automatic(model: Any, remembered: Path | None) -> Format:
+def _automatic(model: Any, remembered: Path | None, *, casts_to_act: bool) -> Format:
     device: torch.device = model.device
     if device.type == "cuda":
         has_bf16 = torch.cuda.is_bf16_supported()
@@ -77,6 +78,8 @@ def _automatic(model: Any, remembered: Path | None) -> Format:
         return chosen._replace(rule=kept.get("precision_rule", "as before the interruption"))
     if sum(map(size_of, model.parameters())) < _LARGE_MODEL:
         return _FP32._replace(rule="fp32 for a small model on a CPU")
+    if casts_to_act:
+        return _FP32._replace(rule="fp32 where a model acts on a CPU while all its weights are trained")
     if (shape := _largest_layer(model)) is None:
         return _FP32._replace(rule="the model has no linear layer to measure")
     inner, outer = shape
