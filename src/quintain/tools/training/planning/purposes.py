@@ -115,7 +115,9 @@ def constraints(goal: tuple[Purpose, ...], method: str) -> list[Constraint]:
     if "fit_memory" in goal:
         small = {**lora, "gradient_checkpointing": True}
         found.append(
-            Constraint(small, "fit_memory: adapters, and activations computed twice; weights stay unquantized.")
+            Constraint(
+                small, "fit_memory: adapters, and activations computed twice; `quantization` also packs the base."
+            )
         )
     if "finish_sooner" in goal:
         once = {"rollouts": 5} if method == "grpo" else {"iterations": 1} if method == "evolve" else {"epochs": 1.0}
