@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from quintain.records.common_hyperparameters import CoresetConfig as CoresetConfig
 from quintain.records.common_hyperparameters import CurriculumConfig as CurriculumConfig
+from quintain.records.common_hyperparameters import EWCConfig as EWCConfig
 from quintain.records.common_hyperparameters import LoraConfig as LoraConfig
 from quintain.records.common_hyperparameters import Precision as Precision
 from quintain.records.common_hyperparameters import ReplayConfig as ReplayConfig
@@ -163,6 +164,11 @@ class ValueConfig(TrainingConfig):
                 "does_not_act",
                 "{name} is set, and a model that values runs writes nothing: set {name} to null, or train a policy",
                 {"name": asked[0]},
+            )
+        if self.ewc is not None:
+            raise PydanticCustomError(
+                "does_not_act",
+                "ewc is set, and a model that values runs no longer has the skill to act; set ewc to null, or train a policy",
             )
         return self
 

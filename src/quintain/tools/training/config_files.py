@@ -31,6 +31,7 @@ from quintain.tools.training.agents import (
     require_weights,
     resolve_agent,
 )
+from quintain.tools.training.earlier_skills import with_earlier_skills
 from quintain.tools.training.evolve import start_evolution
 from quintain.tools.training.methods import (
     EVOLVE,
@@ -168,11 +169,12 @@ def _recipe(
         _require_adapters(read)
         if any(isinstance(stage, TrainStage) for stage in read):
             require_weights(agent, "be trained by a recipe")
+        kept = with_earlier_skills(services, _kept(read, name), agent, make=make)
         return RecipeSpec(
             name=name,
             agent=agent,
             endpoint=endpoint_of(services, agent),
-            stages=_kept(read, name),
+            stages=kept,
             output_dir="",
             cache_dir=str(services.settings.cache_dir),
             seed=request.seed,

@@ -18,6 +18,7 @@ from quintain.tools.jobs.jobs import start
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import agreement_note, require_free_name
+from quintain.tools.training.earlier_skills import earlier_skill
 from quintain.tools.training.evolve import start_evolution
 from quintain.tools.training.methods import EVOLVE, canonical_settings, read_hyperparameters, require_method
 from quintain.tools.training.planning.warnings import start_warnings
@@ -105,6 +106,7 @@ def train(
     judge = reward_agent(services, config)
     agent = start_agent(services, method, request.model)
     config = with_adapter_settings(config, agent)
+    earlier = earlier_skill(services, config, agent)
     source.resolve(services, method, make=False)
     require_effect(config, source.environment is not None)
     reward = training_reward(services, method, request.reward, acts=source.environment is not None)
@@ -118,6 +120,7 @@ def train(
         cache_dir=str(services.settings.cache_dir),
         config=config,
         reward_agent=judge,
+        earlier=earlier,
         reward=reward,
         seed=request.seed,
         **source.resolve(services, method, make=True),

@@ -144,6 +144,25 @@ def predicted(head: Any, hidden: torch.Tensor, source: torch.Tensor, target: tor
     return TokenPredictions(likely, first)
 
 
+@torch.no_grad()
+def drawn(head: Any, hidden: torch.Tensor, source: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Draw a token from each of the distributions that predict the targets; int64 [N].
+
+    Args:
+        head: As in `logprobs`.
+        hidden: float [m, h].
+        source: int64 [N]; the row of `hidden` of each distribution.
+        generator: On the device of `hidden`.
+    """
+    tokens = torch.zeros_like(source)
+    for tile in _tiles(source, tokens, hidden.shape[0], getattr(head, "out_features", hidden.shape[-1])):
+        logits = head(hidden[tile.start : tile.end])
+        if len(tile.row):
+            probabilities = logits.to(at_least_float32(logits.dtype)).softmax(-1)[tile.row]
+            tokens[tile.which] = torch.multinomial(probabilities, 1, generator=generator)[:, 0]
+    return tokens
+
+
 def _layer_and_shape(head: Any) -> tuple[Any, LogitShape]:
     return tuple(head) if isinstance(head, ShapedHead) else (head, AS_COMPUTED)
 

@@ -35,7 +35,7 @@ def run_identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> st
     if isinstance(spec.config, DPOConfig) and spec.environment is None:
         silent |= ACTING_ONLY  # and checkpoints from before DPO could act still fit
     config = spec.config.model_dump(mode="json", exclude=silent)
-    for name in ("optimizer", "quantization"):  # checkpoints from before these settings still fit
+    for name in ("ewc", "optimizer", "quantization"):  # checkpoints from before these settings still fit
         if config[name] == type(spec.config).model_fields[name].default:
             del config[name]
     agent = spec.start_model
@@ -52,6 +52,10 @@ def run_identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> st
     digest.update(json.dumps(about, sort_keys=True).encode())
     if spec.reward is not None and spec.environment is not None:  # on a dataset, the examples have its values
         digest.update(spec.reward.model_dump_json().encode())
+    if spec.earlier is not None:
+        kept_by, kept = spec.earlier.agent, spec.earlier.dataset_files
+        keeper = kept_by and kept_by.model.model_dump(mode="json", exclude=_unset(kept_by.model))
+        digest.update(json.dumps([keeper, kept], sort_keys=True).encode())
     if spec.reward_agent is not None:
         valued_by = spec.reward_agent.model
         digest.update(valued_by.model_dump_json(exclude=_unset(valued_by)).encode())
