@@ -9,6 +9,7 @@ from pydantic import Field
 
 from quintain.records.agent import Agent, Sampling
 from quintain.records.hyperparameters import Method, MethodConfig, OnlineConfig
+from quintain.records.judging import Endpoint
 from quintain.records.record import Name, Record, Seed
 from quintain.records.reward import RewardSpec
 
@@ -40,6 +41,8 @@ class TrainingInputs(Record):
     environment: str | None = Field(default=None, description="Environment of an online method.")
     config: MethodConfig
     reward_agent: Agent | None = Field(default=None, description="grpo: the agent named by `reward_model`.")
+    teacher_agent: Agent | None = Field(default=None, description="distill: the agent named by `teacher`.")
+    teacher_endpoint: Endpoint | None = Field(default=None, description="Profile of a teacher behind an endpoint.")
     earlier: EarlierSkill | None = Field(default=None, description="ewc: what it keeps.")
     reward: RewardSpec | None = Field(
         default=None, description="What runs are worth. Null: the environment's reward, or that of the dataset."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from quintain.errors import QuintainError
 from quintain.records.dataset import GroupRow, Row
 from quintain.records.hyperparameters import (
+    DistillConfig,
     GRPOConfig,
     KTOConfig,
     OnlineConfig,
@@ -19,7 +20,8 @@ from quintain.records.hyperparameters import (
 from quintain.records.job import TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.example_selection import Selection, select
-from quintain.trainers.data.examples import ExampleBatch, ExampleMaker, mismatched
+from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
+from quintain.trainers.data.mismatched import mismatched
 from quintain.trainers.data.streams import Example
 from quintain.trainers.distributed.sharding import gather_full_params
 from quintain.trainers.engine.forward import Engine
@@ -53,6 +55,7 @@ from quintain.trainers.reference_log_probs import References
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.reward_model_term import RewardModelTerm
 from quintain.trainers.rollout_source import RolloutSource
+from quintain.trainers.teachers import Teacher, kept_with_teacher, with_teacher
 from quintain.trainers.value_head import heads_of
 
 if TYPE_CHECKING:
@@ -77,6 +80,8 @@ class Data:
     validation: Sequence[Row] = ()
     earlier: Sequence[Row] = ()
     """The training rows of the earlier skill that EWC keeps."""
+    teacher: Teacher | None = None
+    """The teacher of a distillation; None where the rows have its log-probs."""
     figures: Figures = _no_figures
     """Of a step's examples, for its metrics."""
 
@@ -198,6 +203,8 @@ class _Start:
         config = spec.config
         self.maker = ExampleMaker.of(loaded.tokenizer, spec.agent.template, config, loaded.context_tokens)
         self.renderer = self.maker.renderer
+        if data.teacher is not None:
+            data.teacher.require_tokenizer(loaded.tokenizer)
         self.reward_model = RewardModelTerm.of(spec)
         self.engine = Engine.of(
             loaded.model,
@@ -232,6 +239,15 @@ class _Start:
             warnings.append(self.format.note)
         return warnings
 
+    def taught(self, examples: list[Example], split: str) -> list[Example]:
+        """Return the examples of a split with the likeliest tokens of the teacher."""
+        config, teacher = self.spec.config, self.data.teacher
+        assert isinstance(config, DistillConfig)
+        assert teacher is not None
+        self.reporter.phase("teacher")
+        path = self.directory / "checkpoints" / f"teacher-{split}.npz"
+        return kept_with_teacher(examples, teacher, config.top_k, path, self.renderer.fingerprint)
+
     def penalty(self) -> WeightPenalty | None:
         """Return EWC's penalty, measured on the start model or its predecessor; None if it is off."""
         if self.spec.config.ewc is not None:
@@ -251,6 +267,8 @@ class _Start:
         identity = run_identity(spec, model, training)
         if objective.needs_reference:
             training, held_out = references.with_logprobs(training), references.with_logprobs(held_out)
+        if self.data.teacher is not None and acting is None:
+            training, held_out = self.taught(training, "train"), self.taught(held_out, "validation")
         source: ExampleSource
         if acting is None:
             source = EpochSource(training, config, spec.seed, selection.curriculum, self.figures_of)
@@ -340,9 +358,11 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
 
     def make(group: GroupRow) -> list[Example] | str:
         examples = start.maker.of_rollout(group, acting.dataset)
-        if isinstance(examples, str) or not objective.needs_reference:
+        if isinstance(examples, str):
             return examples
-        return references.with_logprobs(examples, keep=False)
+        if start.data.teacher is not None:
+            examples = with_teacher(examples, start.data.teacher, None)
+        return references.with_logprobs(examples, keep=False) if objective.needs_reference else examples
 
     def act(iteration: int) -> list[GroupRow]:
         # In the number format of training: otherwise the ratio to the behaviour policy would not start at 1.

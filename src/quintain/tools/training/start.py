@@ -37,6 +37,7 @@ from quintain.tools.training.requests import (
     with_adapter_settings,
 )
 from quintain.tools.training.sources import Source
+from quintain.tools.training.teachers import teacher_of
 from quintain.tools.training.training_rewards import training_reward
 
 
@@ -53,7 +54,7 @@ def start_training(
     ] = None,
     environment: Annotated[
         Environments | None,
-        Field(description="Instead of a dataset (grpo, dpo, evolve): where the agent acts while it learns."),
+        Field(description="Instead of a dataset (grpo, dpo, distill, evolve): where the agent acts while it learns."),
     ] = None,
     reward: RewardArgument = None,
     name: NewName = None,
@@ -107,6 +108,7 @@ def train(
     agent = start_agent(services, method, request.model)
     config = with_adapter_settings(config, agent)
     earlier = earlier_skill(services, config, agent)
+    teacher = teacher_of(services, config, agent, acts=source.environment is not None)
     source.resolve(services, method, make=False)
     require_effect(config, source.environment is not None)
     reward = training_reward(services, method, request.reward, acts=source.environment is not None)
@@ -120,6 +122,7 @@ def train(
         cache_dir=str(services.settings.cache_dir),
         config=config,
         reward_agent=judge,
+        **teacher._asdict(),
         earlier=earlier,
         reward=reward,
         seed=request.seed,

@@ -37,6 +37,10 @@ class TokenRow:
     """Log-prob under the reference model."""
     label: Floats | None = None
     """[T, K]: target of each of K heads, 0..1; NaN where unknown."""
+    teacher_ids: Ints | None = None
+    """[T, k]: the teacher's likeliest tokens; None where it is asked about the row's own."""
+    teacher_logprobs: Floats | None = None
+    """[T, k]: the teacher's log-probs of these tokens, -inf where it named fewer; [T, 1] of the row's own."""
 
     def __post_init__(self) -> None:
         lengths = {name: len(s) for name, s in vars(self).items() if s is not None}
@@ -157,6 +161,10 @@ class TokenStreams:
     """float32 [N]"""
     label: torch.Tensor | None = None
     """float32 [N, K]"""
+    teacher_ids: torch.Tensor | None = None
+    """int32 [N, k]"""
+    teacher_logprobs: torch.Tensor | None = None
+    """float32 [N, k], or [N, 1] without `teacher_ids`"""
 
     @property
     def n_sequences(self) -> int:
@@ -201,6 +209,8 @@ def streams_of(examples: Sequence[Example], device: torch.device | str = "cpu") 
         old_logprob=at_places("old_logprob"),
         ref_logprob=at_places("ref_logprob"),
         label=at_places("label"),
+        teacher_ids=at_places("teacher_ids"),
+        teacher_logprobs=at_places("teacher_logprobs"),
     )
 
 

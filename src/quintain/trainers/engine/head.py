@@ -163,6 +163,23 @@ def drawn(head: Any, hidden: torch.Tensor, source: torch.Tensor, generator: torc
     return tokens
 
 
+@torch.no_grad()
+def likeliest(head: Any, hidden: torch.Tensor, source: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the k likeliest tokens of each distribution and their log-probs, int64 and float32 [N, k], the likeliest first.
+
+    With fewer than k tokens in the vocabulary, all of them. Arguments as in `drawn`.
+    """
+    width = getattr(head, "out_features", hidden.shape[-1])
+    k = min(k, width)
+    tokens = torch.zeros(len(source), k, dtype=torch.long, device=source.device)
+    logprobs = torch.zeros(len(source), k, device=source.device)
+    for tile in _tiles(source, torch.zeros_like(source), hidden.shape[0], width):
+        logits = head(hidden[tile.start : tile.end])
+        found = logits.to(at_least_float32(logits.dtype)).log_softmax(-1).topk(k)
+        tokens[tile.which], logprobs[tile.which] = found.indices[tile.row], found.values[tile.row].float()
+    return tokens, logprobs
+
+
 def _layer_and_shape(head: Any) -> tuple[Any, LogitShape]:
     return tuple(head) if isinstance(head, ShapedHead) else (head, AS_COMPUTED)
 

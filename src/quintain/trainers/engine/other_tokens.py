@@ -1,9 +1,10 @@
-"""Log-probs of other tokens than the recorded ones at the supervised places: draws from the model."""
+"""Log-probs of other tokens than the recorded ones at the supervised places: draws, the likeliest, a teacher's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from quintain.trainers.data.streams import TokenRow
@@ -21,3 +22,32 @@ def drawn_nll(engine: Engine, rows: Sequence[TokenRow], generator: torch.Generat
 
     drawn: torch.Tensor = engine._run(work)
     return drawn
+
+
+def candidate_logprobs(engine: Engine, rows: Sequence[TokenRow]) -> torch.Tensor:
+    """Return differentiable log-probs of the teacher's tokens at the supervised places, float32 [N, k].
+
+    The k targets of a place cost one row of logits.
+    """
+
+    def work() -> torch.Tensor:
+        head, states, source, _ = engine._hidden(rows)
+        ids = np.concatenate([row.teacher_ids[row.places] for row in rows if row.teacher_ids is not None])
+        target = torch.from_numpy(ids.astype(np.int64)).to(source.device)
+        k = target.shape[1]
+        return output.logprobs(head, states, source.repeat_interleave(k), target.flatten()).logprobs.view(-1, k)
+
+    logprobs: torch.Tensor = engine._run(work)
+    return logprobs
+
+
+def likeliest(engine: Engine, rows: Sequence[TokenRow], k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the model's k likeliest tokens at the supervised places and their log-probs, int64 and float32 [N, k]."""
+
+    def work() -> tuple[torch.Tensor, torch.Tensor]:
+        head, states, source, _ = engine._hidden(rows)
+        return output.likeliest(head, states, source, k)
+
+    with torch.no_grad():
+        found: tuple[torch.Tensor, torch.Tensor] = engine._run(work)
+    return found

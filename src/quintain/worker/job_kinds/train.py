@@ -17,6 +17,7 @@ from quintain.records.protocols import Reporter
 from quintain.records.record import clip
 from quintain.worker.dataset_inputs import link_dataset
 from quintain.worker.job_rewards import Rewards
+from quintain.worker.teachers import open_teacher
 
 if TYPE_CHECKING:
     from quintain.trainers.loop.report import TrainingReport
@@ -79,6 +80,7 @@ def _train(
     from quintain.trainers.train import Data, train
 
     data = Data(earlier=earlier) if rewards is None else Data(earlier=earlier, figures=rewards.figures)
+    data = replace(data, teacher=open_teacher(spec, directory))
     if spec.environment is not None:
         from quintain.worker.online_rollouts import rollout_collector
 
