@@ -19,6 +19,7 @@ from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.other_tokens import likeliest
 from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.loop.checkpoints import disk_errors_explained
+from quintain.trainers.losses.advantages import divergence_advantages
 from quintain.trainers.models import load_model
 
 
@@ -94,6 +95,16 @@ def with_teacher(examples: Sequence[Example], teacher: Teacher, top_k: int | Non
     """Return the examples with the teacher's log-probs in every row; see `Teacher.scores`."""
     scores = teacher.scores(examples, top_k) if examples else {}
     return [replace(e, rows=tuple(_scored(row, scores[row]) for row in e.rows)) for e in examples]
+
+
+def with_advantages(examples: Sequence[Example], teacher: Teacher) -> list[Example]:
+    """Return a group of the student's runs with the teacher's log-probs of its tokens, and their advantages."""
+    scored = with_teacher(examples, teacher, None)
+    rows = [row for example in scored for row in example.rows]
+    old = [row.old_logprob[row.places] if row.old_logprob is not None else None for row in rows]
+    own = [row.teacher_logprobs[row.places, 0] for row in rows if row.teacher_logprobs is not None]
+    advantages = dict(zip(rows, divergence_advantages(own, old), strict=True))
+    return [replace(e, rows=tuple(r.with_supervised("advantage", advantages[r]) for r in e.rows)) for e in scored]
 
 
 def kept_with_teacher(

@@ -55,7 +55,7 @@ from quintain.trainers.reference_log_probs import References
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.reward_model_term import RewardModelTerm
 from quintain.trainers.rollout_source import RolloutSource
-from quintain.trainers.teachers import Teacher, kept_with_teacher, with_teacher
+from quintain.trainers.teachers import Teacher, kept_with_teacher, with_advantages
 from quintain.trainers.value_head import heads_of
 
 if TYPE_CHECKING:
@@ -361,7 +361,7 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
         if isinstance(examples, str):
             return examples
         if start.data.teacher is not None:
-            examples = with_teacher(examples, start.data.teacher, None)
+            examples = with_advantages(examples, start.data.teacher)
         return references.with_logprobs(examples, keep=False) if objective.needs_reference else examples
 
     def act(iteration: int) -> list[GroupRow]:

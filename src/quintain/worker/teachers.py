@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,10 +51,9 @@ class EndpointTeacher:
             directory: The job's folder, for the ledger of requests.
         """
         self._endpoint = endpoint
-        clock = Clock(now=lambda: datetime.now(UTC))
-        self._client = EndpointClient(
-            endpoint, clock, read_key(endpoint, secret), scores=True, note=Ledger(directory).note
-        )
+        clock, ledger = Clock(now=lambda: datetime.now(UTC)), Ledger(directory)
+        self._client = EndpointClient(endpoint, clock, read_key(endpoint, secret), scores=True, note=ledger.note)
+        weakref.finalize(self, _close, self._client, ledger)
 
     def require_tokenizer(self, tokenizer: Any) -> None:
         """The tokenizers were compared before the job; the ids of each answer are compared with those that were sent."""
@@ -90,3 +90,8 @@ class EndpointTeacher:
                 code="tokenizer_mismatch",
             )
         return place
+
+
+def _close(client: EndpointClient, ledger: Ledger) -> None:
+    client.close()
+    ledger.close()

@@ -106,10 +106,11 @@ def _skill_of_stage(
         return _skill_of_agent(services, stage.config, ewc, start)
     labels = [one.label for one in stages[:index] if isinstance(one, TrainStage)]
     if ewc.stage is None or labels.count(ewc.stage) != 1:
+        named = "null" if ewc.stage is None else shown(ewc.stage)
         known = ", ".join(labels) if labels else "none, because no training comes before"
         raise InvalidInput(
-            f"expected in ewc.stage the label of one earlier stage that trains ({known}), got {shown(ewc.stage)}; name the stage "
-            f"whose skill is to stay, name an agent in ewc.agent, {_REMEDY}",
+            f"expected in ewc.stage the label of one earlier stage that trains ({known}), got {named}; name the stage whose "
+            f"skill is to stay, name an agent in ewc.agent, {_REMEDY}",
             code="no_earlier_skill",
         )
     place = [one.label for one in stages].index(ewc.stage)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
 from quintain.trainers.data.streams import TokenStreams
@@ -63,30 +61,26 @@ def reverse_kl_loss(
     """Clipped policy gradient on the reverse KL divergence KL(p || q), on tokens that the student p sampled.
 
     The gradient of E_{t ~ p}[log p(t) - log q(t)] at one place is E[(log p(t) - log q(t)) grad log p(t)], so a token's
-    advantage is log q(t) - log p_old(t), the teacher's log-prob less that of the policy that sampled it; later places get no
-    credit for it (Agarwal et al. 2023, arXiv 2306.13649, section 3.1; Lu and Thinking Machines 2025, "On-Policy
-    Distillation"). The surrogate and its clipping are those of `grpo_loss` in the form dapo.
+    advantage is log q(t) - log p_old(t), the teacher's log-prob less that of the policy that sampled it, less a baseline
+    (`losses.advantages.divergence_advantages`); later places get no credit for it (Agarwal et al. 2023, arXiv 2306.13649,
+    section 3.1; Lu and Thinking Machines 2025, "On-Policy Distillation"). The surrogate and its clipping are those of
+    `grpo_loss` in the form dapo.
 
     Args:
         logprobs: float [N], nats.
-        streams: With `teacher_logprobs` [N, 1]; `old_logprob` not finite where unknown: there p_old is today's p.
+        streams: With `advantage`, and `teacher_logprobs` [N, 1]; `old_logprob` not finite where unknown.
         totals: Of the step.
         clip_low: As in `grpo_loss`.
         clip_high: As in `grpo_loss`.
 
     Returns:
-        The loss, the metrics of `grpo_loss`, and `reverse_kl`: the mean of log p(t) - log q(t), which is negative by chance.
+        The loss, the metrics of `grpo_loss`, and `reverse_kl`: the mean of log p(t) - log q(t), an estimate that can be below 0.
 
     Raises:
-        ValueError: A token has no log-prob of the teacher.
+        ValueError: A token has no log-prob of the teacher, or no advantage.
     """
     known = streams.teacher_logprobs
     teacher = required(None if known is None else known[:, 0], "teacher_logprobs", streams)
-    now = to_accumulation_dtype(logprobs, streams).detach()
-    old = now
-    if streams.old_logprob is not None:
-        stored = to_accumulation_dtype(streams.old_logprob, streams)
-        old = torch.where(torch.isfinite(stored), stored, now)
-    taught = replace(streams, advantage=teacher - old)
-    output = grpo_loss(logprobs, taught, totals, loss="dapo", clip_low=clip_low, clip_high=clip_high)
-    return output._replace(metrics=output.metrics | counted(reverse_kl=now - teacher))
+    output = grpo_loss(logprobs, streams, totals, loss="dapo", clip_low=clip_low, clip_high=clip_high)
+    divergence = to_accumulation_dtype(logprobs, streams).detach() - teacher
+    return output._replace(metrics=output.metrics | counted(reverse_kl=divergence))
