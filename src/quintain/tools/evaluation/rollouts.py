@@ -43,9 +43,7 @@ AgentName = Annotated[
 ]
 EnvironmentId = Annotated[
     Environments,
-    Field(
-        description="Environment id, e.g. `quintain/inventory`, see list_library(kind='environments'); or {id: weight}."
-    ),
+    Field(description="Environment id, see list_library(kind='environments'); or {id: weight}."),
 ]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Same seed, same tasks and same sampling.")]
 MaxTurns = Annotated[
@@ -83,7 +81,7 @@ def collect_rollouts(
     evaluate_agent.
     """
     temperatures = _schedule(temperature, diversity, attempts)
-    acting = _acting(services, agent, environment)
+    acting = acting_fields(services, agent, environment)
     spec = RolloutSpec(
         **acting,
         split=split,
@@ -160,10 +158,9 @@ def evaluate_agent(
     seed: Seed = 0,
     request_key: RequestKey = None,
 ) -> JobStarted:
-    """Measure an agent on a fixed suite of held-out tasks, on a benchmark, or on a dataset's held-out rows, as a background job.
+    """Measure an agent on held-out tasks, a benchmark, or a dataset's held-out rows, as a background job.
 
-    The same environment, split, n_tasks, repeats and seed are the same tasks, which compare_agents pairs: measure baseline
-    and trained agent with the same arguments.
+    The same environment, split, n_tasks, repeats and seed are the same tasks, which compare_agents pairs.
     """
     suite = _suite_of(services, environment, dataset_id, split, n_tasks)
     if suite.environment is None:
@@ -176,7 +173,7 @@ def evaluate_agent(
         rows = _on_dataset(services, agent, suite.dataset, split, n_tasks, seed, sampling)
         started = start(services, rows, request_key)
         return started.model_copy(update={"warnings": (*started.warnings, *suite.warnings)})
-    acting = _acting(services, agent, suite.environment)
+    acting = acting_fields(services, agent, suite.environment)
     played = EvaluateSpec(
         **acting,
         dataset_id=None if suite.dataset is None else suite.dataset.id,
@@ -239,7 +236,7 @@ def _suite_of(
     return _Suite(None, dataset, asked, n_tasks)
 
 
-def _acting(services: Services, agent: str, environment: str | Mapping[str, float]) -> dict[str, Any]:
+def acting_fields(services: Services, agent: str, environment: str | Mapping[str, float]) -> dict[str, Any]:
     """Return the fields of a spec that name who acts, and where."""
     reference = usable_reference(services, environment)
     actor = require_quantization(require_policy(resolve_agent(services, agent), "act"))

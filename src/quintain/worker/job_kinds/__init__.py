@@ -6,6 +6,7 @@ from pathlib import Path
 
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.job import (
+    CompareSpec,
     EvaluateDatasetSpec,
     EvaluateSpec,
     EvolveSpec,
@@ -47,6 +48,10 @@ def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
             from quintain.worker.job_kinds import rollouts
 
             return rollouts.run(spec, directory, reporter)
+        case CompareSpec():
+            from quintain.worker.job_kinds import compare
+
+            return compare.run(spec, directory, reporter)
         case EvaluateDatasetSpec():
             from quintain.worker.job_kinds import evaluate_dataset
 
