@@ -253,7 +253,7 @@ def test_a_sequential_comparison_plays_until_it_is_decided_and_the_same_call_ret
     found = compare_agents(services, names, **asked, show=True)
     assert found.sequential is not None
     assert (found.sequential.decision, found.sequential.n_tasks) == ("difference", 16)
-    assert found.next_step.startswith("expert is better, decided after 16 tasks of 100: +100.0%")
+    assert found.next_step.startswith("agent:expert@1 is better, decided after 16 tasks of 100: +100.0%")
     assert found.comparisons[0].significant
     assert found.png is not None
     report = as_markdown(comparison_report(comparison_of(services, str(found.comparison_id))))

@@ -45,7 +45,7 @@ EnvironmentId = Annotated[
     Environments,
     Field(description="Environment id, see list_library(kind='environments'); or {id: weight}."),
 ]
-Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Same seed, same tasks and same sampling.")]
+Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Same seed: same tasks and sampling.")]
 MaxTurns = Annotated[
     int | None, Field(ge=1, le=1000, description="Turns of an episode; null: the environment's limit.")
 ]
@@ -57,9 +57,7 @@ def collect_rollouts(
     environment: EnvironmentId,
     n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Distinct tasks to try.")] = 100,
     attempts: Annotated[int, Field(ge=1, le=256, description="Episodes for each task.")] = 1,
-    split: Annotated[
-        Literal["train", "held_out"], Field(description="Which tasks; held_out is for evaluation.")
-    ] = "train",
+    split: Annotated[Literal["train", "held_out"], Field(description="held_out is for evaluation.")] = "train",
     temperature: Annotated[
         Temperature | Annotated[list[Temperature], Field(min_length=2, max_length=2)],
         Field(description="0 is greedy; [low, high]: rising from a task's first attempt to its last."),
@@ -77,8 +75,7 @@ def collect_rollouts(
 ) -> JobStarted:
     """Let an agent act in an environment, as a background job; every episode becomes a stored trajectory.
 
-    Its result names the filter that finds them, for score_trajectories and export_dataset. To measure an agent use
-    evaluate_agent.
+    Its result names the filter that finds them. To measure an agent use evaluate_agent.
     """
     temperatures = _schedule(temperature, diversity, attempts)
     acting = acting_fields(services, agent, environment)
