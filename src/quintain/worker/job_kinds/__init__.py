@@ -29,15 +29,15 @@ from quintain.worker.job_kinds import train as training
 
 
 def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Execute a job.
+    """Execute a job; work of an earlier attempt in `checkpoints/` and `outputs/` is continued.
 
     Args:
         spec: The job spec.
-        directory: The job's folder. Work of an earlier attempt in `checkpoints/` and `outputs/` is continued.
+        directory: The job's folder.
         reporter: Receives events, and requests a stop.
 
     Returns:
-            The result. A run that was stopped early returns only a `report` (`is_partial`).
+        The result. A run that was stopped early returns only a `report` (`is_partial`).
     """
     match spec:
         case SelftestSpec():
