@@ -29,15 +29,12 @@ from quintain.worker.job_kinds import train as training
 
 
 def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Execute a job; work of an earlier attempt in `checkpoints/` and `outputs/` is continued.
+    """Execute a job and return its result; of a run that was stopped early only a `report` (`is_partial`).
 
     Args:
         spec: The job spec.
-        directory: The job's folder.
+        directory: The job's folder. Work of an earlier attempt in `checkpoints/` and `outputs/` is continued.
         reporter: Receives events, and requests a stop.
-
-    Returns:
-        The result. A run that was stopped early returns only a `report` (`is_partial`).
     """
     match spec:
         case SelftestSpec():
