@@ -86,13 +86,18 @@ class PPOConfig(OnlineConfig, TrainingConfig):
         return self.advantage == "gae"
 
     @property
+    def compares(self) -> bool:
+        """Whether the runs of a task are compared, so that one alone teaches nothing."""
+        return self.advantage in ("rloo", "reinforce_pp_baseline")
+
+    @property
     def whitens(self) -> bool:
         """Whether advantages are whitened."""
         return self.advantage != "rloo" if self.whiten is None else self.whiten
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
-        if self.advantage in ("rloo", "reinforce_pp_baseline") and self.group_size < 2:
+        if self.compares and self.group_size < 2:
             raise PydanticCustomError(
                 "group_of_one",
                 "advantage is '{advantage}' and group_size is 1: a run has no others of its task to be compared with; set "

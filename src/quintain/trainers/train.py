@@ -18,6 +18,7 @@ from quintain.records.hyperparameters import (
     GRPOConfig,
     KTOConfig,
     OnlineConfig,
+    PPOConfig,
     PRMConfig,
     TrainingConfig,
 )
@@ -56,6 +57,7 @@ from quintain.trainers.models import LoadedModel, load_model, save_model, stored
 from quintain.trainers.reference_log_probs import References
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.reward_model_term import RewardModelTerm
+from quintain.trainers.rollout_advantages import RolloutAdvantages
 from quintain.trainers.rollout_source import RolloutSource
 from quintain.trainers.value_head import heads_of
 
@@ -381,6 +383,9 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
         make,
         rollouts=config.rollouts,
         updates_per_rollout=config.updates_per_rollout,
+        minibatches=config.minibatches if isinstance(config, PPOConfig) else 1,
+        seed=start.spec.seed,
+        stage=RolloutAdvantages(config, start.engine) if isinstance(config, PPOConfig) else None,
         max_steps=start.spec.config.max_steps,
         reward_model=start.reward_model,
         figures_of=start.data.figures,

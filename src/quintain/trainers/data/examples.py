@@ -16,7 +16,15 @@ import numpy as np
 from quintain.datasets.selection import agent_digest
 from quintain.datasets.step_labels import step_values_of, unweighted_reason
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow, TextRow
-from quintain.records.hyperparameters import BCConfig, DPOConfig, GRPOConfig, RewardConfig, SFTConfig, TrainingConfig
+from quintain.records.hyperparameters import (
+    BCConfig,
+    DPOConfig,
+    GRPOConfig,
+    PPOConfig,
+    RewardConfig,
+    SFTConfig,
+    TrainingConfig,
+)
 from quintain.records.trajectory import Actor, Trajectory
 from quintain.scoring.preferences.mining import Candidate, mine_pairs
 from quintain.trainers.data.chunking import chunk
@@ -184,16 +192,17 @@ class ExampleMaker:
         return Example(rows, (0,) * len(rows), (label,), row.weight, _key(row.trajectory), divisible=False)
 
     def group(self, row: GroupRow, batch: ExampleBatch) -> Example | str:
-        """Return a group of runs of one task: advantages for GRPO, rewards for trajectory ranking.
+        """Return a group of runs of one task: advantages for GRPO, rewards for trajectory ranking and PPO.
 
-        Every reward counts in the group's mean, also of a run that cannot be rendered.
+        Every reward counts in the group's mean, also of a run that cannot be rendered. PPO's advantages are those of a whole
+        rollout (`rollout_advantages`), so that equal rewards teach too.
         """
         config = self.config
-        if len(row.rewards) < 2:
+        if len(row.rewards) < 2 and (not isinstance(config, PPOConfig) or config.compares):
             return "group_of_one"
-        grpo = isinstance(config, GRPOConfig)
+        grpo, ppo = isinstance(config, GRPOConfig), isinstance(config, PPOConfig)
         scale = isinstance(config, GRPOConfig) and config.scale_rewards and config.loss != "dr_grpo"
-        advantages = group_advantages(row.rewards, scale=scale)
+        advantages = np.zeros(len(row.rewards)) if ppo else group_advantages(row.rewards, scale=scale)
         if advantages is None:
             return "no_variance"
         rows, member, values = list[TokenRow](), list[int](), list[float]()
@@ -203,7 +212,7 @@ class ExampleMaker:
             values.append(row.rewards[place])
         if not rows:
             return "no_member_rendered"
-        if grpo:
+        if grpo or ppo:
             return Example(tuple(rows), tuple(member), tuple(values), 1.0, row.key)
         n_pairs = sum(a > b for a in values for b in values)
         if not n_pairs:
@@ -213,7 +222,7 @@ class ExampleMaker:
     def of_rollout(self, row: GroupRow, batch: ExampleBatch) -> list[Example] | str:
         """Return the examples of a group of rollouts, or why there are none.
 
-        GRPO takes the whole group. DPO takes pairs of its runs (Guo et al. 2024, arXiv 2402.04792, with the environment's rewards as
+        GRPO and PPO take the whole group. DPO takes pairs of its runs (Guo et al. 2024, arXiv 2402.04792, with the environment's rewards as
         the judge): the best and the worst, or all of unequal reward, at most `max_pairs_per_task`. Runs with equal text, or that
         cannot be rendered, are in no pair.
         """

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from quintain.errors import TrainingFailed
-from quintain.records.hyperparameters import GRPOConfig, TrainingConfig
+from quintain.records.hyperparameters import GRPOConfig, PPOConfig, TrainingConfig
 from quintain.records.record import Record
 from quintain.trainers.data.example_selection import Selection
 from quintain.trainers.data.examples import ExampleBatch
@@ -100,7 +100,7 @@ def changing_positions(model: Any, config: TrainingConfig, max_length: int) -> l
     """Return warnings about a model whose rotary factors depend on the length of a row; see `engine.rotary`."""
     sentences = []
     for grows, tokens in Rotary.of(model).borders:
-        if max_length <= tokens or not (grows or isinstance(config, GRPOConfig)):
+        if max_length <= tokens or not (grows or isinstance(config, GRPOConfig | PPOConfig)):
             continue
         change = (
             f"(dynamic) change with every token above {tokens}, and cached keys keep their factors, so longer runs are trained "
@@ -155,8 +155,8 @@ def start_kept(run: Run) -> str | None:
 def rising_loss(run: Run) -> str | None:
     """Return a warning if the loss ends far above its start, which means that the run has diverged."""
     first, final = run.tally.get("first_loss"), run.tally.get("final_loss")
-    if isinstance(run.config, GRPOConfig) or first is None or final is None:
-        return None  # the loss of GRPO does not measure progress
+    if isinstance(run.config, GRPOConfig | PPOConfig) or first is None or final is None:
+        return None  # the loss of a policy gradient does not measure progress
     bound = 2 * abs(first) + 1
     if run.objective.linear:  # nats a token: worse than uniform guessing is worse than any start
         guessing = math.log(run.engine.model.config.get_text_config(decoder=True).vocab_size)
