@@ -26,8 +26,9 @@ from quintain.records.job import TrainSpec
 from quintain.records.learning_rates import default_rate
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.example_selection import Selection, select
-from quintain.trainers.data.examples import ExampleBatch, ExampleMaker, labelled_heads, mismatched
+from quintain.trainers.data.examples import ExampleBatch, ExampleMaker, mismatched
 from quintain.trainers.data.streams import Example
+from quintain.trainers.data.value_positions import labelled_heads
 from quintain.trainers.distributed.sharding import gather_full_params
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, prepare, tune_allocator

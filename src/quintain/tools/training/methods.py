@@ -36,6 +36,8 @@ METHODS: dict[str, str] = {
     "prm": "Process reward model: learns from labels of steps how good each step of a run is; it does not act.",
     "grpo": "Group-relative policy optimisation: more of what did better than the other runs of a task; on stored groups, or "
     "online in an environment.",
+    "ppo": "Proximal policy optimisation: as grpo, with a value head that learns what to expect; RLOO and REINFORCE++ are forms "
+    "of it; in an environment.",
     EVOLVE: "Self-improvement: explore in an environment, learn from the best runs by sft, bc, dpo or grpo, measure, and again; "
     "start and result are compared on tasks that no round was chosen by.",
 }
@@ -44,8 +46,10 @@ METHODS: dict[str, str] = {
 
 RELATED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(
-        ("ppo", "rloo", "reinforce", "reinforce++", "rlhf", "a2c"), ("grpo", "policy gradients on rewards")
+        ("reinforce++", "reinforce_pp", "reinforce", "remax"), ("ppo", "hyperparameters={'advantage': 'reinforce_pp'}")
     ),
+    "rloo": ("ppo", "hyperparameters={'advantage': 'rloo', 'group_size': 4}"),
+    **dict.fromkeys(("a2c", "actor_critic", "rlhf"), ("ppo", "policy gradients with a value head")),
     **dict.fromkeys(("dapo", "dr_grpo", "gspo", "cispo"), ("grpo", "a loss of it: hyperparameters={'loss': NAME}")),
     **dict.fromkeys(("ipo", "slic"), ("dpo", "losses of it: hyperparameters={'loss': 'ipo'} or 'hinge'")),
     "online_dpo": ("dpo", "with `environment` instead of a dataset"),

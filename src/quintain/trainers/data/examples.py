@@ -29,7 +29,7 @@ from quintain.records.trajectory import Actor, Trajectory
 from quintain.scoring.preferences.mining import Candidate, mine_pairs
 from quintain.trainers.data.chunking import chunk
 from quintain.trainers.data.streams import Example, TokenRow, token_row
-from quintain.trainers.data.value_positions import read_run, read_steps, with_labels
+from quintain.trainers.data.value_positions import labels_of, read_run, read_steps, with_labels
 from quintain.trainers.losses.advantages import group_advantages, step_advantages
 from quintain.trainers.losses.step_weights import cloning_weights, step_weights
 from quintain.trainers.rendering.control_tokens import encode
@@ -300,25 +300,6 @@ class ExampleMaker:
         batch.unweighted.update(filter(None, [unweighted_reason(values)]))
         by_step = dict(zip(_agent_indices(trajectory), step_advantages(advantage, values), strict=True))
         return [replace(row, advantage=row.at_steps(by_step, advantage)) for row in rows]
-
-
-def labels_of(row: StepLabelRow) -> list[dict[str, float | None]]:
-    """Return head -> label of each agent step: `value` is the label itself, the others are its parts."""
-    parts = row.parts or (None,) * len(row.labels)
-    return [{**(of_step or {}), "value": label} for label, of_step in zip(row.labels, parts, strict=True)]
-
-
-def labelled_heads(rows: Iterable[Row]) -> tuple[str, ...]:
-    """Return the names of step labels in the rows of a dataset, `value` first."""
-    found = {
-        head
-        for row in rows
-        if isinstance(row, StepLabelRow)
-        for labels in labels_of(row)
-        for head, label in labels.items()
-        if label is not None
-    }
-    return tuple(sorted(found, key=lambda head: (head != "value", head)))
 
 
 def mismatched(examples: Sequence[Example], max_length: int) -> dict[str, Example]:
