@@ -247,7 +247,10 @@ def test_a_method_that_learns_from_data_has_no_collector(tmp_path: Path) -> None
         rollout_collector(job, tmp_path, Stopping(tmp_path))
 
 
-@pytest.mark.parametrize("method", ["grpo", pytest.param("dpo", marks=pytest.mark.soak)])
+_PPO = {"minibatches": 2, "critic_warmup_steps": 1, "kl_coefficient": 0.1, "kl_target": 0.01, "kl_horizon": 10}
+
+
+@pytest.mark.parametrize("method", ["grpo", "ppo", pytest.param("dpo", marks=pytest.mark.soak)])
 def test_an_online_job_stopped_in_a_rollout_and_between_updates_continues_bit_equal(
     tmp_path: Path, tiny_agent: Agent, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
@@ -262,7 +265,7 @@ def test_an_online_job_stopped_in_a_rollout_and_between_updates_continues_bit_eq
     job = spec(
         f"quintain/tasks?file={tasks}", agent=tiny_agent, method=method,
         group_size=4, tasks_per_step=2, rollouts=2, updates_per_rollout=2, max_new_tokens=6,
-        checkpoint_every_steps=1, learning_rate=1e-3, seed=2,
+        checkpoint_every_steps=1, learning_rate=1e-3, seed=2, **(_PPO if method == "ppo" else {}),
     )  # fmt: skip
     monkeypatch.setattr(online_rollouts, "_EPISODES_AT_ONCE", 4)
     resumed: list[int | None] = []
@@ -278,3 +281,17 @@ def test_an_online_job_stopped_in_a_rollout_and_between_updates_continues_bit_eq
     before = load_model(tiny_agent.model).model.state_dict()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
     assert any(not torch.equal(whole[name], before[name]) for name in whole)
+    if method == "ppo":  # the value head too, and the coefficient that its controller has reached
+        heads = [load_file(tmp_path / name / "model" / "value_head.safetensors") for name in ("whole", "parts")]
+        assert heads[0]["weight"].any()
+        assert all(torch.equal(heads[0][name], heads[1][name]) for name in heads[0])
+        coefficients = [
+            [
+                e.metrics and e.metrics["kl_coefficient"]
+                for e in events(tmp_path / name / "job-1")
+                if e.type == "progress"
+            ]
+            for name in ("whole", "parts")
+        ]
+        assert coefficients[0] == coefficients[1] == [0.1, 0.1, *coefficients[0][2:]]
+        assert coefficients[0][2] != 0.1
