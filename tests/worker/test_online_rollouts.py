@@ -18,6 +18,7 @@ from quintain.records.hyperparameters import CONFIGS, SFTConfig
 from quintain.records.job import TrainSpec
 from quintain.records.trajectory import Actor, AgentInfo, Outcome, OutcomeStatus, Step, Trajectory
 from quintain.store.store import open_store
+from quintain.tools.training.model_folders import role_in
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.models import LoadedModel, load_model
 from quintain.trainers.rendering.renderer import Renderer
@@ -26,7 +27,7 @@ from quintain.worker.job_kinds import train as training
 from quintain.worker.online_rollouts import reward_of, rollout_collector
 from tiny_models import tiny_model, tiny_tokenizer
 from worker.ending_environment import Ending
-from worker.job_folder import MOMENT, STARTER, Stopping, events, trajectories
+from worker.job_folder import MOMENT, STARTER, Stopping, events, outputs, trajectories
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -245,6 +246,35 @@ def test_a_method_that_learns_from_data_has_no_collector(tmp_path: Path) -> None
     job = TrainSpec(agent=STARTER, dataset_id="ds", name="x", output_dir="unused", config=SFTConfig())
     with pytest.raises(InvalidInput, match="expected an environment"):
         rollout_collector(job, tmp_path, Stopping(tmp_path))
+
+
+def test_a_constraint_is_learnt_measured_and_enforced(tmp_path: Path, tiny_agent: Agent) -> None:
+    """Six tokens cost a half: the multiplier grows, and an enforced limit leaves no agent."""
+    rows = [{"id": f"t{i}", "prompt": f"Say {i}.", "checker": {"type": "regex", "pattern": "e"}} for i in range(2)]
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text("\n".join(json.dumps({**row, "split": "train"}) for row in rows), encoding="utf-8")
+    cost = {"type": "length", "unit": "tokens", "full_at": 7, "zero_at": 5}
+    bound = {"cost": cost, "limit": 0.0, "multiplier": 0.5, "rate": 2.0}
+    reports = {}
+    for method, enforce in (("ppo", False), ("grpo", True)):
+        job = spec(
+            f"quintain/tasks?file={tasks}", agent=tiny_agent, method=method,
+            group_size=4, rollouts=1, max_new_tokens=6, updates_per_rollout=1, learning_rate=1e-3,
+            constraint={**bound, "enforce": enforce},
+        ).model_copy(update={"output_dir": str(tmp_path / method)})  # fmt: skip
+        folder = tmp_path / f"{method}-job"
+        if enforce:
+            with pytest.raises(TrainingFailed, match=r"above_limit.*got 0\.5.*set enforce to false"):
+                training.run(job, folder, Stopping(folder))
+        else:
+            reports[method] = training.run(job, folder, Stopping(folder)).report["constraint"]
+        (last,) = [event.metrics for event in events(folder) if event.type == "progress" and event.metrics]
+        assert (last["mean_cost"], last["cost_multiplier"]) == (0.5, 1.5)
+        assert len(outputs(folder, "agent")) == (not enforce)
+    assert reports["ppo"] == {"limit": 0.0, "mean_cost": 0.5, "cost_multiplier": 1.5}
+    assert load_file(tmp_path / "ppo" / "value_head.safetensors")["bias"].shape == (2,)
+    assert role_in(tmp_path / "ppo") == "policy"
+    assert not (tmp_path / "grpo").exists()
 
 
 _PPO = {"minibatches": 2, "critic_warmup_steps": 1, "kl_coefficient": 0.1, "kl_target": 0.01, "kl_horizon": 10}

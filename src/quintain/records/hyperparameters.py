@@ -19,6 +19,7 @@ from quintain.records.common_hyperparameters import Settings as Settings
 from quintain.records.common_hyperparameters import Sink as Sink
 from quintain.records.common_hyperparameters import TrainingConfig as TrainingConfig
 from quintain.records.dataset import DatasetKind
+from quintain.records.online_hyperparameters import ConstraintConfig as ConstraintConfig
 from quintain.records.online_hyperparameters import OnlineConfig as OnlineConfig
 from quintain.records.online_hyperparameters import PPOConfig as PPOConfig
 
@@ -229,6 +230,12 @@ class GRPOConfig(OnlineConfig, _GroupLoss):
         le=1_000_000,
         description="Online: fit the reward_model's head to newest outcomes so often; null: off.",
     )
+    constraint: ConstraintConfig | None = Field(default=None, description="Online: a bound on costs; null: none.")
+
+    @property
+    def scales(self) -> bool:
+        """Whether advantages are divided by the group's standard deviation."""
+        return self.scale_rewards and self.loss != "dr_grpo"
 
     @model_validator(mode="after")
     def _has_what_it_weighs(self) -> Self:

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from quintain.records.common_hyperparameters import Settings, TrainingConfig
+from quintain.records.reward import Declared
 
 _CRITIC_ONLY = ("gae_lambda", "value_clip", "value_weight", "critic_learning_rate", "critic_warmup_steps")
 """Settings of PPO that only have an effect with a value head."""
@@ -25,6 +26,37 @@ class OnlineConfig(Settings):
     temperature: float = Field(default=1.0, gt=0, le=10, description="Online: sampling temperature.")
     max_new_tokens: int = Field(default=256, ge=1, le=100_000, description="Online: tokens of a turn.")
     max_turns: int | None = Field(default=None, ge=1, le=1000, description="Online: null: the environment's own limit.")
+
+
+class ConstraintConfig(Settings):
+    """A bound on the mean cost of runs, kept by a learned multiplier (Ray et al. 2019; Dai et al. 2023, arXiv 2310.12773)."""
+
+    cost: Literal["environment"] | Declared = Field(
+        default="environment",
+        description="environment: its metric `cost`; or a declared scorer, whose value is the cost: "
+        '{"type": "calls", "tool": "delete", "full_at": 1, "zero_at": 0} costs 1 where the tool is called.',
+    )
+    limit: float = Field(ge=0, le=1e6, description="Highest mean cost of a run.")
+    multiplier: float = Field(
+        default=0.5, ge=0, le=1000, description="Its multiplier at the start: weight of cost for each of reward."
+    )
+    rate: float = Field(
+        default=0.05, gt=0, le=1000, description="The multiplier grows by this times (mean cost - limit) each rollout."
+    )
+    max_multiplier: float = Field(default=10.0, gt=0, le=1e6, description="Highest multiplier.")
+    enforce: bool = Field(
+        default=False, description="Fail without an agent if the mean cost of the last rollout is above the limit."
+    )
+
+    @model_validator(mode="after")
+    def _starts_in_bounds(self) -> Self:
+        if self.multiplier > self.max_multiplier:
+            raise PydanticCustomError(
+                "multiplier_bound",
+                "multiplier is {start} and max_multiplier {most}; lower multiplier, or raise max_multiplier",
+                {"start": self.multiplier, "most": self.max_multiplier},
+            )
+        return self
 
 
 class PPOConfig(OnlineConfig, TrainingConfig):
@@ -79,6 +111,8 @@ class PPOConfig(OnlineConfig, TrainingConfig):
     kl_horizon: int = Field(
         default=10_000, ge=1, le=10**9, description="Episodes over which kl_coefficient adapts; fewer: faster."
     )
+
+    constraint: ConstraintConfig | None = Field(default=None, description="Null: none.")
 
     @property
     def has_critic(self) -> bool:

@@ -10,10 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from quintain.records.hyperparameters import PPOConfig
+from quintain.records.dataset import GroupRow
+from quintain.records.hyperparameters import GRPOConfig, OnlineConfig, PPOConfig
+from quintain.trainers.constraint import ConstrainedGroups, Constraint
 from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import micro_batches
+from quintain.trainers.losses.lagrangian import constrained_advantages
 from quintain.trainers.losses.returns import (
     baselines,
     discounted_sums,
@@ -22,6 +25,7 @@ from quintain.trainers.losses.returns import (
     whiten,
 )
 from quintain.trainers.models import eval_mode
+from quintain.trainers.rollout_source import RolloutStage
 
 Array = NDArray[np.float64]
 
@@ -49,6 +53,9 @@ class _Run:
 class RolloutAdvantages:
     """Adds `advantage`, and with a value head `label` (the returns) and `old_value`, to the rows of a rollout.
 
+    Under a constraint there is a second stream of rewards, values and returns for the cost, which comes at the last action; the two
+    advantages are whitened each by itself and combined (`losses.lagrangian`).
+
     An action is a turn or a token. Its reward is -beta (log pi_old - log pi_ref), summed over its tokens, and for the last action
     that of the run. A turn is valued at its first token, that is before it, and its advantage is that of all its tokens.
 
@@ -57,35 +64,41 @@ class RolloutAdvantages:
     """
 
     def __init__(self, config: PPOConfig, engine: Engine) -> None:
-        """Start from the configured KL coefficient.
+        """Start from the configured KL coefficient and multiplier.
 
         Args:
             config: Settings of PPO.
             engine: Computes values and log-probs of the live model.
         """
         self._config, self._engine = config, engine
+        self._constraint = Constraint(config.constraint) if config.constraint else None
         self.kl_coefficient = config.kl_coefficient
 
-    def __call__(self, examples: Sequence[Example]) -> tuple[list[Example], dict[str, float | None]]:
+    def __call__(
+        self, examples: Sequence[Example], groups: Sequence[GroupRow]
+    ) -> tuple[list[Example], dict[str, float | None]]:
         """Return the examples of a rollout with their advantages, and the figures of the rollout.
 
         `kl_sampled` is the mean of log pi_old - log pi_ref in nats a token, `kl_coefficient` the one used for this rollout,
         `explained_variance` 1 - var(return - value) / var(return) over the actions.
         """
+        observed = self._constraint.observe(groups) if self._constraint else {}
         examples = self._with_old_logprobs(examples)
         if not examples:
-            return [], {}
+            return [], observed
         values = self._scored(examples, self._engine.values) if self._config.has_critic else {}
         tasks = [self._runs(example, values) for example in examples]
         for task in tasks:
             self._estimate(task)
         runs = [run for task in tasks for run in task]
-        figures = self._figures(runs)
+        figures = self._figures(runs) | observed
         self._adapt(figures.get("kl_sampled"), len(runs))
         returns = [run.advantages + run.values for run in runs]
         advantages = np.concatenate([run.advantages for run in runs])
-        advantages = (whiten(advantages) if self._config.whitens else advantages)[:, 0]
-        parts = np.split(advantages, np.cumsum([len(run.rewards) for run in runs])[:-1])
+        advantages = whiten(advantages) if self._config.whitens else advantages
+        if self._constraint:
+            advantages[:, 0] = constrained_advantages(*advantages.T, self._constraint.multiplier)
+        parts = np.split(advantages[:, 0], np.cumsum([len(run.rewards) for run in runs])[:-1])
         rows = iter(
             [row for run, *streams in zip(runs, parts, returns, strict=True) for row in self._finished(run, *streams)]
         )
@@ -93,11 +106,14 @@ class RolloutAdvantages:
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint."""
-        return {"kl_coefficient": self.kl_coefficient}
+        constraint = self._constraint.state() if self._constraint else {}
+        return {"kl_coefficient": self.kl_coefficient, **constraint}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the state of a checkpoint."""
         self.kl_coefficient = state["kl_coefficient"]
+        if self._constraint:
+            self._constraint.restore(state)
 
     def _with_old_logprobs(self, examples: Sequence[Example]) -> list[Example]:
         """Return the examples with log-probs of the live model where none were recorded."""
@@ -131,10 +147,10 @@ class RolloutAdvantages:
             if self._config.action_level == "turn":
                 begins[1:] = steps[1:] != steps[:-1]
             action = np.cumsum(begins) - 1
-            rewards = np.zeros((int(begins.sum()), 1))
+            rewards = np.zeros((int(begins.sum()), 2 if example.cost else 1))
             kl = np.concatenate([_kl(row) for row in rows])
             np.add.at(rewards[:, 0], action, -self.kl_coefficient * kl)
-            rewards[-1, 0] += reward
+            rewards[-1] += (reward, example.cost[member]) if example.cost else reward
             before = np.concatenate([values[row] for row in rows])[begins] if values else np.zeros_like(rewards)
             runs.append(_Run(rows, action, rewards, before))
         return runs
@@ -188,6 +204,15 @@ class RolloutAdvantages:
         for name, stream in streams.items():
             rows = [row.with_supervised(name, part) for row, part in zip(rows, np.split(stream, ends), strict=True)]
         return rows
+
+
+def rollout_stage(config: OnlineConfig, engine: Engine) -> RolloutStage | None:
+    """Return what completes the examples of a rollout; None for methods whose examples are complete."""
+    if isinstance(config, PPOConfig):
+        return RolloutAdvantages(config, engine)
+    if isinstance(config, GRPOConfig) and config.constraint is not None:
+        return ConstrainedGroups(Constraint(config.constraint), config.scales)
+    return None
 
 
 def _is_known(row: TokenRow) -> bool:

@@ -28,8 +28,10 @@ _STREAMS = tuple(field.name for field in fields(TokenRow))
 class RolloutStage(Protocol):
     """Completes the examples of a rollout together, with a state of its own."""
 
-    def __call__(self, examples: Sequence[Example]) -> tuple[list[Example], dict[str, float | None]]:
-        """Return the completed examples, and figures of the rollout."""
+    def __call__(
+        self, examples: Sequence[Example], groups: Sequence[GroupRow]
+    ) -> tuple[list[Example], dict[str, float | None]]:
+        """Return the completed examples, and figures of the rollout; `groups` are all that were played."""
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint."""
@@ -160,7 +162,7 @@ class RolloutSource:
         used = [examples for examples in results if not isinstance(examples, str)]
         self._examples = [example for examples in used for example in examples]
         if self._stage:
-            self._examples, figures = self._stage(self._examples)
+            self._examples, figures = self._stage(self._examples, groups)
             terms |= figures
         self.counts += Counter(examples=len(self._examples), rows=sum(len(example.rows) for example in self._examples))
         skipped = Counter(reason for reason in results if isinstance(reason, str))
@@ -202,9 +204,11 @@ def _packed(example: Example) -> dict[str, Any]:
         {name: torch.from_numpy(stream) for name in _STREAMS if (stream := getattr(row, name)) is not None}
         for row in example.rows
     ]
-    return vars(example) | {"rows": rows, "member": list(example.member), "value": list(example.value)}
+    listed = {name: list(getattr(example, name)) for name in ("member", "value", "cost")}
+    return vars(example) | {"rows": rows, **listed}
 
 
 def _unpacked(state: dict[str, Any]) -> Example:
     rows = tuple(TokenRow(**{name: stream.numpy() for name, stream in row.items()}) for row in state["rows"])
-    return Example(**state | {"rows": rows, "member": tuple(state["member"]), "value": tuple(state["value"])})
+    listed = {name: tuple(state.get(name, ())) for name in ("member", "value", "cost")}
+    return Example(**state | {"rows": rows, **listed})

@@ -22,8 +22,10 @@ from quintain.records.hyperparameters import PPOConfig, PRMConfig, RewardConfig,
 FILE_NAME = "value_head.safetensors"
 CRITIC = "critic"
 """Head of a model that acts: the return that it expects."""
+COST_CRITIC = "cost_critic"
+"""Head of a model that acts: the cost that it expects."""
 _NAME = "value_head"
-_ROLES = {("reward",): "reward_model", (CRITIC,): "policy"}
+_ROLES = {("reward",): "reward_model", (CRITIC,): "policy", (CRITIC, COST_CRITIC): "policy"}
 """Names of the heads -> the role of their model; others belong to step models."""
 
 
@@ -65,7 +67,7 @@ def heads_of(config: TrainingConfig) -> tuple[str, ...]:
     if isinstance(config, RewardConfig):
         return ("reward",)
     if isinstance(config, PPOConfig):
-        return (CRITIC,) if config.has_critic else ()
+        return (CRITIC, *([COST_CRITIC] if config.constraint else [])) if config.has_critic else ()
     return (config.heads or ("value",)) if isinstance(config, PRMConfig) else ()
 
 

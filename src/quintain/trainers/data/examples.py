@@ -27,6 +27,7 @@ from quintain.records.hyperparameters import (
 )
 from quintain.records.trajectory import Actor, Trajectory
 from quintain.scoring.preferences.mining import Candidate, mine_pairs
+from quintain.trainers.constraint import constraint_of, cost_of
 from quintain.trainers.data.chunking import chunk
 from quintain.trainers.data.streams import Example, TokenRow, token_row
 from quintain.trainers.data.value_positions import labels_of, read_run, read_steps, with_labels
@@ -201,19 +202,27 @@ class ExampleMaker:
         if len(row.rewards) < 2 and (not isinstance(config, PPOConfig) or config.compares):
             return "group_of_one"
         grpo, ppo = isinstance(config, GRPOConfig), isinstance(config, PPOConfig)
-        scale = isinstance(config, GRPOConfig) and config.scale_rewards and config.loss != "dr_grpo"
-        advantages = np.zeros(len(row.rewards)) if ppo else group_advantages(row.rewards, scale=scale)
+        costs = [cost_of(run, constraint) for run in row.trajectories] if (constraint := constraint_of(config)) else []
+        advantages = (
+            None if ppo else group_advantages(row.rewards, scale=isinstance(config, GRPOConfig) and config.scales)
+        )
+        if advantages is None and (ppo or (grpo and group_advantages(costs, scale=False) is not None)):
+            advantages = np.zeros(len(row.rewards))
         if advantages is None:
             return "no_variance"
-        rows, member, values = list[TokenRow](), list[int](), list[float]()
+        rows, member, values, known = list[TokenRow](), list[int](), list[float](), list[float]()
         for place, run in self._members(row, batch):
+            if costs and costs[place] is None:
+                batch.left_out_members["no_cost"] += 1
+                continue
+            known += [cost for cost in costs[place : place + 1] if cost is not None]
             member += [len(values)] * len(run)
             rows += self._with_advantage(run, row, place, float(advantages[place]), batch) if grpo else run
             values.append(row.rewards[place])
         if not rows:
             return "no_member_rendered"
         if grpo or ppo:
-            return Example(tuple(rows), tuple(member), tuple(values), 1.0, row.key)
+            return Example(tuple(rows), tuple(member), tuple(values), 1.0, row.key, cost=tuple(known))
         n_pairs = sum(a > b for a in values for b in values)
         if not n_pairs:
             return "no_variance"

@@ -114,6 +114,8 @@ class Example:
     """Identifies the source, for messages and the replay buffer."""
     divisible: bool = True
     """Whether its members may be in different forward passes; not if the loss couples them, as in a pair."""
+    cost: tuple[float, ...] = ()
+    """Cost of each member, under a constraint."""
 
     @property
     def n_members(self) -> int:

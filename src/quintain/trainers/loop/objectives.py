@@ -151,6 +151,24 @@ def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None 
     raise InvalidInput(f"{type(config).__name__} has no objective")
 
 
+def settled(config: TrainingConfig, training: Sequence[Example]) -> TrainingConfig:
+    """Return the settings of the objective, completed from the data."""
+    if isinstance(config, GRPOConfig) and config.loss == "dr_grpo" and config.max_tokens is None:
+        return config.model_copy(update={"max_tokens": _longest_run(training, config)})
+    return config
+
+
+def _longest_run(examples: Sequence[Example], config: GRPOConfig) -> int:
+    """Return the agent tokens of the longest run; online, the maximum of a run."""
+    if not examples:
+        return config.max_new_tokens * (config.max_turns or 8)
+    return max(
+        sum(row.n_supervised for row, m in zip(example.rows, example.member, strict=True) if m == member)
+        for example in examples
+        for member in range(example.n_members)
+    )
+
+
 def _bound(loss: Callable[..., LossOutput], config: TrainingConfig, *names: str) -> Callable[..., LossOutput]:
     """Return the loss with these fields of the config bound as keyword arguments."""
     settings = {name: getattr(config, name) for name in names}

@@ -11,6 +11,7 @@ from pydantic import Field
 from quintain.errors import TrainingFailed
 from quintain.records.hyperparameters import GRPOConfig, PPOConfig, TrainingConfig
 from quintain.records.record import Record
+from quintain.trainers.constraint import constraint_of
 from quintain.trainers.data.example_selection import Selection
 from quintain.trainers.data.examples import ExampleBatch
 from quintain.trainers.data.remedies import remedies_for
@@ -60,6 +61,9 @@ class TrainingReport(Record):
     warnings: tuple[str, ...] = ()
     resumed_from_step: int | None = Field(
         default=None, description="Step of the checkpoint that this attempt began with."
+    )
+    constraint: dict[str, float | None] | None = Field(
+        default=None, description="Limit on the mean cost; mean cost and multiplier of the last rollout."
     )
     stopped: bool = Field(default=False, description="Asked to stop: there is a checkpoint and no final model.")
 
@@ -140,6 +144,26 @@ def empty_steps(run: Run, skipped: Mapping[str, int]) -> str | None:
         f"{n} of {run.step} steps had no example ({_reasons(skipped)}); "
         f"{'; '.join(remedies_for(skipped, online=True)) or 'choose other tasks'}"
     )
+
+
+def above_limit(run: Run) -> TrainingFailed | None:
+    """Return the error of a run whose constraint is enforced and whose last rollout cost more; None otherwise."""
+    known, constraint = _constraint(run), constraint_of(run.config)
+    if known is None or constraint is None or not constraint.enforce or (known["mean_cost"] or 0) <= constraint.limit:
+        return None
+    return TrainingFailed(
+        f"expected a mean cost of at most {constraint.limit:g} in the last rollout, got {known['mean_cost']:.4g}, and "
+        "constraint.enforce is on, so no agent is stored; raise rollouts, constraint.rate or constraint.multiplier, or "
+        "set enforce to false",
+        code="above_limit",
+    )
+
+
+def _constraint(run: Run) -> dict[str, float | None] | None:
+    constraint, figures = constraint_of(run.config), run.source.metrics()
+    if constraint is None or "mean_cost" not in figures:
+        return None
+    return {"limit": constraint.limit, **{name: figures[name] for name in ("mean_cost", "cost_multiplier")}}
 
 
 def start_kept(run: Run) -> str | None:
@@ -223,5 +247,6 @@ def report_of(
         matmul_gflops=round(rate / 1e9, 1) if rate else None,
         warnings=warnings,
         resumed_from_step=run.resumed_from,
+        constraint=_constraint(run),
         stopped=stopped,
     )
