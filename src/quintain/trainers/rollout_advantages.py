@@ -97,7 +97,7 @@ class RolloutAdvantages:
         advantages = np.concatenate([run.advantages for run in runs])
         advantages = whiten(advantages) if self._config.whitens else advantages
         if self._constraint:
-            advantages[:, 0] = constrained_advantages(*advantages.T, self._constraint.multiplier)
+            advantages[:, 0] = constrained_advantages(advantages[:, 0], advantages[:, 1], self._constraint.multiplier)
         parts = np.split(advantages[:, 0], np.cumsum([len(run.rewards) for run in runs])[:-1])
         rows = iter(
             [row for run, *streams in zip(runs, parts, returns, strict=True) for row in self._finished(run, *streams)]
