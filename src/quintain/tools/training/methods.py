@@ -170,16 +170,23 @@ def describe_method(method: str) -> dict[str, Any]:
 
 
 @cache
-def outline_methods() -> tuple[dict[str, Any], ...]:
-    """List every method with its own settings; the first entry has the shared ones."""
+def describe_methods() -> tuple[dict[str, Any], ...]:
+    """Describe every method with its own settings; the first entry has the shared ones."""
     shared = describe_settings(TrainingConfig)
-    rows: list[dict[str, Any]] = [
-        {"method": "*", "summary": "Settings of every method, unless it lists its own.", "hyperparameters": shared}
-    ]
+    summary = "Settings of every method, unless it lists its own; guide://methods/METHOD explains them."
+    rows: list[dict[str, Any]] = [{"method": "*", "summary": summary, "hyperparameters": shared}]
     for about in map(describe_method, METHODS):
         settings = about["hyperparameters"].items()
         rows.append({**about, "hyperparameters": {name: line for name, line in settings if shared.get(name) != line}})
     return tuple(rows)
+
+
+def outline_methods() -> tuple[dict[str, Any], ...]:
+    """As `describe_methods`, with the types, defaults and bounds of settings alone: all sentences together would be long."""
+    return tuple(
+        {**about, "hyperparameters": {name: line.partition(": ")[0] for name, line in about["hyperparameters"].items()}}
+        for about in describe_methods()
+    )
 
 
 def describe_settings(model: type[BaseModel]) -> dict[str, str]:
