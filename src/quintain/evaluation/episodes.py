@@ -29,7 +29,7 @@ from quintain.evaluation.turn_counts import TurnCount, TurnCounter
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.protocols import Message, Policy, Stop, TaskSource, Turn
 from quintain.records.seeds import stable_seed
-from quintain.records.trajectory import Actor, Outcome, OutcomeStatus, Step, Trajectory, text_of
+from quintain.records.trajectory import COST, Actor, Outcome, OutcomeStatus, Step, Trajectory, text_of
 
 __all__ = ["TEMPERATURE", "Episode", "EpisodePlan", "EpisodeSettings", "replay", "run_episodes"]
 
@@ -231,7 +231,6 @@ def _step_all(running: Sequence[EpisodeState], policy: Policy, settings: Episode
         if reply.stop is Stop.REFUSED:
             episode.steps.append(agent_step(reply, episode.agent(settings).model))
             episode.end(OutcomeStatus.TRUNCATED, "refused", reply.error)
-            continue
     for_each(
         lambda episode: _apply_reply(episode, settings), [episode for episode in running if episode.status is None]
     )
@@ -279,7 +278,8 @@ def _to_episode(episode: EpisodeState, settings: EpisodeSettings) -> Episode:
     assert episode.status is not None
     plan, task = episode.plan, episode.task
     no_action = Step(actor=Actor.AGENT, train=False, extra={"acted": False})
-    extra = {TEMPERATURE: plan.temperature, "error": episode.error or None, **roles_of(episode)}
+    extra = {TEMPERATURE: plan.temperature, "error": episode.error or None, COST: episode.metrics.get("cost")}
+    extra |= roles_of(episode)
     key, player = plan.key or (f"{settings.job_id}/{task.id}/{plan.attempt}" if settings.job_id else ""), episode.role
     if player is not None:
         key = player.key or (f"{key}/{player.role}" if key else "")
