@@ -14,7 +14,7 @@ from quintain.records.dataset import Row
 from quintain.records.hyperparameters import PRMConfig
 from quintain.records.job import TrainSpec
 from quintain.records.learning_rates import default_rate
-from quintain.trainers.data.examples import labelled_heads
+from quintain.trainers.data.value_positions import labelled_heads
 from quintain.trainers.engine.machine import Machine, prepare
 from quintain.trainers.loop.precision import Format, choose, hold_base
 from quintain.trainers.models import LoadedModel, stored_heads
