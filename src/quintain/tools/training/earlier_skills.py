@@ -154,7 +154,7 @@ def _skill(
         dataset_id=dataset.id,
         dataset_path=dataset.path,
         dataset_files=dataset.files,
-        dataset_kind=dataset.kind,  # type: ignore[arg-type]
+        dataset_kind=dataset.kind,
     )
 
 

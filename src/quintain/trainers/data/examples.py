@@ -243,11 +243,10 @@ class ExampleMaker:
         """
         config = self.config
         if isinstance(config, DistillConfig):
-            members = self._members(row, batch)
-            runs = [
-                Example(tuple(rows), (0,) * len(rows), (row.rewards[i],), key=f"{row.key}/{i}") for i, rows in members
-            ]
-            return runs or "no_member_rendered"
+            return [
+                Example(tuple(rows), (0,) * len(rows), (row.rewards[place],), key=f"{row.key}/{place}")
+                for place, rows in self._members(row, batch)
+            ] or "no_member_rendered"
         if not isinstance(config, DPOConfig):
             example = self.group(row, batch)
             return example if isinstance(example, str) else [example]

@@ -85,7 +85,7 @@ def fisher_diagonal(engine: Engine, examples: Sequence[Example], *, drawn: bool,
                 loss = drawn_nll(engine, example.rows, generator)
             else:
                 loss = engine.nll(example.rows, torch.ones(example.n_supervised))[0]
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             for name, parameter in parameters.items():
                 if parameter.grad is not None:
                     squares[name] += parameter.grad.float().square()
