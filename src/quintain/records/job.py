@@ -138,6 +138,16 @@ class EvaluateSpec(_ActingSpec):
     purpose: EvaluationPurpose = "measurement"
 
 
+class CompareSpec(Record):
+    """Evaluate two agents on the same tasks in turn, until their comparison is decided."""
+
+    kind: Literal["compare"] = "compare"
+    comparison_id: str = Field(description="Id of the resulting comparison.")
+    a: EvaluateSpec
+    b: EvaluateSpec = Field(description="As `a`, apart from the agent, its endpoint and its sampling.")
+    tasks_per_look: int = Field(default=16, ge=1, le=100_000, description="Tasks that both play between two looks.")
+
+
 class EvaluateDatasetSpec(Record):
     """Evaluate an agent on one split of a dataset, without an environment: loss, and the next action of each step."""
 
@@ -296,6 +306,7 @@ JobSpec = Annotated[
     TrainSpec
     | RolloutSpec
     | EvaluateSpec
+    | CompareSpec
     | EvaluateDatasetSpec
     | RecipeSpec
     | EvolveSpec
@@ -334,6 +345,7 @@ class JobResult(Record):
 
     agent: str | None = None
     evaluation_id: str | None = None
+    comparison_id: str | None = None
     dataset_id: str | None = None
     trajectories: TrajectorySet | None = None
     success_rate: float | None = None
