@@ -1,7 +1,8 @@
 """Does an agent keep its first skill while it learns a second one? Plain training, replay, EWC, and both.
 
 The embedded model learns the warehouse from its expert, then word problems from theirs. After each it is measured in the warehouse
-on held-out tasks, and on other problems in the words of the training split, because a model of its size learns no new words. `python -m benchmarks.forgetting`; `--quick` takes one seed and fewer tasks.
+on held-out tasks, and on other problems in the words of the training split, because a model of its size learns no new words.
+`python -m benchmarks.forgetting`; `--quick` takes one seed and fewer tasks.
 """
 
 from __future__ import annotations
