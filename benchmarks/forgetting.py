@@ -30,7 +30,7 @@ from quintain.records.trajectory import Trajectory
 from quintain.worker import job_kinds
 from quintain.worker.reporter import FileReporter
 
-FIRST, SECOND = "quintain/inventory", "quintain/math?difficulty=easy"
+FIRST, SECOND = "quintain/inventory", "quintain/math?difficulty=easy&types=collection"
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
 EXPERT = Agent(id="agent:expert@1", name="expert", model=ModelRef(source="expert", path=""))
 VARIANTS = ("plain", "replay", "ewc", "both")
@@ -48,7 +48,7 @@ class Size(NamedTuple):
     epochs: float
 
 
-FULL, QUICK = Size(5, 150, 300, 60, 3), Size(1, 120, 200, 40, 3)
+FULL, QUICK = Size(5, 100, 200, 40, 4), Size(1, 100, 200, 30, 4)
 
 
 class Bench:
@@ -137,14 +137,15 @@ def main() -> None:
     """One line for each agent: success in the first environment over the seeds, with the second beside it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one seed, fewer tasks")
+    parser.add_argument("--seeds", type=int, help="how many seeds; default 5, with --quick 1")
     parser.add_argument("--strength", type=float, default=EWCConfig().strength, help="ewc.strength")
-    parser.add_argument("--rate", type=float, default=1e-3, help="learning rate")
+    parser.add_argument("--rate", type=float, default=2e-3, help="learning rate")
     parser.add_argument("--only", choices=VARIANTS, nargs="*", default=VARIANTS, help="variants to train")
     asked = parser.parse_args()
     size = QUICK if asked.quick else FULL
     results: dict[str, list[tuple[float, float, float]]] = {}
     with tempfile.TemporaryDirectory() as home:
-        for seed in range(size.seeds):
+        for seed in range(asked.seeds or size.seeds):
             bench = Bench(Path(home) / str(seed), seed, size, asked.strength, asked.rate)
             for name, figures in one_seed(bench, tuple(asked.only)).items():
                 results.setdefault(name, []).append(figures)
