@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from quintain.environments.demonstrations import expert_of
 from quintain.environments.registry import task_source
@@ -20,6 +20,7 @@ from quintain.records.tags import require_tags
 from quintain.tools.data.lineage import require_remembered
 from quintain.tools.evaluation.benchmarks import benchmark_reference
 from quintain.tools.evaluation.environment_references import Environments, usable_reference
+from quintain.tools.evaluation.written_tasks import store_tasks
 from quintain.tools.jobs.jobs import start
 from quintain.tools.labels.reward_parsing import RewardInput
 from quintain.tools.labels.rewards import reward_spec
@@ -51,6 +52,12 @@ Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Same seed, same tas
 MaxTurns = Annotated[
     int | None, Field(ge=1, le=1000, description="Turns of an episode; null: the environment's limit.")
 ]
+_WRITTEN = "Own tasks, as in a task file."
+WrittenTasks = Annotated[
+    list[dict[str, Any]] | None,
+    Field(min_length=1, max_length=200, description=_WRITTEN),
+    WithJsonSchema({"type": "array", "items": {"type": "object"}, "description": _WRITTEN}),
+]
 
 
 def collect_rollouts(
@@ -64,18 +71,19 @@ def collect_rollouts(
     ] = "train",
     temperature: Annotated[
         Temperature | Annotated[list[Temperature], Field(min_length=2, max_length=2)],
-        Field(description="0 is greedy; [low, high]: rising from a task's first attempt to its last."),
+        Field(description="0: greedy; [low, high]: rising over a task's attempts."),
     ] = 1.0,
     diversity: Annotated[
         float,
-        Field(ge=0, le=4, description="The more earlier attempts repeat each other, the hotter, up to x (1 + this)."),
+        Field(ge=0, le=4, description="Hotter the more attempts repeat each other, up to x (1 + this)."),
     ] = 0.0,
     scorer: Annotated[RewardInput | None, Field(description="Older name of `reward`.")] = None,
     reward: Annotated[RewardInput | None, Field(description="Score the runs, as in start_training.")] = None,
     max_turns: MaxTurns = None,
-    tags: Annotated[list[str] | None, Field(max_length=50, description="Labels for the trajectories.")] = None,
+    tags: Annotated[list[str] | None, Field(max_length=50, description="Labels of the runs.")] = None,
     seed: Seed = 0,
     request_key: RequestKey = None,
+    tasks: WrittenTasks = None,
 ) -> JobStarted:
     """Let an agent act in an environment, as a background job; every episode becomes a stored trajectory.
 
@@ -83,8 +91,11 @@ def collect_rollouts(
     evaluate_agent.
     """
     temperatures = _schedule(temperature, diversity, attempts)
+    if tasks is not None:
+        environment, n_tasks = store_tasks(services, environment, tasks, split), len(tasks)
     acting = _acting(services, agent, environment)
     spec = RolloutSpec(
+        written=tasks is not None,
         **acting,
         split=split,
         n_tasks=n_tasks,
