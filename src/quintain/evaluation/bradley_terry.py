@@ -128,7 +128,8 @@ def _log_likelihood(wins: np.ndarray, strengths: np.ndarray, prior: float) -> fl
 def _logistic(x: np.ndarray) -> np.ndarray:
     import numpy as np
 
-    return np.exp(-np.logaddexp(0, -x))
+    found: np.ndarray = np.exp(-np.logaddexp(0, -x))
+    return found
 
 
 def _checked(wins: np.ndarray, prior: float | None, confidence: float) -> np.ndarray:
