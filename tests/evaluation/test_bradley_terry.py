@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from quintain.errors import InvalidInput
-from quintain.evaluation.bradley_terry import ELO_SCALE, PRIOR, fit_bradley_terry
+from quintain.evaluation.bradley_terry import ELO_SCALE, PRIOR, Game, fit_bradley_terry, fit_games
 
 
 def test_two_players_have_the_log_odds_of_their_wins_and_the_binomial_variance() -> None:
@@ -75,11 +75,29 @@ def test_a_player_with_only_wins_gets_a_finite_strength_by_the_prior_and_is_refu
         (np.array([[0, -1], [2, 0]]), "at least 0"),
         (np.array([[0, math.nan], [2, 0]]), "finite"),
         (np.eye(2), "0 on the diagonal"),
+        (np.zeros((1, 1)), "two or more players"),
     ],
 )
 def test_results_without_strengths_are_refused_with_the_reason(wins: np.ndarray, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         fit_bradley_terry(wins)
+
+
+def test_what_favours_a_player_besides_its_strength_is_taken_out() -> None:
+    """Two equal players. Each wins 3 of 4 as the longer one, so one unit of length has log odds of log 3."""
+    games = [Game(0, 1, 9, 3, (1.0,)), Game(0, 1, 3, 9, (-1.0,)), Game(0, 1, 30, 10, (1.0,))]
+    assert fit_games(2, [game._replace(covariates=()) for game in games]).difference(0, 1)[1] > 0
+    fitted = fit_games(2, games)
+    assert fitted.strengths == pytest.approx([0, 0], abs=0.01)  # the weak prior of the coefficient moves it a little
+    assert fitted.coefficients == pytest.approx([math.log(3)], abs=0.01)
+    low, high = fitted.coefficient_intervals[0]
+    assert 0 < low < math.log(3) < high
+
+
+def test_a_covariate_that_separates_the_wins_has_a_finite_coefficient() -> None:
+    fitted = fit_games(2, [Game(0, 1, 1, 0, (1.0,)), Game(0, 1, 0, 1, (-1.0,))])
+    assert 0 < fitted.coefficients[0] < 20
+    assert fitted.strengths == pytest.approx([0, 0])
 
 
 def test_nine_of_ten_intervals_contain_the_strength_that_results_were_drawn_from() -> None:
