@@ -57,7 +57,9 @@ def test_runs_are_sorted_by_the_mean_of_their_raters_newest_verdicts_page_by_pag
     assert [item["id"] for item in ask("search_trajectories", sort="reward")["items"]] == [a, d, c]
     assert [item["id"] for item in ask("search_trajectories", sort="judge", filter={"tags": ["c"]})["items"]] == [c]
     (refused,) = ask.refused("search_trajectories", {"sort": "rules"})
-    assert refused.startswith("[nothing_to_sort] expected runs with stored values of 'rules' to sort by, got none; score")
+    assert refused.startswith(
+        "[nothing_to_sort] expected runs with stored values of 'rules' to sort by, got none; score"
+    )
     (refused,) = ask.refused("search_trajectories", {"sort": "jugde"})
     assert "did you mean" in refused
     (refused,) = ask.refused("search_trajectories", {"sort": "-judge", "cursor": first["next_cursor"]})

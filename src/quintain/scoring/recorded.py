@@ -20,6 +20,9 @@ MONTECARLO = "montecarlo"
 REPLAY = "replay"
 """The scorer that carries runs out again."""
 
+TOURNAMENT = "tournament"
+"""The scorer that ranks the runs of a task by stored preferences."""
+
 RAW = "raw:"
 """What the name of a scorer begins with whose values are to be taken as they are, without a calibration."""
 
@@ -36,6 +39,11 @@ _REMEDY = {
     ),
     "people": Hint("let someone judge it (", call("get_judging_batch", limit=5, judge="person"), ")"),
     MONTECARLO: Hint("value its steps (", call("score_trajectories", scorer=MONTECARLO, judge=..., filter=...), ")"),
+    TOURNAMENT: Hint(
+        "compare it with other runs of its task (",
+        call("score_trajectories", scorer="judge", judge=..., mode="pairwise", filter=...),
+        ")",
+    ),
     REPLAY: Hint("repeat it (", call("score_trajectories", scorer=REPLAY, filter=...), ")"),
 }
 

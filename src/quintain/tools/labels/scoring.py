@@ -28,7 +28,7 @@ from quintain.scoring.declared import DeclaredScorer
 from quintain.scoring.mix import capped
 from quintain.scoring.profiles import PROFILES
 from quintain.scoring.profiles import profile as find_profile
-from quintain.scoring.recorded import AGENT, MONTECARLO, RAW, REPLAY, is_recorded, source_of
+from quintain.scoring.recorded import AGENT, MONTECARLO, RAW, REPLAY, TOURNAMENT, is_recorded, source_of
 from quintain.scoring.registry import recorded_names
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.tools.labels.reward_parsing import ParsedReward, RewardInput, parse_reward
@@ -173,8 +173,9 @@ class _Rule:
 
     @property
     def is_reading(self) -> bool:
-        """Whether the scorer only reads stored scores."""
-        return isinstance(self.spec, str) and is_recorded(self.spec) and self.cap is None
+        """Whether the scorer only reads stored scores. A tournament computes them from stored preferences."""
+        only_one = isinstance(self.spec, str) and self.cap is None
+        return only_one and is_recorded(str(self.spec)) and source_of(str(self.spec)).scorer != TOURNAMENT
 
     def look_up(self, services: Services, runs: list[Trajectory]) -> None:
         """Replace the stored scores in memory by those of the next runs."""
