@@ -8,12 +8,12 @@ import pytest
 
 from fake_endpoint import Answer, Asked, serving
 from fake_endpoint import says as replies
-from mcp_client import ToolCaller
 from quintain.records.score import Score
 from quintain.records.trajectory import Task
 from quintain.scoring.calibration.fitting import apply
 from quintain.scoring.calibration.panel import panel_value
 from quintain.scoring.judges.rubrics import RUBRICS
+from quintain.tools.jobs.jobs import get_job
 from quintain.tools.labels.calibration import fit_calibration
 from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import Services
@@ -49,7 +49,7 @@ def judge(asked: Asked, before: int) -> Answer:
 
 @pytest.mark.usefixtures("jobs_in_process")
 def test_judges_are_weighted_by_their_errors_against_people_wherever_their_verdicts_are_read(
-    services: Services, ask: ToolCaller
+    services: Services,
 ) -> None:
     worth, luck = [(7 * i % N) / N for i in range(N)], [(5 * i % N) / N for i in range(N)]
     texts = [f"worth {worth[i]:.2f} luck {luck[i]:.2f}" + LONG * (i // 3 % 2) for i in range(N)]
@@ -70,10 +70,10 @@ def test_judges_are_weighted_by_their_errors_against_people_wherever_their_verdi
     with serving(judge) as fake:
         services.settings.endpoints_file.write_text(PROFILES.format(url=fake.url), encoding="utf-8")
         for name in ("fair", "verbose"):
-            score_trajectories(services, "judge", judge=f"endpoint:{name}", rubric="default", trajectory_ids=ids)
+            job = score_trajectories(services, "judge", judge=f"endpoint:{name}", rubric="default", trajectory_ids=ids)
+            assert get_job(services, str(job.job_id)).status == "succeeded"
 
     fitted = fit_calibration(services, "judge")
-    assert fitted.panel is not None
     assert fitted.panel["used"]
     fair, verbose = (fitted.panel["raters"][f"endpoint:{name}"] for name in ("fair", "verbose"))
     assert fair["weight"] > 0.95 > 0.05 > verbose["weight"]
@@ -97,8 +97,8 @@ def test_judges_are_weighted_by_their_errors_against_people_wherever_their_verdi
         }
         chars = len(texts[i]) + len('["", "", []]')
         expected = apply(calibration, panel_value(calibration.panel, verdicts, chars, 0.0), "generic")
-        read = ask("score_trajectories", scorer="judge", trajectory_ids=[run_id])
-        assert read["summary"]["mean"] == pytest.approx(expected, abs=1e-6)
-        assert read["summary"]["mean"] == pytest.approx(worth[i], abs=0.1)
-        raw = ask("score_trajectories", scorer="raw:judge", trajectory_ids=[run_id])
-        assert raw["summary"]["mean"] == pytest.approx(sum(verdicts.values()) / 2, abs=1e-6)
+        read = score_trajectories(services, "judge", trajectory_ids=[run_id]).summary.mean
+        assert read == pytest.approx(expected, abs=1e-6)
+        assert read == pytest.approx(worth[i], abs=0.1)
+        raw = score_trajectories(services, "raw:judge", trajectory_ids=[run_id]).summary.mean
+        assert raw == pytest.approx(sum(verdicts.values()) / 2, abs=1e-6)

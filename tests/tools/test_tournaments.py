@@ -15,6 +15,7 @@ from mcp_client import ToolCaller
 from quintain.evaluation.bradley_terry import ELO_SCALE
 from quintain.records.preference import Preference
 from quintain.records.trajectory import AgentInfo, Task
+from quintain.tools.data.trajectories import search_trajectories
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import Services
@@ -46,9 +47,7 @@ def logistic(x: float) -> float:
 
 
 @pytest.mark.usefixtures("jobs_in_process")
-def test_a_judges_tournament_values_each_run_by_its_chance_against_the_others(
-    services: Services, ask: ToolCaller
-) -> None:
+def test_a_judges_tournament_values_each_run_by_its_chance_against_the_others(services: Services) -> None:
     """Of three ladders the third beats both, the second the first, so strengths are t, 0, -t.
 
     The maximum does not exist; with half a virtual win and loss each, 2 - f(2t) - f(t) = f(t) - 1/2, f the logistic. The best
@@ -61,7 +60,10 @@ def test_a_judges_tournament_values_each_run_by_its_chance_against_the_others(
     with serving(judge) as fake:
         services.settings.endpoints_file.write_text(PROFILE.format(url=fake.url), encoding="utf-8")
         job = score_trajectories(services, "judge", judge="endpoint:judge", mode="pairwise", trajectory_ids=ids)
-    report = get_job(services, str(job.job_id)).result.report  # type: ignore[union-attr]
+    ended = get_job(services, str(job.job_id))
+    assert ended.status == "succeeded", ended.error
+    assert ended.result is not None
+    report = ended.result.report
     assert (report["order_inconsistent"], report["shown_first_preferred"], report["shown_second_preferred"]) == (
         1,
         5,
@@ -78,7 +80,7 @@ def test_a_judges_tournament_values_each_run_by_its_chance_against_the_others(
     assert values[2].feedback.startswith("2 of 2 comparisons won among 3 runs; strength +")
     assert "shrunk" in values[2].feedback
     assert "shrunk" not in values[3].feedback
-    assert [item["id"] for item in ask("search_trajectories", sort="tournament", limit=1)["items"]] == [ids[2]]
+    assert [item.id for item in search_trajectories(services, sort="tournament", limit=1).items] == [ids[2]]
 
 
 def test_agents_are_ranked_by_preferences_with_a_judges_bias_for_length_taken_out(

@@ -268,6 +268,17 @@ class StepLabelSpec(_ActingSpec):
     sampling: Sampling = Sampling(temperature=1.0)
 
 
+class InfluenceSpec(Record):
+    """Score runs by the similarity of their gradients to those of target runs."""
+
+    kind: Literal["influence"] = "influence"
+    agent: Agent
+    runs: RunsFile
+    targets: RunsFile = Field(description="Runs that the agent should do well on.")
+    dims: int = Field(default=8192, ge=16, le=1_000_000, description="Numbers kept of each gradient.")
+    seed: int = 0
+
+
 class ReplaySpec(Record):
     """Execute recorded runs again, each in a new environment, and compare its responses."""
 
@@ -302,6 +313,7 @@ JobSpec = Annotated[
     | JudgeSpec
     | ScoreSpec
     | StepLabelSpec
+    | InfluenceSpec
     | ReplaySpec
     | ExportAgentSpec
     | SelftestSpec,

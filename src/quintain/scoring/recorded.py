@@ -20,6 +20,9 @@ MONTECARLO = "montecarlo"
 REPLAY = "replay"
 """The scorer that carries runs out again."""
 
+INFLUENCE = "influence"
+"""The scorer that ranks runs by what training on them would do for others."""
+
 TOURNAMENT = "tournament"
 """The scorer that ranks the runs of a task by stored preferences."""
 
@@ -39,6 +42,11 @@ _REMEDY = {
     ),
     "people": Hint("let someone judge it (", call("get_judging_batch", limit=5, judge="person"), ")"),
     MONTECARLO: Hint("value its steps (", call("score_trajectories", scorer=MONTECARLO, judge=..., filter=...), ")"),
+    INFLUENCE: Hint(
+        "compare its gradient with others' (",
+        call("score_trajectories", scorer=INFLUENCE, judge=..., target=..., filter=...),
+        ")",
+    ),
     TOURNAMENT: Hint(
         "compare it with other runs of its task (",
         call("score_trajectories", scorer="judge", judge=..., mode="pairwise", filter=...),

@@ -59,13 +59,13 @@ def list_library(
         str | None,
         Field(
             max_length=200,
-            description="Only environments, scorers or methods whose name or description has these words.",
+            description="Words in the name or description of an environment, scorer or method.",
         ),
     ] = None,
 ) -> LibraryResult:
     """List datasets, agents (with their newest results), evaluations, calibrations, environments, scorers or methods.
 
-    tournament: agents by the stored preferences between their runs, with the judges' bias for length taken out.
+    tournament: agents ranked by preferences between their runs.
     """
     if text is not None and kind not in {"environments", "scorers", "methods"}:
         raise InvalidInput(

@@ -110,13 +110,11 @@ def record_trajectory(
 
 def search_trajectories(
     services: Services,
-    filter: Annotated[
-        TrajectoryFilter | None, Field(description="Conditions that must all hold; null: everything.")
-    ] = None,
+    filter: Annotated[TrajectoryFilter | None, Field(description="All must hold; null: everything.")] = None,
     limit: PageSize = 20,
     cursor: Cursor = None,
     sort: Annotated[
-        str | None, Field(max_length=300, description="`reward` or a scorer, stored values; `-NAME`: worst first.")
+        str | None, Field(description="`reward`, or a scorer's stored values; `-NAME`: worst first.")
     ] = None,
 ) -> SearchResult:
     """Find stored runs, newest first, by job, agent, environment, outcome, tags, reward, time or text.

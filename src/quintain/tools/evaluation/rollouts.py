@@ -43,11 +43,9 @@ AgentName = Annotated[
 ]
 EnvironmentId = Annotated[
     Environments,
-    Field(
-        description="Environment id, e.g. `quintain/inventory`, see list_library(kind='environments'); or {id: weight}."
-    ),
+    Field(description="Environment id, e.g. `quintain/inventory`; or {id: weight}."),
 ]
-Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Same seed, same tasks and same sampling.")]
+Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Same seed, same tasks, same sampling.")]
 MaxTurns = Annotated[
     int | None, Field(ge=1, le=1000, description="Turns of an episode; null: the environment's limit.")
 ]

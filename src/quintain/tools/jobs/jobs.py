@@ -107,6 +107,7 @@ def list_jobs(
             "judge",
             "score",
             "step_labels",
+            "influence",
             "replay",
             "export_agent",
             "selftest",

@@ -98,7 +98,7 @@ def fit_calibration(
         error_after=round(fitted.error_after, 6),
         spearman=fitted.domains[ALL].spearman,
         domains={domain: _outline(found) for domain, found in calibration.domains.items()},
-        panel=None if chosen is None else _panel_outline(chosen),
+        panel={} if chosen is None else _panel_outline(chosen),
         warnings=warnings,
         resource_uri=f"calibration://{calibration.id}",
         next_step=_next(scorer, fitted),

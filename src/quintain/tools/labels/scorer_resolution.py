@@ -15,7 +15,17 @@ from quintain.records.record import clip, nearest, shown
 from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.calibration.calibrated import CalibratedScorer
-from quintain.scoring.recorded import AGENT, OF_RATERS, RAW, TOURNAMENT, RecordedScorer, Source, is_recorded, source_of
+from quintain.scoring.recorded import (
+    AGENT,
+    INFLUENCE,
+    OF_RATERS,
+    RAW,
+    TOURNAMENT,
+    RecordedScorer,
+    Source,
+    is_recorded,
+    source_of,
+)
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.tools.labels.tournaments import tournament_scores
 from quintain.tools.services import Services
@@ -24,7 +34,7 @@ from quintain.tools.training.agents import require_reward_model
 _BATCH = 50
 """Runs held in memory at once."""
 
-READ_ONLY = frozenset({"judge", "people", "montecarlo", "replay", TOURNAMENT})
+READ_ONLY = frozenset({"judge", "people", "montecarlo", "replay", INFLUENCE, TOURNAMENT})
 """Scorers that are read from what is stored, and never run."""
 
 

@@ -54,7 +54,7 @@ RewardArgument = Annotated[
 TrainingSeed = Annotated[Seed, Field(description="Seed of data order and initialisation.")]
 RequestKey = Annotated[
     str | None,
-    Field(max_length=200, description="An unfinished job with this key is returned instead."),
+    Field(max_length=200, description="An unfinished job with this key is returned."),
 ]
 
 

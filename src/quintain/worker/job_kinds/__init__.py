@@ -10,6 +10,7 @@ from quintain.records.job import (
     EvaluateSpec,
     EvolveSpec,
     ImportSpec,
+    InfluenceSpec,
     JobResult,
     JobSpec,
     JudgeSpec,
@@ -69,6 +70,10 @@ def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
             from quintain.worker.job_kinds import step_labels
 
             return step_labels.run(spec, directory, reporter)
+        case InfluenceSpec():
+            from quintain.worker.job_kinds import influence
+
+            return influence.run(spec, directory, reporter)
         case ReplaySpec():
             from quintain.worker.job_kinds import replay
 
