@@ -19,9 +19,10 @@ from quintain.endpoints.client import Spent
 from quintain.endpoints.faults import BUSY, STOPPED
 from quintain.errors import Unavailable
 from quintain.jobs.directory import open_appending
-from quintain.records.job import JobResult, JudgeSpec, ScoreSpec
+from quintain.records.job import JobResult
 from quintain.records.protocols import Reporter
 from quintain.records.record import clip
+from quintain.records.run_jobs import JudgeSpec, ScoreSpec
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.calibration.agreement import even_odds
 from quintain.scoring.judges.judging_items import comparisons
