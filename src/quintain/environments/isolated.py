@@ -76,6 +76,7 @@ class IsolatedSource:
             self.close()
             raise
         self.id, self.version = str(about["id"]), str(about["version"])
+        self.players = tuple(map(str, about.get("players", ())))
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
         """Return `n` tasks as the environment draws them."""

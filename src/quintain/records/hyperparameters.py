@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from quintain.records.common_hyperparameters import CoresetConfig as CoresetConfig
 from quintain.records.common_hyperparameters import CurriculumConfig as CurriculumConfig
+from quintain.records.common_hyperparameters import EWCConfig as EWCConfig
 from quintain.records.common_hyperparameters import LoraConfig as LoraConfig
 from quintain.records.common_hyperparameters import Precision as Precision
 from quintain.records.common_hyperparameters import ReplayConfig as ReplayConfig
@@ -19,6 +20,10 @@ from quintain.records.common_hyperparameters import Settings as Settings
 from quintain.records.common_hyperparameters import Sink as Sink
 from quintain.records.common_hyperparameters import TrainingConfig as TrainingConfig
 from quintain.records.dataset import DatasetKind
+from quintain.records.online_hyperparameters import ConstraintConfig as ConstraintConfig
+from quintain.records.online_hyperparameters import DistillConfig as DistillConfig
+from quintain.records.online_hyperparameters import OnlineConfig as OnlineConfig
+from quintain.records.online_hyperparameters import PPOConfig as PPOConfig
 
 
 class SFTConfig(TrainingConfig):
@@ -61,20 +66,6 @@ class PretrainConfig(TrainingConfig):
     """Continued pre-training on plain text: every token but the first is in the loss."""
 
     method: Literal["pretrain"] = "pretrain"
-
-
-class OnlineConfig(Settings):
-    """How a method acts while it learns, beside the settings that it has in common with others."""
-
-    group_size: int = Field(default=8, ge=2, le=256, description="Online: episodes for each task.")
-    tasks_per_step: int = Field(default=8, ge=1, le=4096, description="Online: tasks whose groups make a rollout.")
-    updates_per_rollout: int = Field(default=1, ge=1, le=64, description="Online: optimizer steps on each rollout.")
-    rollouts: int = Field(
-        default=20, ge=1, le=1_000_000, description="Online: how many rollouts; epochs and batch_size do not count."
-    )
-    temperature: float = Field(default=1.0, gt=0, le=10, description="Online: sampling temperature.")
-    max_new_tokens: int = Field(default=256, ge=1, le=100_000, description="Online: tokens of a turn.")
-    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Online: null: the environment's own limit.")
 
 
 class PreferenceConfig(TrainingConfig):
@@ -164,6 +155,11 @@ class ValueConfig(TrainingConfig):
                 "{name} is set, and a model that values runs writes nothing: set {name} to null, or train a policy",
                 {"name": asked[0]},
             )
+        if self.ewc is not None:
+            raise PydanticCustomError(
+                "does_not_act",
+                "ewc is set, and a model that values runs no longer has the skill to act; set ewc to null, or train a policy",
+            )
         return self
 
 
@@ -241,6 +237,12 @@ class GRPOConfig(OnlineConfig, _GroupLoss):
         le=1_000_000,
         description="Online: fit the reward_model's head to newest outcomes so often; null: off.",
     )
+    constraint: ConstraintConfig | None = Field(default=None, description="Online: a bound on costs; null: none.")
+
+    @property
+    def scales(self) -> bool:
+        """Whether advantages are divided by the group's standard deviation."""
+        return self.scale_rewards and self.loss != "dr_grpo"
 
     @model_validator(mode="after")
     def _has_what_it_weighs(self) -> Self:
@@ -269,6 +271,7 @@ MethodConfig = Annotated[
     SFTConfig
     | BCConfig
     | PretrainConfig
+    | DistillConfig
     | DPOConfig
     | ORPOConfig
     | SimPOConfig
@@ -276,17 +279,21 @@ MethodConfig = Annotated[
     | RankingConfig
     | RewardConfig
     | PRMConfig
-    | GRPOConfig,
+    | GRPOConfig
+    | PPOConfig,
     Field(discriminator="method"),
 ]
 """The hyperparameters of any method, discriminated by `method`."""
 
-Method = Literal["sft", "bc", "pretrain", "dpo", "orpo", "simpo", "kto", "ranking", "reward", "prm", "grpo"]
+Method = Literal[
+    "sft", "bc", "pretrain", "distill", "dpo", "orpo", "simpo", "kto", "ranking", "reward", "prm", "grpo", "ppo"
+]
 
 CONFIGS: dict[str, type[TrainingConfig]] = {
     "sft": SFTConfig,
     "bc": BCConfig,
     "pretrain": PretrainConfig,
+    "distill": DistillConfig,
     "dpo": DPOConfig,
     "orpo": ORPOConfig,
     "simpo": SimPOConfig,
@@ -295,13 +302,15 @@ CONFIGS: dict[str, type[TrainingConfig]] = {
     "reward": RewardConfig,
     "prm": PRMConfig,
     "grpo": GRPOConfig,
+    "ppo": PPOConfig,
 }
 """Method -> its hyperparameters."""
 
-DATASET_KINDS: dict[str, DatasetKind] = {
+DATASET_KINDS: dict[str, DatasetKind | None] = {
     "sft": "sft",
     "bc": "sft",
     "pretrain": "text",
+    "distill": "sft",
     "dpo": "dpo",
     "orpo": "dpo",
     "simpo": "dpo",
@@ -310,13 +319,14 @@ DATASET_KINDS: dict[str, DatasetKind] = {
     "reward": "reward",
     "prm": "prm",
     "grpo": "grpo",
+    "ppo": None,
 }
-"""Method -> the kind of dataset that it learns from."""
+"""Method -> the kind of dataset that it learns from; None: it only learns in an environment."""
 
 ACTING_ONLY = frozenset(DPOConfig.model_fields.keys() - _PairLoss.model_fields.keys())
 """Settings of DPO that only have an effect online."""
 
-ONLINE_METHODS = frozenset({"dpo", "grpo"})
+ONLINE_METHODS = frozenset({"distill", "dpo", "grpo", "ppo"})
 """Methods that can learn in an environment instead of from a dataset."""
 
 ROLES: dict[str, Literal["reward_model", "step_model"]] = {"reward": "reward_model", "prm": "step_model"}

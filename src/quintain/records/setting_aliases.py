@@ -45,10 +45,20 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "use_online_continual": ("replay",),
     "continual_buffer_size": ("replay.size",),
     "continual_replay_ratio": ("replay.ratio",),
+    "ewc_lambda": ("ewc.strength",),
     "step_weighted_loss": ("step_weighting",),
     "clip_epsilon": ("clip_low", "clip_high"),
     "clip_range": ("clip_low", "clip_high"),
     "kl_coef": ("kl_coefficient",),
+    "init_kl_coef": ("kl_coefficient",),
+    "cliprange": ("clip_low", "clip_high"),
+    "cliprange_value": ("value_clip",),
+    "vf_coef": ("value_weight",),
+    "lam": ("gae_lambda",),
+    "num_ppo_epochs": ("updates_per_rollout",),
+    "num_mini_batches": ("minibatches",),
+    "rloo_k": ("group_size",),
+    "whiten_advantages": ("whiten",),
     "step_level_advantage": ("step_level",),
     "num_generations": ("group_size",),
     "loss_type": ("loss",),
@@ -83,7 +93,7 @@ VALUES: dict[str, dict[Any, Any]] = {
 }
 """Alias -> its values that have another name here."""
 
-GROUPS = frozenset({"lora", "curriculum", "coreset", "replay"})
+GROUPS = frozenset({"lora", "curriculum", "coreset", "replay", "ewc"})
 """Settings that are objects: true or {} enables the defaults, false or null disables."""
 
 ACCUMULATION = ("gradient_accumulation_steps", "gradient_accumulation")

@@ -40,17 +40,15 @@ from quintain.tools.training.sources import require_intact
 
 AgentName = Annotated[
     str,
-    Field(description="Agent id or name, `starter`, `expert` (scripted), a model folder, or endpoint:NAME."),
+    Field(description="Agent id or name, `starter`, `expert`, a model folder or endpoint:NAME."),
 ]
 EnvironmentId = Annotated[
     Environments,
-    Field(
-        description="Environment id, e.g. `quintain/inventory`, see list_library(kind='environments'); or {id: weight}."
-    ),
+    Field(description="Environment id, see list_library(kind='environments'); or {id: weight}."),
 ]
-Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Same seed, same tasks and same sampling.")]
+Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Same seed: same tasks and sampling.")]
 MaxTurns = Annotated[
-    int | None, Field(ge=1, le=1000, description="Turns of an episode; null: the environment's limit.")
+    int | None, Field(ge=1, le=1000, description="Turns of an episode; null: the environment's.")
 ]
 _WRITTEN = "Own tasks, as in a task file."
 WrittenTasks = Annotated[
@@ -64,36 +62,33 @@ def collect_rollouts(
     services: Services,
     agent: AgentName,
     environment: EnvironmentId,
-    n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Distinct tasks to try.")] = 100,
-    attempts: Annotated[int, Field(ge=1, le=256, description="Episodes for each task.")] = 1,
-    split: Annotated[
-        Literal["train", "held_out"], Field(description="Which tasks; held_out is for evaluation.")
-    ] = "train",
+    n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Distinct tasks.")] = 100,
+    attempts: Annotated[int, Field(ge=1, le=256, description="Episodes per task.")] = 1,
+    split: Annotated[Literal["train", "held_out"], Field(description="held_out is for evaluation.")] = "train",
     temperature: Annotated[
         Temperature | Annotated[list[Temperature], Field(min_length=2, max_length=2)],
         Field(description="0: greedy; [low, high]: rising over a task's attempts."),
     ] = 1.0,
     diversity: Annotated[
         float,
-        Field(ge=0, le=4, description="Hotter the more attempts repeat each other, up to x (1 + this)."),
+        Field(ge=0, le=4, description="Heats repeated attempts, up to x (1 + this)."),
     ] = 0.0,
     scorer: Annotated[RewardInput | None, Field(description="Older name of `reward`.")] = None,
-    reward: Annotated[RewardInput | None, Field(description="Score the runs, as in start_training.")] = None,
+    reward: Annotated[RewardInput | None, Field(description="As in start_training.")] = None,
     max_turns: MaxTurns = None,
-    tags: Annotated[list[str] | None, Field(max_length=50, description="Labels of the runs.")] = None,
+    tags: Annotated[list[str] | None, Field(max_length=50, description="Labels.")] = None,
     seed: Seed = 0,
     request_key: RequestKey = None,
     tasks: WrittenTasks = None,
 ) -> JobStarted:
     """Let an agent act in an environment, as a background job; every episode becomes a stored trajectory.
 
-    Its result names the filter that finds them, for score_trajectories and export_dataset. To measure an agent use
-    evaluate_agent.
+    Its result names the filter that finds them. To measure an agent use evaluate_agent.
     """
     temperatures = _schedule(temperature, diversity, attempts)
     if tasks is not None:
         environment, n_tasks = store_tasks(services, environment, tasks, split), len(tasks)
-    acting = _acting(services, agent, environment)
+    acting = acting_fields(services, agent, environment)
     spec = RolloutSpec(
         written=tasks is not None,
         **acting,
@@ -154,7 +149,7 @@ def evaluate_agent(
         ),
     ] = None,
     n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Tasks of the suite, or rows.")] = 100,
-    repeats: Annotated[int, Field(ge=1, le=256, description="Episodes for each task; above 1 when sampling.")] = 1,
+    repeats: Annotated[int, Field(ge=1, le=256, description="Episodes per task; above 1 when sampling.")] = 1,
     split: Annotated[
         Literal["held_out", "train", "all", "test", "validation"],
         Field(
@@ -162,7 +157,7 @@ def evaluate_agent(
         ),
     ] = "held_out",
     sampling: Annotated[
-        Sampling | None, Field(description="What is left out is as the agent was registered (greedy by default).")
+        Sampling | None, Field(description="Left out: as the agent was registered (greedy by default).")
     ] = None,
     max_turns: MaxTurns = None,
     forbidden: Annotated[
@@ -171,10 +166,9 @@ def evaluate_agent(
     seed: Seed = 0,
     request_key: RequestKey = None,
 ) -> JobStarted:
-    """Measure an agent on a fixed suite of held-out tasks, on a benchmark, or on a dataset's held-out rows, as a background job.
+    """Measure an agent on held-out tasks, a benchmark, or a dataset's held-out rows, as a background job.
 
-    The same environment, split, n_tasks, repeats and seed are the same tasks, which compare_agents pairs: measure baseline
-    and trained agent with the same arguments.
+    Same environment, split, n_tasks, repeats and seed: the same tasks, which compare_agents pairs.
     """
     suite = _suite_of(services, environment, dataset_id, split, n_tasks)
     if suite.environment is None:
@@ -187,7 +181,7 @@ def evaluate_agent(
         rows = _on_dataset(services, agent, suite.dataset, split, n_tasks, seed, sampling)
         started = start(services, rows, request_key)
         return started.model_copy(update={"warnings": (*started.warnings, *suite.warnings)})
-    acting = _acting(services, agent, suite.environment)
+    acting = acting_fields(services, agent, suite.environment)
     played = EvaluateSpec(
         **acting,
         dataset_id=None if suite.dataset is None else suite.dataset.id,
@@ -250,7 +244,7 @@ def _suite_of(
     return _Suite(None, dataset, asked, n_tasks)
 
 
-def _acting(services: Services, agent: str, environment: str | Mapping[str, float]) -> dict[str, Any]:
+def acting_fields(services: Services, agent: str, environment: str | Mapping[str, float]) -> dict[str, Any]:
     """Return the fields of a spec that name who acts, and where."""
     reference = usable_reference(services, environment)
     actor = require_quantization(require_policy(resolve_agent(services, agent), "act"))
