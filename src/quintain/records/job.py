@@ -81,6 +81,10 @@ class TrainSpec(TrainingInputs):
             raise ValueError(f"expected an environment for {self.method}, got a dataset")
         if (getattr(self.config, "reward_model", None) is None) != (self.reward_agent is None):
             raise ValueError("expected both reward_model and reward_agent or none, got one")
+        if (getattr(self.config, "teacher", None) is None) != (self.teacher_agent is None):
+            raise ValueError("expected both teacher and teacher_agent or none, got one")
+        if (self.config.ewc is None) != (self.earlier is None):
+            raise ValueError("expected both ewc and earlier or none, got one")
         return self
 
     @property

@@ -18,6 +18,7 @@ from quintain.datasets.step_labels import step_values_of, unweighted_reason
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow, TextRow
 from quintain.records.hyperparameters import (
     BCConfig,
+    DistillConfig,
     DPOConfig,
     GRPOConfig,
     PPOConfig,
@@ -30,6 +31,7 @@ from quintain.scoring.preferences.mining import Candidate, mine_pairs
 from quintain.trainers.constraint import constraint_of, cost_of
 from quintain.trainers.data.chunking import chunk
 from quintain.trainers.data.streams import Example, TokenRow, token_row
+from quintain.trainers.data.teacher_tokens import with_recorded
 from quintain.trainers.data.value_positions import labels_of, read_run, read_steps, with_labels
 from quintain.trainers.losses.advantages import group_advantages, step_advantages
 from quintain.trainers.losses.step_weights import cloning_weights, step_weights
@@ -115,6 +117,10 @@ class ExampleMaker:
             return rendering.dropped
         batch.truncated_turns += rendering.truncated_turns
         rows = rendering.rows
+        if isinstance(self.config, DistillConfig) and self.config.teacher is None:
+            rows = with_recorded(rows, row.trajectory, self.renderer.fingerprint, self.config.top_k)
+            if not rows:
+                return "no_recorded_logprobs"
         if isinstance(self.config, SFTConfig) and self.config.step_weighting == "reward":
             values = step_values_of(row.trajectory, row.step_values)
             batch.unweighted.update(filter(None, [unweighted_reason(values, positive=True)]))
@@ -231,11 +237,16 @@ class ExampleMaker:
     def of_rollout(self, row: GroupRow, batch: ExampleBatch) -> list[Example] | str:
         """Return the examples of a group of rollouts, or why there are none.
 
-        GRPO and PPO take the whole group. DPO takes pairs of its runs (Guo et al. 2024, arXiv 2402.04792, with the environment's rewards as
-        the judge): the best and the worst, or all of unequal reward, at most `max_pairs_per_task`. Runs with equal text, or that
-        cannot be rendered, are in no pair.
+        GRPO and PPO take the whole group, distillation each run. DPO takes pairs of its runs (Guo et al. 2024, arXiv
+        2402.04792, with the environment's rewards as the judge): the best and the worst, or all of unequal reward, at most
+        `max_pairs_per_task`. Runs with equal text, or that cannot be rendered, are in no pair.
         """
         config = self.config
+        if isinstance(config, DistillConfig):
+            return [
+                Example(tuple(rows), (0,) * len(rows), (row.rewards[place],), key=f"{row.key}/{place}")
+                for place, rows in self._members(row, batch)
+            ] or "no_member_rendered"
         if not isinstance(config, DPOConfig):
             example = self.group(row, batch)
             return example if isinstance(example, str) else [example]
@@ -309,31 +320,6 @@ class ExampleMaker:
         batch.unweighted.update(filter(None, [unweighted_reason(values)]))
         by_step = dict(zip(_agent_indices(trajectory), step_advantages(advantage, values), strict=True))
         return [replace(row, advantage=row.at_steps(by_step, advantage)) for row in rows]
-
-
-def mismatched(examples: Sequence[Example], max_length: int) -> dict[str, Example]:
-    """Return KTO's mismatched examples: each prompt with the answer to another one, cut at `max_length`.
-
-    Their mean log-ratio estimates the KL divergence to the reference (arXiv 2402.01306, section 4.1). Prompts are sorted, and answers
-    shifted by the count of the most frequent prompt. So no prompt meets its own answer, unless more than half of all are that
-    prompt. An example whose prompt leaves no room for an answer has none.
-    """
-    heads = [int(example.rows[0].places[0]) for example in examples]
-    prompts = [e.rows[0].token_ids[:head].tobytes() for e, head in zip(examples, heads, strict=True)]
-    counts = Counter(prompts)
-    rank = {prompt: i for i, prompt in enumerate(counts)}
-    together = sorted(range(len(examples)), key=lambda i: rank[prompts[i]])
-    shift = max(counts.values(), default=1) if len(counts) > 1 else 1
-    partner = dict(zip(together, [*together[shift:], *together[:shift]], strict=True))
-    unpaired = {}
-    for place, example in enumerate(examples):
-        row, other = example.rows[0], examples[partner[place]].rows[0]
-        head, tail = heads[place], heads[partner[place]]
-        ids = np.concatenate([row.token_ids[:head], other.token_ids[tail:]])[:max_length]
-        mask = np.concatenate([np.zeros(head, np.bool_), other.supervised[tail:]])[:max_length]
-        if len(examples) > 1 and mask.any():
-            unpaired[example.key] = Example((token_row(ids.tolist(), mask.tolist()),), (0,), key=example.key)
-    return unpaired
 
 
 def _cloning_factors(rows: Iterable[Row], config: BCConfig) -> list[float | str]:
