@@ -136,15 +136,13 @@ def evaluate_agent(
         str | None,
         Field(description="Dataset: play a benchmark's tasks; of other kinds measure loss and next actions."),
     ] = None,
-    n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Tasks of the suite, or rows.")] = 100,
+    n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Tasks, or rows.")] = 100,
     repeats: Annotated[int, Field(ge=1, le=256, description="Episodes for each task; above 1 when sampling.")] = 1,
     split: Annotated[
         Literal["held_out", "train", "all", "test", "validation"],
         Field(description="all: every task of a file; test, validation: a dataset's, else held_out."),
     ] = "held_out",
-    sampling: Annotated[
-        Sampling | None, Field(description="What is left out is as the agent was registered (greedy by default).")
-    ] = None,
+    sampling: Annotated[Sampling | None, Field(description="What is left out is as the agent was registered.")] = None,
     max_turns: MaxTurns = None,
     forbidden: Annotated[
         list[str] | None, Field(max_length=100, description="Tools that it must not call; counted.")
