@@ -42,7 +42,7 @@ SELF = "self"
 
 AgentName = Annotated[
     str,
-    Field(description="Agent id or name, `starter`, `expert` (scripted), a model folder, or endpoint:NAME."),
+    Field(description="Agent id or name, `starter`, `expert`, a model folder or endpoint:NAME."),
 ]
 EnvironmentId = Annotated[
     Environments,
