@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,8 +46,9 @@ def main() -> None:
         "mismatched": mismatched,
         "mismatched_reference": mismatched_reference,
     }
+    inputs["collision"] = collision = drawn(LENGTHS, 1.5)
     values = {
-        "dpo": dpo_cases(policy, reference),
+        "dpo": dpo_cases(policy, reference, collision),
         "kto": kto_cases(policy, reference, mismatched, mismatched_reference),
         "orpo": orpo_cases(policy),
         "simpo": simpo_cases(policy),
@@ -99,14 +101,15 @@ def case(options: Case, rows: Rows, loss_of: Callable[[torch.Tensor], torch.Tens
     return {"options": options, "loss": float(loss.detach()), "gradient": kept}
 
 
-def model_of(*outputs: torch.Tensor) -> Callable[..., Any]:
+def model_of(*outputs: torch.Tensor, collision: torch.Tensor | None = None) -> Callable[..., Any]:
     """A model that answers its calls with these log-probs, one after the other."""
     remaining = list(outputs)
 
     def forward(**_: Any) -> Any:
         logprobs = remaining.pop(0)
         zeros = torch.zeros_like(logprobs).detach()
-        return SimpleNamespace(log_probs=logprobs, entropy=zeros, mean_logits=zeros, is_top1=zeros.bool())
+        figures = {"entropy": zeros, "mean_logits": zeros, "is_top1": zeros.bool(), "log_sum_sq_probs": collision}
+        return SimpleNamespace(log_probs=logprobs, **figures)
 
     return forward
 
@@ -135,7 +138,7 @@ def stand_in(**attributes: Any) -> Any:
     """What TRL's loss methods read of their trainer."""
     return SimpleNamespace(
         accelerator=Accelerator(),
-        model=SimpleNamespace(training=True),
+        model=SimpleNamespace(training=True, is_gradient_checkpointing=False),
         aux_loss_enabled=False,
         _metrics={"train": defaultdict(list)},
         _total_train_tokens=0,
@@ -152,7 +155,7 @@ def prompted(rows: Rows) -> dict[str, torch.Tensor]:
     return {"input_ids": torch.zeros_like(mask), "attention_mask": attention, "completion_mask": mask}
 
 
-def dpo_cases(policy: Rows, reference: Rows) -> list[Case]:
+def dpo_cases(policy: Rows, reference: Rows, collision: Rows) -> list[Case]:
     def loss_of(logprobs: torch.Tensor, pairs: Sequence[int], name: str, options: Case) -> torch.Tensor:
         """TRL's loss of some of the pairs; it wants all chosen runs first."""
         rows = [2 * i for i in pairs] + [2 * i + 1 for i in pairs]
@@ -161,19 +164,33 @@ def dpo_cases(policy: Rows, reference: Rows) -> list[Case]:
             label_smoothing=options.get("label_smoothing", 0.0),
             loss_types=[name],
             loss_weights=[1.0],
-            ld_alpha=None,
+            ld_alpha=options.get("ld_alpha"),
             precompute_ref_logps=True,
             f_divergence_type="reverse_kl",
-            use_weighting=False,
+            use_weighting=options.get("policy_weighting", False),
+            args=SimpleNamespace(discopop_tau=options.get("discopop_tau", 0.05)),
         )
-        scored = torch.zeros(len(policy)) if options.get("reference_free") else padded(reference).sum(1)
+        scored = torch.zeros(len(policy)) if options.get("reference_free") else reference_sums(options)
         chosen, rejected = scored[rows].chunk(2)
         inputs = {name: x[rows] for name, x in prompted(policy).items()}
         inputs |= {"ref_chosen_logps": chosen, "ref_rejected_logps": rejected}
-        return dpo_trainer.DPOTrainer._compute_loss(trainer, model_of(logprobs[rows]), inputs, False)
+        model = model_of(logprobs[rows], collision=padded(collision)[rows])
+        return dpo_trainer.DPOTrainer._compute_loss(trainer, model, inputs, False)
+
+    def reference_sums(options: Case) -> torch.Tensor:
+        """The reference's log-probs as `compute_ref_log_probs` of TRL sums them."""
+        trainer = stand_in(ld_alpha=options.get("ld_alpha"), ref_model=None)
+        trainer.accelerator.autocast = nullcontext
+        trainer.args = SimpleNamespace(gradient_checkpointing_kwargs=None)
+        order = [0, 2, 4, 1, 3, 5]
+        inputs = {name: x[order] for name, x in prompted(policy).items()}
+        model = model_of(padded(reference)[order])
+        sums = torch.cat(dpo_trainer.DPOTrainer.compute_ref_log_probs(trainer, model, inputs))
+        return sums[torch.tensor(order).argsort()]
 
     def together(options: Case) -> Case:
-        return case(options, policy, lambda x: loss_of(x, range(3), options["loss"], options))
+        name = {"exo": "exo_pair", "nca": "nca_pair"}.get(options["loss"], options["loss"])
+        return case(options, policy, lambda x: loss_of(x, range(3), name, options))
 
     def one_by_one(options: Case, terms: Sequence[tuple[float, str]]) -> Case:
         """The mean over pairs of a weighted sum of TRL's losses, one pair a call."""
@@ -184,6 +201,12 @@ def dpo_cases(policy: Rows, reference: Rows) -> list[Case]:
     return [
         *(together({"loss": name, "beta": beta}) for name in ("sigmoid", "hinge", "ipo") for beta in (0.1, 0.7)),
         together(plain | {"reference_free": True}),
+        *(together(plain | {"loss": name}) for name in ("nca", "apo_zero", "apo_down", "discopop")),
+        together(plain | {"loss": "discopop", "discopop_tau": 0.8}),
+        together(plain | {"loss": "robust", "label_smoothing": 0.1}),
+        together(plain | {"loss": "exo", "label_smoothing": 0.001}),
+        *(together(plain | {"loss": name, "ld_alpha": 0.3}) for name in ("sigmoid", "ipo")),
+        *(together(plain | {"loss": name, "policy_weighting": True}) for name in ("sigmoid", "apo_zero")),
         # TRL's DPO has no conservative label smoothing but in "aot", which is it where a batch holds one pair.
         one_by_one(plain | {"label_smoothing": 0.2}, [(1.0, "aot")]),
         # TRL's "sft" is a mean over the tokens of its batch, ours over those of each run.

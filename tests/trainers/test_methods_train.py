@@ -60,6 +60,32 @@ def test_a_killed_run_of_any_method_resumes_to_bit_equal_weights(
     assert same(whole, tmp_path / "out")
 
 
+@pytest.mark.parametrize("lora", [None, LORA.model_copy(update={"dropout": 0.0})])
+def test_a_reference_that_is_the_policy_of_the_step_leaves_no_margin(
+    model_folder: Path, tmp_path: Path, lora: LoraConfig | None
+) -> None:
+    """Moved all the way before each step, the reference is the policy: every log-ratio is 0 and every loss log 2."""
+    job = spec(model_folder, tmp_path / "out", "dpo", lora=lora, reference_sync_steps=1, reference_mixup=1.0, **FAST)
+    _, recorder = run(job, tmp_path / "job", rows_for("dpo", 4))
+    assert metric(recorder, "loss") == pytest.approx([0.6931472] * 4, abs=1e-6)
+    assert metric(recorder, "kl") == pytest.approx([0.0] * 4, abs=1e-9)
+
+
+def test_a_killed_run_whose_reference_follows_resumes_to_bit_equal_weights(
+    model_folder: Path, tmp_path: Path, trained: Train
+) -> None:
+    """The reference moves before the third of four steps, so the first two are those of plain DPO."""
+    rows, plain = rows_for("dpo", 4), metric(trained("dpo", None)[2], "loss")
+    jobs = [spec(model_folder, tmp_path / name, "dpo", reference_sync_steps=2, **FAST) for name in ("whole", "resumed")]
+    _, recorder = run(jobs[0], tmp_path / "job-0", rows)
+    assert metric(recorder, "loss")[:2] == plain[:2]
+    assert metric(recorder, "loss")[2] != plain[2]
+    with pytest.raises(Killed):
+        run(jobs[1], tmp_path / "job-1", rows, Recorder(kill_at=3))
+    assert run(jobs[1], tmp_path / "job-1", rows)[0].resumed_from_step == 2
+    assert same(tmp_path / "whole", tmp_path / "resumed")
+
+
 @pytest.mark.parametrize(("method", "lora"), [("dpo", None), ("orpo", None), ("simpo", None), ("dpo", LORA)])
 def test_preference_methods_learn_to_prefer_the_chosen_run(
     trained: Train, method: str, lora: LoraConfig | None
@@ -246,9 +272,9 @@ def test_the_kl_estimate_of_kto_is_reported_and_keeps_to_the_token_budget(
 ) -> None:
     passes: list[int] = []
 
-    def counted(engine: Engine, rows: Any, *, entropy: bool = False) -> Any:
+    def counted(engine: Engine, rows: Any, **figures: bool) -> Any:
         passes.append(sum(map(len, rows)))
-        return logprobs(engine, rows, entropy=entropy)
+        return logprobs(engine, rows, **figures)
 
     logprobs = Engine.logprobs
     monkeypatch.setattr(Engine, "logprobs", counted)

@@ -19,6 +19,10 @@ from quintain.records.common_hyperparameters import Settings as Settings
 from quintain.records.common_hyperparameters import Sink as Sink
 from quintain.records.common_hyperparameters import TrainingConfig as TrainingConfig
 from quintain.records.dataset import DatasetKind
+from quintain.records.group_hyperparameters import GroupLossConfig
+from quintain.records.group_hyperparameters import OnlineConfig as OnlineConfig
+from quintain.records.pair_hyperparameters import PairLossConfig
+from quintain.records.pair_hyperparameters import PreferenceConfig as PreferenceConfig
 
 
 class SFTConfig(TrainingConfig):
@@ -63,42 +67,7 @@ class PretrainConfig(TrainingConfig):
     method: Literal["pretrain"] = "pretrain"
 
 
-class OnlineConfig(Settings):
-    """How a method acts while it learns, beside the settings that it has in common with others."""
-
-    group_size: int = Field(default=8, ge=2, le=256, description="Online: episodes for each task.")
-    tasks_per_step: int = Field(default=8, ge=1, le=4096, description="Online: tasks whose groups make a rollout.")
-    updates_per_rollout: int = Field(default=1, ge=1, le=64, description="Online: optimizer steps on each rollout.")
-    rollouts: int = Field(
-        default=20, ge=1, le=1_000_000, description="Online: how many rollouts; epochs and batch_size do not count."
-    )
-    temperature: float = Field(default=1.0, gt=0, le=10, description="Online: sampling temperature.")
-    max_new_tokens: int = Field(default=256, ge=1, le=100_000, description="Online: tokens of a turn.")
-    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Online: null: the environment's own limit.")
-
-
-class PreferenceConfig(TrainingConfig):
-    """What methods on pairs share."""
-
-    beta: float = Field(default=0.1, gt=0, le=100, description="Strength of the pull towards the reference model.")
-
-
-class _PairLoss(PreferenceConfig):
-    method: Literal["dpo"] = "dpo"
-    loss: Literal["sigmoid", "hinge", "ipo"] = Field(
-        default="sigmoid", description="hinge: SLiC (arXiv 2305.10425); ipo: Azar et al. 2023 (arXiv 2310.12036)."
-    )
-    label_smoothing: float = Field(default=0.0, ge=0, lt=0.5, description="Share of pairs taken as flipped; 0: off.")
-    reference_free: bool = Field(default=False, description="Compare log-probs themselves, without a reference.")
-    step_level: bool = Field(
-        default=False,
-        description="Mask what the two runs share before they part. In sigmoid and hinge that cancels anyway and is only "
-        "cheaper; ipo and sft_weight change. False: off.",
-    )
-    sft_weight: float = Field(default=0.0, ge=0, le=100, description="Weight of the chosen runs' SFT loss; 0: off.")
-
-
-class DPOConfig(OnlineConfig, _PairLoss):
+class DPOConfig(OnlineConfig, PairLossConfig):
     """Direct preference optimisation (Rafailov et al. 2023, arXiv 2305.18290), on stored pairs or in an environment."""
 
     pairs: Literal["best_worst", "all_pairs"] = Field(
@@ -195,34 +164,7 @@ class PRMConfig(ValueConfig):
     )
 
 
-class _GroupLoss(TrainingConfig):
-    method: Literal["grpo"] = "grpo"
-    loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo"] = Field(
-        default="dapo",
-        description="grpo: mean a run, then over runs; dapo: mean over tokens (arXiv 2503.14476); dr_grpo: sum by a "
-        "constant (arXiv 2503.20783); gspo: ratio of the sequence (arXiv 2507.18071); cispo: clipped weight "
-        "(arXiv 2506.13585).",
-    )
-    clip_low: float = Field(default=0.2, ge=0, le=1, description="The ratio is cut below 1 - clip_low.")
-    clip_high: float = Field(default=0.2, ge=0, le=100, description="The ratio is cut above 1 + clip_high.")
-    kl_coefficient: float = Field(
-        default=0.0, ge=0, le=100, description="Weight of the k3 estimate of the KL to the start model; 0: off."
-    )
-    scale_rewards: bool = Field(
-        default=True, description="Divide advantages by the group's standard deviation (dr_grpo leaves it out)."
-    )
-    step_level: bool = Field(
-        default=False, description="Spread a run's advantage over its steps by their values, mean and sign kept."
-    )
-    max_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        le=1_000_000,
-        description="Constant of dr_grpo; null: the longest run's, online max_new_tokens times max_turns.",
-    )
-
-
-class GRPOConfig(OnlineConfig, _GroupLoss):
+class GRPOConfig(OnlineConfig, GroupLossConfig):
     """Group-relative policy optimisation (Shao et al. 2024, arXiv 2402.03300), on stored groups or in an environment."""
 
     reward_model: str | None = Field(
@@ -313,7 +255,7 @@ DATASET_KINDS: dict[str, DatasetKind] = {
 }
 """Method -> the kind of dataset that it learns from."""
 
-ACTING_ONLY = frozenset(DPOConfig.model_fields.keys() - _PairLoss.model_fields.keys())
+ACTING_ONLY = frozenset(DPOConfig.model_fields.keys() - PairLossConfig.model_fields.keys())
 """Settings of DPO that only have an effect online."""
 
 ONLINE_METHODS = frozenset({"dpo", "grpo"})

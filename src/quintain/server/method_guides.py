@@ -24,6 +24,8 @@ Take it after sft, where good and bad runs of the same task are at hand. Data: e
 - `step_level` masks what the two runs share before they part: cheaper. In `sigmoid` and `hinge` it cancels anyway;
   `ipo` and `sft_weight` change.
 - `sft_weight` above 0 keeps the chosen runs likely, where both sides lose probability (watch chosen_reward).
+- `loss: robust` with `label_smoothing` where labels are noisy; `apo_zero` where the chosen runs are better than the model's own.
+- `ld_alpha` below 1 where longer runs win because they are longer; `policy_weighting` where others wrote the runs.
 Online (`environment`): the agent plays each task `group_size` times, and each task's best run is preferred to its worst (`pairs:
 all_pairs`: all of unequal reward). Every later pair is still compared with the model that the run began with.""",
     "orpo": """\

@@ -14,18 +14,12 @@ import torch
 
 from quintain.errors import QuintainError
 from quintain.records.dataset import GroupRow, Row
-from quintain.records.hyperparameters import (
-    GRPOConfig,
-    KTOConfig,
-    OnlineConfig,
-    PRMConfig,
-    TrainingConfig,
-)
+from quintain.records.hyperparameters import OnlineConfig, PRMConfig
 from quintain.records.job import TrainSpec
 from quintain.records.learning_rates import default_rate
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.example_selection import Selection, select
-from quintain.trainers.data.examples import ExampleBatch, ExampleMaker, labelled_heads, mismatched
+from quintain.trainers.data.examples import ExampleBatch, ExampleMaker, labelled_heads
 from quintain.trainers.data.streams import Example
 from quintain.trainers.distributed.sharding import gather_full_params
 from quintain.trainers.engine.forward import Engine
@@ -34,7 +28,7 @@ from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.loop.identity import run_identity
 from quintain.trainers.loop.loop import resume
 from quintain.trainers.loop.loop import train as run_loop
-from quintain.trainers.loop.objectives import Objective, objective_of
+from quintain.trainers.loop.objectives import Objective
 from quintain.trainers.loop.optimizer import adamw
 from quintain.trainers.loop.precision import Format, choose, hold_base, loss_scale
 from quintain.trainers.loop.probes import Probes, append_samples
@@ -57,6 +51,7 @@ from quintain.trainers.reference_log_probs import References
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.reward_model_term import RewardModelTerm
 from quintain.trainers.rollout_source import RolloutSource
+from quintain.trainers.run_objectives import complete_settings, run_objective, synced_reference
 from quintain.trainers.value_head import heads_of
 
 if TYPE_CHECKING:
@@ -273,13 +268,16 @@ class _Start:
         spec, config, model = self.spec, self.spec.config, self.loaded.model
         references = References.of(spec, self.loaded, self.engine, self.directory, self.reporter)
         training = selection.examples
-        settings = _settled(config, training)
+        settings = complete_settings(config, training)
         if ranks is not None:
             ranks.initialize_ranks(settings, self.format)
-        objective = _objective(settings, training, held_out, references, self.maker.max_length)
+        objective = run_objective(settings, training, held_out, references, self.maker.max_length)
         identity = run_identity(spec, model, training)
         if objective.needs_reference:
-            training, held_out = references.with_logprobs(training), references.with_logprobs(held_out)
+            held_out = references.with_logprobs(held_out)
+        reference = synced_reference(config, references)
+        if objective.needs_reference and reference is None:
+            training = references.with_logprobs(training)
         source: ExampleSource
         if acting is None:
             source = EpochSource(training, config, spec.seed, selection.curriculum, self.figures_of)
@@ -301,43 +299,9 @@ class _Start:
             sinks=open_sinks(config.report_to, run_name=spec.name, folder=self.directory, warn=self.reporter.warn),
             tokenizer=self.loaded.tokenizer,
             sample=_sampler(self),
+            reference=reference,
             ranks=ranks,
         )
-
-
-def _settled(config: TrainingConfig, training: Sequence[Example]) -> TrainingConfig:
-    """Return the settings of the objective, completed from the data."""
-    if isinstance(config, GRPOConfig) and config.loss == "dr_grpo" and config.max_tokens is None:
-        return config.model_copy(update={"max_tokens": _longest_run(training, config)})
-    return config
-
-
-def _objective(
-    config: TrainingConfig,
-    training: Sequence[Example],
-    held_out: Sequence[Example],
-    references: References,
-    max_length: int,
-) -> Objective:
-    unpaired: dict[str, Example] = {}
-    if isinstance(config, KTOConfig):
-        for examples in (training, held_out):
-            found = mismatched(examples, max_length)
-            unpaired |= dict(zip(found, references.with_logprobs(list(found.values())), strict=True))
-    objective = objective_of(config, unpaired)
-    objective.needs_reference |= config.kl_stop is not None
-    return objective
-
-
-def _longest_run(examples: Sequence[Example], config: GRPOConfig) -> int:
-    """Return the agent tokens of the longest run; online, the maximum of a run."""
-    if not examples:
-        return config.max_new_tokens * (config.max_turns or 8)
-    return max(
-        sum(row.n_supervised for row, m in zip(example.rows, example.member, strict=True) if m == member)
-        for example in examples
-        for member in range(example.n_members)
-    )
 
 
 def _sampler(start: _Start) -> Sampler | None:
@@ -367,7 +331,7 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
 
     def make(group: GroupRow) -> list[Example] | str:
         examples = start.maker.of_rollout(group, acting.dataset)
-        if isinstance(examples, str) or not objective.needs_reference:
+        if isinstance(examples, str) or not objective.needs_reference or synced_reference(config, references):
             return examples
         return references.with_logprobs(examples, keep=False)
 

@@ -17,6 +17,14 @@ from quintain.trainers.data.streams import Example
 _SAMPLED = 64
 """Values of each parameter, and up to twice as many, that identify a start model among models of its shape."""
 
+_ADDED = frozenset(
+    {
+        *("optimizer", "quantization"),
+        *("discopop_tau", "ld_alpha", "policy_weighting", "reference_mixup", "reference_sync_steps"),
+    }
+)
+"""Settings that are younger than some checkpoints, which have their defaults."""
+
 
 def run_identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> str:
     """Return a hash of everything that a checkpoint must share with its run: settings, start model and token rows."""
@@ -35,7 +43,7 @@ def run_identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> st
     if isinstance(spec.config, DPOConfig) and spec.environment is None:
         silent |= ACTING_ONLY  # and checkpoints from before DPO could act still fit
     config = spec.config.model_dump(mode="json", exclude=silent)
-    for name in ("optimizer", "quantization"):  # checkpoints from before these settings still fit
+    for name in _ADDED & config.keys():  # checkpoints from before these settings still fit
         if config[name] == type(spec.config).model_fields[name].default:
             del config[name]
     agent = spec.start_model

@@ -46,6 +46,8 @@ def resume(run: Run) -> None:
         run.tally, run.ended_early = dict(progress.tally), progress.ended_early
         run.source.restore(dict(progress.source))
         run.scale.load_state_dict(dict(progress.scale))
+        if run.reference is not None:
+            run.reference.restore(dict(progress.reference))
 
 
 def train(run: Run) -> bool:
@@ -101,6 +103,8 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
     if not examples:
         run.tally["empty_steps"] = run.tally.get("empty_steps", 0) + 1
         return {"loss": None, "learning_rate": rate, **run.source.metrics()}
+    if run.reference is not None:
+        examples = run.reference.scored(examples, run.step)
     loss = _backward(run, examples, meter)
     with run.on_all_ranks("clip"):
         norm = clip(run.engine.model, run.optimizer, run.scale, run.config.grad_clip)
@@ -194,7 +198,8 @@ def _checkpoint(run: Run) -> None:
     """Save a checkpoint of the current step, unless it is saved already."""
     if run.saved_at == run.step:
         return
-    progress = Progress(run.step, run.tally, run.source.state(), run.scale.state_dict(), run.ended_early)
+    reference = run.reference.state() if run.reference else {}
+    progress = Progress(run.step, run.tally, run.source.state(), run.scale.state_dict(), run.ended_early, reference)
     with run.on_all_ranks("gather_state"):
         path = save_checkpoint(
             run.checkpoints,

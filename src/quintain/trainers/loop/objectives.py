@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -36,6 +36,12 @@ from quintain.trainers.losses.simpo import simpo_loss
 
 Loss = Callable[[torch.Tensor, TokenStreams, StepTotals], LossOutput]
 
+_DPO = (
+    *("beta", "loss", "label_smoothing", "discopop_tau", "reference_free", "sft_weight"),
+    *("ld_alpha", "policy_weighting"),
+)
+"""Settings that the loss of DPO takes."""
+
 
 @dataclass
 class Objective:
@@ -45,6 +51,8 @@ class Objective:
     linear: bool = False
     """Whether the loss is -sum_i(w_i log p_i) with weights known beforehand; its gradient is then formed in the forward pass."""
     needs_reference: bool = False
+    needs_collision: bool = False
+    """Whether the loss takes `TokenStreams.collision`."""
     on_values: bool = False
     """Whether the loss takes values of the value head [N, K] instead of log-probs [N]."""
     agreement: tuple[str, ...] = ()
@@ -58,7 +66,15 @@ class Objective:
 
     def scored(self, engine: Engine, rows: Sequence[TokenRow]) -> TokenScores:
         """Return the input of the loss for some rows, and the entropies where the loss takes log-probs."""
-        return TokenScores(engine.values(rows), None) if self.on_values else engine.logprobs(rows, entropy=True)
+        if self.on_values:
+            return TokenScores(engine.values(rows), None)
+        return engine.logprobs(rows, entropy=True, collision=self.needs_collision)
+
+    def output(self, scored: TokenScores, streams: TokenStreams, totals: StepTotals) -> LossOutput:
+        """Return the loss of scored rows."""
+        if scored.collision is not None:
+            streams = replace(streams, collision=scored.collision)
+        return self.loss(scored.logprobs, streams, totals)
 
     def mismatched(self, examples: Sequence[Example]) -> list[Example]:
         """Return the examples that `before_step` needs before a step on these examples."""
@@ -87,8 +103,11 @@ def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None 
     """
     match config:
         case DPOConfig():
-            names = ("beta", "loss", "label_smoothing", "reference_free", "sft_weight")
-            return Objective(_bound(dpo_loss, config, *names), needs_reference=not config.reference_free)
+            return Objective(
+                _bound(dpo_loss, config, *_DPO),
+                needs_reference=not config.reference_free,
+                needs_collision=config.policy_weighting,
+            )
         case ORPOConfig():
             return Objective(_bound(orpo_loss, config, "beta"))
         case SimPOConfig():
