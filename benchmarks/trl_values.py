@@ -47,12 +47,13 @@ def main() -> None:
         "mismatched_reference": mismatched_reference,
     }
     inputs["collision"] = collision = drawn(LENGTHS, 1.5)
+    inputs["importance"] = importance = [[round(-x, 6) for x in row] for row in drawn(LENGTHS, 1.8)]
     values = {
         "dpo": dpo_cases(policy, reference, collision),
         "kto": kto_cases(policy, reference, mismatched, mismatched_reference),
         "orpo": orpo_cases(policy),
         "simpo": simpo_cases(policy),
-        "grpo": grpo_cases(policy, reference, old),
+        "grpo": grpo_cases(policy, reference, old, importance),
     }
     versions = {name: version(name) for name in ("trl", "torch", "transformers")}
     OUTPUT.write_text(readable({"versions": versions, "inputs": inputs, "values": values}) + "\n", "utf-8")
@@ -179,8 +180,9 @@ def dpo_cases(policy: Rows, reference: Rows, collision: Rows) -> list[Case]:
 
     def reference_sums(options: Case) -> torch.Tensor:
         """The reference's log-probs as `compute_ref_log_probs` of TRL sums them."""
-        trainer = stand_in(ld_alpha=options.get("ld_alpha"), ref_model=None)
+        trainer = stand_in(ld_alpha=options.get("ld_alpha"))
         trainer.accelerator.autocast = nullcontext
+        trainer.ref_model = trainer.model
         trainer.args = SimpleNamespace(gradient_checkpointing_kwargs=None)
         order = [0, 2, 4, 1, 3, 5]
         inputs = {name: x[order] for name, x in prompted(policy).items()}
@@ -282,10 +284,17 @@ def simpo_cases(policy: Rows) -> list[Case]:
     return [case(dict(o), policy, lambda x, o=o: loss_of(x, **o)) for o in options]
 
 
-def grpo_cases(policy: Rows, reference: Rows, old: Rows) -> list[Case]:
+def grpo_cases(policy: Rows, reference: Rows, old: Rows, importance: Rows) -> list[Case]:
     mask, zeros = mask_of(policy), torch.zeros(len(policy), 1, dtype=torch.long)
 
-    def loss_of(logprobs: torch.Tensor, name: str, kl_coefficient: float, on_policy: bool) -> torch.Tensor:
+    def loss_of(
+        logprobs: torch.Tensor,
+        name: str,
+        kl_coefficient: float,
+        on_policy: bool,
+        delta: float | None = None,
+        is_corrected: bool = False,
+    ) -> torch.Tensor:
         trainer = stand_in(
             top_entropy_quantile=1.0,
             off_policy_mask_threshold=None,
@@ -296,11 +305,12 @@ def grpo_cases(policy: Rows, reference: Rows, old: Rows) -> list[Case]:
             epsilon_high=1.25
             if name == "cispo"
             else 0.25,  # TRL's cispo takes the bound itself, not its distance from 1
-            use_vllm=False,
+            use_vllm=is_corrected,
+            vllm_importance_sampling_correction=is_corrected,
             _entropy_bonus_enabled=False,
             current_gradient_accumulation_steps=1,
             max_completion_length=11,
-            args=SimpleNamespace(use_bias_correction_kl=False, delta=None, steps_per_generation=1),
+            args=SimpleNamespace(use_bias_correction_kl=False, delta=delta, steps_per_generation=1),
         )
         trainer._get_per_token_logps_and_entropies = lambda *_, **__: (logprobs, torch.zeros_like(logprobs), None)
         inputs = {
@@ -311,6 +321,7 @@ def grpo_cases(policy: Rows, reference: Rows, old: Rows) -> list[Case]:
             "advantages": torch.tensor(ADVANTAGES, dtype=torch.float64),
             "num_items_in_batch": mask.sum(),
             "ref_per_token_logps": padded(reference),
+            "importance_sampling_ratio": padded(importance),
         } | ({} if on_policy else {"old_per_token_logps": padded(old)})
         return grpo_trainer.GRPOTrainer._compute_loss(trainer, None, inputs)
 
@@ -322,6 +333,14 @@ def grpo_cases(policy: Rows, reference: Rows, old: Rows) -> list[Case]:
         )
         for name in ("grpo", "dapo", "dr_grpo", "gspo", "cispo")
         for kl, on_policy in ((0.0, False), (0.3, False), (0.0, True))
+    ] + [
+        case(
+            {"loss": name, "kl_coefficient": 0.3, "on_policy": False, **extra},
+            policy,
+            lambda x, n=name, e=extra: loss_of(x, n, 0.3, False, e.get("delta"), "is_corrected" in e),
+        )
+        for name in ("grpo", "dapo")
+        for extra in ({"delta": 1.3}, {"is_corrected": True})
     ]
 
 

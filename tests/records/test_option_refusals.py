@@ -21,7 +21,18 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("dpo", {"reference_sync_steps": 8, "sharding": "full", "processes": 2}, "set sharding to 'none'"),
     ("dpo", {"reference_sync_steps": 8, "lora": {}}, "set reference_mixup to 1"),
     ("dpo", {"sync_ref_model": True}, "give reference_sync_steps"),
+    ("grpo", {"delta": 1.1}, "set delta above 1.2"),
+    ("grpo", {"delta": 4.0, "loss": "cispo"}, "loss to another than cispo"),
+    ("grpo", {"scale_rewards": "batch", "loss": "dr_grpo"}, "set scale_rewards to 'none'"),
+    ("grpo", {"overlong_penalty": 0.5}, "set overlong_tokens"),
+    ("grpo", {"overlong_buffer": 9}, "set overlong_tokens"),
+    ("grpo", {"overlong_buffer": 9, "overlong_tokens": 8}, "set overlong_buffer to at most overlong_tokens"),
 ]
+
+
+def test_switches_of_reward_scaling_keep_their_meaning() -> None:
+    scales = [read_hyperparameters("grpo", {"scale_rewards": x}) for x in (True, False, "batch")]
+    assert [config.scale_rewards for config in scales] == ["group", "none", "batch"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("method", "settings", "remedy"), REFUSED, ids=lambda value: str(value)[:60])

@@ -65,6 +65,7 @@ CASES["wpo"] = (dpo_loss, a_pair, {"beta": 0.4, "policy_weighting": True})
 for form in ("grpo", "dapo", "dr_grpo", "gspo", "cispo"):
     bounds = {"clip_low": 0.2, "clip_high": 0.2}
     CASES[form] = (grpo_loss, a_run, {"loss": form, "kl_coefficient": 0.2, "max_tokens": 7, **bounds})
+CASES["batch"] = (grpo_loss, a_ranking, {"scale_rewards": "batch", "delta": 1.5, **bounds})
 
 
 @pytest.mark.parametrize("case", CASES)

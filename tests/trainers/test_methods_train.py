@@ -252,6 +252,20 @@ def test_a_run_without_log_probs_leaves_the_ratios_of_the_others_alone(model_fol
     assert ratios[0] < ratios[2] < 0.7
 
 
+def test_with_an_importance_cap_the_ratio_begins_at_one_whoever_sampled(model_folder: Path, tmp_path: Path) -> None:
+    """As above, the model's log-probs are about -5.7 and the sampler's -3: each token weighs about exp(-2.7) = 0.07."""
+    renderer = Renderer.of(load_model(ModelRef(source="folder", path=str(model_folder))).tokenizer)
+    rows, gradients = with_logprobs(renderer, rows_for("grpo", 2), forget=False), []
+    for name, cap in (("plain", None), ("corrected", 2.0)):
+        job = spec(model_folder, tmp_path / name, "grpo", max_steps=1, batch_size=2, importance_cap=cap)
+        _, recorder = run(job, tmp_path / f"job-{name}", rows)
+        gradients.append(metric(recorder, "grad_norm")[0])
+        if cap:
+            assert metric(recorder, "ratio_mean")[0] == pytest.approx(1.0, abs=1e-5)
+            assert metric(recorder, "clip_low_share") == [0.0]
+    assert gradients[0] != gradients[1]
+
+
 def test_replayed_examples_that_are_too_long_are_left_out_with_a_warning(model_folder: Path, tmp_path: Path) -> None:
     def job(name: str, **options: Any) -> Any:
         buffered = spec(model_folder, tmp_path / name, replay={"ratio": 1.0}, max_steps=1, **options)

@@ -31,7 +31,7 @@ class Option(NamedTuple):
     """Methods that have it, where these are others."""
 
 
-DPO = frozenset({"dpo"})
+DPO, GRPO = frozenset({"dpo"}), frozenset({"grpo"})
 OPTIONS: dict[str, Option] = {
     **{name: Option({"loss": name}, DPO) for name in ("hinge", "ipo", "nca", "apo_zero", "apo_down", "discopop")},
     "robust": Option({"loss": "robust"}, DPO, {"label_smoothing": 0.1}),
@@ -42,6 +42,15 @@ OPTIONS: dict[str, Option] = {
     "ld_alpha": Option({"ld_alpha": 0.5}, DPO),
     "wpo": Option({"policy_weighting": True}, DPO),
     "tr_dpo": Option({"reference_sync_steps": 2}, accepts=DPO),  # another reference, used alike
+    **{name: Option({"loss": name}, GRPO) for name in ("grpo", "gspo", "cispo")},
+    "dr_grpo": Option({"loss": "dr_grpo", "max_tokens": 9}, GRPO),
+    "kl_coefficient": Option({"kl_coefficient": 0.1}, GRPO),
+    "delta": Option({"delta": 1.3}, GRPO),
+    "scale by batch": Option({"scale_rewards": "batch"}, GRPO),
+    "importance correction": Option({"importance_cap": 2.0}, accepts=GRPO),  # these four change the examples
+    "masked runs": Option({"mask_truncated": True}, accepts=GRPO),
+    "overlong penalty": Option({"overlong_tokens": 8}, accepts=GRPO),
+    "unscaled": Option({"scale_rewards": "none"}, accepts=GRPO),
 }
 """Name -> option. Those that change no loss act elsewhere; tests of their own show it."""
 

@@ -62,7 +62,9 @@ that wrote them make it exact.
 - `kl_coefficient` above 0, or `kl_stop`, keeps the model near its start.
 - `reward_model` adds a trained reward model: alpha x task + beta x value of the run; with a step model and `step_level` each step
   gets its own credit. If `reward_task` falls while `reward_model` rises, the policy fools the model; `refresh_every_steps` refits it.
-- `loss: dapo` weighs tokens alike, `dr_grpo` with `scale_rewards: false` takes out both known biases.""",
+- `loss: dapo` weighs tokens alike, `dr_grpo` takes out both known biases.
+- `mask_truncated` where runs are cut off by a limit; `overlong_tokens` where they grow without earning more.
+- `importance_cap` (2 to 5) for stored groups that another program or an older model sampled.""",
     "evolve": """\
 Take it where an agent succeeds sometimes and nobody has better runs: it makes its own data. Each round explores tasks of the split
 train, selects runs, trains on them, and is measured on held-out tasks; the best agent of all rounds is the result, and is compared

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quintain.records.hyperparameters import DPOConfig, GRPOConfig, KTOConfig, TrainingConfig
-from quintain.trainers.data.examples import mismatched
+from quintain.trainers.data.mismatched import mismatched
 from quintain.trainers.data.streams import Example
 from quintain.trainers.loop.objectives import Objective, objective_of
 from quintain.trainers.loop.synced_reference import SyncedReference

@@ -14,7 +14,7 @@ import torch
 
 from quintain.errors import QuintainError
 from quintain.records.dataset import GroupRow, Row
-from quintain.records.hyperparameters import OnlineConfig, PRMConfig
+from quintain.records.hyperparameters import GRPOConfig, OnlineConfig, PRMConfig
 from quintain.records.job import TrainSpec
 from quintain.records.learning_rates import default_rate
 from quintain.records.protocols import Reporter
@@ -52,6 +52,7 @@ from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.reward_model_term import RewardModelTerm
 from quintain.trainers.rollout_source import RolloutSource
 from quintain.trainers.run_objectives import complete_settings, run_objective, synced_reference
+from quintain.trainers.sampler_correction import corrected
 from quintain.trainers.value_head import heads_of
 
 if TYPE_CHECKING:
@@ -246,6 +247,13 @@ class _Start:
         self.reward_model.left_out.clear()
         return dataset
 
+    def corrected(self, examples: Sequence[Example]) -> list[Example]:
+        """Return the examples with the importance correction to the current model, where the settings ask for it."""
+        config = self.spec.config
+        if not isinstance(config, GRPOConfig) or config.importance_cap is None:
+            return list(examples)
+        return corrected(examples, self.engine, cap=config.importance_cap, batch_tokens=config.batch_tokens)
+
     def figures_of(self, keys: Sequence[str]) -> dict[str, float | None]:
         """Return figures of the examples with these keys: parts of their reward, and terms of a reward model."""
         return self.data.figures(keys) | (self.reward_model.means(keys) if self.reward_model else {})
@@ -273,6 +281,7 @@ class _Start:
             ranks.initialize_ranks(settings, self.format)
         objective = run_objective(settings, training, held_out, references, self.maker.max_length)
         identity = run_identity(spec, model, training)
+        training, held_out = (self.corrected(examples) for examples in (training, held_out))
         if objective.needs_reference:
             held_out = references.with_logprobs(held_out)
         reference = synced_reference(config, references)
@@ -331,6 +340,8 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
 
     def make(group: GroupRow) -> list[Example] | str:
         examples = start.maker.of_rollout(group, acting.dataset)
+        if not isinstance(examples, str):
+            examples = start.corrected(examples)
         if isinstance(examples, str) or not objective.needs_reference or synced_reference(config, references):
             return examples
         return references.with_logprobs(examples, keep=False)

@@ -20,6 +20,7 @@ from quintain.records.hyperparameters import BCConfig, DPOConfig, GRPOConfig, Re
 from quintain.records.trajectory import Actor, Trajectory
 from quintain.scoring.preferences.mining import Candidate, mine_pairs
 from quintain.trainers.data.chunking import chunk
+from quintain.trainers.data.run_lengths import cut_off, penalised_rewards
 from quintain.trainers.data.streams import Example, TokenRow, token_row
 from quintain.trainers.data.value_positions import read_run, read_steps, with_labels
 from quintain.trainers.losses.advantages import group_advantages, step_advantages
@@ -186,23 +187,31 @@ class ExampleMaker:
     def group(self, row: GroupRow, batch: ExampleBatch) -> Example | str:
         """Return a group of runs of one task: advantages for GRPO, rewards for trajectory ranking.
 
-        Every reward counts in the group's mean, also of a run that cannot be rendered.
+        Every reward counts in the group's mean, also of a run that cannot be rendered, or is left out because it was cut off.
         """
         config = self.config
         if len(row.rewards) < 2:
             return "group_of_one"
         grpo = isinstance(config, GRPOConfig)
-        scale = isinstance(config, GRPOConfig) and config.scale_rewards and config.loss != "dr_grpo"
+        members: Iterable[tuple[int, list[TokenRow]]] = self._members(row, batch)
+        if isinstance(config, GRPOConfig) and config.overlong_tokens is not None:
+            members = list(members)  # lengths are needed before advantages
+            row = row.model_copy(update={"rewards": penalised_rewards(row, dict(members), config)})
+        scale = isinstance(config, GRPOConfig) and config.scale_rewards == "group" and config.loss != "dr_grpo"
         advantages = group_advantages(row.rewards, scale=scale)
         if advantages is None:
             return "no_variance"
-        rows, member, values = list[TokenRow](), list[int](), list[float]()
-        for place, run in self._members(row, batch):
+        rows, member, values, n_cut = list[TokenRow](), list[int](), list[float](), 0
+        for place, run in members:
+            if isinstance(config, GRPOConfig) and config.mask_truncated and cut_off(row.trajectories[place]):
+                n_cut += 1
+                continue
             member += [len(values)] * len(run)
             rows += self._with_advantage(run, row, place, float(advantages[place]), batch) if grpo else run
             values.append(row.rewards[place])
         if not rows:
-            return "no_member_rendered"
+            return "all_truncated" if n_cut else "no_member_rendered"
+        batch.left_out_members.update({"truncated": n_cut} if n_cut else {})
         if grpo:
             return Example(tuple(rows), tuple(member), tuple(values), 1.0, row.key)
         n_pairs = sum(a > b for a in values for b in values)
@@ -310,31 +319,6 @@ def labelled_heads(rows: Iterable[Row]) -> tuple[str, ...]:
         if label is not None
     }
     return tuple(sorted(found, key=lambda head: (head != "value", head)))
-
-
-def mismatched(examples: Sequence[Example], max_length: int) -> dict[str, Example]:
-    """Return KTO's mismatched examples: each prompt with the answer to another one, cut at `max_length`.
-
-    Their mean log-ratio estimates the KL divergence to the reference (arXiv 2402.01306, section 4.1). Prompts are sorted, and answers
-    shifted by the count of the most frequent prompt. So no prompt meets its own answer, unless more than half of all are that
-    prompt. An example whose prompt leaves no room for an answer has none.
-    """
-    heads = [int(example.rows[0].places[0]) for example in examples]
-    prompts = [e.rows[0].token_ids[:head].tobytes() for e, head in zip(examples, heads, strict=True)]
-    counts = Counter(prompts)
-    rank = {prompt: i for i, prompt in enumerate(counts)}
-    together = sorted(range(len(examples)), key=lambda i: rank[prompts[i]])
-    shift = max(counts.values(), default=1) if len(counts) > 1 else 1
-    partner = dict(zip(together, [*together[shift:], *together[:shift]], strict=True))
-    unpaired = {}
-    for place, example in enumerate(examples):
-        row, other = example.rows[0], examples[partner[place]].rows[0]
-        head, tail = heads[place], heads[partner[place]]
-        ids = np.concatenate([row.token_ids[:head], other.token_ids[tail:]])[:max_length]
-        mask = np.concatenate([np.zeros(head, np.bool_), other.supervised[tail:]])[:max_length]
-        if len(examples) > 1 and mask.any():
-            unpaired[example.key] = Example((token_row(ids.tolist(), mask.tolist()),), (0,), key=example.key)
-    return unpaired
 
 
 def _cloning_factors(rows: Iterable[Row], config: BCConfig) -> list[float | str]:

@@ -20,6 +20,7 @@ _SAMPLED = 64
 _ADDED = frozenset(
     {
         *("optimizer", "quantization"),
+        *("delta", "importance_cap", "mask_truncated", "overlong_buffer", "overlong_penalty", "overlong_tokens"),
         *("discopop_tau", "ld_alpha", "policy_weighting", "reference_mixup", "reference_sync_steps"),
     }
 )
@@ -46,6 +47,8 @@ def run_identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> st
     for name in _ADDED & config.keys():  # checkpoints from before these settings still fit
         if config[name] == type(spec.config).model_fields[name].default:
             del config[name]
+    if config.get("scale_rewards") in ("group", "none"):  # once a switch
+        config["scale_rewards"] = config["scale_rewards"] == "group"
     agent = spec.start_model
     has_values = spec.config.lora is None or agent.adapter is not None  # else adapters begin at random
     start = {name: [*p.shape, *_sample(p, has_values)] for name, p in model.named_parameters()}

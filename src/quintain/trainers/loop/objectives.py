@@ -42,6 +42,9 @@ _DPO = (
 )
 """Settings that the loss of DPO takes."""
 
+_GRPO = ("loss", "clip_low", "clip_high", "delta", "kl_coefficient", "max_tokens", "scale_rewards")
+"""Settings that the loss of GRPO takes."""
+
 
 @dataclass
 class Objective:
@@ -137,8 +140,7 @@ def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None 
             bound = _bound(prm_loss, config, "heads")
             return Objective(bound, on_values=True, agreement=("step_accuracy", "brier"))
         case GRPOConfig():
-            names = ("loss", "clip_low", "clip_high", "kl_coefficient", "max_tokens")
-            return Objective(_bound(grpo_loss, config, *names), needs_reference=config.kl_coefficient > 0)
+            return Objective(_bound(grpo_loss, config, *_GRPO), needs_reference=config.kl_coefficient > 0)
         case _ if config.method in ("sft", "bc", "pretrain"):  # type: ignore[attr-defined]
             return Objective(sft_loss, linear=True)
     raise InvalidInput(f"{type(config).__name__} has no objective")

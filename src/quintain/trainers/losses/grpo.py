@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from quintain.trainers.data.streams import TokenStreams
+from quintain.trainers.losses.advantages import EPSILON
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.sequences import counted, required, sequence_means, to_accumulation_dtype
 
@@ -20,8 +21,10 @@ def grpo_loss(
     loss: str = "dapo",
     clip_low: float,
     clip_high: float,
+    delta: float | None = None,
     kl_coefficient: float = 0.0,
     max_tokens: int | None = None,
+    scale_rewards: str = "group",
 ) -> LossOutput:
     """Clipped policy-gradient loss of tokens with advantages.
 
@@ -38,7 +41,9 @@ def grpo_loss(
     - cispo: -clip(rho) A log pi(t) with no gradient through the clipped rho, so that no token loses its gradient; mean
       over the step's tokens (MiniMax 2025, arXiv 2506.13585, eq. 4 and 5; the authors have no lower bound: clip_low 1).
 
-    Means are weighted by token weights. A run must not be split between forward passes.
+    With `delta` the first term is min(rho, delta) A: a worse-than-expected token that became much likelier has no more
+    loss than at delta, and no gradient (two-sided clipping, INTELLECT-2 2025, arXiv 2505.07291, section 3.4). Means are
+    weighted by token weights. A run must not be split between forward passes.
 
     Args:
         logprobs: float [N], nats.
@@ -47,8 +52,11 @@ def grpo_loss(
         loss: Which form.
         clip_low: How far rho may fall below 1 before a worse-than-expected token loses its gradient.
         clip_high: How far rho may rise above 1 before a better-than-expected token does.
+        delta: Bound of the ratio where the advantage is negative, above 1 + clip_high; not for cispo. None: none.
         kl_coefficient: Weight of k3.
         max_tokens: Constant of dr_grpo, tokens a run.
+        scale_rewards: `batch` divides advantages by the standard deviation of the step's rewards + 1e-4 (Lite PPO, Liu et al.
+            2025, arXiv 2508.08221); `group` and `none` take them as they are.
 
     Returns:
         The loss, and metrics over tokens: `clip_low_share` and `clip_high_share` (the bound was passed and cut the
@@ -60,12 +68,14 @@ def grpo_loss(
     """
     logp = to_accumulation_dtype(logprobs, streams)
     advantage = required(streams.advantage, "advantage", streams)
+    if scale_rewards == "batch":
+        advantage = advantage / (totals.reward_deviation + EPSILON)
     log_ratio = _log_ratio(logp, streams)
     if loss == "gspo":
         log_ratio = _sequence_mean_log_ratio(log_ratio, streams) + logp - logp.detach()
     ratio = log_ratio.clamp(max=_LARGEST_LOG_RATIO).exp()
     bounds = (1 - clip_low, 1 + clip_high)
-    losses = -_surrogate(logp, ratio, advantage, bounds, loss)
+    losses = -_surrogate(logp, ratio, advantage, bounds, loss, delta)
     if kl_coefficient:
         losses = losses + kl_coefficient * k3(logp, required(streams.ref_logprob, "ref_logprob", streams))
     metrics = _metrics(logp.detach(), ratio.detach(), advantage, streams, bounds)
@@ -98,12 +108,19 @@ def _sequence_mean_log_ratio(log_ratio: torch.Tensor, streams: TokenStreams) -> 
 
 
 def _surrogate(
-    logp: torch.Tensor, ratio: torch.Tensor, advantage: torch.Tensor, bounds: tuple[float, float], loss: str
+    logp: torch.Tensor,
+    ratio: torch.Tensor,
+    advantage: torch.Tensor,
+    bounds: tuple[float, float],
+    loss: str,
+    delta: float | None,
 ) -> torch.Tensor:
     """Return the surrogate objective of each token, float [N]."""
     clipped = ratio.clamp(*bounds)
     if loss == "cispo":
         return clipped.detach() * advantage * logp
+    if delta is not None:
+        ratio = ratio.clamp(max=delta)
     return torch.minimum(ratio * advantage, clipped * advantage)
 
 
