@@ -76,7 +76,7 @@ def loss_of(config: TrainingConfig) -> float:
     return float(objective.output(scores, streams, totals_of(examples)).loss)
 
 
-def accepted(method: str, settings: dict[str, Any]) -> TrainingConfig | None:
+def accepted(method: str, settings: Mapping[str, Any]) -> TrainingConfig | None:
     """The settings of a method; None where they are refused."""
     try:
         return read_hyperparameters(method, settings)
