@@ -1,4 +1,13 @@
-"""Group-relative policy optimisation: clipped policy gradients on advantages, in five published forms."""
+"""Group-relative policy optimisation: clipped policy gradients on advantages, in five published forms.
+
+- grpo: mean over a run's tokens, then over the step's runs (Shao et al. 2024, arXiv 2402.03300, eq. 3).
+- dapo: mean over the step's tokens (Yu et al. 2025, arXiv 2503.14476, eq. 8).
+- dr_grpo: sum over tokens / (the step's runs * max_tokens) (Liu et al. 2025, arXiv 2503.20783, section 3.2).
+- gspo: as grpo, with the geometric mean of rho over the run instead of rho, in the form that takes an advantage for
+  each token (Zheng et al. 2025, arXiv 2507.18071, eq. 5 and 7; GSPO-token, eq. 13 and 14).
+- cispo: -clip(rho) A log pi(t) with no gradient through the clipped rho, so that no token loses its gradient; mean
+  over the step's tokens (MiniMax 2025, arXiv 2506.13585, eq. 4 and 5; the authors have no lower bound: clip_low 1).
+"""
 
 from __future__ import annotations
 
@@ -31,18 +40,10 @@ def grpo_loss(
     A token's loss is -min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A) + kl_coefficient k3, where
     rho = pi(t) / pi_old(t) is the ratio to the policy that sampled the token and k3 = e^d - d - 1 >= 0 with
     d = log pi_ref(t) - log pi(t) estimates the KL divergence from the reference (Shao et al. 2024, arXiv 2402.03300,
-    eq. 3 and 4). An unknown pi_old is taken as today's pi: rho is 1 and its gradient that of log pi. The forms differ in:
-
-    - grpo: mean over a run's tokens, then over the step's runs (eq. 3).
-    - dapo: mean over the step's tokens (Yu et al. 2025, arXiv 2503.14476, eq. 8).
-    - dr_grpo: sum over tokens / (the step's runs * max_tokens) (Liu et al. 2025, arXiv 2503.20783, section 3.2).
-    - gspo: as grpo, with the geometric mean of rho over the run instead of rho, in the form that takes an advantage for
-      each token (Zheng et al. 2025, arXiv 2507.18071, eq. 5 and 7; GSPO-token, eq. 13 and 14).
-    - cispo: -clip(rho) A log pi(t) with no gradient through the clipped rho, so that no token loses its gradient; mean
-      over the step's tokens (MiniMax 2025, arXiv 2506.13585, eq. 4 and 5; the authors have no lower bound: clip_low 1).
+    eq. 3 and 4). An unknown pi_old is taken as today's pi: rho is 1 and its gradient that of log pi.
 
     With `delta` the first term is min(rho, delta) A: a worse-than-expected token that became much likelier has no more
-    loss than at delta, and no gradient (two-sided clipping, INTELLECT-2 2025, arXiv 2505.07291, section 3.4). Means are
+    loss than at delta, and no gradient (two-sided clipping, INTELLECT-2 2025, arXiv 2505.07291). Means are
     weighted by token weights. A run must not be split between forward passes.
 
     Args:
