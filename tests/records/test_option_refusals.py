@@ -24,6 +24,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("grpo", {"delta": 1.1}, "set delta above 1.2"),
     ("grpo", {"delta": 4.0, "loss": "cispo"}, "loss to another than cispo"),
     ("grpo", {"scale_rewards": "batch", "loss": "dr_grpo"}, "set scale_rewards to 'none'"),
+    ("grpo", {"scale_rewards": "batch", "constraint": {"limit": 0.1}}, "set scale_rewards to group"),
+    ("grpo", {"importance_cap": 2.0, "constraint": {"limit": 0.1}}, "set importance_cap to null"),
     ("grpo", {"overlong_penalty": 0.5}, "set overlong_tokens"),
     ("grpo", {"overlong_buffer": 9}, "set overlong_tokens"),
     ("grpo", {"overlong_buffer": 9, "overlong_tokens": 8}, "set overlong_buffer to at most overlong_tokens"),

@@ -28,6 +28,7 @@ from quintain.records.evaluation import EpisodeResult
 from quintain.records.protocols import Environment, Message, Policy, Reply, Stop, TaskSource, TimeStep, Turn
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import (
+    COST,
     Action,
     Actor,
     AgentInfo,
@@ -284,7 +285,6 @@ def _step_all(running: Sequence[_EpisodeState], policy: Policy, settings: Episod
         if reply.stop is Stop.REFUSED:
             episode.steps.append(agent_step(reply, settings.agent.model))
             episode.end(OutcomeStatus.TRUNCATED, "refused", reply.error)
-            continue
     for_each(
         lambda episode: _apply_reply(episode, settings), [episode for episode in running if episode.status is None]
     )
@@ -368,7 +368,7 @@ def _to_episode(episode: _EpisodeState, settings: EpisodeSettings) -> Episode:
     assert episode.status is not None
     plan, task = episode.plan, episode.task
     no_action = Step(actor=Actor.AGENT, train=False, extra={"acted": False})
-    extra = {TEMPERATURE: plan.temperature, "error": episode.error or None}
+    extra = {TEMPERATURE: plan.temperature, "error": episode.error or None, COST: episode.metrics.get("cost")}
     trajectory = Trajectory(
         episode_key=plan.key or (f"{settings.job_id}/{task.id}/{plan.attempt}" if settings.job_id else ""),
         agent=settings.agent,

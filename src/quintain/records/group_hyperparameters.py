@@ -1,4 +1,4 @@
-"""Hyperparameters of acting while learning, and of policy gradients on groups of runs."""
+"""Hyperparameters of policy gradients on groups of runs."""
 
 from __future__ import annotations
 
@@ -7,21 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from quintain.records.common_hyperparameters import Settings, TrainingConfig
-
-
-class OnlineConfig(Settings):
-    """How a method acts while it learns, beside the settings that it has in common with others."""
-
-    group_size: int = Field(default=8, ge=2, le=256, description="Online: episodes for each task.")
-    tasks_per_step: int = Field(default=8, ge=1, le=4096, description="Online: tasks whose groups make a rollout.")
-    updates_per_rollout: int = Field(default=1, ge=1, le=64, description="Online: optimizer steps on each rollout.")
-    rollouts: int = Field(
-        default=20, ge=1, le=1_000_000, description="Online: how many rollouts; epochs and batch_size do not count."
-    )
-    temperature: float = Field(default=1.0, gt=0, le=10, description="Online: sampling temperature.")
-    max_new_tokens: int = Field(default=256, ge=1, le=100_000, description="Online: tokens of a turn.")
-    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Online: null: the environment's own limit.")
+from quintain.records.common_hyperparameters import TrainingConfig
 
 
 class GroupLossConfig(TrainingConfig):

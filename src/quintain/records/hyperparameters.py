@@ -20,7 +20,9 @@ from quintain.records.common_hyperparameters import Sink as Sink
 from quintain.records.common_hyperparameters import TrainingConfig as TrainingConfig
 from quintain.records.dataset import DatasetKind
 from quintain.records.group_hyperparameters import GroupLossConfig
-from quintain.records.group_hyperparameters import OnlineConfig as OnlineConfig
+from quintain.records.online_hyperparameters import ConstraintConfig as ConstraintConfig
+from quintain.records.online_hyperparameters import OnlineConfig as OnlineConfig
+from quintain.records.online_hyperparameters import PPOConfig as PPOConfig
 from quintain.records.pair_hyperparameters import PairLossConfig
 from quintain.records.pair_hyperparameters import PreferenceConfig as PreferenceConfig
 
@@ -183,6 +185,28 @@ class GRPOConfig(OnlineConfig, GroupLossConfig):
         le=1_000_000,
         description="Online: fit the reward_model's head to newest outcomes so often; null: off.",
     )
+    constraint: ConstraintConfig | None = Field(default=None, description="Online: a bound on costs; null: none.")
+
+    @property
+    def scales(self) -> bool:
+        """Whether advantages are divided by the group's standard deviation."""
+        return self.scale_rewards == "group" and self.loss != "dr_grpo"
+
+    @model_validator(mode="after")
+    def _constraint_fits(self) -> Self:
+        options = (
+            ("scale_rewards", self.scale_rewards == "batch", "group"),
+            ("importance_cap", self.importance_cap, None),
+        )
+        for name, is_on, remedy in options:
+            if self.constraint is not None and is_on:
+                raise PydanticCustomError(
+                    "unweighted_cost",
+                    "constraint is set and {name} is {value}, which would weigh rewards and not costs; set {name} to {remedy}, "
+                    "or constraint to null",
+                    {"name": name, "value": getattr(self, name), "remedy": remedy or "null"},
+                )
+        return self
 
     @model_validator(mode="after")
     def _has_what_it_weighs(self) -> Self:
@@ -218,12 +242,13 @@ MethodConfig = Annotated[
     | RankingConfig
     | RewardConfig
     | PRMConfig
-    | GRPOConfig,
+    | GRPOConfig
+    | PPOConfig,
     Field(discriminator="method"),
 ]
 """The hyperparameters of any method, discriminated by `method`."""
 
-Method = Literal["sft", "bc", "pretrain", "dpo", "orpo", "simpo", "kto", "ranking", "reward", "prm", "grpo"]
+Method = Literal["sft", "bc", "pretrain", "dpo", "orpo", "simpo", "kto", "ranking", "reward", "prm", "grpo", "ppo"]
 
 CONFIGS: dict[str, type[TrainingConfig]] = {
     "sft": SFTConfig,
@@ -237,10 +262,11 @@ CONFIGS: dict[str, type[TrainingConfig]] = {
     "reward": RewardConfig,
     "prm": PRMConfig,
     "grpo": GRPOConfig,
+    "ppo": PPOConfig,
 }
 """Method -> its hyperparameters."""
 
-DATASET_KINDS: dict[str, DatasetKind] = {
+DATASET_KINDS: dict[str, DatasetKind | None] = {
     "sft": "sft",
     "bc": "sft",
     "pretrain": "text",
@@ -252,13 +278,14 @@ DATASET_KINDS: dict[str, DatasetKind] = {
     "reward": "reward",
     "prm": "prm",
     "grpo": "grpo",
+    "ppo": None,
 }
-"""Method -> the kind of dataset that it learns from."""
+"""Method -> the kind of dataset that it learns from; None: it only learns in an environment."""
 
 ACTING_ONLY = frozenset(DPOConfig.model_fields.keys() - PairLossConfig.model_fields.keys())
 """Settings of DPO that only have an effect online."""
 
-ONLINE_METHODS = frozenset({"dpo", "grpo"})
+ONLINE_METHODS = frozenset({"dpo", "grpo", "ppo"})
 """Methods that can learn in an environment instead of from a dataset."""
 
 ROLES: dict[str, Literal["reward_model", "step_model"]] = {"reward": "reward_model", "prm": "step_model"}

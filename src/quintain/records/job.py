@@ -16,7 +16,7 @@ from quintain.records.dataset import DatasetKind, SplitName
 from quintain.records.evaluation import EvaluationPurpose
 from quintain.records.evolve import EvolveConfig, Temperature
 from quintain.records.handover import ExportAgentSpec
-from quintain.records.hyperparameters import Method, MethodConfig, SFTConfig
+from quintain.records.hyperparameters import DATASET_KINDS, Method, MethodConfig, SFTConfig
 from quintain.records.imports import BOTH_LEVELS, FileStamp, RedactionLevels
 from quintain.records.job_events import Activity
 from quintain.records.judging import Endpoint, JudgeControl, JudgingMode, Rubric
@@ -77,6 +77,8 @@ class TrainSpec(TrainingInputs):
             raise ValueError(f"expected settings of method {self.method!r}, got those of {self.config.method!r}")
         if (self.dataset_id is None) == (self.environment is None):
             raise ValueError("expected either a dataset or an environment, got both or none")
+        if self.environment is None and DATASET_KINDS[self.method] is None:
+            raise ValueError(f"expected an environment for {self.method}, got a dataset")
         if (getattr(self.config, "reward_model", None) is None) != (self.reward_agent is None):
             raise ValueError("expected both reward_model and reward_agent or none, got one")
         return self

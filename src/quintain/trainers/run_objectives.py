@@ -1,22 +1,15 @@
-"""The objective of a run: its settings completed from the data, its mismatched runs, and its moving reference."""
+"""The objective of a run with its mismatched runs, and the reference that moves with it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quintain.records.hyperparameters import DPOConfig, GRPOConfig, KTOConfig, TrainingConfig
+from quintain.records.hyperparameters import DPOConfig, KTOConfig, TrainingConfig
 from quintain.trainers.data.mismatched import mismatched
 from quintain.trainers.data.streams import Example
 from quintain.trainers.loop.objectives import Objective, objective_of
 from quintain.trainers.loop.synced_reference import SyncedReference
 from quintain.trainers.reference_log_probs import References
-
-
-def complete_settings(config: TrainingConfig, training: Sequence[Example]) -> TrainingConfig:
-    """Return the settings of the objective, completed from the data."""
-    if isinstance(config, GRPOConfig) and config.loss == "dr_grpo" and config.max_tokens is None:
-        return config.model_copy(update={"max_tokens": _longest_run(training, config)})
-    return config
 
 
 def run_objective(
@@ -42,14 +35,3 @@ def synced_reference(config: TrainingConfig, references: References) -> SyncedRe
     if not isinstance(config, DPOConfig) or config.reference_sync_steps is None:
         return None
     return SyncedReference(references, config.reference_sync_steps, config.reference_mixup)
-
-
-def _longest_run(examples: Sequence[Example], config: GRPOConfig) -> int:
-    """Return the agent tokens of the longest run; online, the maximum of a run."""
-    if not examples:
-        return config.max_new_tokens * (config.max_turns or 8)
-    return max(
-        sum(row.n_supervised for row, m in zip(example.rows, example.member, strict=True) if m == member)
-        for example in examples
-        for member in range(example.n_members)
-    )

@@ -14,13 +14,14 @@ import torch
 
 from quintain.errors import QuintainError
 from quintain.records.dataset import GroupRow, Row
-from quintain.records.hyperparameters import GRPOConfig, OnlineConfig, PRMConfig
+from quintain.records.hyperparameters import GRPOConfig, OnlineConfig, PPOConfig, PRMConfig
 from quintain.records.job import TrainSpec
 from quintain.records.learning_rates import default_rate
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.example_selection import Selection, select
-from quintain.trainers.data.examples import ExampleBatch, ExampleMaker, labelled_heads
+from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example
+from quintain.trainers.data.value_positions import labelled_heads
 from quintain.trainers.distributed.sharding import gather_full_params
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, prepare, tune_allocator
@@ -28,12 +29,13 @@ from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.loop.identity import run_identity
 from quintain.trainers.loop.loop import resume
 from quintain.trainers.loop.loop import train as run_loop
-from quintain.trainers.loop.objectives import Objective
+from quintain.trainers.loop.objectives import Objective, settled
 from quintain.trainers.loop.optimizer import adamw
 from quintain.trainers.loop.precision import Format, choose, hold_base, loss_scale
 from quintain.trainers.loop.probes import Probes, append_samples
 from quintain.trainers.loop.report import (
     TrainingReport,
+    above_limit,
     changing_positions,
     empty_steps,
     left_out,
@@ -50,8 +52,9 @@ from quintain.trainers.models import LoadedModel, load_model, save_model, stored
 from quintain.trainers.reference_log_probs import References
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.reward_model_term import RewardModelTerm
+from quintain.trainers.rollout_advantages import rollout_stage
 from quintain.trainers.rollout_source import RolloutSource
-from quintain.trainers.run_objectives import complete_settings, run_objective, synced_reference
+from quintain.trainers.run_objectives import run_objective, synced_reference
 from quintain.trainers.sampler_correction import corrected
 from quintain.trainers.value_head import heads_of
 
@@ -134,6 +137,8 @@ def train(
 def _conclude(run: Run, dataset: ExampleBatch, start: _Start, selection: Selection) -> None:
     """Save the model of a finished run, and report warnings about it."""
     reporter = run.reporter
+    if (fault := above_limit(run)) is not None:
+        raise fault
     if not run.tally.get("supervised_tokens"):
         raise nothing_supervised(
             dataset.dropped,
@@ -276,7 +281,7 @@ class _Start:
         spec, config, model = self.spec, self.spec.config, self.loaded.model
         references = References.of(spec, self.loaded, self.engine, self.directory, self.reporter)
         training = selection.examples
-        settings = complete_settings(config, training)
+        settings = settled(config, training)
         if ranks is not None:
             ranks.initialize_ranks(settings, self.format)
         objective = run_objective(settings, training, held_out, references, self.maker.max_length)
@@ -356,6 +361,9 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
         make,
         rollouts=config.rollouts,
         updates_per_rollout=config.updates_per_rollout,
+        minibatches=config.minibatches if isinstance(config, PPOConfig) else 1,
+        seed=start.spec.seed,
+        stage=rollout_stage(config, start.engine),
         max_steps=start.spec.config.max_steps,
         reward_model=start.reward_model,
         figures_of=start.data.figures,

@@ -71,6 +71,8 @@ class TokenScores(NamedTuple):
     """float32 [N], detached, in nats; None if not requested."""
     collision: torch.Tensor | None = None
     """float32 [N], detached: log sum_v p_v^2, in nats; None if not requested."""
+    values: torch.Tensor | None = None
+    """float32 [N, K] of the value head at the states before them; None if not requested."""
 
 
 class _Figures(NamedTuple):

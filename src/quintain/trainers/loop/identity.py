@@ -19,7 +19,7 @@ _SAMPLED = 64
 
 _ADDED = frozenset(
     {
-        *("optimizer", "quantization"),
+        *("constraint", "optimizer", "quantization"),
         *("delta", "importance_cap", "mask_truncated", "overlong_buffer", "overlong_penalty", "overlong_tokens"),
         *("discopop_tau", "ld_alpha", "policy_weighting", "reference_mixup", "reference_sync_steps"),
     }
