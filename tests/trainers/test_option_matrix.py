@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -44,7 +45,7 @@ OPTIONS: dict[str, Option] = {
     "tr_dpo": Option({"reference_sync_steps": 2}, accepts=DPO),  # another reference, used alike
     **{name: Option({"loss": name}, GRPO) for name in ("grpo", "gspo", "cispo")},
     "dr_grpo": Option({"loss": "dr_grpo", "max_tokens": 9}, GRPO),
-    "kl_coefficient": Option({"kl_coefficient": 0.1}, GRPO),
+    "kl_coefficient": Option({"kl_coefficient": 0.1}, GRPO, accepts=GRPO | {"ppo"}),  # of PPO it changes the reward
     "delta": Option({"delta": 1.3}, GRPO),
     "scale by batch": Option({"scale_rewards": "batch"}, GRPO),
     "importance correction": Option({"importance_cap": 2.0}, accepts=GRPO),  # these four change the examples
@@ -72,7 +73,10 @@ def loss_of(config: TrainingConfig) -> float:
     logprobs = torch.tensor([x for run in runs for x in run.logprobs], dtype=torch.float64)
     collision = torch.tensor([x for run in runs for x in run.collision or ()])
     objective = objective_of(config)
-    scores = TokenScores(logprobs[:, None] if objective.on_values else logprobs, None, collision)
+    values = logprobs[:, None]
+    if objective.with_values:
+        streams = replace(streams, label=values + 1, old_value=values + 0.1)
+    scores = TokenScores(values if objective.on_values else logprobs, None, collision, values)
     return float(objective.output(scores, streams, totals_of(examples)).loss)
 
 
