@@ -9,6 +9,7 @@ trained agent by acting. One JSON line a figure; the weights are those of `bench
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -30,7 +31,7 @@ MINUTES_GOAL = 20
 async def learn(home: Path, demonstrations: int, tasks: int, grpo: bool) -> None:
     """Collect, train, evaluate, compare; then by acting, if asked for."""
     (home / "inbox").mkdir(parents=True, exist_ok=True)
-    (home / "inbox" / "gemma.gguf").symlink_to(model_file(home))
+    os.link(model_file(home), home / "inbox" / "gemma.gguf")
     async with connected(home) as assistant:
         began = time.monotonic()
         await assistant.call(

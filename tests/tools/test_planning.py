@@ -154,6 +154,10 @@ def test_without_data_the_goal_decides_and_what_is_missing_blocks_with_its_remed
     nowhere = plan_training(services, goal=("improve_by_acting",))
     assert (nowhere.method, codes(nowhere)) == ("grpo", ["no_environment"])
     assert "list_library(kind='environments')" in nowhere.blockers[0].remedy
+    acting = plan_training(services, method="ppo", environment=INVENTORY)
+    assert (acting.method, acting.blockers, acting.estimate.steps) == ("ppo", (), 80)
+    assert acting.hyperparameters["tasks_per_step"] == 64
+    assert codes(plan_training(services, method="ppo")) == ["no_environment"]
     nothing = plan_training(services, goal=("imitate",))
     assert (nothing.method, codes(nothing)) == ("sft", ["no_dataset"])
     assert "collect_rollouts" in nothing.blockers[0].remedy
@@ -193,6 +197,9 @@ def test_a_dataset_decides_by_its_kind_and_its_outcomes(services: Services) -> N
     ):
         assert codes(wrong) == ["wrong_dataset_kind"]
     assert "kind 'kto' and dpo learns from kind 'dpo'" in wrong.blockers[0].message
+    acting = plan_training(services, dataset_id="thumbs", method="ppo")
+    assert codes(acting) == ["wrong_dataset_kind", "no_environment"]
+    assert "ppo learns by acting, not from dataset" in acting.blockers[0].message
     suite = plan_training(services, dataset_id="suite")
     assert (suite.method, codes(suite)) == (None, ["wrong_dataset_kind"])
 

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from quintain.records.common_hyperparameters import CoresetConfig as CoresetConfig
 from quintain.records.common_hyperparameters import CurriculumConfig as CurriculumConfig
+from quintain.records.common_hyperparameters import EWCConfig as EWCConfig
 from quintain.records.common_hyperparameters import LoraConfig as LoraConfig
 from quintain.records.common_hyperparameters import Precision as Precision
 from quintain.records.common_hyperparameters import ReplayConfig as ReplayConfig
@@ -21,6 +22,7 @@ from quintain.records.common_hyperparameters import TrainingConfig as TrainingCo
 from quintain.records.dataset import DatasetKind
 from quintain.records.group_hyperparameters import GroupLossConfig
 from quintain.records.online_hyperparameters import ConstraintConfig as ConstraintConfig
+from quintain.records.online_hyperparameters import DistillConfig as DistillConfig
 from quintain.records.online_hyperparameters import OnlineConfig as OnlineConfig
 from quintain.records.online_hyperparameters import PPOConfig as PPOConfig
 from quintain.records.pair_hyperparameters import PairLossConfig
@@ -135,6 +137,11 @@ class ValueConfig(TrainingConfig):
                 "{name} is set, and a model that values runs writes nothing: set {name} to null, or train a policy",
                 {"name": asked[0]},
             )
+        if self.ewc is not None:
+            raise PydanticCustomError(
+                "does_not_act",
+                "ewc is set, and a model that values runs no longer has the skill to act; set ewc to null, or train a policy",
+            )
         return self
 
 
@@ -235,6 +242,7 @@ MethodConfig = Annotated[
     SFTConfig
     | BCConfig
     | PretrainConfig
+    | DistillConfig
     | DPOConfig
     | ORPOConfig
     | SimPOConfig
@@ -248,12 +256,15 @@ MethodConfig = Annotated[
 ]
 """The hyperparameters of any method, discriminated by `method`."""
 
-Method = Literal["sft", "bc", "pretrain", "dpo", "orpo", "simpo", "kto", "ranking", "reward", "prm", "grpo", "ppo"]
+Method = Literal[
+    "sft", "bc", "pretrain", "distill", "dpo", "orpo", "simpo", "kto", "ranking", "reward", "prm", "grpo", "ppo"
+]
 
 CONFIGS: dict[str, type[TrainingConfig]] = {
     "sft": SFTConfig,
     "bc": BCConfig,
     "pretrain": PretrainConfig,
+    "distill": DistillConfig,
     "dpo": DPOConfig,
     "orpo": ORPOConfig,
     "simpo": SimPOConfig,
@@ -270,6 +281,7 @@ DATASET_KINDS: dict[str, DatasetKind | None] = {
     "sft": "sft",
     "bc": "sft",
     "pretrain": "text",
+    "distill": "sft",
     "dpo": "dpo",
     "orpo": "dpo",
     "simpo": "dpo",
@@ -285,7 +297,7 @@ DATASET_KINDS: dict[str, DatasetKind | None] = {
 ACTING_ONLY = frozenset(DPOConfig.model_fields.keys() - PairLossConfig.model_fields.keys())
 """Settings of DPO that only have an effect online."""
 
-ONLINE_METHODS = frozenset({"dpo", "grpo", "ppo"})
+ONLINE_METHODS = frozenset({"distill", "dpo", "grpo", "ppo"})
 """Methods that can learn in an environment instead of from a dataset."""
 
 ROLES: dict[str, Literal["reward_model", "step_model"]] = {"reward": "reward_model", "prm": "step_model"}

@@ -81,6 +81,10 @@ class TrainSpec(TrainingInputs):
             raise ValueError(f"expected an environment for {self.method}, got a dataset")
         if (getattr(self.config, "reward_model", None) is None) != (self.reward_agent is None):
             raise ValueError("expected both reward_model and reward_agent or none, got one")
+        if (getattr(self.config, "teacher", None) is None) != (self.teacher_agent is None):
+            raise ValueError("expected both teacher and teacher_agent or none, got one")
+        if (self.config.ewc is None) != (self.earlier is None):
+            raise ValueError("expected both ewc and earlier or none, got one")
         return self
 
     @property
@@ -136,6 +140,16 @@ class EvaluateSpec(_ActingSpec):
     forbidden: tuple[str, ...] = Field(default=(), description="Tools that the agent must not call; calls are counted.")
     excluded: tuple[str, ...] = Field(default=(), description="Ids of tasks that must not be drawn.")
     purpose: EvaluationPurpose = "measurement"
+
+
+class CompareSpec(Record):
+    """Evaluate two agents on the same tasks in turn, until their comparison is decided."""
+
+    kind: Literal["compare"] = "compare"
+    comparison_id: str = Field(description="Id of the resulting comparison.")
+    a: EvaluateSpec
+    b: EvaluateSpec = Field(description="As `a`, apart from the agent, its endpoint and its sampling.")
+    tasks_per_look: int = Field(default=16, ge=1, le=100_000, description="Tasks that both play between two looks.")
 
 
 class EvaluateDatasetSpec(Record):
@@ -296,6 +310,7 @@ JobSpec = Annotated[
     TrainSpec
     | RolloutSpec
     | EvaluateSpec
+    | CompareSpec
     | EvaluateDatasetSpec
     | RecipeSpec
     | EvolveSpec
@@ -334,6 +349,7 @@ class JobResult(Record):
 
     agent: str | None = None
     evaluation_id: str | None = None
+    comparison_id: str | None = None
     dataset_id: str | None = None
     trajectories: TrajectorySet | None = None
     success_rate: float | None = None

@@ -45,6 +45,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "use_online_continual": ("replay",),
     "continual_buffer_size": ("replay.size",),
     "continual_replay_ratio": ("replay.ratio",),
+    "ewc_lambda": ("ewc.strength",),
     "step_weighted_loss": ("step_weighting",),
     "clip_epsilon": ("clip_low", "clip_high"),
     "clip_range": ("clip_low", "clip_high"),
@@ -100,7 +101,7 @@ VALUES: dict[str, dict[Any, Any]] = {
 }
 """Alias -> its values that have another name here."""
 
-GROUPS = frozenset({"lora", "curriculum", "coreset", "replay"})
+GROUPS = frozenset({"lora", "curriculum", "coreset", "replay", "ewc"})
 """Settings that are objects: true or {} enables the defaults, false or null disables."""
 
 ACCUMULATION = ("gradient_accumulation_steps", "gradient_accumulation")

@@ -26,6 +26,8 @@ METHODS: dict[str, str] = {
     "sft": "Supervised fine-tuning: repeat what the agent wrote in good runs; all else is context, masked in the loss.",
     "bc": "Behaviour cloning: as sft, on the runs with enough reward, and on request more of the better ones.",
     "pretrain": "Continued pre-training on plain text: knowledge and style of a field, before sft.",
+    "distill": "Distillation: take over a teacher's distribution over tokens, on recorded runs or online on the student's own; "
+    "the teacher is a model, an endpoint that gives log-probs, or what the runs recorded.",
     "dpo": "Direct preference optimisation: prefer the better of two runs of a task, against a frozen reference; on stored "
     "pairs, or online in an environment.",
     "orpo": "Odds-ratio preference optimisation: sft on the better run and preference in one, without a reference.",
@@ -67,7 +69,8 @@ RELATED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("rm", "bradley_terry", "reward_model"), ("reward", "pairs to a score of whole runs")),
     **dict.fromkeys(("process_reward", "step_reward", "orm"), ("prm", "labels to a value of each step")),
     **dict.fromkeys(("cpt", "clm", "continued_pretraining"), ("pretrain", "plain text")),
-    **dict.fromkeys(("distillation", "kd", "finetune", "instruction_tuning"), ("sft", "repeat what good runs did")),
+    **dict.fromkeys(("finetune", "instruction_tuning"), ("sft", "repeat what good runs did")),
+    **dict.fromkeys(("distillation", "kd", "gkd", "minillm", "opd"), ("distill", "hyperparameters={'teacher': NAME}")),
     **dict.fromkeys(("lora", "qlora", "dora", "peft"), ("sft", "adapters are a setting: hyperparameters={'lora': {}}")),
 }
 """Names of methods that the field uses -> the method here that serves the same purpose, and how."""

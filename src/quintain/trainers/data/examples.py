@@ -18,6 +18,7 @@ from quintain.datasets.step_labels import step_values_of, unweighted_reason
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow, TextRow
 from quintain.records.hyperparameters import (
     BCConfig,
+    DistillConfig,
     DPOConfig,
     GRPOConfig,
     PPOConfig,
@@ -31,6 +32,7 @@ from quintain.trainers.constraint import constraint_of, cost_of
 from quintain.trainers.data.chunking import chunk
 from quintain.trainers.data.run_lengths import cut_off, penalised_rewards
 from quintain.trainers.data.streams import Example, TokenRow, token_row
+from quintain.trainers.data.teacher_tokens import with_recorded
 from quintain.trainers.data.value_positions import labels_of, read_run, read_steps, with_labels
 from quintain.trainers.losses.advantages import group_advantages, step_advantages
 from quintain.trainers.losses.step_weights import cloning_weights, step_weights
@@ -116,6 +118,10 @@ class ExampleMaker:
             return rendering.dropped
         batch.truncated_turns += rendering.truncated_turns
         rows = rendering.rows
+        if isinstance(self.config, DistillConfig) and self.config.teacher is None:
+            rows = with_recorded(rows, row.trajectory, self.renderer.fingerprint, self.config.top_k)
+            if not rows:
+                return "no_recorded_logprobs"
         if isinstance(self.config, SFTConfig) and self.config.step_weighting == "reward":
             values = step_values_of(row.trajectory, row.step_values)
             batch.unweighted.update(filter(None, [unweighted_reason(values, positive=True)]))
@@ -244,11 +250,16 @@ class ExampleMaker:
     def of_rollout(self, row: GroupRow, batch: ExampleBatch) -> list[Example] | str:
         """Return the examples of a group of rollouts, or why there are none.
 
-        GRPO and PPO take the whole group. DPO takes pairs of its runs (Guo et al. 2024, arXiv 2402.04792, with the environment's rewards as
-        the judge): the best and the worst, or all of unequal reward, at most `max_pairs_per_task`. Runs with equal text, or that
-        cannot be rendered, are in no pair.
+        GRPO and PPO take the whole group, distillation each run. DPO takes pairs of its runs (Guo et al. 2024, arXiv
+        2402.04792, with the environment's rewards as the judge): the best and the worst, or all of unequal reward, at most
+        `max_pairs_per_task`. Runs with equal text, or that cannot be rendered, are in no pair.
         """
         config = self.config
+        if isinstance(config, DistillConfig):
+            return [
+                Example(tuple(rows), (0,) * len(rows), (row.rewards[place],), key=f"{row.key}/{place}")
+                for place, rows in self._members(row, batch)
+            ] or "no_member_rendered"
         if not isinstance(config, DPOConfig):
             example = self.group(row, batch)
             return example if isinstance(example, str) else [example]

@@ -1,4 +1,4 @@
-"""Mismatched runs: the prompt of one example with the answer to another, for KTO's estimate of the KL divergence."""
+"""Mismatched runs of KTO: prompts with the answers of other runs."""
 
 from __future__ import annotations
 

@@ -164,6 +164,42 @@ def predicted(head: Any, hidden: torch.Tensor, source: torch.Tensor, target: tor
     return TokenPredictions(likely, first)
 
 
+@torch.no_grad()
+def drawn(head: Any, hidden: torch.Tensor, source: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Draw a token from each of the distributions that predict the targets; int64 [N].
+
+    Args:
+        head: As in `logprobs`.
+        hidden: float [m, h].
+        source: int64 [N]; the row of `hidden` of each distribution.
+        generator: On the device of `hidden`.
+    """
+    tokens = torch.zeros_like(source)
+    for tile in _tiles(source, tokens, hidden.shape[0], getattr(head, "out_features", hidden.shape[-1])):
+        logits = head(hidden[tile.start : tile.end])
+        if len(tile.row):
+            probabilities = logits.to(at_least_float32(logits.dtype)).softmax(-1)[tile.row]
+            tokens[tile.which] = torch.multinomial(probabilities, 1, generator=generator)[:, 0]
+    return tokens
+
+
+@torch.no_grad()
+def likeliest(head: Any, hidden: torch.Tensor, source: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the k likeliest tokens of each distribution and their log-probs, int64 and float32 [N, k], the likeliest first.
+
+    With fewer than k tokens in the vocabulary, all of them. Arguments as in `drawn`.
+    """
+    width = getattr(head, "out_features", hidden.shape[-1])
+    k = min(k, width)
+    tokens = torch.zeros(len(source), k, dtype=torch.long, device=source.device)
+    logprobs = torch.zeros(len(source), k, device=source.device)
+    for tile in _tiles(source, torch.zeros_like(source), hidden.shape[0], width):
+        logits = head(hidden[tile.start : tile.end])
+        found = logits.to(at_least_float32(logits.dtype)).log_softmax(-1).topk(k)
+        tokens[tile.which], logprobs[tile.which] = found.indices[tile.row], found.values[tile.row].float()
+    return tokens, logprobs
+
+
 def _layer_and_shape(head: Any) -> tuple[Any, LogitShape]:
     return tuple(head) if isinstance(head, ShapedHead) else (head, AS_COMPUTED)
 

@@ -19,7 +19,7 @@ _SAMPLED = 64
 
 _ADDED = frozenset(
     {
-        *("constraint", "optimizer", "quantization"),
+        *("constraint", "ewc", "optimizer", "quantization"),
         *("delta", "importance_cap", "mask_truncated", "overlong_buffer", "overlong_penalty", "overlong_tokens"),
         *("discopop_tau", "ld_alpha", "policy_weighting", "reference_mixup", "reference_sync_steps"),
     }
@@ -63,13 +63,20 @@ def run_identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> st
     digest.update(json.dumps(about, sort_keys=True).encode())
     if spec.reward is not None and spec.environment is not None:  # on a dataset, the examples have its values
         digest.update(spec.reward.model_dump_json().encode())
+    if spec.teacher_agent is not None:
+        teacher = spec.teacher_agent.model
+        digest.update(teacher.model_dump_json(exclude=_unset(teacher)).encode())
+    if spec.earlier is not None:
+        kept_by, kept = spec.earlier.agent, spec.earlier.dataset_files
+        keeper = kept_by and kept_by.model.model_dump(mode="json", exclude=_unset(kept_by.model))
+        digest.update(json.dumps([keeper, kept], sort_keys=True).encode())
     if spec.reward_agent is not None:
         valued_by = spec.reward_agent.model
         digest.update(valued_by.model_dump_json(exclude=_unset(valued_by)).encode())
     for example in examples:
         digest.update(json.dumps([example.member, example.value, example.weight]).encode())
         for row in example.rows:
-            for stream in (row.token_ids, row.weight, row.advantage, row.label):
+            for stream in (row.token_ids, row.weight, row.advantage, row.label, row.teacher_logprobs):
                 digest.update(b"" if stream is None else stream.tobytes())
     return digest.hexdigest()
 

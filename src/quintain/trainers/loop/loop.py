@@ -107,6 +107,10 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
     if run.reference is not None:
         examples = run.reference.scored(examples, run.step)
     loss = _backward(run, examples, meter)
+    if run.penalty is not None:
+        penalty = run.penalty.add_gradients(run.engine.model, run.scale.get_scale())
+        meter.sums.add("ewc_penalty", penalty, 1)
+        loss += penalty
     with run.on_all_ranks("clip"):
         norm = clip(run.engine.model, run.optimizer, run.scale, run.config.grad_clip)
     if not math.isfinite(loss) or not (math.isfinite(norm) or run.scale.is_enabled()):

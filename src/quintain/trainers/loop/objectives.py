@@ -11,6 +11,7 @@ import torch
 
 from quintain.errors import InvalidInput
 from quintain.records.hyperparameters import (
+    DistillConfig,
     DPOConfig,
     GRPOConfig,
     KTOConfig,
@@ -24,7 +25,9 @@ from quintain.records.hyperparameters import (
 )
 from quintain.trainers.data.streams import Example, TokenRow, TokenStreams, streams_of
 from quintain.trainers.engine.forward import Engine, TokenScores
+from quintain.trainers.engine.other_tokens import candidate_logprobs
 from quintain.trainers.engine.packing import micro_batches
+from quintain.trainers.losses.distill import distill_loss
 from quintain.trainers.losses.dpo import dpo_loss
 from quintain.trainers.losses.grpo import grpo_loss
 from quintain.trainers.losses.kto import kto_kl, kto_loss
@@ -76,7 +79,9 @@ class Objective:
     """Returns those that depend on the step alone, counted from 0."""
 
     def scored(self, engine: Engine, rows: Sequence[TokenRow]) -> TokenScores:
-        """Return the input of the loss for some rows, and the entropies where the loss takes log-probs."""
+        """Return the input of the loss for some rows, and the entropies where the loss takes log-probs of their tokens."""
+        if rows[0].teacher_ids is not None:
+            return TokenScores(candidate_logprobs(engine, rows), None)
         if self.with_values:
             return engine.scores_and_values(rows, frozen=bool(self.settings.get("critic_only")))
         if self.on_values:
@@ -123,6 +128,8 @@ def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None 
                 needs_reference=not config.reference_free,
                 needs_collision=config.policy_weighting,
             )
+        case DistillConfig():
+            return Objective(_bound(distill_loss, config, "clip_low", "clip_high"))
         case ORPOConfig():
             return Objective(_bound(orpo_loss, config, "beta"))
         case SimPOConfig():

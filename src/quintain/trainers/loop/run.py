@@ -15,6 +15,7 @@ from quintain.records.protocols import Reporter
 from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine
+from quintain.trainers.loop.ewc import WeightPenalty
 from quintain.trainers.loop.meter import Meter
 from quintain.trainers.loop.objectives import Objective
 from quintain.trainers.loop.passes import ValidationSums
@@ -61,6 +62,8 @@ class Run:
     """Hash of everything that a checkpoint must share with the run that loads it."""
     reporter: Reporter
     sinks: Sinks
+    penalty: WeightPenalty | None = None
+    """EWC's penalty on the weights; None: off."""
     tokenizer: Any = None
     """Saved beside the weights of checkpoints."""
     sample: Sampler | None = None

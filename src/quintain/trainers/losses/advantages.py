@@ -74,3 +74,25 @@ def step_advantages(advantage: float, step_rewards: Sequence[float | None]) -> l
         return [advantage] * len(step_rewards)
     deviation = np.nan_to_num(known - scored.mean(), nan=0.0)
     return [float(a) for a in advantage + _SPREAD * abs(advantage) * deviation / np.abs(deviation).max()]
+
+
+def divergence_advantages(
+    teacher: Sequence[NDArray[np.float32]], old: Sequence[NDArray[np.float32] | None]
+) -> list[NDArray[np.float32]]:
+    """Return the advantages of sampled tokens for the reverse KL divergence to a teacher.
+
+    A_t = (log q(t) - log p_old(t)) - mean, with q the teacher, p_old the policy that sampled the tokens, and the mean over all
+    tokens that are passed: a baseline, which lowers the variance of the gradient (Williams 1992, REINFORCE).
+
+    Args:
+        teacher: log q of each row's tokens, [n] each.
+        old: log p_old of each row's tokens; None or not finite where unknown. These tokens get 0.
+
+    Returns:
+        float32 [n] for each row.
+    """
+    differences = [q.astype(np.float64) - (np.nan if p is None else p) for q, p in zip(teacher, old, strict=True)]
+    known = [values[np.isfinite(values)] for values in differences]
+    n = sum(map(len, known))
+    mean = sum(float(values.sum()) for values in known) / n if n else 0.0
+    return [np.where(np.isfinite(d), d - mean, 0.0).astype(np.float32) for d in differences]
