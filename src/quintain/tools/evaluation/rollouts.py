@@ -39,7 +39,7 @@ from quintain.tools.training.sources import require_intact
 
 AgentName = Annotated[
     str,
-    Field(description="Agent id or name, `starter`, `expert` (scripted), a model folder, or endpoint:NAME."),
+    Field(description="Agent id or name, `starter`, `expert`, a model folder or endpoint:NAME."),
 ]
 EnvironmentId = Annotated[
     Environments,

@@ -38,9 +38,7 @@ from quintain.tools.training.planning.model_files import adapter_settings, store
 
 AgentReference = Annotated[
     str,
-    Field(
-        description="Where to start: agent id or name, `starter`, a folder of a model or adapter, a GGUF file, or a job."
-    ),
+    Field(description="Agent id or name, `starter`, a folder of a model or adapter, a GGUF file, or a job."),
 ]
 NewName = Annotated[
     str | None,
