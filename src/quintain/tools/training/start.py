@@ -54,9 +54,7 @@ def start_training(
     ] = None,
     environment: Annotated[
         Environments | None,
-        Field(
-            description="Instead of a dataset (grpo, ppo, dpo, distill, evolve): where the agent acts while it learns."
-        ),
+        Field(description="Instead of a dataset: where the agent acts while it learns."),
     ] = None,
     reward: RewardArgument = None,
     name: NewName = None,
