@@ -100,7 +100,7 @@ class Session:
             case {"op": "tasks", "split": split, "n": n, "seed": seed}:
                 return [self._task(number, split) for number in self._draw(split, n, seed)]
             case {"op": "reset", "task": task}:
-                return self._reset(int(task["metadata"]["number"]))
+                return self._reset(task.get("metadata", {}).get("number"))
             case {"op": "step", "actions": actions}:
                 return {"player": self._player} | self._step(actions)
             case {"op": "take_answer", "text": text}:
@@ -138,7 +138,11 @@ class Session:
         task = {"id": f"{self._name}/{number}", "prompt": prompt, "environment": self._name}
         return task | {"metadata": {"number": number, "split": split}}
 
-    def _reset(self, number: int) -> dict[str, Any]:
+    def _reset(self, number: Any) -> dict[str, Any]:
+        if not isinstance(number, int) or not 0 <= number < self._adapter.n_tasks:
+            raise ValueError(
+                f"expected a task whose metadata has a `number` below {self._adapter.n_tasks:,}, got {number!r:.40}"
+            )
         self._return, self._length = None, 0
         turn = self._adapter.reset(number)
         self._player, adapter = turn.player, self._adapter
