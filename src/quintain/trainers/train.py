@@ -60,7 +60,7 @@ from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.reward_model_term import RewardModelTerm
 from quintain.trainers.rollout_advantages import rollout_stage
 from quintain.trainers.rollout_source import RolloutSource
-from quintain.trainers.value_head import heads_of
+from quintain.trainers.value_head import has_own_critic, heads_of
 
 if TYPE_CHECKING:
     from quintain.trainers.distributed.ranks import Ranks
@@ -107,7 +107,8 @@ def train(
     with _ranks(spec, directory) as ranks:
         reporter.phase("loading_model")
         _seed_everything(spec.seed)
-        loaded = load_model(spec.start_model, lora=spec.config.lora, train=True, heads=heads_of(spec.config))
+        heads, own = heads_of(spec.config), has_own_critic(spec.config)
+        loaded = load_model(spec.start_model, lora=spec.config.lora, train=True, heads=heads, own_critic=own)
         spec, rate_rule = _with_rate(spec, loaded)
         machine, number_format = _prepared(spec, loaded.model, directory, acts=collect is not None)
         start = _Start(spec, data, directory, reporter, loaded, machine, number_format)
