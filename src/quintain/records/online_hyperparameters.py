@@ -174,3 +174,37 @@ class PPOConfig(OnlineConfig, TrainingConfig):
                     {"name": idle[0], "advantage": self.advantage},
                 )
         return self
+
+
+class DistillConfig(OnlineConfig, TrainingConfig):
+    """Distillation: take over a teacher's distributions over tokens, on recorded runs or on the student's own.
+
+    On a dataset it is the forward KL divergence (Hinton et al. 2015, arXiv 1503.02531), in an environment the reverse one on
+    what the student samples (Agarwal et al. 2023, arXiv 2306.13649).
+    """
+
+    method: Literal["distill"] = "distill"
+    teacher: str | None = Field(
+        default=None,
+        max_length=1000,
+        description="Agent, model folder or endpoint:NAME with the student's tokenizer; null: the log-probs recorded in the runs.",
+    )
+    top_k: int = Field(
+        default=20,
+        ge=1,
+        le=1000,
+        description="On a dataset: the teacher's likeliest tokens at a place; all others count as one.",
+    )
+    group_size: int = Field(default=4, ge=1, le=256, description="Online: episodes for each task.")
+    clip_low: float = Field(default=0.2, ge=0, le=1, description="Online: the ratio is cut below 1 - clip_low.")
+    clip_high: float = Field(default=0.2, ge=0, le=100, description="Online: the ratio is cut above 1 + clip_high.")
+
+    @model_validator(mode="after")
+    def _has_one_reference(self) -> Self:
+        if self.kl_stop is not None:
+            raise PydanticCustomError(
+                "two_references",
+                "kl_stop is set, and distillation measures the KL divergence to its teacher; set kl_stop to null, and give "
+                "max_steps, or early_stopping_patience with a validation split",
+            )
+        return self

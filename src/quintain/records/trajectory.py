@@ -78,6 +78,10 @@ class SampledTokens(Record):
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...] | None = None
+    top: tuple[tuple[tuple[int, float], ...], ...] | None = Field(
+        default=None,
+        description="Likeliest token ids with their log-probs at the place of each token, for distillation.",
+    )
     tokenizer: str = Field(description="Fingerprint of tokenizer and chat template for which the ids are valid.")
 
 

@@ -76,6 +76,12 @@ def evolution_spec(
             "in `training`: replay mixes in what other jobs were trained on; what earlier rounds selected comes back with "
             "accumulate: leave replay out"
         )
+    if training.ewc is not None:
+        raise InvalidInput(
+            "in `training`: ewc keeps the skill of one earlier training, and an evolution has many rounds; leave ewc out, or train "
+            "on the dataset of its last round with start_training",
+            code="no_earlier_skill",
+        )
     require_effect(training, acts=False)
     if environment is None:
         raise InvalidInput(

@@ -16,8 +16,10 @@ from quintain.records.agent import Agent
 from quintain.records.hyperparameters import (
     ACTING_ONLY,
     ROLES,
+    DistillConfig,
     DPOConfig,
     GRPOConfig,
+    OnlineConfig,
     TrainingConfig,
 )
 from quintain.records.job import JobSpec
@@ -36,9 +38,7 @@ from quintain.tools.training.planning.model_files import adapter_settings, store
 
 AgentReference = Annotated[
     str,
-    Field(
-        description="Where to start: agent id or name, `starter`, a folder of a model or adapter, a GGUF file, or a job."
-    ),
+    Field(description="Agent id or name, `starter`, a folder of a model or adapter, a GGUF file, or a job."),
 ]
 NewName = Annotated[
     str | None,
@@ -161,7 +161,7 @@ def _differs(config: TrainingConfig, name: str) -> bool:
 
 
 def require_effect(config: TrainingConfig, acts: bool) -> None:
-    """Refuse settings of online learning on a dataset, where they have no effect: those of dpo, and a constraint.
+    """Refuse settings of online learning on a dataset, where they have no effect: of dpo and distill, and a constraint.
 
     Others of grpo are accepted, because config files share them; so are `epochs` and `batch_size` online.
 
@@ -178,13 +178,14 @@ def require_effect(config: TrainingConfig, acts: bool) -> None:
             "give `environment` instead of the dataset",
             code="not_online",
         )
-    if acts or not isinstance(config, DPOConfig):
+    if acts or not isinstance(config, DPOConfig | DistillConfig):
         return
+    only = ACTING_ONLY if isinstance(config, DPOConfig) else {*OnlineConfig.model_fields, "clip_low", "clip_high"}
     defaults = type(config).model_fields
-    changed = [name for name in defaults if name in ACTING_ONLY and getattr(config, name) != defaults[name].default]
+    changed = [name for name in defaults if name in only and getattr(config, name) != defaults[name].default]
     if changed:
         raise InvalidInput(
-            f"{', '.join(changed)} would have no effect: dpo on a dataset learns from its pairs and does not act; leave "
+            f"{', '.join(changed)} would have no effect: {config.method} on a dataset learns from its rows and does not act; leave "
             "this out, or give `environment` instead of the dataset",
             code="not_online",
         )

@@ -128,9 +128,9 @@ class Engine:
             enable_checkpointing(whole, attention_configs(whole))
         return engine
 
-    def logprobs(self, rows: Sequence[TokenRow], *, entropy: bool = False) -> TokenScores:
+    def logprobs(self, rows: Sequence[TokenRow], *, entropy: bool = False, collision: bool = False) -> TokenScores:
         """Return differentiable log-probs of the supervised tokens, in the order of `streams.streams_of`."""
-        return self._run(lambda: output.logprobs(*self._hidden(rows), entropy=entropy))
+        return self._run(lambda: output.logprobs(*self._hidden(rows), entropy=entropy, collision=collision))
 
     def predicted(self, rows: Sequence[TokenRow]) -> output.TokenPredictions:
         """Return log-probs of the supervised tokens, and whether each is the most likely one, in the order of `streams_of`."""
