@@ -71,8 +71,7 @@ def load_model(
         ref: Model to load.
         lora: Add adapters to the linear layers and freeze the rest; an adapter that `ref` names is trained further.
         train: Prepare for training. Otherwise an adapter is merged into the weights, which makes decoding faster.
-        heads: Names of the value head, stored or new; empty for a model that acts.
-        own_critic: Give the value head a copy of the model to read.
+        heads: Names of the value head, stored or new, with `own_critic` on a copy of the model; empty: none.
         dtype: Type of the weights, instead of the above; `auto`: as in the files.
         merge: Whether to merge an adapter that is not trained; one on a quantised base is merged only with `dequantize`.
         dequantize: Load a quantised base as the plain weights that it computes with.
@@ -109,8 +108,7 @@ def load_model(
         model = with_new_adapter(model, lora)
     if heads:
         attach(model, heads, read_head(_head_folder(ref, files)), own_trunk=own_critic)
-    model.to(device)
-    model.train(train)
+    model.to(device).train(train)
     if device.type == "cpu" and sum(map(size_of, model.parameters())) < _SMALL_MODEL:
         torch.set_num_threads(1)  # its products take less time than waking a second thread
     return LoadedModel(model, tokenizer, _context_tokens(model.config, tokenizer), warnings)
