@@ -71,7 +71,8 @@ def load_model(
         ref: Model to load.
         lora: Add adapters to the linear layers and freeze the rest; an adapter that `ref` names is trained further.
         train: Prepare for training. Otherwise an adapter is merged into the weights, which makes decoding faster.
-        heads: Names of the value head, stored or new, with `own_critic` on a copy of the model; empty: none.
+        heads: Names of the value head, stored or new; empty for a model that acts.
+        own_critic: Give the value head a copy of the model to read.
         dtype: Type of the weights, instead of the above; `auto`: as in the files.
         merge: Whether to merge an adapter that is not trained; one on a quantised base is merged only with `dequantize`.
         dequantize: Load a quantised base as the plain weights that it computes with.
@@ -90,8 +91,7 @@ def load_model(
     files = model_files(ref)
     warnings = require_adapter(Path(ref.adapter), files.folder) if ref.adapter else ()
     device = pick_device()
-    if dtype is None:
-        dtype = torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32
+    dtype = dtype or (torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32)
     config, tokenizer = _load_config(files), _load_tokenizer(_tokenizer_files(ref, files))
     model = _load_weights(files, config, dtype)
     if ref.quantization is not None:
