@@ -178,7 +178,7 @@ def evaluate_agent(
         n_tasks=suite.n_tasks,
         repeats=repeats,
         seed=seed,
-        sampling=sampling_of(acting["agent"], sampling),
+        sampling=sampling_of(services, acting["agent"], sampling),
         max_turns=max_turns,
         forbidden=tuple(forbidden or ()),
     )
@@ -280,7 +280,7 @@ def _on_dataset(
         dataset_kind=dataset.kind,
         split=_split_of(dataset, split),
         n_rows=n_rows,
-        max_new_tokens=sampling_of(measured, sampling).max_new_tokens,
+        max_new_tokens=sampling_of(services, measured, sampling).max_new_tokens,
         seed=seed,
     )
 
