@@ -249,8 +249,13 @@ def _apply_reply(episode: EpisodeState, settings: EpisodeSettings) -> None:
         assert episode.environment is not None
         # The turn is recorded first, so that the trajectory shows the cause if the environment raises.
         episode.steps.append(agent_step(reply, episode.agent(settings).model))
-        if reply.error is not None:
-            episode.add_user_message(f"{UNREADABLE} {reply.error.rstrip('.')}.")
+        unreadable = None if reply.error is None else f"{UNREADABLE} {reply.error.rstrip('.')}."
+        if unreadable is not None and episode.role is None:
+            episode.add_user_message(unreadable)
+        elif unreadable is not None:  # a turn without a move, which the rules of the game may punish
+            answer = episode.environment.step(())
+            is_again = answer.player == episode.player and not answer.terminated
+            episode.record_answer(answer.model_copy(update={"message": unreadable}) if is_again else answer, ())
         else:
             answer = respond(episode.environment, reply.actions, reply.thought or reply.text)
             episode.record_answer(answer, reply.actions)

@@ -10,6 +10,7 @@ from pydantic import Field
 from quintain.environments.registry import describe, environment_ids, list_servers, option_names, task_source
 from quintain.environments.servers import PREFIX, outline
 from quintain.errors import InvalidInput, QuintainError
+from quintain.evaluation.games import players_of
 from quintain.next_step import Hint, call
 from quintain.records.calibration import Calibration
 from quintain.records.record import counted, shown
@@ -181,6 +182,7 @@ def _environment(name: str) -> dict[str, Any]:
             "max_turns": environment.max_turns,
             "options": option_names(name),
             "leaderboard": leaderboard_uri(source.id),
+            **({"players": players} if (players := players_of(source)) else {}),
         }
     finally:
         environment.close()

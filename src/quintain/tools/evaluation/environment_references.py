@@ -76,6 +76,35 @@ def usable_reference(services: Services, reference: str | Mapping[str, float], *
         ) from None
 
 
+def require_opponent(reference: str, opponent: str | None, remedy: str) -> None:
+    """Refuse a game without an opponent, and an opponent without a game.
+
+    Args:
+        reference: A usable reference.
+        opponent: As requested.
+        remedy: How to name an opponent.
+
+    Raises:
+        InvalidInput: The one or the other, or a game that is not of two players.
+    """
+    players = players_of(task_source(reference))
+    if opponent is not None and not players:
+        raise InvalidInput(
+            f"expected a game with opponent={shown(opponent)}, got {clip(reference)}, where an agent acts alone; leave it out",
+            code="no_game",
+        )
+    if players and opponent is None:
+        raise InvalidInput(
+            f"expected an opponent in {clip(reference)}, a game of {' and '.join(players)}, got none; {remedy}",
+            code="no_opponent",
+        )
+    if players and len(players) != 2:
+        raise InvalidInput(
+            f"expected a game of two players, got {clip(reference)} with {', '.join(players)}; use another",
+            code="no_opponent",
+        )
+
+
 def plain_reference(reference: str | Mapping[str, float]) -> str:
     """The reference as evaluations are kept by it: mixtures in their one form, one environment as it is written.
 
