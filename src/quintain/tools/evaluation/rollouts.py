@@ -142,7 +142,7 @@ def evaluate_agent(
         Literal["held_out", "train", "all", "test", "validation"],
         Field(description="all: every task of a file; test, validation: a dataset's, else held_out."),
     ] = "held_out",
-    sampling: Annotated[Sampling | None, Field(description="What is left out is as the agent was registered.")] = None,
+    sampling: Annotated[Sampling | None, Field(description="Left out: as registered.")] = None,
     max_turns: MaxTurns = None,
     forbidden: Annotated[
         list[str] | None, Field(max_length=100, description="Tools that it must not call; counted.")

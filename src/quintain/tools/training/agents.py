@@ -42,21 +42,19 @@ def register_agent(
     ],
     system_prompt: Annotated[
         str | None,
-        Field(max_length=20_000, description="In place of the environment's system prompt; null: that."),
+        Field(max_length=20_000, description="Replaces the environment's; null: that."),
     ] = None,
-    sampling: Annotated[
-        Sampling | None, Field(description="How the agent picks its tokens; left out: as the model's agent does.")
-    ] = None,
+    sampling: Annotated[Sampling | None, Field(description="Left out: as the model's agent.")] = None,
     template: Annotated[
         Literal["auto", "tools", "react"],
-        Field(description="How turns are written: native tool calls, ReAct text, or automatic."),
+        Field(description="Native tool calls, ReAct text, or automatic."),
     ] = "auto",
     description: Annotated[str, Field(max_length=2000, description="A note for people.")] = "",
 ) -> AgentResult:
     """Name a model with its system prompt and sampling settings, so that it can act, be trained and be compared.
 
-    For the same model with another prompt or other settings, or to give a folder a name. Base models are registered when
-    first used, trained agents by their job. The same name with other content makes the next version; nothing is overwritten.
+    Base models are registered when first used, trained agents by their job. The same name with other content makes the next
+    version.
     """
     require_free_name(name)
     if services.settings.redact:
