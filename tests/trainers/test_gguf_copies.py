@@ -18,7 +18,7 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import ModelRef
 from quintain.records.hyperparameters import LoraConfig
 from quintain.trainers import gguf_copies
-from quintain.trainers.gguf_copies import keep_copies, open_copy, write_manifest
+from quintain.trainers.gguf_copies import Unfaithful, keep_copies, open_copy, write_manifest
 from quintain.trainers.models import LoadedModel, load_model, open_tokenizer
 from tiny_models import tiny_tokenizer
 
@@ -153,6 +153,19 @@ def test_copies_that_nobody_uses_give_way_and_one_that_is_loaded_stays(tmp_path:
         assert copy in kept
         assert len(kept) == 5
     assert convert.n == 7
+
+
+def test_a_copy_that_would_load_as_another_model_is_tried_once(tmp_path: Path, folder: Path) -> None:
+    file, tried = gguf_file(tmp_path), list[Path]()
+
+    def refuse(destination: Path) -> None:
+        tried.append(destination)
+        raise Unfaithful("it would load with another tokenizer")
+
+    for _ in range(2):
+        with open_copy(file, refuse) as copy:
+            assert copy is None
+    assert len(tried) == 1
 
 
 def test_without_room_or_permission_a_model_is_loaded_from_its_file(

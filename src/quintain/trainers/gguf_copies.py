@@ -38,6 +38,10 @@ _KEPT = 4
 _folder: Path | None = None
 
 
+class Unfaithful(OSError):
+    """A copy would not load as the model of its file, so that none is kept."""
+
+
 def keep_copies(folder: Path | None) -> None:
     """Set the folder in which this process finds and keeps copies; None, as at the start: it neither finds nor keeps any."""
     global _folder
@@ -52,7 +56,8 @@ def open_copy(file: Path, convert: Callable[[Path], None] | None = None) -> Iter
 
     Args:
         file: The GGUF file.
-        convert: Writes the copy to a folder, whole or not at all, or raises OSError; None: a missing copy stays missing.
+        convert: Writes the copy to a folder, whole or not at all; after OSError a later process tries again, but not after
+            `Unfaithful`. None: a missing copy stays missing.
     """
     with ExitStack() as locks:
         copy = None
@@ -79,8 +84,14 @@ def _find(folder: Path, file: Path, convert: Callable[[Path], None] | None, lock
         )  # releases the shared lock first, so another process may convert before this one
         if not _is_whole(copy):
             _require_room(folder, file)
+            if reason := os.pread(lock, 200, 0):
+                raise OSError(reason.decode())
             logger.info("Converting %s to %s", file.name, copy)
-            convert(copy)
+            try:
+                convert(copy)
+            except Unfaithful as error:
+                os.pwrite(lock, str(error).encode()[:200], 0)  # the next process need not try
+                raise
         fcntl.flock(lock, fcntl.LOCK_SH)
         _delete_oldest(folder, copy)
     if not _is_whole(copy):

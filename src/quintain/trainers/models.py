@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import shutil
@@ -29,7 +30,7 @@ from quintain.trainers.adapters import (
     with_adapter,
     with_new_adapter,
 )
-from quintain.trainers.gguf_copies import open_copy, write_manifest
+from quintain.trainers.gguf_copies import Unfaithful, open_copy, write_manifest
 from quintain.trainers.model_files import ModelFiles, model_files
 from quintain.trainers.quantization import quantize, round_weights, size_of
 from quintain.trainers.tokenizer_files import load_tokenizer, require_embeddings, save_exactly, tokenizer_files
@@ -167,7 +168,8 @@ def _convert(files: ModelFiles, destination: Path) -> None:
 
     Raises:
         InvalidInput: The file is damaged.
-        OSError: The disk is full, or the folder would load as another model.
+        OSError: The disk is full.
+        Unfaithful: The folder would load as another model.
     """
     with torch.random.fork_rng([]), _written_aside(destination) as aside:
         config, tokenizer = _load_config(files), load_tokenizer(files)
@@ -181,7 +183,7 @@ def _convert(files: ModelFiles, destination: Path) -> None:
         save_exactly(tokenizer, aside / _TOKENIZER)
         found = _fingerprint(_load_weights(read, _load_config(read), torch.float32))
         if differing := [name for name in original.keys() | found.keys() if original.get(name) != found.get(name)]:
-            raise OSError(f"it would load with another {min(differing)}")
+            raise Unfaithful(f"it would load with another {min(differing)}")
         write_manifest(aside)
 
 
@@ -194,7 +196,7 @@ def _fingerprint(model: Any) -> dict[str, str]:
         "configuration": {name: value for name, value in config.items() if name not in _PROVENANCE},
         "generation configuration": generation and {**generation.to_dict(), "transformers_version": None},
     }
-    facts |= {name: repr(value).encode() for name, value in about.items()}
+    facts |= {name: json.dumps(value, sort_keys=True, default=str).encode() for name, value in about.items()}
     return {name: hashlib.blake2b(content).hexdigest() for name, content in facts.items()}
 
 

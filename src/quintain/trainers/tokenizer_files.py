@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 from quintain.errors import InvalidInput
 from quintain.records.agent import ModelRef
 from quintain.trainers.adapters import first_line
+from quintain.trainers.gguf_copies import Unfaithful
 from quintain.trainers.model_files import ModelFiles
 
 _VOCABULARIES = ("tokenizer.json", "tekken.json", "vocab*", "*.model", "*.spm")
@@ -79,7 +80,7 @@ def save_exactly(tokenizer: Any, folder: Path) -> None:
         folder: Its folder, without a `config.json`, which would decide the class.
 
     Raises:
-        OSError: It loads as another one in both ways.
+        Unfaithful: It loads as another one in both ways.
     """
     path = folder / "tokenizer_config.json"
     for own in ({}, {"tokenizer_class": "TokenizersBackend", "padding_side": tokenizer.padding_side}):
@@ -87,7 +88,7 @@ def save_exactly(tokenizer: Any, folder: Path) -> None:
         path.write_text(json.dumps(json.loads(path.read_bytes()) | own, indent=2), encoding="utf-8")
         if _facts(load_tokenizer(ModelFiles(folder))) == _facts(tokenizer):
             return
-    raise OSError("it would load with another tokenizer")
+    raise Unfaithful("it would load with another tokenizer")
 
 
 def _facts(tokenizer: Any) -> tuple[Any, ...]:
