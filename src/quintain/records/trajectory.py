@@ -78,6 +78,10 @@ class SampledTokens(Record):
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...] | None = None
+    top: tuple[tuple[tuple[int, float], ...], ...] | None = Field(
+        default=None,
+        description="Likeliest token ids with their log-probs at the place of each token, for distillation.",
+    )
     tokenizer: str = Field(description="Fingerprint of tokenizer and chat template for which the ids are valid.")
 
 
@@ -146,6 +150,9 @@ class Outcome(Record):
 
 STATED_BY = "outcome_stated_by"
 """Key in `Trajectory.extra`: rater who set the outcome afterwards, as in `Score.rater`. Absent: environment or recorder."""
+
+COST = "cost"
+"""Key in `Trajectory.extra`: the metric `cost` of the environment, for training under a constraint. Absent: unknown."""
 
 RELAYED = " (relayed)"
 """Suffix of a person's name if an assistant relayed the statement."""

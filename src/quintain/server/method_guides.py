@@ -18,12 +18,21 @@ Take it where runs have graded rewards and you do not want to choose a bound whe
     "pretrain": """\
 Take it before sft, where the field has a language of its own. Data: plain text; every token but the first of a text is learnt.
 It can blur what the model knew: keep it short, and mix with `sft` after it (a recipe does both in one job).""",
+    "distill": """\
+Take it where a better model with the same tokenizer is at hand. `teacher` is an agent, a model folder, or endpoint:NAME of a server that
+scores token ids (vLLM's prompt_logprobs; its profile names the folder of its tokenizer). Other tokenizers are refused: use sft on its runs.
+- On a dataset (export_dataset(kind='sft')) the student matches the teacher's `top_k` likeliest tokens at each place (forward KL, metric
+  `forward_kl`); teacher null takes the log-probs that the runs recorded.
+- Online (`environment`) the agent plays, and the teacher scores each of its tokens (reverse KL, metric `reverse_kl`): it learns from
+  its own errors, and no reward is needed to compare runs. Begin with sft, so that its runs are ones that the teacher can judge.""",
     "dpo": """\
 Take it after sft, where good and bad runs of the same task are at hand. Data: export_dataset(kind='dpo') mines the pairs.
 - `beta` keeps the model near its start: 0.05 lets it go, 0.5 keeps it close.
 - `step_level` masks what the two runs share before they part: cheaper. In `sigmoid` and `hinge` it cancels anyway;
   `ipo` and `sft_weight` change.
 - `sft_weight` above 0 keeps the chosen runs likely, where both sides lose probability (watch chosen_reward).
+- `loss: robust` with `label_smoothing` where labels are noisy; `apo_zero` where the chosen runs are better than the model's own.
+- `ld_alpha` below 1 where longer runs win because they are longer; `policy_weighting` where others wrote the runs.
 Online (`environment`): the agent plays each task `group_size` times, and each task's best run is preferred to its worst (`pairs:
 all_pairs`: all of unequal reward). Every later pair is still compared with the model that the run began with.""",
     "orpo": """\
@@ -60,7 +69,19 @@ that wrote them make it exact.
 - `kl_coefficient` above 0, or `kl_stop`, keeps the model near its start.
 - `reward_model` adds a trained reward model: alpha x task + beta x value of the run; with a step model and `step_level` each step
   gets its own credit. If `reward_task` falls while `reward_model` rises, the policy fools the model; `refresh_every_steps` refits it.
-- `loss: dapo` weighs tokens alike, `dr_grpo` with `scale_rewards: false` takes out both known biases.""",
+- `loss: dapo` weighs tokens alike, `dr_grpo` takes out both known biases.
+- `mask_truncated` where runs are cut off by a limit; `overlong_tokens` where they grow without earning more.
+- `importance_cap` (2 to 5) for stored groups that another program or an older model sampled.""",
+    "ppo": """\
+As grpo, where runs are long or a task is played once: a value head on the model learns what return to expect before each turn, so
+that each turn is credited by what it changed, and runs of one task need no comparison. Take it after sft, when the agent succeeds
+sometimes. It learns in an `environment` only.
+- `rollouts` x `updates_per_rollout` is its length. The first `critic_warmup_steps` train the value head alone: raise it where
+  `explained_variance` is still below 0 when the policy starts to move.
+- `action_level: token` values every token, `turn` every turn; text of the environment neither discounts nor counts as an action.
+- `kl_coefficient` is part of the reward; `kl_target` adapts it so that `kl_sampled` stays near it.
+- `advantage: rloo` (with `group_size` 4 or more) and `reinforce_pp` need no value head: cheaper, and noisier.
+- The result keeps its value head, and the next PPO of it goes on from there; every other method leaves it out.""",
     "evolve": """\
 Take it where an agent succeeds sometimes and nobody has better runs: it makes its own data. Each round explores tasks of the split
 train, selects runs, trains on them, and is measured on held-out tasks; the best agent of all rounds is the result, and is compared

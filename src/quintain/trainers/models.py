@@ -34,7 +34,7 @@ from quintain.trainers.gguf_copies import Unfaithful, open_copy, write_manifest
 from quintain.trainers.model_files import ModelFiles, model_files
 from quintain.trainers.quantization import quantize, round_weights, size_of
 from quintain.trainers.tokenizer_files import load_tokenizer, require_embeddings, save_exactly, tokenizer_files
-from quintain.trainers.value_head import attach, detached, read_head, save_head
+from quintain.trainers.value_head import attach, detached, head_tensors, read_head, save_head
 
 _UNKNOWN_CONTEXT = 4096
 """Context in tokens of a model whose configuration has none."""
@@ -66,6 +66,7 @@ def load_model(
     lora: LoraConfig | None = None,
     train: bool = False,
     heads: Sequence[str] = (),
+    own_critic: bool = False,
     dtype: torch.dtype | Literal["auto"] | None = None,
     merge: bool = True,
     dequantize: bool = False,
@@ -79,6 +80,7 @@ def load_model(
         lora: Add adapters to the linear layers and freeze the rest; an adapter that `ref` names is trained further.
         train: Prepare for training. Otherwise an adapter is merged into the weights, which makes decoding faster.
         heads: Names of the value head, stored or new; empty for a model that acts.
+        own_critic: Give the value head a copy of the model to read.
         dtype: Type of the weights, instead of the above; `auto`: as in the files.
         merge: Whether to merge an adapter that is not trained; one on a quantised base is merged only with `dequantize`.
         dequantize: Load a quantised base as the plain weights that it computes with.
@@ -97,8 +99,7 @@ def load_model(
     files = model_files(ref)
     warnings = require_adapter(Path(ref.adapter), files.folder) if ref.adapter else ()
     device = pick_device()
-    if dtype is None:
-        dtype = torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32
+    dtype = dtype or (torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32)
     with _readable(files, convert=dtype != "auto") as found:
         config, tokenizer = _load_config(found), load_tokenizer(tokenizer_files(ref, found))
         model = _load_weights(found, config, dtype)
@@ -115,23 +116,22 @@ def load_model(
     elif lora is not None and train:
         model = with_new_adapter(model, lora)
     if heads:
-        attach(model, heads, read_head(_head_folder(ref, files)))
-    model.to(device)
-    model.train(train)
+        attach(model, heads, read_head(_head_folder(ref, files)), own_trunk=own_critic)
+    model.to(device).train(train)
     if device.type == "cpu" and sum(map(size_of, model.parameters())) < _SMALL_MODEL:
         torch.set_num_threads(1)  # its products take less time than waking a second thread
     return LoadedModel(model, tokenizer, _context_tokens(model.config, tokenizer), warnings)
 
 
 def stored_heads(ref: ModelRef) -> tuple[str, ...]:
-    """Return the names of a model's value head; empty without one.
+    """Return the names of a value head by which runs are scored; empty without one, or with a critic's.
 
     Raises:
         NotFound: The folder or Hub model does not exist.
         InvalidInput: The head's file is damaged.
     """
     stored = read_head(_head_folder(ref, model_files(ref)))
-    return stored.names if stored else ()
+    return stored.names if stored and not stored.is_critic else ()
 
 
 def _head_folder(ref: ModelRef, files: ModelFiles) -> Path:
@@ -223,7 +223,7 @@ def save_model(model: Any, tokenizer: Any, destination: Path) -> None:
             else:
                 model.save_pretrained(aside)
         if head is not None:
-            save_head(head.names, dict(head.named_parameters()), aside)
+            save_head(head.names, head_tensors(head), aside)
         tokenizer.save_pretrained(aside)
 
 

@@ -8,17 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from quintain.environments.registry import (
-    PATH_OPTIONS,
-    SANDBOX_ID,
-    Reference,
-    parse_reference,
-    parts_of,
-    task_source,
-    write_mixture,
-    write_reference,
-)
+from quintain.environments.references import Reference, parse_reference, parts_of, write_mixture, write_reference
+from quintain.environments.registry import PATH_OPTIONS, SANDBOX_ID, task_source
 from quintain.errors import InvalidInput, Refused
+from quintain.evaluation.games import players_of
 from quintain.records.record import clip, shown
 from quintain.sandbox.sandbox import IMAGE
 from quintain.tools.roots import readable
@@ -42,7 +35,7 @@ _SEVERAL = re.compile(r"\?[^,]*,.*=[\d.]+\s*$", re.DOTALL)
 """Options with a comma, and a number at the end: as weights, a part of several environments would have to end in one each."""
 
 
-def usable_reference(services: Services, reference: str | Mapping[str, float]) -> str:
+def usable_reference(services: Services, reference: str | Mapping[str, float], *, games: bool = False) -> str:
     """The reference as text, checked: there are such environments, they take these options, and their files may be read.
 
     Files stand in it by absolute path: a job runs in a folder of its own.
@@ -50,11 +43,13 @@ def usable_reference(services: Services, reference: str | Mapping[str, float]) -
     Args:
         services: Whose settings hold the roots.
         reference: `ID` or `ID?option=value&option=value`; the options `file` and `tasks` are paths. Of several
-            environments their weights, as a mapping, as `ID=WEIGHT,ID=WEIGHT` or as `registry.write_mixture` writes them.
+            environments their weights, as a mapping, as `ID=WEIGHT,ID=WEIGHT` or as `references.write_mixture` writes them.
+        games: Whether the caller can name an opponent, so that games of two players are usable.
 
     Raises:
         NotFound: no such environment or file.
-        InvalidInput: an option that the environment does not take, a file with bad rows, or as `registry.parts_of`.
+        InvalidInput: an option that the environment does not take, a file with bad rows, a game of several players, or as
+            `references.parts_of`.
         Refused: a file outside the allowed roots, or a sandbox that the operator has not set.
         Unavailable: the package that brings an environment cannot be imported.
     """
@@ -63,7 +58,7 @@ def usable_reference(services: Services, reference: str | Mapping[str, float]) -
         return write_mixture({_usable(services, part): weight for part, weight in parts.items()})
     assert isinstance(parsed, str)
     try:
-        return _usable(services, parsed)
+        return _usable(services, parsed, games=games)
     except InvalidInput as error:
         if not _SEVERAL.search(parsed):
             raise
@@ -73,11 +68,40 @@ def usable_reference(services: Services, reference: str | Mapping[str, float]) -
         ) from None
 
 
+def require_opponent(reference: str, opponent: str | None, remedy: str) -> None:
+    """Refuse a game without an opponent, and an opponent without a game.
+
+    Args:
+        reference: A usable reference.
+        opponent: As requested.
+        remedy: How to name an opponent.
+
+    Raises:
+        InvalidInput: The one or the other, or a game that is not of two players.
+    """
+    players = players_of(task_source(reference))
+    if opponent is not None and not players:
+        raise InvalidInput(
+            f"expected a game with opponent={shown(opponent)}, got {clip(reference)}, where an agent acts alone; leave it out",
+            code="no_game",
+        )
+    if players and opponent is None:
+        raise InvalidInput(
+            f"expected an opponent in {clip(reference)}, a game of {' and '.join(players)}, got none; {remedy}",
+            code="no_opponent",
+        )
+    if players and len(players) != 2:
+        raise InvalidInput(
+            f"expected a game of two players, got {clip(reference)} with {', '.join(players)}; use another",
+            code="no_opponent",
+        )
+
+
 def plain_reference(reference: str | Mapping[str, float]) -> str:
     """The reference as evaluations are kept by it: mixtures in their one form, one environment as it is written.
 
     Raises:
-        InvalidInput: as `registry.parts_of`.
+        InvalidInput: as `references.parts_of`.
     """
     parsed = _parsed(reference)
     if (parts := parts_of(parsed)) is not None:
@@ -86,12 +110,19 @@ def plain_reference(reference: str | Mapping[str, float]) -> str:
     return parsed
 
 
-def _usable(services: Services, reference: str) -> str:
+def _usable(services: Services, reference: str, *, games: bool = False) -> str:
     name, options = parse_reference(reference)
     files = {option: str(readable(services, options[option], "tasks")) for option in PATH_OPTIONS if option in options}
     if fixed := files | _sandbox_options(services, name, options):
         reference = write_reference(Reference(name, {**options, **fixed}))
-    for part in getattr(task_source(reference), "references", ()):
+    source = task_source(reference)
+    if (players := players_of(source)) and not games:
+        raise InvalidInput(
+            f"expected an environment for one player, got {clip(reference)}, a game of {' and '.join(players)}; use evaluate_agent, "
+            "collect_rollouts or start_training with an opponent",
+            code="players",
+        )
+    for part in getattr(source, "references", ()):
         if _usable(services, part) != part:
             raise InvalidInput(
                 f"expected an environment with its own options in a benchmark, got {part}, which needs settings of the operator; "

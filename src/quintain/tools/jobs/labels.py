@@ -5,21 +5,20 @@ from __future__ import annotations
 from quintain.records.agent import Agent
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.job import (
+    CompareSpec,
     EvaluateDatasetSpec,
     EvaluateSpec,
     EvolveSpec,
     ImportSpec,
     JobSpec,
-    JudgeSpec,
     PreviewSpec,
     RecipeSpec,
-    ReplaySpec,
     RolloutSpec,
-    ScoreSpec,
     StepLabelSpec,
     TrainSpec,
 )
 from quintain.records.record import clip, counted
+from quintain.records.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
 
 _LENGTH = 160
 
@@ -44,6 +43,9 @@ def _label(spec: JobSpec) -> str:
         case EvaluateSpec():
             tasks = _tasks(spec.n_tasks, spec.repeats, "repeat")
             return f"evaluate {_name(spec.agent)} on {spec.dataset_id or spec.environment}: {tasks}, {spec.split}"
+        case CompareSpec(a=a, b=b):
+            tasks = _tasks(a.n_tasks, a.repeats, "repeat")
+            return f"compare {_name(a.agent)} and {_name(b.agent)} in {a.environment}: at most {tasks}, {a.split}"
         case EvaluateDatasetSpec():
             return f"evaluate {_name(spec.agent)} on {spec.dataset_id}: {spec.split}"
         case _:
@@ -63,6 +65,10 @@ def _data_label(spec: JobSpec) -> str:
             return f"score {counted(spec.runs.n, 'run')}{by} with {_name(spec.agent)}"
         case StepLabelSpec():
             return f"step labels of {counted(spec.runs.n, 'run')} by {_name(spec.agent)} in {spec.environment}"
+        case InfluenceSpec():
+            return (
+                f"influence of {counted(spec.runs.n, 'run')} on {counted(spec.targets.n, 'run')} by {_name(spec.agent)}"
+            )
         case ReplaySpec():
             return f"replay {counted(spec.runs.n, 'run')}"
         case ExportAgentSpec():

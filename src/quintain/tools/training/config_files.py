@@ -31,6 +31,7 @@ from quintain.tools.training.agents import (
     require_weights,
     resolve_agent,
 )
+from quintain.tools.training.earlier_skills import with_earlier_skills
 from quintain.tools.training.evolve import start_evolution
 from quintain.tools.training.methods import (
     EVOLVE,
@@ -51,6 +52,7 @@ from quintain.tools.training.requests import (
 )
 from quintain.tools.training.sources import Source
 from quintain.tools.training.start import require_no_dataset, train
+from quintain.tools.training.teachers import teacher_of
 from quintain.tools.training.training_rewards import training_reward
 
 _SOURCES = ("dataset", "text", "environment")
@@ -166,16 +168,19 @@ def _recipe(
     agent = require_policy(resolve_agent(services, request.model), "begin a recipe")
     name = request.name or f"{agent.name}-recipe"[:100]
     try:
-        read = [_with_adapter(_stage(services, stage, i, folder, make=make), agent) for i, stage in enumerate(stages)]
+        read = [
+            _of_agent(services, _stage(services, stage, i, folder, make=make), agent) for i, stage in enumerate(stages)
+        ]
         _require_actors(read)
         _require_adapters(read)
         if any(isinstance(stage, TrainStage) for stage in read):
             require_weights(agent, "be trained by a recipe")
+        kept = with_earlier_skills(services, _kept(read, name), agent, make=make)
         return RecipeSpec(
             name=name,
             agent=agent,
             endpoint=endpoint_of(services, agent),
-            stages=_kept(read, name),
+            stages=kept,
             output_dir="",
             cache_dir=str(services.settings.cache_dir),
             seed=request.seed,
@@ -184,10 +189,13 @@ def _recipe(
         raise InvalidInput(explain(error, "recipe")) from None
 
 
-def _with_adapter(stage: Stage, agent: Agent) -> Stage:
+def _of_agent(services: Services, stage: Stage, agent: Agent) -> Stage:
+    """Return a stage with what depends on the recipe's agent: settings of its adapter, and a teacher of its tokens."""
     if not isinstance(stage, TrainStage):
         return stage
-    return stage.model_copy(update={"config": with_adapter_settings(stage.config, agent)})
+    config = with_adapter_settings(stage.config, agent)
+    teacher = teacher_of(services, config, agent, acts=stage.environment is not None)
+    return stage.model_copy(update={"config": config, **teacher._asdict()})
 
 
 def _stage(services: Services, document: Mapping[str, Any], index: int, folder: Path, *, make: bool) -> Stage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from quintain.environments.registry import Reference, parse_reference, parts_of, write_reference
+from quintain.environments.references import Reference, parse_reference, parts_of, write_reference
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.evolve import EvolveConfig
@@ -77,6 +77,12 @@ def evolution_spec(
         raise InvalidInput(
             "in `training`: replay mixes in what other jobs were trained on; what earlier rounds selected comes back with "
             "accumulate: leave replay out"
+        )
+    if training.ewc is not None:
+        raise InvalidInput(
+            "in `training`: ewc keeps the skill of one earlier training, and an evolution has many rounds; leave ewc out, or train "
+            "on the dataset of its last round with start_training",
+            code="no_earlier_skill",
         )
     require_effect(training, acts=False)
     if environment is None:

@@ -26,6 +26,8 @@ METHODS: dict[str, str] = {
     "sft": "Supervised fine-tuning: repeat what the agent wrote in good runs; all else is context, masked in the loss.",
     "bc": "Behaviour cloning: as sft, on the runs with enough reward, and on request more of the better ones.",
     "pretrain": "Continued pre-training on plain text: knowledge and style of a field, before sft.",
+    "distill": "Distillation: take over a teacher's distribution over tokens, on recorded runs or online on the student's own; "
+    "the teacher is a model, an endpoint that gives log-probs, or what the runs recorded.",
     "dpo": "Direct preference optimisation: prefer the better of two runs of a task, against a frozen reference; on stored "
     "pairs, or online in an environment.",
     "orpo": "Odds-ratio preference optimisation: sft on the better run and preference in one, without a reference.",
@@ -36,6 +38,8 @@ METHODS: dict[str, str] = {
     "prm": "Process reward model: learns from labels of steps how good each step of a run is; it does not act.",
     "grpo": "Group-relative policy optimisation: more of what did better than the other runs of a task; on stored groups, or "
     "online in an environment.",
+    "ppo": "Proximal policy optimisation: as grpo, with a value head that learns what to expect; RLOO and REINFORCE++ are forms "
+    "of it; in an environment.",
     EVOLVE: "Self-improvement: explore in an environment, learn from the best runs by sft, bc, dpo or grpo, measure, and again; "
     "start and result are compared on tasks that no round was chosen by.",
 }
@@ -44,10 +48,19 @@ METHODS: dict[str, str] = {
 
 RELATED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(
-        ("ppo", "rloo", "reinforce", "reinforce++", "rlhf", "a2c"), ("grpo", "policy gradients on rewards")
+        ("reinforce++", "reinforce_pp", "reinforce", "remax"), ("ppo", "hyperparameters={'advantage': 'reinforce_pp'}")
     ),
+    "rloo": ("ppo", "hyperparameters={'advantage': 'rloo', 'group_size': 4}"),
+    **dict.fromkeys(("a2c", "actor_critic", "rlhf"), ("ppo", "policy gradients with a value head")),
     **dict.fromkeys(("dapo", "dr_grpo", "gspo", "cispo"), ("grpo", "a loss of it: hyperparameters={'loss': NAME}")),
     **dict.fromkeys(("ipo", "slic"), ("dpo", "losses of it: hyperparameters={'loss': 'ipo'} or 'hinge'")),
+    **dict.fromkeys(
+        ("rdpo", "robust_dpo", "exo", "nca", "apo", "discopop"), ("dpo", "losses of it: hyperparameters={'loss': NAME}")
+    ),
+    **dict.fromkeys(
+        ("rpo", "ld_dpo", "wpo", "tr_dpo"),
+        ("dpo", "settings of it: sft_weight, ld_alpha, policy_weighting, reference_sync_steps"),
+    ),
     "online_dpo": ("dpo", "with `environment` instead of a dataset"),
     "cpo": ("simpo", "also a preference loss without a reference model"),
     **dict.fromkeys(
@@ -56,7 +69,8 @@ RELATED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("rm", "bradley_terry", "reward_model"), ("reward", "pairs to a score of whole runs")),
     **dict.fromkeys(("process_reward", "step_reward", "orm"), ("prm", "labels to a value of each step")),
     **dict.fromkeys(("cpt", "clm", "continued_pretraining"), ("pretrain", "plain text")),
-    **dict.fromkeys(("distillation", "kd", "finetune", "instruction_tuning"), ("sft", "repeat what good runs did")),
+    **dict.fromkeys(("finetune", "instruction_tuning"), ("sft", "repeat what good runs did")),
+    **dict.fromkeys(("distillation", "kd", "gkd", "minillm", "opd"), ("distill", "hyperparameters={'teacher': NAME}")),
     **dict.fromkeys(("lora", "qlora", "dora", "peft"), ("sft", "adapters are a setting: hyperparameters={'lora': {}}")),
 }
 """Names of methods that the field uses -> the method here that serves the same purpose, and how."""
@@ -166,16 +180,23 @@ def describe_method(method: str) -> dict[str, Any]:
 
 
 @cache
-def outline_methods() -> tuple[dict[str, Any], ...]:
-    """List every method with its own settings; the first entry has the shared ones."""
+def describe_methods() -> tuple[dict[str, Any], ...]:
+    """Describe every method with its own settings; the first entry has the shared ones."""
     shared = describe_settings(TrainingConfig)
-    rows: list[dict[str, Any]] = [
-        {"method": "*", "summary": "Settings of every method, unless it lists its own.", "hyperparameters": shared}
-    ]
+    summary = "Settings of every method, unless it lists its own; guide://methods/METHOD explains them."
+    rows: list[dict[str, Any]] = [{"method": "*", "summary": summary, "hyperparameters": shared}]
     for about in map(describe_method, METHODS):
         settings = about["hyperparameters"].items()
         rows.append({**about, "hyperparameters": {name: line for name, line in settings if shared.get(name) != line}})
     return tuple(rows)
+
+
+def outline_methods() -> tuple[dict[str, Any], ...]:
+    """As `describe_methods`, with the types, defaults and bounds of settings alone: all sentences together would be long."""
+    return tuple(
+        {**about, "hyperparameters": {name: line.partition(": ")[0] for name, line in about["hyperparameters"].items()}}
+        for about in describe_methods()
+    )
 
 
 def describe_settings(model: type[BaseModel]) -> dict[str, str]:

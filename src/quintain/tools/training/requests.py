@@ -16,8 +16,10 @@ from quintain.records.agent import Agent
 from quintain.records.hyperparameters import (
     ACTING_ONLY,
     ROLES,
+    DistillConfig,
     DPOConfig,
     GRPOConfig,
+    OnlineConfig,
     TrainingConfig,
 )
 from quintain.records.job import JobSpec
@@ -36,9 +38,7 @@ from quintain.tools.training.planning.model_files import adapter_settings, store
 
 AgentReference = Annotated[
     str,
-    Field(
-        description="Where to start: agent id or name, `starter`, a folder of a model or adapter, a GGUF file, or a job."
-    ),
+    Field(description="Agent id or name, `starter`, a folder of a model or adapter, a GGUF file, or a job."),
 ]
 NewName = Annotated[
     str | None,
@@ -54,7 +54,7 @@ RewardArgument = Annotated[
 TrainingSeed = Annotated[Seed, Field(description="Seed of data order and initialisation.")]
 RequestKey = Annotated[
     str | None,
-    Field(max_length=200, description="An unfinished job with this key is returned instead."),
+    Field(max_length=200, description="Returns the unfinished job with this key."),
 ]
 
 
@@ -161,9 +161,9 @@ def _differs(config: TrainingConfig, name: str) -> bool:
 
 
 def require_effect(config: TrainingConfig, acts: bool) -> None:
-    """Refuse settings of online learning for dpo on stored pairs, where they have no effect.
+    """Refuse settings of online learning on a dataset, where they have no effect: of dpo and distill, and a constraint.
 
-    Those of grpo are accepted, because config files share them; so are `epochs` and `batch_size` online.
+    Others of grpo are accepted, because config files share them; so are `epochs` and `batch_size` online.
 
     Args:
         config: Checked settings.
@@ -172,13 +172,20 @@ def require_effect(config: TrainingConfig, acts: bool) -> None:
     Raises:
         InvalidInput: names the settings.
     """
-    if acts or not isinstance(config, DPOConfig):
+    if not acts and isinstance(config, GRPOConfig) and config.constraint is not None:
+        raise InvalidInput(
+            "constraint would have no effect: its multiplier follows the costs of runs that the agent plays; leave it out, or "
+            "give `environment` instead of the dataset",
+            code="not_online",
+        )
+    if acts or not isinstance(config, DPOConfig | DistillConfig):
         return
+    only = ACTING_ONLY if isinstance(config, DPOConfig) else {*OnlineConfig.model_fields, "clip_low", "clip_high"}
     defaults = type(config).model_fields
-    changed = [name for name in defaults if name in ACTING_ONLY and getattr(config, name) != defaults[name].default]
+    changed = [name for name in defaults if name in only and getattr(config, name) != defaults[name].default]
     if changed:
         raise InvalidInput(
-            f"{', '.join(changed)} would have no effect: dpo on a dataset learns from its pairs and does not act; leave "
+            f"{', '.join(changed)} would have no effect: {config.method} on a dataset learns from its rows and does not act; leave "
             "this out, or give `environment` instead of the dataset",
             code="not_online",
         )

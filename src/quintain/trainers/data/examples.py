@@ -16,12 +16,24 @@ import numpy as np
 from quintain.datasets.selection import agent_digest
 from quintain.datasets.step_labels import step_values_of, unweighted_reason
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow, TextRow
-from quintain.records.hyperparameters import BCConfig, DPOConfig, GRPOConfig, RewardConfig, SFTConfig, TrainingConfig
+from quintain.records.hyperparameters import (
+    BCConfig,
+    DistillConfig,
+    DPOConfig,
+    GRPOConfig,
+    PPOConfig,
+    RewardConfig,
+    SFTConfig,
+    TrainingConfig,
+)
 from quintain.records.trajectory import Actor, Trajectory
 from quintain.scoring.preferences.mining import Candidate, mine_pairs
+from quintain.trainers.constraint import constraint_of, cost_of
 from quintain.trainers.data.chunking import chunk
+from quintain.trainers.data.run_lengths import cut_off, penalised_rewards
 from quintain.trainers.data.streams import Example, TokenRow, token_row
-from quintain.trainers.data.value_positions import read_run, read_steps, with_labels
+from quintain.trainers.data.teacher_tokens import with_recorded
+from quintain.trainers.data.value_positions import labels_of, read_run, read_steps, with_labels
 from quintain.trainers.losses.advantages import group_advantages, step_advantages
 from quintain.trainers.losses.step_weights import cloning_weights, step_weights
 from quintain.trainers.rendering.control_tokens import encode
@@ -106,6 +118,10 @@ class ExampleMaker:
             return rendering.dropped
         batch.truncated_turns += rendering.truncated_turns
         rows = rendering.rows
+        if isinstance(self.config, DistillConfig) and self.config.teacher is None:
+            rows = with_recorded(rows, row.trajectory, self.renderer.fingerprint, self.config.top_k)
+            if not rows:
+                return "no_recorded_logprobs"
         if isinstance(self.config, SFTConfig) and self.config.step_weighting == "reward":
             values = step_values_of(row.trajectory, row.step_values)
             batch.unweighted.update(filter(None, [unweighted_reason(values, positive=True)]))
@@ -184,40 +200,66 @@ class ExampleMaker:
         return Example(rows, (0,) * len(rows), (label,), row.weight, _key(row.trajectory), divisible=False)
 
     def group(self, row: GroupRow, batch: ExampleBatch) -> Example | str:
-        """Return a group of runs of one task: advantages for GRPO, rewards for trajectory ranking.
+        """Return a group of runs of one task: advantages for GRPO, rewards for trajectory ranking and PPO.
 
-        Every reward counts in the group's mean, also of a run that cannot be rendered.
+        Every reward counts in the group's mean, also of a run that cannot be rendered, or is left out because it was cut off.
+        PPO's advantages are those of a whole rollout (`rollout_advantages`), so that equal rewards teach too.
         """
         config = self.config
-        if len(row.rewards) < 2:
+        if len(row.rewards) < 2 and (not isinstance(config, PPOConfig) or config.compares):
             return "group_of_one"
-        grpo = isinstance(config, GRPOConfig)
-        scale = isinstance(config, GRPOConfig) and config.scale_rewards and config.loss != "dr_grpo"
-        advantages = group_advantages(row.rewards, scale=scale)
+        grpo, ppo = isinstance(config, GRPOConfig), isinstance(config, PPOConfig)
+        members: Iterable[tuple[int, list[TokenRow]]] = self._members(row, batch)
+        if isinstance(config, GRPOConfig) and config.overlong_tokens is not None:
+            members = list(members)  # lengths are needed before advantages
+            row = row.model_copy(update={"rewards": penalised_rewards(row, dict(members), config)})
+        costs = [cost_of(run, constraint) for run in row.trajectories] if (constraint := constraint_of(config)) else []
+        advantages = (
+            None if ppo else group_advantages(row.rewards, scale=isinstance(config, GRPOConfig) and config.scales)
+        )
+        if advantages is None and (ppo or (grpo and group_advantages(costs, scale=False) is not None)):
+            advantages = np.zeros(len(row.rewards))
         if advantages is None:
             return "no_variance"
-        rows, member, values = list[TokenRow](), list[int](), list[float]()
-        for place, run in self._members(row, batch):
+        left_out = Counter[str]()
+        rows, member, values, known = list[TokenRow](), list[int](), list[float](), list[float]()
+        for place, run in members:
+            if reason := self._left_out(row.trajectories[place], costs[place] if costs else 0.0):
+                left_out[reason] += 1
+                continue
+            known += [cost for cost in costs[place : place + 1] if cost is not None]
             member += [len(values)] * len(run)
             rows += self._with_advantage(run, row, place, float(advantages[place]), batch) if grpo else run
             values.append(row.rewards[place])
+        batch.left_out_members.update(left_out)
         if not rows:
-            return "no_member_rendered"
-        if grpo:
-            return Example(tuple(rows), tuple(member), tuple(values), 1.0, row.key)
+            return "all_truncated" if left_out["truncated"] else "no_member_rendered"
+        if grpo or ppo:
+            return Example(tuple(rows), tuple(member), tuple(values), 1.0, row.key, cost=tuple(known))
         n_pairs = sum(a > b for a in values for b in values)
         if not n_pairs:
             return "no_variance"
         return Example(tuple(rows), tuple(member), tuple(values), float(n_pairs), row.key, divisible=False)
 
+    def _left_out(self, run: Trajectory, cost: float | None) -> str | None:
+        """Return why a run of a group has no part in the loss; None if it has."""
+        if isinstance(self.config, GRPOConfig) and self.config.mask_truncated and cut_off(run):
+            return "truncated"
+        return "no_cost" if cost is None else None
+
     def of_rollout(self, row: GroupRow, batch: ExampleBatch) -> list[Example] | str:
         """Return the examples of a group of rollouts, or why there are none.
 
-        GRPO takes the whole group. DPO takes pairs of its runs (Guo et al. 2024, arXiv 2402.04792, with the environment's rewards as
-        the judge): the best and the worst, or all of unequal reward, at most `max_pairs_per_task`. Runs with equal text, or that
-        cannot be rendered, are in no pair.
+        GRPO and PPO take the whole group, distillation each run. DPO takes pairs of its runs (Guo et al. 2024, arXiv
+        2402.04792, with the environment's rewards as the judge): the best and the worst, or all of unequal reward, at most
+        `max_pairs_per_task`. Runs with equal text, or that cannot be rendered, are in no pair.
         """
         config = self.config
+        if isinstance(config, DistillConfig):
+            return [
+                Example(tuple(rows), (0,) * len(rows), (row.rewards[place],), key=f"{row.key}/{place}")
+                for place, rows in self._members(row, batch)
+            ] or "no_member_rendered"
         if not isinstance(config, DPOConfig):
             example = self.group(row, batch)
             return example if isinstance(example, str) else [example]
@@ -291,50 +333,6 @@ class ExampleMaker:
         batch.unweighted.update(filter(None, [unweighted_reason(values)]))
         by_step = dict(zip(_agent_indices(trajectory), step_advantages(advantage, values), strict=True))
         return [replace(row, advantage=row.at_steps(by_step, advantage)) for row in rows]
-
-
-def labels_of(row: StepLabelRow) -> list[dict[str, float | None]]:
-    """Return head -> label of each agent step: `value` is the label itself, the others are its parts."""
-    parts = row.parts or (None,) * len(row.labels)
-    return [{**(of_step or {}), "value": label} for label, of_step in zip(row.labels, parts, strict=True)]
-
-
-def labelled_heads(rows: Iterable[Row]) -> tuple[str, ...]:
-    """Return the names of step labels in the rows of a dataset, `value` first."""
-    found = {
-        head
-        for row in rows
-        if isinstance(row, StepLabelRow)
-        for labels in labels_of(row)
-        for head, label in labels.items()
-        if label is not None
-    }
-    return tuple(sorted(found, key=lambda head: (head != "value", head)))
-
-
-def mismatched(examples: Sequence[Example], max_length: int) -> dict[str, Example]:
-    """Return KTO's mismatched examples: each prompt with the answer to another one, cut at `max_length`.
-
-    Their mean log-ratio estimates the KL divergence to the reference (arXiv 2402.01306, section 4.1). Prompts are sorted, and answers
-    shifted by the count of the most frequent prompt. So no prompt meets its own answer, unless more than half of all are that
-    prompt. An example whose prompt leaves no room for an answer has none.
-    """
-    heads = [int(example.rows[0].places[0]) for example in examples]
-    prompts = [e.rows[0].token_ids[:head].tobytes() for e, head in zip(examples, heads, strict=True)]
-    counts = Counter(prompts)
-    rank = {prompt: i for i, prompt in enumerate(counts)}
-    together = sorted(range(len(examples)), key=lambda i: rank[prompts[i]])
-    shift = max(counts.values(), default=1) if len(counts) > 1 else 1
-    partner = dict(zip(together, [*together[shift:], *together[:shift]], strict=True))
-    unpaired = {}
-    for place, example in enumerate(examples):
-        row, other = example.rows[0], examples[partner[place]].rows[0]
-        head, tail = heads[place], heads[partner[place]]
-        ids = np.concatenate([row.token_ids[:head], other.token_ids[tail:]])[:max_length]
-        mask = np.concatenate([np.zeros(head, np.bool_), other.supervised[tail:]])[:max_length]
-        if len(examples) > 1 and mask.any():
-            unpaired[example.key] = Example((token_row(ids.tolist(), mask.tolist()),), (0,), key=example.key)
-    return unpaired
 
 
 def _cloning_factors(rows: Iterable[Row], config: BCConfig) -> list[float | str]:

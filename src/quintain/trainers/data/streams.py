@@ -36,7 +36,13 @@ class TokenRow:
     ref_logprob: Floats | None = None
     """Log-prob under the reference model."""
     label: Floats | None = None
-    """[T, K]: target of each of K heads, 0..1; NaN where unknown."""
+    """[T, K]: target of each of K heads; NaN where unknown."""
+    old_value: Floats | None = None
+    """[T, K]: values of the heads when the token was sampled; NaN where `label` is."""
+    teacher_ids: Ints | None = None
+    """[T, k]: the teacher's likeliest tokens; None where it is asked about the row's own."""
+    teacher_logprobs: Floats | None = None
+    """[T, k]: the teacher's log-probs of these tokens, -inf where it named fewer; [T, 1] of the row's own."""
 
     def __post_init__(self) -> None:
         lengths = {name: len(s) for name, s in vars(self).items() if s is not None}
@@ -61,9 +67,10 @@ class TokenRow:
         return int(self.supervised.sum())
 
     def with_supervised(self, stream: str, values: NDArray[np.floating] | Sequence[float]) -> TokenRow:
-        """Return the row with a stream set at its supervised places (length n, in order) and NaN elsewhere."""
-        full = np.full(len(self), np.nan, np.float32)
-        full[self.places] = np.asarray(values, np.float32)
+        """Return the row with a stream set at its supervised places (n values or [n, K], in order) and NaN elsewhere."""
+        known = np.asarray(values, np.float32)
+        full = np.full((len(self), *known.shape[1:]), np.nan, np.float32)
+        full[self.places] = known
         return replace(self, **cast(dict[str, Any], {stream: full}))
 
     def masked_before(self, place: int) -> TokenRow:
@@ -111,6 +118,8 @@ class Example:
     """Identifies the source, for messages and the replay buffer."""
     divisible: bool = True
     """Whether its members may be in different forward passes; not if the loss couples them, as in a pair."""
+    cost: tuple[float, ...] = ()
+    """Cost of each member, under a constraint."""
 
     @property
     def n_members(self) -> int:
@@ -157,6 +166,14 @@ class TokenStreams:
     """float32 [N]"""
     label: torch.Tensor | None = None
     """float32 [N, K]"""
+    collision: torch.Tensor | None = None
+    """float32 [N]; log sum_v p_v^2 of the policy's distribution at the token, in nats. Only where the loss needs it."""
+    old_value: torch.Tensor | None = None
+    """float32 [N, K]"""
+    teacher_ids: torch.Tensor | None = None
+    """int32 [N, k]"""
+    teacher_logprobs: torch.Tensor | None = None
+    """float32 [N, k], or [N, 1] without `teacher_ids`"""
 
     @property
     def n_sequences(self) -> int:
@@ -201,6 +218,9 @@ def streams_of(examples: Sequence[Example], device: torch.device | str = "cpu") 
         old_logprob=at_places("old_logprob"),
         ref_logprob=at_places("ref_logprob"),
         label=at_places("label"),
+        old_value=at_places("old_value"),
+        teacher_ids=at_places("teacher_ids"),
+        teacher_logprobs=at_places("teacher_logprobs"),
     )
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from quintain.trainers.data.streams import Example
@@ -24,6 +25,10 @@ class StepTotals(NamedTuple):
     """Number of members with a supervised token."""
     examples: float
     """Sum of the example weights."""
+    labels: int = 0
+    """Number of supervised tokens with a label."""
+    reward_deviation: float = 0.0
+    """Sample standard deviation of the members' values; 0 for fewer than two."""
 
 
 class LossOutput(NamedTuple):
@@ -42,4 +47,10 @@ def totals_of(examples: Sequence[Example]) -> StepTotals:
         weight=math.fsum(math.fsum(row.weight[row.supervised].tolist()) for row in rows),
         sequences=sum(len({m for m, row in zip(e.member, e.rows, strict=True) if row.n_supervised}) for e in examples),
         examples=math.fsum(example.weight for example in examples),
+        labels=sum(int(np.isfinite(r.label[r.supervised]).any(-1).sum()) for r in rows if r.label is not None),
+        reward_deviation=_deviation([value for example in examples for value in example.value]),
     )
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
