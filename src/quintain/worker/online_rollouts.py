@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 _EPISODES_AT_ONCE = 64
 """Episodes per batch, in whole groups, so that the shared prompt of a group is encoded once."""
 
+_SAMPLED = ("temperature", "top_p", "top_k", "min_p", "max_new_tokens")
+"""Settings that sampling takes."""
+
 _POOL = 10_000
 """Maximum number of tasks drawn. A longer run repeats them."""
 
@@ -121,7 +124,7 @@ class _Collector:
         from quintain.trainers.acting.products import PRODUCTS, ProductForms
 
         config, name = self.config, run_name(self.directory)
-        sampling = Sampling(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
+        sampling = Sampling(**{name: getattr(config, name) for name in _SAMPLED})
         products = ProductForms(self.directory / PRODUCTS)
         policy = LocalPolicy(loaded, renderer, sampling, seed=self.spec.seed, products=products)
         for warning in policy.warnings[len(loaded.warnings) :] if iteration == 0 else ():  # others are reported
