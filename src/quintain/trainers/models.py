@@ -71,9 +71,7 @@ def load_model(
     merge: bool = True,
     dequantize: bool = False,
 ) -> LoadedModel:
-    """Load a model and its tokenizer.
-
-    Weights are float32 on the CPU, and bfloat16 on CUDA unless all of them are trained.
+    """Load a model and its tokenizer, with weights in float32 on the CPU, and in bfloat16 on CUDA unless all are trained.
 
     Args:
         ref: Model to load.
@@ -101,8 +99,8 @@ def load_model(
     device = pick_device()
     dtype = dtype or (torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32)
     with _readable(files, convert=dtype != "auto") as found:
-        config, tokenizer = _load_config(found), load_tokenizer(tokenizer_files(ref, found))
-        model = _load_weights(found, config, dtype)
+        tokenizer = load_tokenizer(tokenizer_files(ref, found))
+        model = _load_weights(found, _load_config(found), dtype)
     if ref.quantization is not None:
         (round_weights if dequantize else quantize)(model, ref.quantization, device)
     model.name_or_path = ref.path if ref.source == "hub" else str(files.path)  # adapters name their base so
