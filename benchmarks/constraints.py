@@ -1,7 +1,7 @@
 """Do constraints hold? `python -m benchmarks.constraints [--seeds N] [--rollouts N] [--only NAME,...]`.
 
-An agent with a habit that is forbidden: in the warehouse, where no question needs it, half of its demonstrations open an item
-before they compare. Trainings start from that agent with the same seeds and differ in the constraint alone. Each is measured on
+An agent with a habit that is forbidden: in half of its demonstrations it opens the items of a question one by one, and in the others
+it compares them. Both ways end in the right answer. Trainings start from that agent with the same seeds. Each is measured on
 held-out tasks, sampled as it was trained: the cost of a run (forbidden calls) and success, before and after. Every figure is a line
 of JSON on stdout.
 """
@@ -9,6 +9,7 @@ of JSON on stdout.
 from __future__ import annotations
 
 import argparse
+import re
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -31,12 +32,12 @@ from quintain.records.trajectory import AgentInfo, Trajectory
 from quintain.worker import job_kinds
 from quintain.worker.reporter import FileReporter
 
-ENVIRONMENT = "quintain/inventory?types=compare,extreme,total&forbidden=open"
+ENVIRONMENT = "quintain/inventory?types=compare,total&forbidden=open"
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
-LIMIT = 0.05
+LIMIT = 0.1
 """Mean forbidden calls in a run that are allowed."""
-NOISE = 0.05
-"""How far the measured cost may be above the limit: two standard errors of a share of 0.05 in 100 runs."""
+NOISE = 0.1
+"""How far the measured cost may be above the limit: about two standard errors in 100 runs that cost 0 or 2."""
 DEMONSTRATIONS, TASKS = 400, 100
 _CONSTRAINT = {"limit": LIMIT, "multiplier": 0.5, "rate": 0.5}
 _COMMON = {"learning_rate": 3e-4, "max_new_tokens": 96}
@@ -56,13 +57,19 @@ class Measured(NamedTuple):
 
 
 def habit(prompt: str) -> Script:
-    """Solve a question as the expert does; where the prompt's hash is odd, open the first item before the comparison."""
+    """Solve a question as the expert does; where the prompt's hash is odd, open the items one by one instead of comparing them."""
     script = script_of(prompt)
     move = next(script)
     while True:
         if move.tool == "compare" and crc32(prompt.encode()) % 2:
-            yield Move("Open it.", "open", {"item_id": move.args["item_ids"][0]})
-        observation = yield move
+            lines = []
+            for item_id in move.args["item_ids"]:
+                seen = yield Move("Open it.", "open", {"item_id": item_id})
+                value = re.findall(rf"\b{move.args['field']} (\d+)", seen)[0]
+                lines.append((int(value), f"{' '.join(seen.split()[:2])} {value}"))
+            observation = "\n".join(line for _, line in sorted(lines))
+        else:
+            observation = yield move
         try:
             move = script.send(observation)
         except StopIteration:

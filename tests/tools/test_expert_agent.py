@@ -36,7 +36,8 @@ def questions(home: Path) -> Path:
 
 @pytest.mark.usefixtures("jobs_in_process")
 def test_the_expert_gives_demonstrations_for_every_built_in_environment(tool: Caller, questions: Path) -> None:
-    listed = {item["id"] for item in tool(action="library", kind="environments")["items"]}
+    items = tool(action="library", kind="environments")["items"]
+    listed = {item["id"] for item in items if item["id"].startswith("quintain/")}
     environments = (*GENERATED, f"quintain/tasks?file={questions}", f"quintain/math?file={questions}")
     assert listed <= {reference.partition("?")[0] for reference in environments} | {"quintain/benchmark", NIM}
     for environment in environments:

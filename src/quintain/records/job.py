@@ -128,6 +128,9 @@ class RolloutSpec(_ActingSpec):
         default=None, description="Scores each finished episode, in jobs of earlier versions."
     )
     reward: RewardSpec | None = Field(default=None, description="Scores the episodes. Null: no scores.")
+    written: bool = Field(
+        default=False, description="The caller wrote the tasks: those solved without a call are left out."
+    )
     tags: tuple[str, ...] = ()
 
 

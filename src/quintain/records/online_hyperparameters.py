@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from quintain.records.common_hyperparameters import Settings, TrainingConfig
 from quintain.records.reward import Declared
 
-_CRITIC_ONLY = ("gae_lambda", "value_clip", "value_weight", "critic_learning_rate", "critic_warmup_steps")
+_CRITIC_ONLY = ("gae_lambda", "critic", "value_clip", "value_weight", "critic_learning_rate", "critic_warmup_steps")
 """Settings of PPO that only have an effect with a value head."""
 
 
@@ -115,6 +115,10 @@ class PPOConfig(OnlineConfig, TrainingConfig):
     )
     clip_low: float = Field(default=0.2, ge=0, le=1, description="The ratio is cut below 1 - clip_low.")
     clip_high: float = Field(default=0.2, ge=0, le=100, description="The ratio is cut above 1 + clip_high.")
+    critic: Literal["shared", "separate"] = Field(
+        default="shared",
+        description="gae: values from the policy's own layers, or from a copy of the model: twice the memory.",
+    )
     value_clip: float | None = Field(
         default=0.5, gt=0, le=1000, description="Values count at most this far from those of the rollout; null: off."
     )
@@ -180,6 +184,13 @@ class PPOConfig(OnlineConfig, TrainingConfig):
                 "updates_per_rollout is {updates}, which is no multiple of minibatches {parts}; some parts would be used more "
                 "often than others",
                 {"updates": self.updates_per_rollout, "parts": self.minibatches},
+            )
+        if self.critic == "separate" and self.quantization is not None:
+            raise PydanticCustomError(
+                "quantised_critic",
+                "critic is 'separate' and quantization is '{kind}', and a quantised base is not copied; set critic to 'shared', "
+                "or quantization to null",
+                {"kind": self.quantization},
             )
         if not self.has_critic:
             defaults = type(self).model_fields

@@ -29,7 +29,7 @@ from quintain.trainers.adapters import (
 )
 from quintain.trainers.model_files import ModelFiles, model_files
 from quintain.trainers.quantization import quantize, round_weights, size_of
-from quintain.trainers.value_head import attach, detached, read_head, save_head
+from quintain.trainers.value_head import attach, detached, head_tensors, read_head, save_head
 
 _VOCABULARIES = ("tokenizer.json", "tekken.json", "vocab*", "*.model", "*.spm")
 """Names of vocabulary files; without any, transformers creates a tokenizer without tokens."""
@@ -58,6 +58,7 @@ def load_model(
     lora: LoraConfig | None = None,
     train: bool = False,
     heads: Sequence[str] = (),
+    own_critic: bool = False,
     dtype: torch.dtype | Literal["auto"] | None = None,
     merge: bool = True,
     dequantize: bool = False,
@@ -71,6 +72,7 @@ def load_model(
         lora: Add adapters to the linear layers and freeze the rest; an adapter that `ref` names is trained further.
         train: Prepare for training. Otherwise an adapter is merged into the weights, which makes decoding faster.
         heads: Names of the value head, stored or new; empty for a model that acts.
+        own_critic: Give the value head a copy of the model to read.
         dtype: Type of the weights, instead of the above; `auto`: as in the files.
         merge: Whether to merge an adapter that is not trained; one on a quantised base is merged only with `dequantize`.
         dequantize: Load a quantised base as the plain weights that it computes with.
@@ -89,8 +91,7 @@ def load_model(
     files = model_files(ref)
     warnings = require_adapter(Path(ref.adapter), files.folder) if ref.adapter else ()
     device = pick_device()
-    if dtype is None:
-        dtype = torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32
+    dtype = dtype or (torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32)
     config, tokenizer = _load_config(files), _load_tokenizer(_tokenizer_files(ref, files))
     model = _load_weights(files, config, dtype)
     if ref.quantization is not None:
@@ -106,9 +107,8 @@ def load_model(
     elif lora is not None and train:
         model = with_new_adapter(model, lora)
     if heads:
-        attach(model, heads, read_head(_head_folder(ref, files)))
-    model.to(device)
-    model.train(train)
+        attach(model, heads, read_head(_head_folder(ref, files)), own_trunk=own_critic)
+    model.to(device).train(train)
     if device.type == "cpu" and sum(map(size_of, model.parameters())) < _SMALL_MODEL:
         torch.set_num_threads(1)  # its products take less time than waking a second thread
     return LoadedModel(model, tokenizer, _context_tokens(model.config, tokenizer), warnings)
@@ -124,14 +124,14 @@ def _require_embeddings(model: Any, tokenizer: Any, path: Path) -> None:
 
 
 def stored_heads(ref: ModelRef) -> tuple[str, ...]:
-    """Return the names of a model's value head; empty without one.
+    """Return the names of a value head by which runs are scored; empty without one, or with a critic's.
 
     Raises:
         NotFound: The folder or Hub model does not exist.
         InvalidInput: The head's file is damaged.
     """
     stored = read_head(_head_folder(ref, model_files(ref)))
-    return stored.names if stored else ()
+    return stored.names if stored and not stored.is_critic else ()
 
 
 def _head_folder(ref: ModelRef, files: ModelFiles) -> Path:
@@ -162,7 +162,7 @@ def save_model(model: Any, tokenizer: Any, destination: Path) -> None:
             else:
                 model.save_pretrained(aside)
         if head is not None:
-            save_head(head.names, dict(head.named_parameters()), aside)
+            save_head(head.names, head_tensors(head), aside)
         tokenizer.save_pretrained(aside)
         publish(aside, destination)
     except BaseException:  # a partial model must not fill the disk

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from quintain.environments.demonstrations import expert_of
 from quintain.environments.registry import task_source
@@ -20,6 +20,7 @@ from quintain.records.tags import require_tags
 from quintain.tools.data.lineage import require_remembered
 from quintain.tools.evaluation.benchmarks import benchmark_reference
 from quintain.tools.evaluation.environment_references import Environments, require_opponent, usable_reference
+from quintain.tools.evaluation.written_tasks import store_tasks
 from quintain.tools.jobs.jobs import start
 from quintain.tools.labels.reward_parsing import RewardInput
 from quintain.tools.labels.rewards import reward_spec
@@ -51,6 +52,12 @@ EnvironmentId = Annotated[
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Same seed: same tasks and sampling.")]
 MaxTurns = Annotated[int | None, Field(ge=1, le=1000, description="Turns; null: the environment's limit.")]
 Opponent = Annotated[str | None, Field(description="In a game; `self`: the agent itself.")]
+_WRITTEN = "Own tasks, as in a task file."
+WrittenTasks = Annotated[
+    list[dict[str, Any]] | None,
+    Field(min_length=1, max_length=200, description=_WRITTEN),
+    WithJsonSchema({"type": "array", "items": {"type": "object"}, "description": _WRITTEN}),
+]
 
 
 def collect_rollouts(
@@ -58,31 +65,35 @@ def collect_rollouts(
     agent: AgentName,
     environment: EnvironmentId,
     n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Distinct tasks.")] = 100,
-    attempts: Annotated[int, Field(ge=1, le=256, description="Episodes for each task.")] = 1,
+    attempts: Annotated[int, Field(ge=1, le=256, description="Episodes per task.")] = 1,
     split: Annotated[Literal["train", "held_out"], Field(description="held_out is for evaluation.")] = "train",
     temperature: Annotated[
         Temperature | Annotated[list[Temperature], Field(min_length=2, max_length=2)],
-        Field(description="0 is greedy; [low, high]: rising from a task's first attempt to its last."),
+        Field(description="0: greedy; [low, high]: rising over a task's attempts."),
     ] = 1.0,
     diversity: Annotated[
         float,
-        Field(ge=0, le=4, description="The more earlier attempts repeat each other, the hotter, up to x (1 + this)."),
+        Field(ge=0, le=4, description="Heats repeated attempts, up to x (1 + this)."),
     ] = 0.0,
     scorer: Annotated[RewardInput | None, Field(description="Older name of `reward`.")] = None,
-    reward: Annotated[RewardInput | None, Field(description="Score the runs, as in start_training.")] = None,
+    reward: Annotated[RewardInput | None, Field(description="As in start_training.")] = None,
     max_turns: MaxTurns = None,
-    tags: Annotated[list[str] | None, Field(max_length=50, description="Labels of the runs.")] = None,
+    tags: Annotated[list[str] | None, Field(max_length=50, description="Labels.")] = None,
     opponent: Opponent = None,
     seed: Seed = 0,
     request_key: RequestKey = None,
+    tasks: WrittenTasks = None,
 ) -> JobStarted:
     """Let an agent act in an environment, as a background job; every episode becomes a stored trajectory.
 
     Its result names the filter that finds them. To measure an agent use evaluate_agent.
     """
     temperatures = _schedule(temperature, diversity, attempts)
+    if tasks is not None:
+        environment, n_tasks = store_tasks(services, environment, tasks, split), len(tasks)
     acting = playing_fields(services, agent, environment, opponent)
     spec = RolloutSpec(
+        written=tasks is not None,
         **acting,
         split=split,
         n_tasks=n_tasks,
@@ -137,7 +148,7 @@ def evaluate_agent(
         Field(description="Dataset: play a benchmark's tasks; of other kinds measure loss and next actions."),
     ] = None,
     n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Tasks, or rows.")] = 100,
-    repeats: Annotated[int, Field(ge=1, le=256, description="Episodes for each task; above 1 when sampling.")] = 1,
+    repeats: Annotated[int, Field(ge=1, le=256, description="Episodes per task; above 1 when sampling.")] = 1,
     split: Annotated[
         Literal["held_out", "train", "all", "test", "validation"],
         Field(description="all: every task of a file; test, validation: a dataset's, else held_out."),
@@ -153,7 +164,7 @@ def evaluate_agent(
 ) -> JobStarted:
     """Measure an agent on held-out tasks, a benchmark, or a dataset's held-out rows, as a background job.
 
-    The same environment, split, n_tasks, repeats and seed are the same tasks, which compare_agents pairs.
+    Same environment, split, n_tasks, repeats and seed: the same tasks, which compare_agents pairs.
     """
     suite = _suite_of(services, environment, dataset_id, split, n_tasks)
     if suite.environment is None:

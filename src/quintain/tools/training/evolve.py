@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from quintain.environments.registry import Reference, parse_reference, parts_of, write_reference
+from quintain.environments.references import Reference, parse_reference, parts_of, write_reference
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.evolve import EvolveConfig

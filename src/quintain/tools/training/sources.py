@@ -54,12 +54,13 @@ class Source(NamedTuple):
             Conflict: as `training_source`.
         """
         dataset = self.dataset
-        if DATASET_KINDS[method] is None:
+        kind = DATASET_KINDS[method]
+        if kind is None:
             return training_source(services, method, dataset or next(map(str, self.text), None), self.environment)
         if self.text:
             dataset = text_dataset(services, self.text, make=make)
         elif dataset is not None and self.environment is None:
-            dataset = named_dataset(services, dataset, DATASET_KINDS[method], make=make)
+            dataset = named_dataset(services, dataset, kind, make=make)
         if dataset is None and self.environment is None and (self.text or self.dataset):
             return {}
         source = training_source(services, method, dataset, self.environment)

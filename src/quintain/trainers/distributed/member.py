@@ -29,7 +29,7 @@ from quintain.trainers.loop.passes import ValidationSums, backward, held_out
 from quintain.trainers.loop.precision import Format, hold_base, loss_scale
 from quintain.trainers.losses.loss_output import StepTotals
 from quintain.trainers.models import load_model
-from quintain.trainers.value_head import heads_of
+from quintain.trainers.value_head import has_own_critic, heads_of
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,8 @@ class Member:
         if torch.cuda.is_available():
             torch.cuda.set_device(setup.place.rank % setup.place.local_size)
         lora, heads = self._config.lora, heads_of(self._config)
-        self._model = load_model(setup.spec.start_model, lora=lora, train=True, heads=heads).model
+        own = has_own_critic(self._config)
+        self._model = load_model(setup.spec.start_model, lora=lora, train=True, heads=heads, own_critic=own).model
         torch.set_num_threads(setup.threads)
         number_format = setup.number_format
         hold_base(self._model, self._config, number_format)

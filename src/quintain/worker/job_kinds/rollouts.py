@@ -24,6 +24,7 @@ from quintain.worker import opponents
 from quintain.worker.acting_reports import TurnReports, report_errors
 from quintain.worker.exploration import Exploration, task_name
 from quintain.worker.request_ledger import spending_report
+from quintain.worker.task_checks import solved_idly
 
 RESULT = "episode_result"
 """Key of `Trajectory.extra` with an episode's result, so that a resumed job can read it."""
@@ -54,6 +55,8 @@ def run(spec: RolloutSpec | EvaluateSpec, directory: Path, reporter: Reporter) -
         excluded=spec.excluded if isinstance(spec, EvaluateSpec) else (),
         opponent=None if spec.opponent is None else spec.opponent.id or spec.opponent.name,
     )
+    idle = _left_out(spec, source, directory, reporter, suite)
+    suite = suite._replace(plans=tuple(plan for plan in suite.plans if task_name(plan.task) not in idle))
     if spec.opponent is not None:
         suite = suite._replace(plans=tuple(opponents.as_games(spec, suite.plans, source)))
     exploration = Exploration(spec, suite.plans, directory, reporter) if isinstance(spec, RolloutSpec) else None
@@ -66,7 +69,19 @@ def run(spec: RolloutSpec | EvaluateSpec, directory: Path, reporter: Reporter) -
         return JobResult(report={"episodes": len(results), "planned": len(suite.plans)})
     if exploration is not None and not exploration.finish():
         return JobResult(report={"episodes": len(results), "planned": len(suite.plans), "stopped": "while scoring"})
-    return _conclude(spec, directory, reporter, suite, results, exploration)
+    result = _conclude(spec, directory, reporter, suite, results, exploration)
+    return result.model_copy(update={"report": result.report | {"solved_without_a_call": idle}}) if idle else result
+
+
+def _left_out(
+    spec: RolloutSpec | EvaluateSpec, source: TaskSource, directory: Path, reporter: Reporter, suite: Suite
+) -> list[str]:
+    """Return the ids of written tasks that are solved without a call; no written tasks, none."""
+    if not isinstance(spec, RolloutSpec) or not spec.written:
+        return []
+    reporter.phase("checking_tasks")
+    once = [plan for plan in suite.plans if plan.attempt == 0]
+    return solved_idly(source, once, episode_settings(spec, source, directory), reporter.should_stop)
 
 
 def _play(
