@@ -52,6 +52,15 @@ class OnlineConfig(Settings):
         default=20, ge=1, le=1_000_000, description="Online: how many rollouts; epochs and batch_size do not count."
     )
     temperature: float = Field(default=1.0, gt=0, le=10, description="Online: sampling temperature.")
+    top_p: float = Field(
+        default=1.0, gt=0, le=1, description="Online: likeliest tokens of this share (arXiv 1904.09751); 1: off."
+    )
+    top_k: int = Field(
+        default=0, ge=0, le=1_000_000, description="Online: so many likeliest tokens (arXiv 1805.04833); 0: off."
+    )
+    min_p: float = Field(
+        default=0.0, ge=0, lt=1, description="Online: tokens of this share of the likeliest (arXiv 2407.01082); 0: off."
+    )
     max_new_tokens: int = Field(default=256, ge=1, le=100_000, description="Online: tokens of a turn.")
     max_turns: int | None = Field(default=None, ge=1, le=1000, description="Online: null: the environment's own limit.")
     self_play: SelfPlayConfig | None = Field(default=None, description="Online: opponents in a game; null: not a game.")
@@ -218,7 +227,7 @@ class DistillConfig(OnlineConfig, TrainingConfig):
         max_length=1000,
         description="Agent, model folder or endpoint:NAME with the student's tokenizer; null: the log-probs recorded in the runs.",
     )
-    top_k: int = Field(
+    teacher_top_k: int = Field(
         default=20,
         ge=1,
         le=1000,

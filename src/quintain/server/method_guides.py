@@ -21,8 +21,8 @@ It can blur what the model knew: keep it short, and mix with `sft` after it (a r
     "distill": """\
 Take it where a better model with the same tokenizer is at hand. `teacher` is an agent, a model folder, or endpoint:NAME of a server that
 scores token ids (vLLM's prompt_logprobs; its profile names the folder of its tokenizer). Other tokenizers are refused: use sft on its runs.
-- On a dataset (export_dataset(kind='sft')) the student matches the teacher's `top_k` likeliest tokens at each place (forward KL, metric
-  `forward_kl`); teacher null takes the log-probs that the runs recorded.
+- On a dataset (export_dataset(kind='sft')) the student matches the teacher's `teacher_top_k` likeliest tokens at each place (forward
+  KL, metric `forward_kl`); teacher null takes the log-probs that the runs recorded.
 - Online (`environment`) the agent plays, and the teacher scores each of its tokens (reverse KL, metric `reverse_kl`): it learns from
   its own errors, and no reward is needed to compare runs. Begin with sft, so that its runs are ones that the teacher can judge.""",
     "dpo": """\

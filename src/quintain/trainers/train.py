@@ -253,7 +253,7 @@ class _Start:
         assert teacher is not None
         self.reporter.phase("teacher")
         path = self.directory / "checkpoints" / f"teacher-{split}.npz"
-        return kept_with_teacher(examples, teacher, config.top_k, path, self.renderer.fingerprint)
+        return kept_with_teacher(examples, teacher, config.teacher_top_k, path, self.renderer.fingerprint)
 
     def penalty(self) -> WeightPenalty | None:
         """Return EWC's penalty, measured on the start model or its predecessor; None if it is off."""

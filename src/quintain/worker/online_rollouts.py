@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 _EPISODES_AT_ONCE = 64
 """Episodes per batch, in whole groups, so that the shared prompt of a group is encoded once."""
 
+_SAMPLED = ("temperature", "top_p", "top_k", "min_p", "max_new_tokens")
+"""Settings that sampling takes."""
+
 _POOL = 10_000
 """Maximum number of tasks drawn. A longer run repeats them."""
 
@@ -136,7 +139,7 @@ class _Collector:
         from quintain.trainers.acting.products import PRODUCTS, ProductForms
 
         config, name = self.config, run_name(self.directory)
-        sampling = Sampling(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
+        sampling = Sampling(**{name: getattr(config, name) for name in _SAMPLED})
         products = ProductForms(self.directory / PRODUCTS)
 
         def new_policy() -> LocalPolicy:

@@ -153,7 +153,7 @@ def evaluate_agent(
         Literal["held_out", "train", "all", "test", "validation"],
         Field(description="all: every task of a file; test, validation: a dataset's, else held_out."),
     ] = "held_out",
-    sampling: Annotated[Sampling | None, Field(description="What is left out is as the agent was registered.")] = None,
+    sampling: Annotated[Sampling | None, Field(description="Left out: as registered.")] = None,
     max_turns: MaxTurns = None,
     forbidden: Annotated[
         list[str] | None, Field(max_length=100, description="Tools that it must not call; counted.")
@@ -191,7 +191,7 @@ def evaluate_agent(
         n_tasks=suite.n_tasks,
         repeats=repeats,
         seed=seed,
-        sampling=sampling_of(acting["agent"], sampling),
+        sampling=sampling_of(services, acting["agent"], sampling),
         max_turns=max_turns,
         forbidden=tuple(forbidden or ()),
     )
@@ -311,7 +311,7 @@ def _on_dataset(
         dataset_kind=dataset.kind,
         split=_split_of(dataset, split),
         n_rows=n_rows,
-        max_new_tokens=sampling_of(measured, sampling).max_new_tokens,
+        max_new_tokens=sampling_of(services, measured, sampling).max_new_tokens,
         seed=seed,
     )
 

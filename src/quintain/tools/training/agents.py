@@ -42,21 +42,19 @@ def register_agent(
     ],
     system_prompt: Annotated[
         str | None,
-        Field(max_length=20_000, description="In place of the environment's system prompt; null: that."),
+        Field(max_length=20_000, description="Replaces the environment's; null: that."),
     ] = None,
-    sampling: Annotated[
-        Sampling | None, Field(description="How the agent picks its tokens; left out: as the model's agent does.")
-    ] = None,
+    sampling: Annotated[Sampling | None, Field(description="Left out: as the model's agent.")] = None,
     template: Annotated[
         Literal["auto", "tools", "react"],
-        Field(description="How turns are written: native tool calls, ReAct text, or automatic."),
+        Field(description="Native tool calls, ReAct text, or automatic."),
     ] = "auto",
     description: Annotated[str, Field(max_length=2000, description="A note for people.")] = "",
 ) -> AgentResult:
     """Name a model with its system prompt and sampling settings, so that it can act, be trained and be compared.
 
-    For the same model with another prompt or other settings, or to give a folder a name. Base models are registered when
-    first used, trained agents by their job. The same name with other content makes the next version; nothing is overwritten.
+    Base models are registered when first used, trained agents by their job. The same name with other content makes the next
+    version.
     """
     require_free_name(name)
     if services.settings.redact:
@@ -68,7 +66,7 @@ def register_agent(
             name=name,
             model=origin.model,
             system_prompt=system_prompt if system_prompt is not None else origin.system_prompt,
-            sampling=sampling_of(origin, sampling),
+            sampling=sampling_of(services, origin, sampling),
             template=template,
             role=origin.role,
             held_out=origin.held_out,
@@ -97,10 +95,22 @@ def _origin(services: Services, model: str) -> Agent:
     return resolve_agent(services, model)
 
 
-def sampling_of(agent: Agent, sampling: Sampling | None) -> Sampling:
-    """Return the sampling of the agent with the given fields replaced."""
+def sampling_of(services: Services, agent: Agent, sampling: Sampling | None) -> Sampling:
+    """Return the sampling of the agent with the given fields replaced.
+
+    Raises:
+        InvalidInput: the agent acts through an endpoint whose protocol lacks one of them.
+    """
     asked = {} if sampling is None else {name: getattr(sampling, name) for name in sampling.model_fields_set}
-    return agent.sampling.model_copy(update=asked)
+    changed = agent.sampling.model_copy(update=asked)
+    if changed.min_p and agent.model.source == "endpoint":
+        endpoint = find_profile(services.settings.endpoints_file, agent.model.path)
+        if endpoint.protocol == "anthropic":
+            raise InvalidInput(
+                f"sampling.min_p: expected 0 for the endpoint {agent.model.path!r}, whose protocol (anthropic) has no min_p, got "
+                f"{changed.min_p:g}; leave it out, or give top_p or top_k"
+            )
+    return changed
 
 
 def require_free_name(name: str) -> None:

@@ -67,8 +67,8 @@ def start_training(
 ) -> JobStarted:
     """Start training as a background job; the result is a new agent.
 
-    The job outlives conversation and server, and goes on from its newest checkpoint when its process dies. The same request
-    while it is unfinished returns it (`deduplicated`).
+    The job outlives the server, and goes on from its newest checkpoint. The same request while it is unfinished returns it
+    (`deduplicated`).
     """
     request = Request(model=model, name=name, reward=reward, seed=seed, request_key=request_key)
     if method == EVOLVE:

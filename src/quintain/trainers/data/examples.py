@@ -119,7 +119,7 @@ class ExampleMaker:
         batch.truncated_turns += rendering.truncated_turns
         rows = rendering.rows
         if isinstance(self.config, DistillConfig) and self.config.teacher is None:
-            rows = with_recorded(rows, row.trajectory, self.renderer.fingerprint, self.config.top_k)
+            rows = with_recorded(rows, row.trajectory, self.renderer.fingerprint, self.config.teacher_top_k)
             if not rows:
                 return "no_recorded_logprobs"
         if isinstance(self.config, SFTConfig) and self.config.step_weighting == "reward":
