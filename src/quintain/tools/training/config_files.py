@@ -212,7 +212,7 @@ def _stage(services: Services, document: Mapping[str, Any], index: int, folder: 
         refuse_unknown("the stage", document, dict.fromkeys(_TRAIN_STAGE))
         config = read_hyperparameters(method, _hyperparameters(document))
         source = _source(method, document, folder).resolve(services, method, make=make)
-        require_effect(config, "environment" in source)
+        require_effect(config, source.get("environment"))
         rows = services.store.datasets.get(source["dataset_id"]).splits["train"] if "dataset_id" in source else 0
         agent = document.get("agent")
         require_free_name(agent or "")

@@ -84,7 +84,7 @@ def evolution_spec(
             "on the dataset of its last round with start_training",
             code="no_earlier_skill",
         )
-    require_effect(training, acts=False)
+    require_effect(training, None)
     if environment is None:
         raise InvalidInput(
             Hint(

@@ -68,7 +68,7 @@ def plan_training(
         )
     require_combinable(purposes)
     dataset = services.store.datasets.get(dataset_id) if dataset_id is not None else None
-    where = usable_reference(services, environment) if environment is not None else None
+    where = usable_reference(services, environment, games=True) if environment is not None else None
     if "measure_only" in purposes:
         return _measurement(model, dataset, where)
     blockers = list[Blocker]()
@@ -206,7 +206,7 @@ def _require_startable(services: Services, choice: Choice, settled: Settled, age
         evolution_spec(services, Request(model=agent.id or agent.name), choice.environment, settled.hyperparameters)
     else:
         training_source(services, method, dataset.id if dataset else None, choice.environment)
-        require_effect(settled.config, choice.environment is not None)
+        require_effect(settled.config, choice.environment)
         with_adapter_settings(settled.config, agent)
 
 
