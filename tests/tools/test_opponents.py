@@ -18,6 +18,7 @@ from quintain.tools.training.start import start_training
 from tiny_models import save_tiny_model
 
 NIM = "quintain/nim?difficulty=easy"
+GRPO = {"method": "grpo", "model": "starter"}
 
 
 @pytest.fixture
@@ -49,7 +50,13 @@ def test_a_game_without_an_opponent_and_an_opponent_without_a_game_are_refused(s
         (collect_rollouts, {"agent": "expert", "environment": NIM}, "a game of first and second, got none"),
         (evaluate_agent, {"agent": "expert", "environment": "quintain/math", "opponent": "self"}, "acts alone"),
         (compare_agents, {"agents": ["expert", "starter"], "environment": NIM, "sequential": True}, "for one player"),
-        (start_training, {"method": "grpo", "model": "starter", "environment": NIM}, "opponent"),
+        (start_training, GRPO | {"environment": NIM}, r"set hyperparameters=\{'self_play': \{\}\}"),
+        (start_training, GRPO | {"environment": "quintain/math", "hyperparameters": {"self_play": {}}}, "acts alone"),
+        (
+            start_training,
+            GRPO | {"environment": NIM, "hyperparameters": {"self_play": {"train_role": "third"}}},
+            "first or second, got 'third'",
+        ),
     )
     for tool, arguments, words in refused:
         with pytest.raises(InvalidInput, match=words):

@@ -25,6 +25,7 @@ from quintain.records.online_hyperparameters import ConstraintConfig as Constrai
 from quintain.records.online_hyperparameters import DistillConfig as DistillConfig
 from quintain.records.online_hyperparameters import OnlineConfig as OnlineConfig
 from quintain.records.online_hyperparameters import PPOConfig as PPOConfig
+from quintain.records.online_hyperparameters import SelfPlayConfig as SelfPlayConfig
 from quintain.records.pair_hyperparameters import PairLossConfig
 from quintain.records.pair_hyperparameters import PreferenceConfig as PreferenceConfig
 
@@ -198,6 +199,28 @@ class GRPOConfig(OnlineConfig, GroupLossConfig):
     def scales(self) -> bool:
         """Whether advantages are divided by the group's standard deviation."""
         return self.scale_rewards == "group" and self.loss != "dr_grpo"
+
+    @property
+    def by_role(self) -> bool:
+        """Whether a run is compared with the running mean of its role in a game, not with its group."""
+        return self.self_play is not None and self.self_play.baseline == "role"
+
+    @model_validator(mode="after")
+    def _role_fits(self) -> Self:
+        options = (
+            ("constraint", self.constraint is not None, "null"),
+            ("step_level", self.step_level, "false"),
+            ("scale_rewards", self.scale_rewards == "batch", "group"),
+        )
+        for name, is_on, remedy in options:
+            if self.by_role and is_on:
+                raise PydanticCustomError(
+                    "role_baseline",
+                    "self_play.baseline is 'role', which compares whole runs by reward alone, and {name} is set; set {name} to "
+                    "{remedy}, or self_play.baseline to 'group'",
+                    {"name": name, "remedy": remedy},
+                )
+        return self
 
     @model_validator(mode="after")
     def _constraint_fits(self) -> Self:

@@ -105,7 +105,7 @@ def training_source(
     """
     kind = DATASET_KINDS[method]
     if kind is None:
-        return {"environment": usable_reference(services, _require_acting(method, dataset_id, environment))}
+        return {"environment": usable_reference(services, _require_acting(method, dataset_id, environment), games=True)}
     if (dataset_id is None) == (environment is None):
         online = ", or `environment`, where the agent acts" if method in ONLINE_METHODS else ""
         raise InvalidInput(
@@ -127,7 +127,7 @@ def training_source(
                 ),
                 code="not_online",
             )
-        return {"environment": usable_reference(services, environment)}
+        return {"environment": usable_reference(services, environment, games=True)}
     dataset = services.store.datasets.get(dataset_id or "")
     if dataset.kind != kind:
         fitting = [name for name, needed in DATASET_KINDS.items() if needed == dataset.kind]

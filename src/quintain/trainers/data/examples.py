@@ -203,21 +203,22 @@ class ExampleMaker:
         """Return a group of runs of one task: advantages for GRPO, rewards for trajectory ranking and PPO.
 
         Every reward counts in the group's mean, also of a run that cannot be rendered, or is left out because it was cut off.
-        PPO's advantages are those of a whole rollout (`rollout_advantages`), so that equal rewards teach too.
+        Advantages of PPO and of self-play are those of a whole rollout (`rollout_advantages`), so that equal rewards teach too.
         """
         config = self.config
-        if len(row.rewards) < 2 and (not isinstance(config, PPOConfig) or config.compares):
+        whole = isinstance(config, PPOConfig) or (isinstance(config, GRPOConfig) and config.by_role)
+        grpo = isinstance(config, GRPOConfig) and not whole
+        if len(row.rewards) < 2 and (not whole or (isinstance(config, PPOConfig) and config.compares)):
             return "group_of_one"
-        grpo, ppo = isinstance(config, GRPOConfig), isinstance(config, PPOConfig)
         members: Iterable[tuple[int, list[TokenRow]]] = self._members(row, batch)
         if isinstance(config, GRPOConfig) and config.overlong_tokens is not None:
             members = list(members)  # lengths are needed before advantages
             row = row.model_copy(update={"rewards": penalised_rewards(row, dict(members), config)})
         costs = [cost_of(run, constraint) for run in row.trajectories] if (constraint := constraint_of(config)) else []
         advantages = (
-            None if ppo else group_advantages(row.rewards, scale=isinstance(config, GRPOConfig) and config.scales)
+            None if whole else group_advantages(row.rewards, scale=isinstance(config, GRPOConfig) and config.scales)
         )
-        if advantages is None and (ppo or (grpo and group_advantages(costs, scale=False) is not None)):
+        if advantages is None and (whole or (grpo and group_advantages(costs, scale=False) is not None)):
             advantages = np.zeros(len(row.rewards))
         if advantages is None:
             return "no_variance"
@@ -234,7 +235,7 @@ class ExampleMaker:
         batch.left_out_members.update(left_out)
         if not rows:
             return "all_truncated" if left_out["truncated"] else "no_member_rendered"
-        if grpo or ppo:
+        if grpo or whole:
             return Example(tuple(rows), tuple(member), tuple(values), 1.0, row.key, cost=tuple(known))
         n_pairs = sum(a > b for a in values for b in values)
         if not n_pairs:
