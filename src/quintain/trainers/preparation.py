@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from quintain.errors import InvalidInput
 from quintain.records.dataset import Row
 from quintain.records.hyperparameters import PRMConfig, RewardConfig
 from quintain.records.job import TrainSpec
@@ -21,8 +22,18 @@ from quintain.trainers.models import LoadedModel, stored_heads
 
 
 def with_heads(spec: TrainSpec, rows: Sequence[Row]) -> TrainSpec:
-    """Return the job with the heads of its step or reward model: the stored ones, else those of the labels."""
+    """Return the job with the heads of its step or reward model: the stored ones, else those of the labels.
+
+    Raises:
+        InvalidInput: No pair has a value of a part that the settings name.
+    """
     config = spec.config
+    if isinstance(config, RewardConfig) and (unknown := set(config.heads or ()) - set(labelled_parts(rows))):
+        raise InvalidInput(
+            f"expected pairs with values of the parts {', '.join(sorted(unknown))}, got {', '.join(labelled_parts(rows)) or 'none'}; "
+            "export them with curation={'parts_of': SCORER}, or leave `heads` out",
+            code="no_parts",
+        )
     if not isinstance(config, PRMConfig | RewardConfig) or config.heads is not None:
         return spec
     stored = stored_heads(spec.agent.model)

@@ -32,16 +32,16 @@ _ROLES = {(CRITIC,): "policy", (CRITIC, COST_CRITIC): "policy"}
 REWARD = "reward"
 """Name of a reward model's number; with further names it is their mix."""
 
-_MIX_SCALE = 30.0
-"""Log weight of one unit of the parameter `mix`: at a learning rate of 0.001 a step of Adam changes a weight by 3 %."""
+_MIX_SCALE = 10.0
+"""Logarithm of a weight's change by one unit of `mix`: at a learning rate of 0.001 a step of Adam changes it by about 1 %."""
 
 
 class ValueHead(torch.nn.Module):
     """Map [m, h] to [m, K] in the head's own float type, whatever the model computes in.
 
     It starts with zeros: all runs have the same value before the first step, and the first Bradley-Terry loss is log 2. Of a reward
-    model with parts, the first number is sum_k(w_k part_k) with w_k = exp(_MIX_SCALE mix_k) / (K - 1), learned with the pairs; it has
-    no weights of its own (ArmoRM: Wang et al. 2024, arXiv 2406.12845, without gating).
+    model with parts, the first number is their mix, c sum_k(w_k part_k), with weights w = softmax and a scale c that are learned with
+    the pairs (ArmoRM: Wang et al. 2024, arXiv 2406.12845, without gating). It reads no states itself.
     """
 
     def __init__(self, width: int, names: Sequence[str]) -> None:
@@ -51,7 +51,7 @@ class ValueHead(torch.nn.Module):
         self.weight = torch.nn.Parameter(torch.zeros(own, width))
         self.bias = torch.nn.Parameter(torch.zeros(own))
         if self.is_mixed:
-            self.mix = torch.nn.Parameter(torch.zeros(own))
+            self.mix = torch.nn.Parameter(torch.zeros(own + 1))
 
     @property
     def is_mixed(self) -> bool:
@@ -60,8 +60,9 @@ class ValueHead(torch.nn.Module):
 
     @property
     def mix_weights(self) -> torch.Tensor:
-        """Weight of each part in the mix, float [K - 1]."""
-        return torch.exp(_MIX_SCALE * self.mix) / len(self.mix)
+        """Factor of each part in the mix, float [K - 1]: its share times the scale."""
+        scaled = _MIX_SCALE * self.mix
+        return torch.exp(scaled[0]) * torch.softmax(scaled[1:], 0)
 
     @property
     def is_critic(self) -> bool:
@@ -84,7 +85,7 @@ class StoredHead(NamedTuple):
     bias: torch.Tensor
     """float32 [K]"""
     mix: torch.Tensor | None = None
-    """float32 [K - 1] of a mixed head, whose weight and bias have K - 1 rows too."""
+    """float32 [K] of a mixed head, the scale first; its weight and bias have K - 1 rows."""
 
 
 def heads_of(config: TrainingConfig) -> tuple[str, ...]:
@@ -167,7 +168,12 @@ def read_head(folder: Path) -> StoredHead | None:
             weight, bias = file.get_tensor("weight"), file.get_tensor("bias")
             mix = file.get_tensor("mix") if "mix" in file.keys() else None  # noqa: SIM118
             own = len(names) - (mix is not None)
-            if weight.ndim != 2 or bias.shape != (own,) or len(weight) != own or (mix is not None and len(mix) != own):
+            if (
+                weight.ndim != 2
+                or bias.shape != (own,)
+                or len(weight) != own
+                or (mix is not None and mix.shape != (own + 1,))
+            ):
                 raise ValueError(f"{len(names)} names, weight {[*weight.shape]}, bias {[*bias.shape]}")
     except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
         raise InvalidInput(
