@@ -102,6 +102,8 @@ class _ActingSpec(Record):
     seed: int = 0
     max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's limit.")
     concurrency: int = Field(default=32, ge=1, le=1024, description="Episodes per batch.")
+    opponent: Agent | None = Field(default=None, description="Plays the other role of a game. Null: not a game.")
+    opponent_endpoint: Endpoint | None = Field(default=None, description="Profile of an opponent behind an endpoint.")
 
 
 class RolloutSpec(_ActingSpec):
@@ -126,6 +128,9 @@ class RolloutSpec(_ActingSpec):
         default=None, description="Scores each finished episode, in jobs of earlier versions."
     )
     reward: RewardSpec | None = Field(default=None, description="Scores the episodes. Null: no scores.")
+    written: bool = Field(
+        default=False, description="The caller wrote the tasks: those solved without a call are left out."
+    )
     tags: tuple[str, ...] = ()
 
 

@@ -7,9 +7,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from quintain.environments.registry import describe, environment_ids, list_servers, option_names, task_source
-from quintain.environments.servers import PREFIX, outline
+from quintain.environments.foreign.profiles import LIBRARIES, outline_profile
+from quintain.environments.registry import (
+    describe,
+    environment_ids,
+    list_foreign,
+    list_servers,
+    option_names,
+    task_source,
+)
+from quintain.environments.servers import outline
 from quintain.errors import InvalidInput, QuintainError
+from quintain.evaluation.games import players_of
 from quintain.next_step import Hint, call
 from quintain.records.calibration import Calibration
 from quintain.records.record import counted, shown
@@ -160,13 +169,21 @@ def _scorers(services: Services) -> list[dict[str, Any]]:
 
 
 def _environments() -> list[dict[str, Any]]:
-    """Return all environments; MCP servers are listed as configured, without starting them."""
-    try:
-        servers, broken = list_servers(), []
-    except QuintainError as error:
-        servers, broken = [], [{"id": "mcp:", "unusable": str(error)}]
-    here = [_environment(name) for name in environment_ids() if not name.startswith(PREFIX)]
-    return [*here, *map(outline, servers), *broken]
+    """Return all environments; MCP servers and those of other libraries as configured, without starting or contacting them."""
+    listed = []
+    for kind, outlines in (("mcp", lambda: map(outline, list_servers())), ("foreign", _foreign)):
+        try:
+            listed += outlines()
+        except QuintainError as error:
+            listed.append({"id": f"{kind}:", "unusable": str(error)})
+    profiles = {item["id"] for item in listed}
+    return [*(_environment(name) for name in environment_ids() if name not in profiles), *listed]
+
+
+def _foreign() -> list[dict[str, Any]]:
+    return [{"id": f"{name}/ID", "about": about} for name, about in LIBRARIES.items()] + [
+        outline_profile(profile) for profile in list_foreign()
+    ]
 
 
 def _environment(name: str) -> dict[str, Any]:
@@ -181,6 +198,7 @@ def _environment(name: str) -> dict[str, Any]:
             "max_turns": environment.max_turns,
             "options": option_names(name),
             "leaderboard": leaderboard_uri(source.id),
+            **({"players": players} if (players := players_of(source)) else {}),
         }
     finally:
         environment.close()

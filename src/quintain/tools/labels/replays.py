@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from quintain.environments.registry import PATH_OPTIONS, Reference, parse_reference, parts_of, write_reference
+from quintain.environments.references import Reference, parse_reference, parts_of, write_reference
+from quintain.environments.registry import PATH_OPTIONS
 from quintain.errors import InvalidInput, NotFound, QuintainError
 from quintain.records.job import CompareSpec, EvaluateSpec, EvolveSpec, JobSpec, RecipeSpec, RolloutSpec, TrainSpec
 from quintain.records.record import clip
