@@ -293,7 +293,8 @@ def test_bf16_on_a_processor_without_it_is_reported_before_the_job_starts(
     dataset_id = good_runs(waiting)
     for setting, found in (("bf16", ["no_bf16"]), ("auto", [])):
         planned = plan_training(waiting, dataset_id=dataset_id, hyperparameters={"precision": setting})
-        started = start_training(waiting, "sft", "starter", dataset_id, hyperparameters={"precision": setting})
+        asked = {"precision": setting, "batch_size": 1}
+        started = start_training(waiting, "sft", "starter", dataset_id, hyperparameters=asked)
         assert [one.code for one in planned.blockers] == found
         assert [text.split("]")[0].strip("[") for text in started.warnings] == found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
@@ -22,6 +23,7 @@ from quintain.tools.services import Services
 from quintain.tools.training.job_models import agent_of_job
 from quintain.tools.training.model_folders import HUB_NAME, near_models, starter_folder
 from quintain.tools.training.model_references import agent_of_path, path_of, store_base, unknown_agent
+from quintain.tools.training.planning.gguf_header import require_loadable as require_gguf
 
 EXPERT = "expert"
 """The agent of the environments' scripted experts."""
@@ -186,7 +188,8 @@ def require_weights(agent: Agent, purpose: str) -> Agent:
     """Return the agent if its weights are on this machine or can be.
 
     Raises:
-        InvalidInput: it acts through an endpoint, or is a script; the message names its uses.
+        InvalidInput: it acts through an endpoint, or is a script; the message names its uses. Or its GGUF file is damaged.
+        NotFound: its GGUF file is gone.
     """
     if agent.model.source == "expert":
         raise InvalidInput(
@@ -204,15 +207,24 @@ def require_weights(agent: Agent, purpose: str) -> Agent:
             "compared, and others can be trained on its runs",
             code="no_weights",
         )
+    return _require_file(agent)
+
+
+def _require_file(agent: Agent) -> Agent:
+    """Return the agent unless its model is a GGUF file that has been deleted or damaged since it was registered."""
+    if agent.model.source == "gguf":
+        require_gguf(Path(agent.model.path))
     return agent
 
 
-def require_quantization(agent: Agent) -> Agent:
-    """Return the agent if its base can be quantised as it was trained.
+def require_loadable(agent: Agent) -> Agent:
+    """Return the agent if a job can load its model, as far as that shows before.
 
     Raises:
-        Unavailable: bitsandbytes is not installed.
+        NotFound, InvalidInput: its GGUF file is gone or damaged.
+        Unavailable: its base is quantised, and bitsandbytes is not installed.
     """
+    _require_file(agent)
     if agent.model.quantization is not None:
         require_bitsandbytes(f"the base of {agent.id or agent.name} in {agent.model.quantization}")
     return agent
