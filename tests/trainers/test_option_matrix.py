@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from quintain.errors import InvalidInput
-from quintain.records.hyperparameters import CONFIGS, TrainingConfig
+from quintain.records.hyperparameters import CONFIGS, ONLINE_METHODS, TrainingConfig
 from quintain.tools.training.methods import read_hyperparameters
 from quintain.trainers.data.streams import streams_of
 from quintain.trainers.engine.head import TokenScores
@@ -33,6 +33,7 @@ class Option(NamedTuple):
 
 
 DPO, GRPO = frozenset({"dpo"}), frozenset({"grpo"})
+SAMPLING = {"top_p": 0.9, "top_k": 40, "min_p": 0.05}
 OPTIONS: dict[str, Option] = {
     **{name: Option({"loss": name}, DPO) for name in ("hinge", "ipo", "nca", "apo_zero", "apo_down", "discopop")},
     "robust": Option({"loss": "robust"}, DPO, {"label_smoothing": 0.1}),
@@ -52,6 +53,7 @@ OPTIONS: dict[str, Option] = {
     "masked runs": Option({"mask_truncated": True}, accepts=GRPO),
     "overlong penalty": Option({"overlong_tokens": 8}, accepts=GRPO),
     "unscaled": Option({"scale_rewards": "none"}, accepts=GRPO),
+    **{name: Option({name: value}, accepts=ONLINE_METHODS) for name, value in SAMPLING.items()},
 }
 """Name -> option. Those that change no loss act elsewhere; tests of their own show it."""
 
@@ -74,6 +76,8 @@ def loss_of(config: TrainingConfig) -> float:
     collision = torch.tensor([x for run in runs for x in run.collision or ()])
     objective = objective_of(config)
     values = logprobs[:, None]
+    if config.method == "distill":  # type: ignore[attr-defined]
+        streams = replace(streams, teacher_logprobs=values.detach() - 0.1)
     if objective.with_values:
         streams = replace(streams, label=values + 1, old_value=values + 0.1)
     scores = TokenScores(values if objective.on_values else logprobs, None, collision, values)

@@ -25,6 +25,7 @@ from quintain.records.online_hyperparameters import ConstraintConfig as Constrai
 from quintain.records.online_hyperparameters import DistillConfig as DistillConfig
 from quintain.records.online_hyperparameters import OnlineConfig as OnlineConfig
 from quintain.records.online_hyperparameters import PPOConfig as PPOConfig
+from quintain.records.online_hyperparameters import SelfPlayConfig as SelfPlayConfig
 from quintain.records.pair_hyperparameters import PairLossConfig
 from quintain.records.pair_hyperparameters import PreferenceConfig as PreferenceConfig
 
@@ -145,6 +146,10 @@ class ValueConfig(TrainingConfig):
         return self
 
 
+Head = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+"""What a run or step is valued by, such as `value`, or a part of its label: relevance, correctness or progress."""
+
+
 class RewardConfig(ValueConfig):
     """A reward model of whole runs, from pairs (Bradley-Terry; Ouyang et al. 2022, arXiv 2203.02155, eq. 1)."""
 
@@ -158,10 +163,14 @@ class RewardConfig(ValueConfig):
         le=100,
         description="Weight of (r_chosen + r_rejected)^2, which keeps rewards around 0 (arXiv 2312.09244, eq. 2); 0: off.",
     )
-
-
-Head = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
-"""What a step is valued by: `value`, or a part of its label such as relevance, correctness or progress."""
+    heads: tuple[Head, ...] | None = Field(
+        default=None,
+        max_length=20,
+        description="Parts of the reward, mixed by learned weights (arXiv 2406.12845); []: one number; null: all that are labelled.",
+    )
+    parts_weight: float = Field(
+        default=1.0, ge=0, le=1000, description="Weight of the cross-entropy of the parts beside that of the pairs."
+    )
 
 
 class PRMConfig(ValueConfig):
@@ -198,6 +207,28 @@ class GRPOConfig(OnlineConfig, GroupLossConfig):
     def scales(self) -> bool:
         """Whether advantages are divided by the group's standard deviation."""
         return self.scale_rewards == "group" and self.loss != "dr_grpo"
+
+    @property
+    def by_role(self) -> bool:
+        """Whether a run is compared with the running mean of its role in a game, not with its group."""
+        return self.self_play is not None and self.self_play.baseline == "role"
+
+    @model_validator(mode="after")
+    def _role_fits(self) -> Self:
+        options = (
+            ("constraint", self.constraint is not None, "null"),
+            ("step_level", self.step_level, "false"),
+            ("scale_rewards", self.scale_rewards == "batch", "group"),
+        )
+        for name, is_on, remedy in options:
+            if self.by_role and is_on:
+                raise PydanticCustomError(
+                    "role_baseline",
+                    "self_play.baseline is 'role', which compares whole runs by reward alone, and {name} is set; set {name} to "
+                    "{remedy}, or self_play.baseline to 'group'",
+                    {"name": name, "remedy": remedy},
+                )
+        return self
 
     @model_validator(mode="after")
     def _constraint_fits(self) -> Self:

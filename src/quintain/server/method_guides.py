@@ -21,8 +21,8 @@ It can blur what the model knew: keep it short, and mix with `sft` after it (a r
     "distill": """\
 Take it where a better model with the same tokenizer is at hand. `teacher` is an agent, a model folder, or endpoint:NAME of a server that
 scores token ids (vLLM's prompt_logprobs; its profile names the folder of its tokenizer). Other tokenizers are refused: use sft on its runs.
-- On a dataset (export_dataset(kind='sft')) the student matches the teacher's `top_k` likeliest tokens at each place (forward KL, metric
-  `forward_kl`); teacher null takes the log-probs that the runs recorded.
+- On a dataset (export_dataset(kind='sft')) the student matches the teacher's `teacher_top_k` likeliest tokens at each place (forward
+  KL, metric `forward_kl`); teacher null takes the log-probs that the runs recorded.
 - Online (`environment`) the agent plays, and the teacher scores each of its tokens (reverse KL, metric `reverse_kl`): it learns from
   its own errors, and no reward is needed to compare runs. Begin with sft, so that its runs are ones that the teacher can judge.""",
     "dpo": """\
@@ -52,6 +52,7 @@ Take it where runs can be compared more easily than graded, and score new runs w
 mines pairs from outcomes, scores and recorded preferences; give a validation_share, so that the job reports how often the model is right.
 - The result has role `reward_model`: use it as score_trajectories(scorer='agent:NAME'), or as `reward_model` of grpo. It cannot act.
 - Only differences between runs of a task mean something; `centring` keeps them around 0, fit_calibration ties them to labels.
+- With export_dataset(curation={"parts_of": "judge"}) the judge's criteria become heads, mixed by weights that the pairs teach.
 - `margin_weight` above 0 asks for wider gaps where a pair's margin is known.
 - Runs that do not fit `max_length` whole are left out and counted: a reward model judges the end.""",
     "prm": """\

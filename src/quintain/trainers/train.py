@@ -53,7 +53,7 @@ from quintain.trainers.rollout_source import RolloutSource
 from quintain.trainers.run_objectives import run_objective, synced_reference
 from quintain.trainers.sampler_correction import corrected
 from quintain.trainers.teachers import Teacher, kept_with_teacher, with_advantages
-from quintain.trainers.value_head import heads_of
+from quintain.trainers.value_head import has_own_critic, heads_of
 
 if TYPE_CHECKING:
     from quintain.trainers.distributed.ranks import Ranks
@@ -104,7 +104,8 @@ def train(
     with _ranks(spec, directory) as ranks:
         reporter.phase("loading_model")
         seed_everything(spec.seed)
-        loaded = load_model(spec.start_model, lora=spec.config.lora, train=True, heads=heads_of(spec.config))
+        heads, own = heads_of(spec.config), has_own_critic(spec.config)
+        loaded = load_model(spec.start_model, lora=spec.config.lora, train=True, heads=heads, own_critic=own)
         spec, rate_rule = with_rate(spec, loaded)
         machine, number_format = prepared(spec, loaded.model, directory, acts=collect is not None)
         start = _Start(spec, data, directory, reporter, loaded, machine, number_format)
@@ -252,7 +253,7 @@ class _Start:
         assert teacher is not None
         self.reporter.phase("teacher")
         path = self.directory / "checkpoints" / f"teacher-{split}.npz"
-        return kept_with_teacher(examples, teacher, config.top_k, path, self.renderer.fingerprint)
+        return kept_with_teacher(examples, teacher, config.teacher_top_k, path, self.renderer.fingerprint)
 
     def penalty(self) -> WeightPenalty | None:
         """Return EWC's penalty, measured on the start model or its predecessor; None if it is off."""

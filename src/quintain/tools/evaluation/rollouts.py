@@ -29,12 +29,13 @@ from quintain.tools.services import Services
 from quintain.tools.training.agents import (
     EXPERT,
     endpoint_of,
+    require_loadable,
     require_policy,
-    require_quantization,
     require_weights,
     resolve_agent,
     sampling_of,
 )
+from quintain.tools.training.planning.warnings import acting_warnings
 from quintain.tools.training.requests import RequestKey
 from quintain.tools.training.sources import require_intact
 
@@ -106,7 +107,7 @@ def collect_rollouts(
         max_turns=max_turns,
         tags=require_tags(tags or ()),
     )
-    return start(services, spec, request_key)
+    return _started(services, spec, request_key)
 
 
 def _reward(services: Services, scorer: object, reward: object) -> RewardSpec | None:
@@ -153,7 +154,7 @@ def evaluate_agent(
         Literal["held_out", "train", "all", "test", "validation"],
         Field(description="all: every task of a file; test, validation: a dataset's, else held_out."),
     ] = "held_out",
-    sampling: Annotated[Sampling | None, Field(description="What is left out is as the agent was registered.")] = None,
+    sampling: Annotated[Sampling | None, Field(description="Left out: as registered.")] = None,
     max_turns: MaxTurns = None,
     forbidden: Annotated[
         list[str] | None, Field(max_length=100, description="Tools that it must not call; counted.")
@@ -191,11 +192,16 @@ def evaluate_agent(
         n_tasks=suite.n_tasks,
         repeats=repeats,
         seed=seed,
-        sampling=sampling_of(acting["agent"], sampling),
+        sampling=sampling_of(services, acting["agent"], sampling),
         max_turns=max_turns,
         forbidden=tuple(forbidden or ()),
     )
-    return start(services, played, request_key)
+    return _started(services, played, request_key)
+
+
+def _started(services: Services, spec: RolloutSpec | EvaluateSpec, request_key: str | None) -> JobStarted:
+    started = start(services, spec, request_key)
+    return started.model_copy(update={"warnings": (*started.warnings, *acting_warnings(spec.agent, spec.sampling))})
 
 
 class _Suite(NamedTuple):
@@ -267,7 +273,7 @@ def acting_fields(
 ) -> dict[str, Any]:
     """Return the fields of a spec that name who acts, and where."""
     reference = usable_reference(services, environment, games=games)
-    actor = require_quantization(require_policy(resolve_agent(services, agent), "act"))
+    actor = require_loadable(require_policy(resolve_agent(services, agent), "act"))
     if actor.model.source == EXPERT:
         expert_of(task_source(reference), ())
     return {"agent": actor, "endpoint": endpoint_of(services, actor), "environment": reference}
@@ -301,7 +307,7 @@ def _on_dataset(
     Raises:
         InvalidInput: the agent has no weights here, or nothing is held out.
     """
-    actor = require_quantization(require_policy(resolve_agent(services, agent), "act"))
+    actor = require_loadable(require_policy(resolve_agent(services, agent), "act"))
     measured = require_weights(actor, "be measured on a dataset")
     return EvaluateDatasetSpec(
         agent=measured,
@@ -311,7 +317,7 @@ def _on_dataset(
         dataset_kind=dataset.kind,
         split=_split_of(dataset, split),
         n_rows=n_rows,
-        max_new_tokens=sampling_of(measured, sampling).max_new_tokens,
+        max_new_tokens=sampling_of(services, measured, sampling).max_new_tokens,
         seed=seed,
     )
 

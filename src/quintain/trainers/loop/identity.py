@@ -20,6 +20,7 @@ _SAMPLED = 64
 _ADDED = frozenset(
     {
         *("constraint", "ewc", "optimizer", "quantization"),
+        *("min_p", "top_k", "top_p"),
         *("delta", "importance_cap", "mask_truncated", "overlong_buffer", "overlong_penalty", "overlong_tokens"),
         *("discopop_tau", "ld_alpha", "policy_weighting", "reference_mixup", "reference_sync_steps"),
     }
