@@ -84,17 +84,19 @@ def test_a_server_that_scores_tokens_teaches_like_its_model_on_this_machine(
     services: Services, settings: Settings, dataset: str
 ) -> None:
     """The divergence is 0 from the student itself, and from another model the same whichever way its log-probs come."""
-    assert losses(services, dataset, teacher="starter", top_k=4)[0] == pytest.approx(0.0, abs=1e-5)
+    assert losses(services, dataset, teacher="starter", teacher_top_k=4)[0] == pytest.approx(0.0, abs=1e-5)
     sharp = ModelRef(source="folder", path=str(sharpened_starter(settings.agents_dir / "sharp")))
     services.store.agents.add(Agent(name="sharp", model=sharp), services.clock())
     servers = serving(scorer(sharp)), serving(scorer(sharp, echo=True)), serving(scorer(sharp, shift=1))
     with servers[0] as plain, servers[1] as echoing, servers[2] as shifted:
         served: dict[str, FakeEndpoint] = {"plain": plain, "echoing": echoing, "shifted": shifted}
         profiles(settings, **{name: profile(name, f"{server.url}/v1") for name, server in served.items()})
-        local = losses(services, dataset, teacher="sharp", top_k=4)
+        local = losses(services, dataset, teacher="sharp", teacher_top_k=4)
         assert local[1] < local[0]
         for name in ("plain", "echoing"):
-            assert losses(services, dataset, teacher=f"endpoint:{name}", top_k=4) == pytest.approx(local, rel=1e-4)
+            assert losses(services, dataset, teacher=f"endpoint:{name}", teacher_top_k=4) == pytest.approx(
+                local, rel=1e-4
+            )
             assert {tuple(asked.body) for asked in served[name].asked} == {
                 ("model", "prompt", "max_tokens", "temperature", "prompt_logprobs")
             }

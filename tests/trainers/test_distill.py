@@ -148,7 +148,7 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Agent:
 
 
 def distilling(student: Path, output: Path, teacher: Agent | None, **config: Any) -> TrainSpec:
-    job = spec(student, output, "distill", top_k=6, learning_rate=1e-2, epochs=4, **config)
+    job = spec(student, output, "distill", teacher_top_k=6, learning_rate=1e-2, epochs=4, **config)
     named = job.config.model_copy(update={"teacher": teacher and teacher.name})
     return job.model_copy(update={"config": named, "teacher_agent": teacher})
 

@@ -143,6 +143,8 @@ class EndpointClient:
         max_tokens: int | None = None,
         tools: Sequence[dict[str, Any]] = (),
         top_p: float = 1.0,
+        top_k: int = 0,
+        min_p: float = 0.0,
         stop: Sequence[str] = (),
     ) -> Completion:
         """Return the answer to a conversation.
@@ -153,6 +155,8 @@ class EndpointClient:
             max_tokens: Of the answer; None: the value of the profile.
             tools: Schemas, OpenAI function style for both protocols.
             top_p: 1 is off.
+            top_k: 0 is off.
+            min_p: 0 is off; the Anthropic protocol has none.
             stop: Stop sequences.
 
         Raises:
@@ -164,6 +168,8 @@ class EndpointClient:
             max_tokens=max_tokens,
             tools=tuple(tools),
             top_p=top_p,
+            top_k=top_k,
+            min_p=min_p,
             stop=tuple(stop),
         )
         return self._answer(ask)

@@ -32,6 +32,10 @@ class Ask(Record):
     """OpenAI function style, for both protocols."""
     top_p: float = 1.0
     """1 disables it, and is not sent."""
+    top_k: int = 0
+    """0 disables it, and is not sent."""
+    min_p: float = 0.0
+    """0 disables it, and is not sent."""
     stop: tuple[str, ...] = ()
     """Stop sequences."""
 

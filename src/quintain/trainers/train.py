@@ -10,18 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quintain.errors import QuintainError
 from quintain.records.dataset import GroupRow, Row
-from quintain.records.hyperparameters import (
-    DistillConfig,
-    KTOConfig,
-    OnlineConfig,
-    PPOConfig,
-    TrainingConfig,
-)
+from quintain.records.hyperparameters import DistillConfig, GRPOConfig, OnlineConfig, PPOConfig
 from quintain.records.job import TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.example_selection import Selection, select
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
-from quintain.trainers.data.mismatched import mismatched
 from quintain.trainers.data.streams import Example
 from quintain.trainers.distributed.sharding import gather_full_params
 from quintain.trainers.engine.forward import Engine
@@ -31,7 +24,7 @@ from quintain.trainers.loop.ewc import WeightPenalty, weight_penalty
 from quintain.trainers.loop.identity import run_identity
 from quintain.trainers.loop.loop import resume
 from quintain.trainers.loop.loop import train as run_loop
-from quintain.trainers.loop.objectives import Objective, objective_of, settled
+from quintain.trainers.loop.objectives import Objective, settled
 from quintain.trainers.loop.optimizer import adamw
 from quintain.trainers.loop.precision import Format, loss_scale
 from quintain.trainers.loop.probes import Probes, append_samples
@@ -57,8 +50,10 @@ from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.reward_model_term import RewardModelTerm
 from quintain.trainers.rollout_advantages import rollout_stage
 from quintain.trainers.rollout_source import RolloutSource
+from quintain.trainers.run_objectives import run_objective, synced_reference
+from quintain.trainers.sampler_correction import corrected
 from quintain.trainers.teachers import Teacher, kept_with_teacher, with_advantages
-from quintain.trainers.value_head import heads_of
+from quintain.trainers.value_head import has_own_critic, heads_of
 
 if TYPE_CHECKING:
     from quintain.trainers.distributed.ranks import Ranks
@@ -109,7 +104,8 @@ def train(
     with _ranks(spec, directory) as ranks:
         reporter.phase("loading_model")
         seed_everything(spec.seed)
-        loaded = load_model(spec.start_model, lora=spec.config.lora, train=True, heads=heads_of(spec.config))
+        heads, own = heads_of(spec.config), has_own_critic(spec.config)
+        loaded = load_model(spec.start_model, lora=spec.config.lora, train=True, heads=heads, own_critic=own)
         spec, rate_rule = with_rate(spec, loaded)
         machine, number_format = prepared(spec, loaded.model, directory, acts=collect is not None)
         start = _Start(spec, data, directory, reporter, loaded, machine, number_format)
@@ -226,6 +222,13 @@ class _Start:
         self.reward_model.left_out.clear()
         return dataset
 
+    def corrected(self, examples: Sequence[Example]) -> list[Example]:
+        """Return the examples with the importance correction to the current model, where the settings ask for it."""
+        config = self.spec.config
+        if not isinstance(config, GRPOConfig) or config.importance_cap is None:
+            return list(examples)
+        return corrected(examples, self.engine, cap=config.importance_cap, batch_tokens=config.batch_tokens)
+
     def figures_of(self, keys: Sequence[str]) -> dict[str, float | None]:
         """Return figures of the examples with these keys: parts of their reward, and terms of a reward model."""
         return self.data.figures(keys) | (self.reward_model.means(keys) if self.reward_model else {})
@@ -250,7 +253,7 @@ class _Start:
         assert teacher is not None
         self.reporter.phase("teacher")
         path = self.directory / "checkpoints" / f"teacher-{split}.npz"
-        return kept_with_teacher(examples, teacher, config.top_k, path, self.renderer.fingerprint)
+        return kept_with_teacher(examples, teacher, config.teacher_top_k, path, self.renderer.fingerprint)
 
     def penalty(self) -> WeightPenalty | None:
         """Return EWC's penalty, measured on the start model or its predecessor; None if it is off."""
@@ -267,10 +270,14 @@ class _Start:
         settings = settled(config, training)
         if ranks is not None:
             ranks.initialize_ranks(settings, self.format)
-        objective = _objective(settings, training, held_out, references, self.maker.max_length)
+        objective = run_objective(settings, training, held_out, references, self.maker.max_length)
         identity = run_identity(spec, model, training)
+        training, held_out = (self.corrected(examples) for examples in (training, held_out))
         if objective.needs_reference:
-            training, held_out = references.with_logprobs(training), references.with_logprobs(held_out)
+            held_out = references.with_logprobs(held_out)
+        reference = synced_reference(config, references)
+        if objective.needs_reference and reference is None:
+            training = references.with_logprobs(training)
         if self.data.teacher is not None and acting is None:
             training, held_out = self.taught(training, "train"), self.taught(held_out, "validation")
         source: ExampleSource
@@ -296,25 +303,9 @@ class _Start:
             sinks=open_sinks(config.report_to, run_name=spec.name, folder=self.directory, warn=self.reporter.warn),
             tokenizer=self.loaded.tokenizer,
             sample=_sampler(self),
+            reference=reference,
             ranks=ranks,
         )
-
-
-def _objective(
-    config: TrainingConfig,
-    training: Sequence[Example],
-    held_out: Sequence[Example],
-    references: References,
-    max_length: int,
-) -> Objective:
-    unpaired: dict[str, Example] = {}
-    if isinstance(config, KTOConfig):
-        for examples in (training, held_out):
-            found = mismatched(examples, max_length)
-            unpaired |= dict(zip(found, references.with_logprobs(list(found.values())), strict=True))
-    objective = objective_of(config, unpaired)
-    objective.needs_reference |= config.kl_stop is not None
-    return objective
 
 
 def _sampler(start: _Start) -> Sampler | None:
@@ -345,6 +336,9 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
     def make(group: GroupRow) -> list[Example] | str:
         examples = start.maker.of_rollout(group, acting.dataset)
         if isinstance(examples, str):
+            return examples
+        examples = start.corrected(examples)
+        if synced_reference(config, references):
             return examples
         if start.data.teacher is not None:
             examples = with_advantages(examples, start.data.teacher)

@@ -23,11 +23,11 @@ from quintain.records.job import (
     PreviewSpec,
     RecipeSpec,
     RolloutSpec,
-    ScoreSpec,
     StepLabelSpec,
     TrainSpec,
 )
 from quintain.records.recipe import TrainStage
+from quintain.records.run_jobs import InfluenceSpec, ScoreSpec
 from quintain.records.trajectory import Trajectory
 from quintain.store.engine import insert_missing
 from quintain.store.tables import jobs, links
@@ -72,6 +72,7 @@ _AGENT_SPECS = (
     EvolveSpec,
     ScoreSpec,
     StepLabelSpec,
+    InfluenceSpec,
     ExportAgentSpec,
 )
 

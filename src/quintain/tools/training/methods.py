@@ -54,6 +54,13 @@ RELATED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("a2c", "actor_critic", "rlhf"), ("ppo", "policy gradients with a value head")),
     **dict.fromkeys(("dapo", "dr_grpo", "gspo", "cispo"), ("grpo", "a loss of it: hyperparameters={'loss': NAME}")),
     **dict.fromkeys(("ipo", "slic"), ("dpo", "losses of it: hyperparameters={'loss': 'ipo'} or 'hinge'")),
+    **dict.fromkeys(
+        ("rdpo", "robust_dpo", "exo", "nca", "apo", "discopop"), ("dpo", "losses of it: hyperparameters={'loss': NAME}")
+    ),
+    **dict.fromkeys(
+        ("rpo", "ld_dpo", "wpo", "tr_dpo"),
+        ("dpo", "settings of it: sft_weight, ld_alpha, policy_weighting, reference_sync_steps"),
+    ),
     "online_dpo": ("dpo", "with `environment` instead of a dataset"),
     "cpo": ("simpo", "also a preference loss without a reference model"),
     **dict.fromkeys(

@@ -54,9 +54,7 @@ def start_training(
     ] = None,
     environment: Annotated[
         Environments | None,
-        Field(
-            description="Instead of a dataset (grpo, ppo, dpo, distill, evolve): where the agent acts while it learns."
-        ),
+        Field(description="Instead of a dataset: where the agent acts while it learns."),
     ] = None,
     reward: RewardArgument = None,
     name: NewName = None,
@@ -69,8 +67,8 @@ def start_training(
 ) -> JobStarted:
     """Start training as a background job; the result is a new agent.
 
-    The job outlives conversation and server, and goes on from its newest checkpoint when its process dies. The same request
-    while it is unfinished returns it (`deduplicated`).
+    The job outlives the server, and goes on from its newest checkpoint. The same request while it is unfinished returns it
+    (`deduplicated`).
     """
     request = Request(model=model, name=name, reward=reward, seed=seed, request_key=request_key)
     if method == EVOLVE:
@@ -111,8 +109,7 @@ def train(
     config = with_adapter_settings(config, agent)
     earlier = earlier_skill(services, config, agent)
     teacher = teacher_of(services, config, agent, acts=source.environment is not None)
-    source.resolve(services, method, make=False)
-    require_effect(config, source.environment is not None)
+    require_effect(config, source.resolve(services, method, make=False).get("environment"))
     reward = training_reward(services, method, request.reward, acts=source.environment is not None)
     create_folder(folder)
     name = request.name or f"{agent.name}-{method}"[:100]

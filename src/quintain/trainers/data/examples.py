@@ -30,9 +30,10 @@ from quintain.records.trajectory import Actor, Trajectory
 from quintain.scoring.preferences.mining import Candidate, mine_pairs
 from quintain.trainers.constraint import constraint_of, cost_of
 from quintain.trainers.data.chunking import chunk
+from quintain.trainers.data.run_lengths import cut_off, penalised_rewards
 from quintain.trainers.data.streams import Example, TokenRow, token_row
 from quintain.trainers.data.teacher_tokens import with_recorded
-from quintain.trainers.data.value_positions import labels_of, read_run, read_steps, with_labels
+from quintain.trainers.data.value_positions import labels_of, read_run, read_steps, with_labels, with_parts
 from quintain.trainers.losses.advantages import group_advantages, step_advantages
 from quintain.trainers.losses.step_weights import cloning_weights, step_weights
 from quintain.trainers.rendering.control_tokens import encode
@@ -118,7 +119,7 @@ class ExampleMaker:
         batch.truncated_turns += rendering.truncated_turns
         rows = rendering.rows
         if isinstance(self.config, DistillConfig) and self.config.teacher is None:
-            rows = with_recorded(rows, row.trajectory, self.renderer.fingerprint, self.config.top_k)
+            rows = with_recorded(rows, row.trajectory, self.renderer.fingerprint, self.config.teacher_top_k)
             if not rows:
                 return "no_recorded_logprobs"
         if isinstance(self.config, SFTConfig) and self.config.step_weighting == "reward":
@@ -160,12 +161,15 @@ class ExampleMaker:
         """Return a pair for a reward model, each run read at its end; the chosen member's value is the pair's margin."""
         if row.weight <= 0:
             return "zero_weight"
-        sides = list[TokenRow]()
-        for name, trajectory in (("chosen", row.chosen), ("rejected", row.rejected)):
+        sides, names = list[TokenRow](), heads_of(self.config)
+        for name, trajectory, parts in (
+            ("chosen", row.chosen, row.chosen_parts),
+            ("rejected", row.rejected, row.rejected_parts),
+        ):
             reading = read_run(self.renderer, trajectory, self.max_length)
             if reading.dropped:
                 return f"{name}_{reading.dropped}"
-            sides += reading.rows
+            sides += [with_parts(one, parts, names) for one in reading.rows] if len(names) > 1 else reading.rows
         if np.array_equal(sides[0].token_ids, sides[1].token_ids):
             return "equal_sides"
         key = f"{_key(row.chosen)}/{_key(row.rejected)}"
@@ -201,38 +205,51 @@ class ExampleMaker:
     def group(self, row: GroupRow, batch: ExampleBatch) -> Example | str:
         """Return a group of runs of one task: advantages for GRPO, rewards for trajectory ranking and PPO.
 
-        Every reward counts in the group's mean, also of a run that cannot be rendered. PPO's advantages are those of a whole
-        rollout (`rollout_advantages`), so that equal rewards teach too.
+        Every reward counts in the group's mean, also of a run that cannot be rendered, or is left out because it was cut off.
+        Advantages of PPO and of self-play are those of a whole rollout (`rollout_advantages`), so that equal rewards teach too.
         """
         config = self.config
-        if len(row.rewards) < 2 and (not isinstance(config, PPOConfig) or config.compares):
+        whole = isinstance(config, PPOConfig) or (isinstance(config, GRPOConfig) and config.by_role)
+        grpo = isinstance(config, GRPOConfig) and not whole
+        if len(row.rewards) < 2 and (not whole or (isinstance(config, PPOConfig) and config.compares)):
             return "group_of_one"
-        grpo, ppo = isinstance(config, GRPOConfig), isinstance(config, PPOConfig)
+        members: Iterable[tuple[int, list[TokenRow]]] = self._members(row, batch)
+        if isinstance(config, GRPOConfig) and config.overlong_tokens is not None:
+            members = list(members)  # lengths are needed before advantages
+            row = row.model_copy(update={"rewards": penalised_rewards(row, dict(members), config)})
         costs = [cost_of(run, constraint) for run in row.trajectories] if (constraint := constraint_of(config)) else []
         advantages = (
-            None if ppo else group_advantages(row.rewards, scale=isinstance(config, GRPOConfig) and config.scales)
+            None if whole else group_advantages(row.rewards, scale=isinstance(config, GRPOConfig) and config.scales)
         )
-        if advantages is None and (ppo or (grpo and group_advantages(costs, scale=False) is not None)):
+        if advantages is None and (whole or (grpo and group_advantages(costs, scale=False) is not None)):
             advantages = np.zeros(len(row.rewards))
         if advantages is None:
             return "no_variance"
+        left_out = Counter[str]()
         rows, member, values, known = list[TokenRow](), list[int](), list[float](), list[float]()
-        for place, run in self._members(row, batch):
-            if costs and costs[place] is None:
-                batch.left_out_members["no_cost"] += 1
+        for place, run in members:
+            if reason := self._left_out(row.trajectories[place], costs[place] if costs else 0.0):
+                left_out[reason] += 1
                 continue
             known += [cost for cost in costs[place : place + 1] if cost is not None]
             member += [len(values)] * len(run)
             rows += self._with_advantage(run, row, place, float(advantages[place]), batch) if grpo else run
             values.append(row.rewards[place])
+        batch.left_out_members.update(left_out)
         if not rows:
-            return "no_member_rendered"
-        if grpo or ppo:
+            return "all_truncated" if left_out["truncated"] else "no_member_rendered"
+        if grpo or whole:
             return Example(tuple(rows), tuple(member), tuple(values), 1.0, row.key, cost=tuple(known))
         n_pairs = sum(a > b for a in values for b in values)
         if not n_pairs:
             return "no_variance"
         return Example(tuple(rows), tuple(member), tuple(values), float(n_pairs), row.key, divisible=False)
+
+    def _left_out(self, run: Trajectory, cost: float | None) -> str | None:
+        """Return why a run of a group has no part in the loss; None if it has."""
+        if isinstance(self.config, GRPOConfig) and self.config.mask_truncated and cut_off(run):
+            return "truncated"
+        return "no_cost" if cost is None else None
 
     def of_rollout(self, row: GroupRow, batch: ExampleBatch) -> list[Example] | str:
         """Return the examples of a group of rollouts, or why there are none.

@@ -168,6 +168,8 @@ class TokenStreams:
     """float32 [N]"""
     label: torch.Tensor | None = None
     """float32 [N, K]"""
+    collision: torch.Tensor | None = None
+    """float32 [N]; log sum_v p_v^2 of the policy's distribution at the token, in nats. Only where the loss needs it."""
     old_value: torch.Tensor | None = None
     """float32 [N, K]"""
     teacher_ids: torch.Tensor | None = None

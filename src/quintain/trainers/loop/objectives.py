@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -43,6 +43,15 @@ from quintain.trainers.losses.simpo import simpo_loss
 Loss = Callable[..., LossOutput]
 """Takes log-probs or values, the streams, and the totals of the step."""
 
+_DPO = (
+    *("beta", "loss", "label_smoothing", "discopop_tau", "reference_free", "sft_weight"),
+    *("ld_alpha", "policy_weighting"),
+)
+"""Settings that the loss of DPO takes."""
+
+_GRPO = ("loss", "clip_low", "clip_high", "delta", "kl_coefficient", "max_tokens", "scale_rewards")
+"""Settings that the loss of GRPO takes."""
+
 
 @dataclass
 class Objective:
@@ -52,6 +61,8 @@ class Objective:
     linear: bool = False
     """Whether the loss is -sum_i(w_i log p_i) with weights known beforehand; its gradient is then formed in the forward pass."""
     needs_reference: bool = False
+    needs_collision: bool = False
+    """Whether the loss takes `TokenStreams.collision`."""
     on_values: bool = False
     """Whether the loss takes values of the value head [N, K] instead of log-probs [N]."""
     with_values: bool = False
@@ -73,10 +84,14 @@ class Objective:
             return TokenScores(candidate_logprobs(engine, rows), None)
         if self.with_values:
             return engine.scores_and_values(rows, frozen=bool(self.settings.get("critic_only")))
-        return TokenScores(engine.values(rows), None) if self.on_values else engine.logprobs(rows, entropy=True)
+        if self.on_values:
+            return TokenScores(engine.values(rows), None)
+        return engine.logprobs(rows, entropy=True, collision=self.needs_collision)
 
     def output(self, scored: TokenScores, streams: TokenStreams, totals: StepTotals) -> LossOutput:
         """Return the loss of what `scored` returned."""
+        if scored.collision is not None:
+            streams = replace(streams, collision=scored.collision)
         if self.with_values:
             return self.loss(scored.logprobs, streams, totals, values=scored.values, **self.settings)
         return self.loss(scored.logprobs, streams, totals)
@@ -108,8 +123,11 @@ def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None 
     """
     match config:
         case DPOConfig():
-            names = ("beta", "loss", "label_smoothing", "reference_free", "sft_weight")
-            return Objective(_bound(dpo_loss, config, *names), needs_reference=not config.reference_free)
+            return Objective(
+                _bound(dpo_loss, config, *_DPO),
+                needs_reference=not config.reference_free,
+                needs_collision=config.policy_weighting,
+            )
         case DistillConfig():
             return Objective(_bound(distill_loss, config, "clip_low", "clip_high"))
         case ORPOConfig():
@@ -135,14 +153,13 @@ def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None 
         case RankingConfig():
             return Objective(_bound(ranking_loss, config, "beta"), needs_reference=True)
         case RewardConfig():
-            bound = _bound(reward_loss, config, "margin_weight", "centring")
+            bound = _bound(reward_loss, config, "margin_weight", "centring", "parts_weight", "heads")
             return Objective(bound, on_values=True, agreement=("reward_accuracy",))
         case PRMConfig():
             bound = _bound(prm_loss, config, "heads")
             return Objective(bound, on_values=True, agreement=("step_accuracy", "brier"))
         case GRPOConfig():
-            names = ("loss", "clip_low", "clip_high", "kl_coefficient", "max_tokens")
-            return Objective(_bound(grpo_loss, config, *names), needs_reference=config.kl_coefficient > 0)
+            return Objective(_bound(grpo_loss, config, *_GRPO), needs_reference=config.kl_coefficient > 0)
         case PPOConfig():
             if not config.has_critic:
                 bound = _bound(ppo_loss, config, "clip_low", "clip_high")

@@ -21,6 +21,7 @@ from quintain.trainers.loop.objectives import Objective
 from quintain.trainers.loop.passes import ValidationSums
 from quintain.trainers.loop.schedule import ExampleSource
 from quintain.trainers.loop.sinks import Sinks
+from quintain.trainers.loop.synced_reference import SyncedReference
 from quintain.trainers.losses.loss_output import StepTotals
 
 PARTS = ("held_out_sum", "held_out_count")
@@ -66,6 +67,8 @@ class Run:
     tokenizer: Any = None
     """Saved beside the weights of checkpoints."""
     sample: Sampler | None = None
+    reference: SyncedReference | None = None
+    """The reference of the steps, where it follows the policy; else the examples have their reference log-probs."""
     ranks: OtherRanks | None = None
     """Other processes that share the passes; None for a run of one process."""
     step: int = 0

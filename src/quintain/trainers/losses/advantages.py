@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from quintain.trainers.losses.step_weights import finite_or_nan
 
-_EPSILON = 1e-4
+EPSILON = 1e-4
 """Added to the standard deviation that advantages are divided by, as in TRL."""
 _SPREAD = 0.5
 """Largest share of a run's advantage that its step rewards move from one step to others; below 1, so signs stay."""
@@ -34,7 +34,20 @@ def group_advantages(rewards: Sequence[float | None], *, scale: bool) -> NDArray
     if len(scored) < 2 or np.ptp(scored) <= 1e-9 * np.abs(scored).max():
         return None
     advantages = np.nan_to_num(known - scored.mean(), nan=0.0)
-    return advantages / (scored.std(ddof=1) + _EPSILON) if scale else advantages
+    return advantages / (scored.std(ddof=1) + EPSILON) if scale else advantages
+
+
+def overlong_penalty(length: int, longest: int, buffer: int) -> float:
+    """Return the penalty of a run for its length, 0 to 1 (soft overlong punishment of DAPO, arXiv 2503.14476, eq. 13).
+
+    0 up to longest - buffer, then linear, 1 above longest.
+
+    Args:
+        length: Tokens that the agent wrote.
+        longest: Tokens from which the penalty is full.
+        buffer: Tokens over which it rises, 1 to `longest`.
+    """
+    return min(max((length - (longest - buffer)) / buffer, 0.0), 1.0)
 
 
 def step_advantages(advantage: float, step_rewards: Sequence[float | None]) -> list[float]:
