@@ -28,6 +28,7 @@ from quintain.trainers.adapters import (
     with_new_adapter,
 )
 from quintain.trainers.model_files import ModelFiles, model_files
+from quintain.trainers.pooling_files import write_pooling
 from quintain.trainers.quantization import quantize, round_weights, size_of
 from quintain.trainers.value_head import attach, detached, read_head, save_head
 
@@ -150,8 +151,15 @@ def open_tokenizer(ref: ModelRef) -> LoadedModel:
     return LoadedModel(None, tokenizer, _context_tokens(config, tokenizer))
 
 
-def save_model(model: Any, tokenizer: Any, destination: Path) -> None:
-    """Write a model, or its adapter alone, with tokenizer and chat template, atomically."""
+def save_model(model: Any, tokenizer: Any, destination: Path, pooled_length: int | None = None) -> None:
+    """Write a model, or its adapter alone, with tokenizer and chat template, atomically.
+
+    Args:
+        model: The model; a value head beside it is written to its own file.
+        tokenizer: Its tokenizer.
+        destination: The folder.
+        pooled_length: Of a retriever, the tokens at which it cuts texts.
+    """
     aside = destination.with_name(f".{destination.name}.partial")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -163,6 +171,8 @@ def save_model(model: Any, tokenizer: Any, destination: Path) -> None:
                 model.save_pretrained(aside)
         if head is not None:
             save_head(head.names, dict(head.named_parameters()), aside)
+        if pooled_length is not None:
+            write_pooling(aside, model.get_input_embeddings().weight.shape[1], pooled_length)
         tokenizer.save_pretrained(aside)
         publish(aside, destination)
     except BaseException:  # a partial model must not fill the disk

@@ -19,13 +19,16 @@ from quintain.records.hyperparameters import (
     KTOConfig,
     OnlineConfig,
     PRMConfig,
+    RetrieverConfig,
     TrainingConfig,
 )
 from quintain.records.job import TrainSpec
 from quintain.records.learning_rates import default_rate
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.example_selection import Selection, select
-from quintain.trainers.data.examples import ExampleBatch, ExampleMaker, labelled_heads, mismatched
+from quintain.trainers.data.examples import ExampleBatch, ExampleMaker, labelled_heads
+from quintain.trainers.data.mismatched_examples import mismatched
+from quintain.trainers.data.retrieval_examples import relevant_tools
 from quintain.trainers.data.streams import Example
 from quintain.trainers.distributed.sharding import gather_full_params
 from quintain.trainers.engine.forward import Engine
@@ -159,7 +162,8 @@ def _conclude(run: Run, dataset: ExampleBatch, start: _Start, selection: Selecti
         gather_full_params(start.loaded.model)
     output = Path(start.spec.output_dir)
     with disk_errors_explained(output, run.checkpoints):
-        save_model(start.loaded.model, start.loaded.tokenizer, output)
+        pooled = start.maker.max_length if isinstance(start.spec.config, RetrieverConfig) else None
+        save_model(start.loaded.model, start.loaded.tokenizer, output, pooled)
     try:
         selection.remember()
     except QuintainError as error:  # the saved agent is worth more than the replay buffer
@@ -324,7 +328,8 @@ def _objective(
         for examples in (training, held_out):
             found = mismatched(examples, max_length)
             unpaired |= dict(zip(found, references.with_logprobs(list(found.values())), strict=True))
-    objective = objective_of(config, unpaired)
+    relevant = relevant_tools([*training, *held_out]) if isinstance(config, RetrieverConfig) else {}
+    objective = objective_of(config, unpaired, relevant)
     objective.needs_reference |= config.kl_stop is not None
     return objective
 

@@ -18,11 +18,13 @@ from quintain.environments.registry import (
     write_mixture,
     write_reference,
 )
+from quintain.environments.retrieval import AGENT_OPTIONS, BM25
 from quintain.errors import InvalidInput, Refused
 from quintain.records.record import clip, shown
 from quintain.sandbox.sandbox import IMAGE
 from quintain.tools.roots import readable
 from quintain.tools.services import Services
+from quintain.tools.training.agents import resolve_agent, retriever_folder
 
 
 def _weighted(value: Any) -> Any:
@@ -49,12 +51,13 @@ def usable_reference(services: Services, reference: str | Mapping[str, float]) -
 
     Args:
         services: Whose settings hold the roots.
-        reference: `ID` or `ID?option=value&option=value`; the options `file` and `tasks` are paths. Of several
+        reference: `ID` or `ID?option=value&option=value`; the options `file` and `tasks` are paths, `retriever` is an agent. Of several
             environments their weights, as a mapping, as `ID=WEIGHT,ID=WEIGHT` or as `registry.write_mixture` writes them.
 
     Raises:
         NotFound: no such environment or file.
-        InvalidInput: an option that the environment does not take, a file with bad rows, or as `registry.parts_of`.
+        InvalidInput: an option that the environment does not take, a file with bad rows, an agent that is no retriever, or as
+            `registry.parts_of`.
         Refused: a file outside the allowed roots, or a sandbox that the operator has not set.
         Unavailable: the package that brings an environment cannot be imported.
     """
@@ -89,7 +92,12 @@ def plain_reference(reference: str | Mapping[str, float]) -> str:
 def _usable(services: Services, reference: str) -> str:
     name, options = parse_reference(reference)
     files = {option: str(readable(services, options[option], "tasks")) for option in PATH_OPTIONS if option in options}
-    if fixed := files | _sandbox_options(services, name, options):
+    agents = {
+        option: retriever_folder(resolve_agent(services, options[option]))
+        for option in AGENT_OPTIONS.get(name, ())
+        if options.get(option, BM25) != BM25
+    }
+    if fixed := files | agents | _sandbox_options(services, name, options):
         reference = write_reference(Reference(name, {**options, **fixed}))
     for part in getattr(task_source(reference), "references", ()):
         if _usable(services, part) != part:

@@ -16,10 +16,19 @@ import numpy as np
 from quintain.datasets.selection import agent_digest
 from quintain.datasets.step_labels import step_values_of, unweighted_reason
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow, TextRow
-from quintain.records.hyperparameters import BCConfig, DPOConfig, GRPOConfig, RewardConfig, SFTConfig, TrainingConfig
+from quintain.records.hyperparameters import (
+    BCConfig,
+    DPOConfig,
+    GRPOConfig,
+    RetrieverConfig,
+    RewardConfig,
+    SFTConfig,
+    TrainingConfig,
+)
 from quintain.records.trajectory import Actor, Trajectory
 from quintain.scoring.preferences.mining import Candidate, mine_pairs
 from quintain.trainers.data.chunking import chunk
+from quintain.trainers.data.retrieval_examples import call_examples
 from quintain.trainers.data.streams import Example, TokenRow, token_row
 from quintain.trainers.data.value_positions import read_run, read_steps, with_labels
 from quintain.trainers.losses.advantages import group_advantages, step_advantages
@@ -40,6 +49,8 @@ class ExampleBatch:
     truncated_turns: int = 0
     left_out_members: Counter[str] = field(default_factory=Counter)
     """Runs of groups that could not be rendered, by reason; their groups stay."""
+    left_out_calls: Counter[str] = field(default_factory=Counter)
+    """Calls from which a retriever cannot learn, by reason."""
     unweighted: Counter[str] = field(default_factory=Counter)
     """Runs whose steps all weigh alike although step weights are on, by reason."""
 
@@ -59,6 +70,8 @@ class ExampleMaker:
     renderer: Renderer
     config: TrainingConfig
     max_length: int
+    texts: dict[str, int] = field(default_factory=dict)
+    """Text of a need or a tool -> its number, for retrievers."""
 
     @staticmethod
     def of(
@@ -81,6 +94,8 @@ class ExampleMaker:
     def take(self, row: Row, batch: ExampleBatch, factor: float | str = 1.0) -> None:
         """Add the example of a row to `batch`, or count why there is none; `factor` comes from `factors`."""
         match row:
+            case DatasetRow() if isinstance(self.config, RetrieverConfig):
+                self._calls(row, batch)
             case DatasetRow():
                 batch.add(factor if isinstance(factor, str) else self.run(row, batch, factor), _reward(row))
             case PairRow() if isinstance(self.config, RewardConfig):
@@ -269,6 +284,16 @@ class ExampleMaker:
         )
         return Example(rows, (0,) * len(rows))
 
+    def _calls(self, row: DatasetRow, batch: ExampleBatch) -> None:
+        """Add the examples of a run's calls: retrievers."""
+        assert isinstance(self.config, RetrieverConfig)
+        found = call_examples(row, self.renderer.tokenizer, self.max_length, self.config.hard_negatives, self.texts)
+        batch.left_out_calls.update(found.left_out)
+        for example in found.examples:
+            batch.add(example)
+        if found.dropped:
+            batch.add(found.dropped)
+
     def fits(self, trajectory: Trajectory) -> bool:
         """Whether a run has any token in the loss."""
         return self._rendered(trajectory, 1.0).dropped is None
@@ -310,31 +335,6 @@ def labelled_heads(rows: Iterable[Row]) -> tuple[str, ...]:
         if label is not None
     }
     return tuple(sorted(found, key=lambda head: (head != "value", head)))
-
-
-def mismatched(examples: Sequence[Example], max_length: int) -> dict[str, Example]:
-    """Return KTO's mismatched examples: each prompt with the answer to another one, cut at `max_length`.
-
-    Their mean log-ratio estimates the KL divergence to the reference (arXiv 2402.01306, section 4.1). Prompts are sorted, and answers
-    shifted by the count of the most frequent prompt. So no prompt meets its own answer, unless more than half of all are that
-    prompt. An example whose prompt leaves no room for an answer has none.
-    """
-    heads = [int(example.rows[0].places[0]) for example in examples]
-    prompts = [e.rows[0].token_ids[:head].tobytes() for e, head in zip(examples, heads, strict=True)]
-    counts = Counter(prompts)
-    rank = {prompt: i for i, prompt in enumerate(counts)}
-    together = sorted(range(len(examples)), key=lambda i: rank[prompts[i]])
-    shift = max(counts.values(), default=1) if len(counts) > 1 else 1
-    partner = dict(zip(together, [*together[shift:], *together[:shift]], strict=True))
-    unpaired = {}
-    for place, example in enumerate(examples):
-        row, other = example.rows[0], examples[partner[place]].rows[0]
-        head, tail = heads[place], heads[partner[place]]
-        ids = np.concatenate([row.token_ids[:head], other.token_ids[tail:]])[:max_length]
-        mask = np.concatenate([np.zeros(head, np.bool_), other.supervised[tail:]])[:max_length]
-        if len(examples) > 1 and mask.any():
-            unpaired[example.key] = Example((token_row(ids.tolist(), mask.tolist()),), (0,), key=example.key)
-    return unpaired
 
 
 def _cloning_factors(rows: Iterable[Row], config: BCConfig) -> list[float | str]:

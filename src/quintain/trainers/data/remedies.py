@@ -16,6 +16,7 @@ REMEDIES = {
     "group_of_one": "collect several runs of each task",
     "below_min_reward": "lower min_reward",
     "reward_unknown": "score the runs and export again, or set min_reward and temperature to null",
+    "no_calls": "export runs that call tools and contain their definitions (`tools`)",
     "zero_weight": "export rows with a weight above 0",
 }
 

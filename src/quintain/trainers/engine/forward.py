@@ -171,18 +171,18 @@ class Engine:
         rows = [token_row([0, 0], [False, True])]
         return (self.values(rows) if head_of(self.model) else self.logprobs(rows).logprobs).sum() * 0.0
 
-    def cost(self, rows: Sequence[TokenRow]) -> Cost:
-        """Return tokens and useful FLOPs of a forward and backward pass over the rows.
+    def cost(self, rows: Sequence[TokenRow], *, head: bool = True) -> Cost:
+        """Return tokens and useful FLOPs of a forward and backward pass over the rows; without `head`, up to the hidden states.
 
         A weight of P parameters takes 2 P a token forward, 2 P for the gradient of its input and, if trained, 2 P for its own.
         Causal attention over n tokens takes 6 n^2 times layers, heads and head width, and 6 (n - W)^2 less with a window of W tokens.
         The head counts at supervised tokens only.
         Valid for dense models; a recurrent layer counts as its weights.
         """
-        decoder, head = decoder_and_head(self.model)
+        decoder, output_head = decoder_and_head(self.model)
         embeddings = {id(p) for m in decoder.modules() if isinstance(m, torch.nn.Embedding) for p in m.parameters()}
         body = sum(_flops(p) for p in decoder.parameters() if p.ndim == 2 and id(p) not in embeddings)
-        last = sum(_flops(p) for p in (head_of(self.model) or head).parameters() if p.ndim == 2)
+        last = sum(_flops(p) for p in (head_of(self.model) or output_head).parameters() if p.ndim == 2) if head else 0.0
         widths = _attention_widths(self.model.config.get_text_config(decoder=True))
         windows = [self._windows.get(i) for i in range(len(widths))]
         logical, supervised = sum(map(len, rows)), sum(row.n_supervised for row in rows)

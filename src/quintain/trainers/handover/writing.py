@@ -28,6 +28,7 @@ from quintain.trainers.handover.ollama import go_template
 from quintain.trainers.handover.parity import Measurement, Probes, compare, count_equal, measure
 from quintain.trainers.model_files import model_files
 from quintain.trainers.models import LoadedModel, load_model, open_tokenizer, pick_device, stored_heads
+from quintain.trainers.pooling_files import read_pooling, write_pooling
 from quintain.trainers.quantization import size_of
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE
@@ -99,6 +100,8 @@ def write_agent(
         else:
             stored_in, architecture = _write_merged(agent, heads, renderer, folder)
         _write_tokenizer(agent.model, folder)
+        if agent.role == "retriever":
+            write_pooling(folder, *read_pooling(Path(agent.model.adapter or agent.model.path)))
     if reporter.should_stop():
         return None
     reporter.phase("checking")

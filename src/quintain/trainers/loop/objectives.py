@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from quintain.records.hyperparameters import (
     ORPOConfig,
     PRMConfig,
     RankingConfig,
+    RetrieverConfig,
     RewardConfig,
     SimPOConfig,
     TrainingConfig,
@@ -30,6 +32,7 @@ from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.orpo import orpo_loss
 from quintain.trainers.losses.prm import prm_loss
 from quintain.trainers.losses.ranking import ranking_loss
+from quintain.trainers.losses.retriever import retriever_loss
 from quintain.trainers.losses.reward import reward_loss
 from quintain.trainers.losses.sft import sft_loss
 from quintain.trainers.losses.simpo import simpo_loss
@@ -47,6 +50,8 @@ class Objective:
     needs_reference: bool = False
     on_values: bool = False
     """Whether the loss takes values of the value head [N, K] instead of log-probs [N]."""
+    couples_examples: bool = False
+    """Whether the loss takes the mean states [S, h] of the texts of a whole step, which are negatives of each other."""
     agreement: tuple[str, ...] = ()
     """Metrics of agreement with held-out labels; the first one is an accuracy."""
     unpaired: Mapping[str, Example] = field(default_factory=dict)
@@ -79,8 +84,12 @@ class Objective:
         self.settings["kl"] = kto_kl(policy, reference, n)  # with NaN the step's loss is NaN, which the loop reports
 
 
-def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None = None) -> Objective:
-    """Return the objective of a method; `unpaired` is for KTO, see `Objective.unpaired`.
+def objective_of(
+    config: TrainingConfig,
+    unpaired: Mapping[str, Example] | None = None,
+    relevant: Mapping[float, Set[float]] | None = None,
+) -> Objective:
+    """Return the objective of a method; `unpaired` is for KTO (`Objective.unpaired`), `relevant` for retrievers (`retriever_loss`).
 
     Raises:
         InvalidInput: The method does not train by gradients.
@@ -117,6 +126,10 @@ def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None 
         case PRMConfig():
             bound = _bound(prm_loss, config, "heads")
             return Objective(bound, on_values=True, agreement=("step_accuracy", "brier"))
+        case RetrieverConfig():
+            related = functools.partial(retriever_loss, relevant=relevant or {})
+            agreement = ("retrieval_accuracy",)
+            return Objective(_bound(related, config, "scale"), couples_examples=True, agreement=agreement)
         case GRPOConfig():
             names = ("loss", "clip_low", "clip_high", "kl_coefficient", "max_tokens")
             return Objective(_bound(grpo_loss, config, *names), needs_reference=config.kl_coefficient > 0)

@@ -1,0 +1,76 @@
+"""Examples of a retriever: a need, the tool that was called for it, and tools that were offered beside it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from quintain.datasets.recorded_calls import RecordedCall, calls_of_run
+from quintain.records.dataset import DatasetRow
+from quintain.trainers.data.streams import Example, TokenRow, token_row
+
+_FILLER = 0
+"""Token id behind a text: rows are read before their marked tokens, so each has one more, on which nothing depends."""
+
+
+class CallExamples(NamedTuple):
+    """The examples of a run."""
+
+    examples: list[Example]
+    dropped: str
+    """Why there is none; empty if there is one."""
+    left_out: Counter[str]
+    """Reason -> calls, as in `RunCalls`."""
+
+
+def call_examples(
+    row: DatasetRow, tokenizer: Any, max_length: int, n_negatives: int, texts: dict[str, int]
+) -> CallExamples:
+    """Return an example for each recorded call of a run.
+
+    Member 0 is the need, member 1 the called tool, the others are hard negatives. A member's value is the number of its text.
+
+    Args:
+        row: The run.
+        tokenizer: Of the model.
+        max_length: Maximum tokens of a text.
+        n_negatives: Maximum number of hard negatives.
+        texts: Text -> its number; receives new texts.
+    """
+    found = calls_of_run(row.trajectory)
+    if not found.calls or row.weight <= 0:
+        return CallExamples([], "zero_weight" if found.calls else "no_calls", found.left_out)
+    run, examples = row.trajectory.id or row.trajectory.identity, list[Example]()
+    for call in found.calls:
+        members = (call.need, call.document, *hard_negatives(call, n_negatives))
+        rows = tuple(text_row(tokenizer, text, max_length) for text in members)
+        values = tuple(float(texts.setdefault(text, len(texts))) for text in members)
+        examples.append(
+            Example(rows, tuple(range(len(rows))), values, row.weight, f"{run}/{call.tool}", divisible=False)
+        )
+    return CallExamples(examples, "", found.left_out)
+
+
+def relevant_tools(examples: Sequence[Example]) -> dict[float, set[float]]:
+    """Return need -> its tools, by value, from examples as `call_examples` makes them."""
+    relevant: dict[float, set[float]] = {}
+    for example in examples:
+        relevant.setdefault(example.value[0], set()).add(example.value[1])
+    return relevant
+
+
+def text_row(tokenizer: Any, text: str, max_length: int) -> TokenRow:
+    """Return the row of a text, marked so that the state of each of its tokens is read; cut at `max_length` tokens.
+
+    The ids are those of the tokenizer's own call, special tokens included, as in sentence-transformers.
+    """
+    ids = tokenizer(text, truncation=True, max_length=max_length, verbose=False)["input_ids"] or [_FILLER]
+    return token_row([*ids, _FILLER], [False, *(True for _ in ids)])
+
+
+def hard_negatives(call: RecordedCall, n: int) -> tuple[str, ...]:
+    """Return the texts of at most `n` tools that were offered beside a call, drawn at random by the call alone."""
+    others = [text for text in dict.fromkeys(call.uncalled) if text != call.document]
+    return tuple(random.Random(f"negatives/{call.need}/{call.tool}").sample(others, min(n, len(others))))
