@@ -1,14 +1,15 @@
 """Training next to TRL 1.16: speed, memory and agreement, on the same tokens, masks and weights, on the CPU.
 
-Run as `python -m benchmarks.trainers [--only CASE,...] [--rounds N] [--size s|m] [--quick]`, with the extra `benchmarks`
-installed; prints one JSON line a figure. A ratio is the median over paired rounds, with the smallest and the largest.
+Run as `python -m benchmarks.trainers [--only CASE,...] [--rounds N] [--size s|m] [--precision fp32|bf16] [--quick]`, with
+the extra `benchmarks` installed; prints one JSON line a figure. A ratio is the median over paired rounds, with the smallest
+and the largest.
 
-`..._speedup` is against TRL as its documentation shows it, in float32; `..._vs_tuned` against the best that an expert can
-make of it: batches of one, the same matmul switch, the same allocator, the reference computed beforehand. Both have
-gradient checkpointing off (TRL's default is on, and slower: `sft_vs_default`), and in one process TRL has our allocator
-settings too. The parts of a ratio say where it comes from, `matmul_back_end_gain` what the switch can give on this machine,
-and `sft_attention_...` what its attention kernel allows. Losses and gradients are compared first; where they differ there
-is no ratio.
+`..._speedup` is against TRL as its documentation shows it, `..._vs_tuned` against the best that an expert can make of it:
+batches of one, the same matmul switch, the same allocator, the reference computed beforehand. With `--precision bf16` both
+compute products in bf16, TRL under autocast as its setting `bf16` has it. Both have gradient checkpointing off (TRL's
+default is on, and slower: `sft_vs_default`), and in one process TRL has our allocator settings too. The parts of a ratio say
+where it comes from, `matmul_back_end_gain` what the switch can give on this machine, and `sft_attention_...` what its
+attention kernel allows. Losses and gradients are compared first; where they differ there is no ratio.
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", metavar="CASE,...", help=f"some of: {', '.join(NAMES)}")
     parser.add_argument("--rounds", type=int, help="paired rounds of each case; 3, or 1 with --quick")
     parser.add_argument("--size", choices=("s", "m"), default="s", help="of the model")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="of both sides' products")
     parser.add_argument("--quick", action="store_true", help="short runs and one round: for a look, not for a claim")
     arguments = parser.parse_args()
     arguments.only = arguments.only.split(",") if arguments.only else NAMES
@@ -117,7 +119,7 @@ def _cases(folder: Path, arguments: argparse.Namespace) -> dict[str, Callable[[]
     say(
         f"{torch.get_num_threads()} threads, {rate:.0f} GFLOP/s, the faster exact products are on: {machine.fast_matmul}"
     )
-    bench = trl_cases.Bench(folder / "model", machine, arguments.rounds, arguments.quick)
+    bench = trl_cases.Bench(folder / "model", machine, arguments.rounds, arguments.quick, arguments.precision)
     in_process = {**trl_cases.CASES, **trl_acting.CASES}
     ready: dict[str, Callable[[], None]] = {name: partial(case, bench) for name, case in in_process.items()}
     ready["sft_wall"] = partial(wall, folder, rounds=bench.few_rounds, quick=arguments.quick)

@@ -20,13 +20,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from benchmarks.figures import report, say
-from benchmarks.trl_rounds import Rounds, agreement, run_rounds
-from benchmarks.trl_sides import SAME, Ours, Side, products, rows_of, trl_dpo, trl_grpo, trl_sft
+from benchmarks.trl_rounds import AGREE, Rounds, agreement, run_rounds
+from benchmarks.trl_sides import SAME, Ours, Side, Theirs, products, rows_of, trl_dpo, trl_grpo, trl_sft
 from benchmarks.workload import Examples, Writer, first_tokens, load, load_moved, per_turn
 from quintain.records.hyperparameters import DPOConfig, GRPOConfig, LoraConfig, SFTConfig, TrainingConfig
 from quintain.trainers.data.streams import Example
@@ -60,6 +60,17 @@ class Bench:
     rounds: int
     quick: bool
     """Runs of a third of the length."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Of the products of both sides; weights and optimizer state are float32."""
+
+    @property
+    def autocast(self) -> torch.dtype | None:
+        """Type of the products; None for float32."""
+        return torch.bfloat16 if self.precision == "bf16" else None
+
+    def named(self, figure: str) -> str:
+        """Return a figure's name with the precision where it is not float32."""
+        return figure if self.precision == "fp32" else f"{figure}_{self.precision}"
 
     @property
     def few_rounds(self) -> int:
@@ -79,7 +90,8 @@ class Bench:
         return max(2, n // 3) if self.quick else n
 
     def ours(self, config: TrainingConfig, lora: LoraConfig | None = None) -> Ours:
-        return Ours(self.load(lora).model, config, self.machine)
+        held = config.model_copy(update={"precision": self.precision, "lora": lora})
+        return Ours(self.load(lora).model, held, self.machine)
 
     def maker(self, config: TrainingConfig, seed: int) -> tuple[Writer, Examples]:
         tokenizer = self.load().tokenizer
@@ -88,7 +100,7 @@ class Bench:
     def scored(self, examples: Sequence[Example]) -> list[Example]:
         """The examples with log-probs under a model a little away from the start model."""
         with products(self.tuned):
-            engine = Engine.of(load_moved(self.folder))
+            engine = Engine.of(load_moved(self.folder), autocast=self.autocast)
             return with_reference(examples, engine, cache=None, identity="", batch_tokens=8192)
 
 
@@ -99,14 +111,18 @@ def sft(bench: Bench) -> None:
     steps = [[examples.run(writer.run(bench.turns(10))) for _ in range(2)] for _ in range(bench.rounds + 1)]
     ours = bench.ours(config)
     default: dict[str, Side] = {"trl_default": trl_sft(*bench.load()[:2], 2, checkpointing=True)}
-    rounds = compare("sft", default | _sft_sides(bench, 2) | {"ours": ours}, steps, documented=3.5, tuned=1.5)
+    rounds = compare(bench, "sft", default | _sft_sides(bench, 2) | {"ours": ours}, steps, tuned=1.5)
     if rounds is not None:
-        rounds.report_ratio("sft_vs_default", "trl_default", "ours")
+        rounds.report_ratio(bench.named("sft_vs_default"), "trl_default", "ours")
         flops = [ours.run.engine.cost(rows_of(step)).flops for step in steps[1:]]
         seconds = zip(flops, rounds.seconds["ours"], rounds.matmul_flops, strict=True)
-        report("sft_matmul_fraction", [work / (s * rate) for work, s, rate in seconds], "1", 0.75)
+        fractions = [work / (s * rate) for work, s, rate in seconds]
+        report(bench.named("sft_matmul_fraction"), fractions, "1", 0.75 if bench.precision == "fp32" else 0.5)
         tokens = [sum(map(len, rows_of(step))) for step in steps[1:]]
-        report("sft_tokens_per_s", [n / s for n, s in zip(tokens, rounds.seconds["ours"], strict=True)], "1/s", None)
+        rates = [n / s for n, s in zip(tokens, rounds.seconds["ours"], strict=True)]
+        report(bench.named("sft_tokens_per_s"), rates, "1/s", None)
+        if bench.precision == "bf16":
+            return
         report("matmul_back_end_gain", rounds.matmul_gain, "1", None)
         attention = [_attention(ours, step) for step in steps[1:]]
         shares = zip(attention, rounds.seconds["ours"], rounds.matmul_flops, strict=True)
@@ -142,7 +158,7 @@ def sft_spread(bench: Bench) -> None:
     writer, examples = bench.maker(config, 2)
     lengths = [bench.turns(n) for n in (3, 6, 9, 12, 16, 20)]
     steps = [[examples.run(writer.run_of_length(lengths)) for _ in range(4)] for _ in range(bench.few_rounds + 1)]
-    compare("sft_spread", _sft_sides(bench, 4) | {"ours": bench.ours(config)}, steps, documented=5.0)
+    compare(bench, "sft_spread", _sft_sides(bench, 4) | {"ours": bench.ours(config)}, steps)
 
 
 def lora_sft(bench: Bench) -> None:
@@ -151,7 +167,7 @@ def lora_sft(bench: Bench) -> None:
     writer, examples = bench.maker(config, 3)
     steps = [[examples.run(writer.run(bench.turns(10))) for _ in range(2)] for _ in range(bench.rounds + 1)]
     sides = _sft_sides(bench, 2, lora) | {"ours": bench.ours(config, lora)}
-    compare("lora_sft", sides, steps, documented=2.8)
+    compare(bench, "lora_sft", sides, steps)
 
 
 def dpo(bench: Bench) -> None:
@@ -159,7 +175,7 @@ def dpo(bench: Bench) -> None:
     config = DPOConfig(**SAME)
     writer, examples = bench.maker(config, 4)
     steps = _pairs(bench, writer, examples, per_step=2, turns=6)
-    compare("dpo", _dpo_sides(bench, config, 2), steps, documented=3.5, tuned=1.5)
+    compare(bench, "dpo", _dpo_sides(bench, config, 2), steps, tuned=2.0)
 
 
 def dpo_half_shared(bench: Bench) -> None:
@@ -167,7 +183,7 @@ def dpo_half_shared(bench: Bench) -> None:
     config = DPOConfig(**SAME, step_level=True)
     writer, examples = bench.maker(config, 5)
     steps = _pairs(bench, writer, examples, per_step=1, turns=10, shared=5)
-    compare("dpo_half_shared", _dpo_sides(bench, config, 1), steps, documented=4.5)
+    compare(bench, "dpo_half_shared", _dpo_sides(bench, config, 1), steps)
 
 
 def grpo(bench: Bench) -> None:
@@ -179,7 +195,7 @@ def grpo(bench: Bench) -> None:
         examples.group(writer.runs_of_task(4, bench.turns(5), task_tokens=tokens), rewards)
         for _ in range(bench.rounds + 1)
     ]
-    compare("grpo_group4", _grpo_sides(bench, config, 4), _sampled(bench, groups), documented=4.5, tuned=2.0)
+    compare(bench, "grpo_group4", _grpo_sides(bench, config, 4), _sampled(bench, groups), tuned=2.0)
 
 
 def turns(bench: Bench) -> None:
@@ -190,7 +206,7 @@ def turns(bench: Bench) -> None:
     runs = [writer.runs_of_task(2, n_turns) for _ in range(bench.few_rounds + 1)]
     groups = [examples.group(pair, (1.0, 0.0)) for pair in runs]
     rows = [per_turn(replace(g, rows=g.rows[:1], member=(0,), value=g.value[:1])) for g in groups]
-    compare("per_turn", _grpo_sides(bench, config, n_turns), _sampled(bench, rows), documented=15.0, tuned=5.0)
+    compare(bench, "per_turn", _grpo_sides(bench, config, n_turns), _sampled(bench, rows), tuned=5.0)
 
 
 def growth(bench: Bench) -> None:
@@ -219,24 +235,28 @@ def growth(bench: Bench) -> None:
 
 
 def compare(
-    case: str, sides: Mapping[str, Side], steps: Steps, *, documented: float, tuned: float | None = None
+    bench: Bench, case: str, sides: Mapping[str, Side], steps: Steps, *, tuned: float | None = None
 ) -> Rounds | None:
     """Take the steps with all sides and print what comes of it; None where the losses do not agree.
 
     Args:
+        bench: Names the precision, which ends the name of the case where it is not float32.
         case: Begins the names of the figures.
         sides: The chain from `trl` to `ours`.
         steps: The examples of each step; the first is the warm-up.
-        documented: Goal of the ratio to `trl`.
         tuned: Goal of the ratio to `trl_tuned`.
     """
     tokens = sum(map(len, rows_of(steps[-1])))
+    case = bench.named(case)
     say(f"{case}: {tokens} tokens a step, {len(steps) - 1} rounds of {', '.join(sides)}")
-    rounds = run_rounds(sides, steps)
+    for side in sides.values():
+        if isinstance(side, Theirs):
+            side.autocast = bench.autocast
+    rounds = run_rounds(sides, steps, bench.autocast or torch.float32)
     gc.collect()
-    if not agreement(case, rounds, "trl", "ours"):
+    if not agreement(case, rounds, "trl", "ours", AGREE[bench.precision]):
         return None
-    rounds.report_ratio(f"{case}_speedup", "trl", "ours", documented)
+    rounds.report_ratio(f"{case}_speedup", "trl", "ours")
     rounds.report_ratio(f"{case}_vs_tuned", "trl_tuned", "ours", tuned)
     for slow, fast in pairwise(sides):
         part = PART_OF[fast] if fast != "ours" or "ours_unshared" in sides else "engine"

@@ -27,7 +27,7 @@ from quintain.trainers.engine.machine import Machine
 from quintain.trainers.loop.checkpoints import trainable
 from quintain.trainers.loop.loop import train
 from quintain.trainers.loop.objectives import objective_of
-from quintain.trainers.loop.precision import loss_scale
+from quintain.trainers.loop.precision import choose, hold_base, loss_scale
 from quintain.trainers.loop.run import Run
 from quintain.trainers.loop.sinks import open_sinks
 
@@ -121,7 +121,9 @@ class Ours:
         self.listener, self.feed = Listener(), Feed()
         optimizer = torch.optim.AdamW(trainable(model).values(), lr=RATE, weight_decay=0.0, fused=True)
         self.gradients = first_gradients(model, optimizer)
-        engine = Engine.of(model, share_prefixes=config.share_prefixes)
+        number_format = choose(config.precision, model)
+        hold_base(model, config, number_format)
+        engine = Engine.of(model, share_prefixes=config.share_prefixes, autocast=number_format.autocast)
         if engine.reason:
             print(f"the engine's fast path is off: {engine.reason}", file=sys.stderr)
         self.run = Run(
@@ -156,6 +158,8 @@ class Theirs:
     """Forward and backward passes of TRL's own loss on the examples; returns the loss."""
     products: str = "highest"
     """Precision of float32 matrix products; PyTorch's default unless an expert turned the switch."""
+    autocast: torch.dtype | None = None
+    """Type of the products in forward and backward passes, as `bf16=True` gives them; None for float32."""
     gradients: Gradients = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -168,7 +172,8 @@ class Theirs:
     def step(self, examples: Sequence[Example]) -> float:
         optimizer, model = self.trainer.optimizer, self.trainer.model
         with products(self.products):
-            loss = self.backward(self.trainer, examples)
+            with torch.autocast("cpu", self.autocast or torch.bfloat16, enabled=self.autocast is not None):
+                loss = self.backward(self.trainer, examples)
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()

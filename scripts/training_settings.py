@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 from quintain.records.setting_aliases import ACCUMULATION, PRECISIONS, RENAMED
-from quintain.tools.training.methods import outline_methods
+from quintain.tools.training.methods import describe_methods
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "training-settings.md"
 
@@ -34,7 +34,7 @@ beside it. Two names of one setting with different values are refused, and so is
 
 def page() -> str:
     """Return the page: shared settings, the settings of each method, and the names of other trainers."""
-    shared, *methods = outline_methods()
+    shared, *methods = describe_methods()
     parts = [_HEAD, "## Shared settings\n\n", *_table(shared["hyperparameters"])]
     for about in methods:
         parts += [f"\n## `{about['method']}`\n\n", f"{textwrap.fill(about['summary'], 118)}\n\n"]

@@ -136,7 +136,7 @@ def test_its_settings_mean_the_same_or_name_the_right_field() -> None:
     for method, settings, remedy in (
         ("evolve", {"trajectories_per_iter": 500}, "tasks_per_iteration"),
         ("grpo", {"target_kl": 0.02}, "kl_stop"),
-        ("ppo", {}, "grpo"),
+        ("reinforce++", {}, "ppo"),
     ):
         with pytest.raises(InvalidInput, match=remedy):
             canonical_settings(method, settings)

@@ -103,7 +103,7 @@ def run(source: Any, policy: Any, n: int = 3, *, concurrency: int = 2, **setting
 def test_a_trajectory_contains_messages_calls_and_observations_in_order() -> None:
     sampled = SampledTokens(token_ids=(5, 6, 2), logprobs=(-0.1, -0.2, -0.3), tokenizer="tok-1")
     episode = run(Counting(), Ticking(tick(sampled=sampled)), 1, job_id="job-1", tags=("x",))[0]
-    trajectory, result = episode
+    trajectory, result, _ = episode
     assert [step.actor for step in trajectory.steps] == [Actor.SYSTEM, Actor.USER, Actor.AGENT, Actor.AGENT]
     assert [step.message for step in trajectory.steps] == ["Count.", "count 0", "", ""]
     last = trajectory.steps[-1]
@@ -201,7 +201,7 @@ def test_a_policy_that_fails_ends_the_run_and_closes_what_was_open() -> None:
 def test_what_cannot_be_read_is_kept_as_it_was_written_and_answered() -> None:
     bad = Reply(text='Hm <tool_call>{"name"', thought="Hm", error="the JSON ends too early.")
     policy = Ticking(bad, tick())
-    trajectory, result = run(Counting(goal=1), policy, 1)[0]
+    trajectory, result, _ = run(Counting(goal=1), policy, 1)[0]
     agent, user = trajectory.steps[2:4]
     assert (agent.message, agent.thought, agent.actions) == ('Hm <tool_call>{"name"', None, ())
     assert user.message == "Your turn could not be read: the JSON ends too early."
@@ -211,17 +211,17 @@ def test_what_cannot_be_read_is_kept_as_it_was_written_and_answered() -> None:
 
 def test_a_turn_without_a_call_is_the_environments_to_answer() -> None:
     policy = Ticking(Reply(text="I wonder.", thought="I wonder."), tick())
-    trajectory, result = run(Counting(), policy, 1)[0]
+    trajectory, result, _ = run(Counting(), policy, 1)[0]
     assert [step.message or step.thought for step in trajectory.steps[2:]] == ["I wonder.", "Please tick.", "On."]
     assert result.status == "success"
 
 
 def test_a_full_context_truncates_the_episode() -> None:
     full = Reply(text="", stop=Stop.CONTEXT)
-    trajectory, result = run(Counting(), Ticking(tick(), full), 1)[0]
+    trajectory, result, _ = run(Counting(), Ticking(tick(), full), 1)[0]
     assert (result.status, result.turns, trajectory.outcome.exit_status) == ("truncated", 1, "context")
     assert len(trajectory.agent_steps) == 1
-    trajectory, result = run(Counting(), Ticking(full), 1)[0]
+    trajectory, result, _ = run(Counting(), Ticking(full), 1)[0]
     assert (result.status, result.turns) == ("truncated", 0)
     assert trajectory.agent_steps[0].train is False
 

@@ -163,6 +163,12 @@ def test_a_read_only_server_offers_what_reads_plans_previews_and_compares(settin
     assert found.keys() >= READERS | {"plan_training", "compare_agents"}
     assert found.keys() == {spec.name for spec in CATALOG if spec.read_only}
 
+    async def talk(client: Client) -> str:
+        arguments = {"agents": ["starter", "expert"], "environment": "quintain/inventory", "sequential": True}
+        return (await client.call_tool("compare_agents", arguments)).content[0].text
+
+    assert "[read_only] expected sequential=false" in serve(create_server(settings, read_only=True), "auto", talk)
+
 
 def test_a_next_step_marks_the_calls_that_this_server_leaves_out(settings: Settings) -> None:
     async def talk(client: Client) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,8 +27,10 @@ from quintain.tools.evaluation.comparison import (
     leaderboard_uri,
 )
 from quintain.tools.evaluation.rollouts import evaluate_agent
+from quintain.tools.jobs.jobs import get_job
 from quintain.tools.jobs.pictures import plot_job
 from quintain.tools.services import Services, open_services
+from tiny_models import save_tiny_model
 from tools.stored_records import add_runs
 from trajectory_runs import answer, run, user
 from trajectory_runs import call as step_of
@@ -229,3 +232,39 @@ def test_agents_of_no_common_way_have_no_curve(services: Services) -> None:
         services.store.agents.add(Agent(name=name, model=ModelRef(source="folder", path="/m")), services.clock())
         stored(services, name, "0101")
     assert comparison_of(services, compare_agents(services, ["x", "y"]).comparison_id).curves == ()
+
+
+@pytest.mark.usefixtures("jobs_in_process")
+def test_a_sequential_comparison_plays_until_it_is_decided_and_the_same_call_returns_it(
+    services: Services, tmp_path: Path
+) -> None:
+    folder = save_tiny_model(tmp_path / "tiny", hidden=16)
+    tiny = Agent(name="tiny", model=ModelRef(source="folder", path=str(folder)), sampling=Sampling(max_new_tokens=2))
+    tiny = services.store.agents.add(tiny, services.clock())
+    names = [tiny.id or "", "expert"]
+    asked: dict[str, Any] = {"environment": "quintain/inventory", "sequential": True, "n_tasks": 100}
+    started = compare_agents(services, names, **asked)
+    assert (started.comparison_id, started.comparisons) == (None, ())
+    job = get_job(services, str(started.job_id))
+    assert (job.status, job.label) == (
+        "succeeded",
+        "compare tiny and expert in quintain/inventory: at most 100 tasks, held_out",
+    )
+    found = compare_agents(services, names, **asked, show=True)
+    assert found.sequential is not None
+    assert (found.sequential.decision, found.sequential.n_tasks) == ("difference", 16)
+    assert found.next_step.startswith("agent:expert@1 is better, decided after 16 tasks of 100: +100.0%")
+    assert found.comparisons[0].significant
+    assert found.png is not None
+    report = as_markdown(comparison_report(comparison_of(services, str(found.comparison_id))))
+    assert "decided after 16 tasks of 100" in report
+    with pytest.raises(NotFound):  # a rate that was stopped on purpose is on no leaderboard
+        environment_leaderboard(services, "quintain/inventory")
+    for agents, changes, code in (
+        (["a", "b", "c"], {}, "two_agents"),
+        (["eval-1", "expert"], {}, "not_playable"),
+        (names, {"environment": None}, "not_playable"),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            compare_agents(services, agents, **asked | changes)
+        assert caught.value.code == code

@@ -18,6 +18,7 @@ from quintain.records.hyperparameters import CONFIGS, SFTConfig
 from quintain.records.job import TrainSpec
 from quintain.records.trajectory import Actor, AgentInfo, Outcome, OutcomeStatus, Step, Trajectory
 from quintain.store.store import open_store
+from quintain.tools.training.model_folders import role_in
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.models import LoadedModel, load_model
 from quintain.trainers.rendering.renderer import Renderer
@@ -26,7 +27,7 @@ from quintain.worker.job_kinds import train as training
 from quintain.worker.online_rollouts import reward_of, rollout_collector
 from tiny_models import tiny_model, tiny_tokenizer
 from worker.ending_environment import Ending
-from worker.job_folder import MOMENT, STARTER, Stopping, events, trajectories
+from worker.job_folder import MOMENT, STARTER, Stopping, events, outputs, trajectories
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -247,7 +248,39 @@ def test_a_method_that_learns_from_data_has_no_collector(tmp_path: Path) -> None
         rollout_collector(job, tmp_path, Stopping(tmp_path))
 
 
-@pytest.mark.parametrize("method", ["grpo", pytest.param("dpo", marks=pytest.mark.soak)])
+def test_a_constraint_is_learnt_measured_and_enforced(tmp_path: Path, tiny_agent: Agent) -> None:
+    """Six tokens cost a half: the multiplier grows, and an enforced limit leaves no agent."""
+    rows = [{"id": f"t{i}", "prompt": f"Say {i}.", "checker": {"type": "regex", "pattern": "e"}} for i in range(2)]
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text("\n".join(json.dumps({**row, "split": "train"}) for row in rows), encoding="utf-8")
+    cost = {"type": "length", "unit": "tokens", "full_at": 7, "zero_at": 5}
+    bound = {"cost": cost, "limit": 0.0, "multiplier": 0.5, "rate": 2.0}
+    reports = {}
+    for method, enforce in (("ppo", False), ("grpo", True)):
+        job = spec(
+            f"quintain/tasks?file={tasks}", agent=tiny_agent, method=method,
+            group_size=4, rollouts=1, max_new_tokens=6, updates_per_rollout=1, learning_rate=1e-3,
+            constraint={**bound, "enforce": enforce},
+        ).model_copy(update={"output_dir": str(tmp_path / method)})  # fmt: skip
+        folder = tmp_path / f"{method}-job"
+        if enforce:
+            with pytest.raises(TrainingFailed, match=r"above_limit.*got 0\.5.*set enforce to false"):
+                training.run(job, folder, Stopping(folder))
+        else:
+            reports[method] = training.run(job, folder, Stopping(folder)).report["constraint"]
+        (last,) = [event.metrics for event in events(folder) if event.type == "progress" and event.metrics]
+        assert (last["mean_cost"], last["cost_multiplier"]) == (0.5, 1.5)
+        assert len(outputs(folder, "agent")) == (not enforce)
+    assert reports["ppo"] == {"limit": 0.0, "mean_cost": 0.5, "cost_multiplier": 1.5}
+    assert load_file(tmp_path / "ppo" / "value_head.safetensors")["bias"].shape == (2,)
+    assert role_in(tmp_path / "ppo") == "policy"
+    assert not (tmp_path / "grpo").exists()
+
+
+_PPO = {"minibatches": 2, "critic_warmup_steps": 1, "kl_coefficient": 0.1, "kl_target": 0.01, "kl_horizon": 10}
+
+
+@pytest.mark.parametrize("method", ["grpo", "ppo", pytest.param("dpo", marks=pytest.mark.soak)])
 def test_an_online_job_stopped_in_a_rollout_and_between_updates_continues_bit_equal(
     tmp_path: Path, tiny_agent: Agent, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
@@ -262,7 +295,7 @@ def test_an_online_job_stopped_in_a_rollout_and_between_updates_continues_bit_eq
     job = spec(
         f"quintain/tasks?file={tasks}", agent=tiny_agent, method=method,
         group_size=4, tasks_per_step=2, rollouts=2, updates_per_rollout=2, max_new_tokens=6,
-        checkpoint_every_steps=1, learning_rate=1e-3, seed=2,
+        checkpoint_every_steps=1, learning_rate=1e-3, seed=2, **(_PPO if method == "ppo" else {}),
     )  # fmt: skip
     monkeypatch.setattr(online_rollouts, "_EPISODES_AT_ONCE", 4)
     resumed: list[int | None] = []
@@ -278,3 +311,17 @@ def test_an_online_job_stopped_in_a_rollout_and_between_updates_continues_bit_eq
     before = load_model(tiny_agent.model).model.state_dict()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
     assert any(not torch.equal(whole[name], before[name]) for name in whole)
+    if method == "ppo":  # the value head too, and the coefficient that its controller has reached
+        heads = [load_file(tmp_path / name / "model" / "value_head.safetensors") for name in ("whole", "parts")]
+        assert heads[0]["weight"].any()
+        assert all(torch.equal(heads[0][name], heads[1][name]) for name in heads[0])
+        coefficients = [
+            [
+                e.metrics and e.metrics["kl_coefficient"]
+                for e in events(tmp_path / name / "job-1")
+                if e.type == "progress"
+            ]
+            for name in ("whole", "parts")
+        ]
+        assert coefficients[0] == coefficients[1] == [0.1, 0.1, *coefficients[0][2:]]
+        assert coefficients[0][2] != 0.1

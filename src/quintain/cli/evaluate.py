@@ -43,11 +43,23 @@ def run_evaluate(use: Use) -> int:
 
 
 def run_compare(use: Use) -> int:
-    """Compare and show the result; returns the exit status: 0 compared, 2 refused."""
+    """Compare and show the result.
+
+    Returns:
+        0: compared; 1: the job of a sequential comparison did not succeed; 2: refused; 130: left running by Ctrl-C.
+    """
     console = plain_console()
     require_ending(use.own["report"])
     services = use.services()
     found = use.call(services)
+    if found.job_id is not None:
+        view = followed(services, use, found)
+        if isinstance(view, int):
+            return view
+        if view.result is None or view.result.comparison_id is None:
+            show_job(console, view)
+            return 1
+        found = use.call(services)
     comparison = comparison_of(services, found.comparison_id)
     if use.json_out:
         print_json(comparison)

@@ -25,7 +25,7 @@ from quintain.next_step import call
 from quintain.records.job import UNFINISHED, JobResult
 from quintain.records.text import printable
 from quintain.tools.jobs.jobs import get_job
-from quintain.tools.results import JobStarted, JobView
+from quintain.tools.results import CompareResult, JobStarted, JobView
 from quintain.tools.services import Services
 
 
@@ -63,8 +63,9 @@ def run_watch(use: Use) -> int:
     return INTERRUPTED if view.status in UNFINISHED else 1 if view.status == "failed" else 0
 
 
-def followed(services: Services, use: Use, started: JobStarted) -> JobView | int:
+def followed(services: Services, use: Use, started: JobStarted | CompareResult) -> JobView | int:
     """Follow a started job to its end; or return the exit status where the command ends before it."""
+    assert started.job_id is not None
     if use.detach:
         plain_console().print(started.job_id)
         return 0

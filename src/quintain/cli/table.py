@@ -241,7 +241,7 @@ COMMANDS: Mapping[str, Command] = {
         waits=True,
     ),
     "compare": Command(
-        "compare_agents", run="quintain.cli.evaluate:run_compare", positional=("agents",), own=(_REPORT,)
+        "compare_agents", run="quintain.cli.evaluate:run_compare", positional=("agents",), own=(_REPORT,), waits=True
     ),
     "jobs list": Command("list_jobs", run="quintain.cli.jobs:run_list"),
     "jobs show": Command("get_job", run="quintain.cli.jobs:run_show", positional=("job_id",)),

@@ -51,7 +51,7 @@ class _Server:
         match request:
             case {"op": "describe"}:
                 source = task_source(self._reference)
-                return {"id": source.id, "version": source.version}
+                return {"id": source.id, "version": source.version, "players": getattr(source, "players", ())}
             case {"op": "tasks", "split": split, "n": n, "seed": seed}:
                 return _plain(task_source(self._reference).tasks(split, n, seed))
             case {"op": "reset", "task": task}:

@@ -68,6 +68,7 @@ class IsolatedSource:
         self._lock = threading.Lock()
         about = self._once({"op": "describe"})
         self.id, self.version = str(about["id"]), str(about["version"])
+        self.players = tuple(map(str, about.get("players", ())))
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
         """Return `n` tasks as the environment draws them."""

@@ -28,6 +28,11 @@ class Mixture:
         self.id, self._sources, self._weights = mixture_id, sources, weights
         self.version = ",".join(source.version for source in sources.values())
         bounds = [source.at_once for source in sources.values() if hasattr(source, "at_once")]
+        games = [reference for reference, source in sources.items() if getattr(source, "players", ())]
+        if games:
+            raise InvalidInput(
+                f"expected environments for one player in a mixture, got {games[0]}; use it alone", code="players"
+            )
         self.waits = any(getattr(source, "waits", False) for source in sources.values())
         if bounds:  # the part with the lowest limit of concurrent episodes decides
             self.at_once = min(bounds)

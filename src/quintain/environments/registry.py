@@ -49,6 +49,7 @@ _BUILT_IN = tuple(
         ("advisory", "conversation:Advisory"),
         ("discussion", "conversation:Discussion"),
         ("sandbox", "sandbox:Sandboxed"),
+        ("nim", "nim:Nim"),
         ("tasks", "questions:Questions"),
         ("tools-1k", "tools_1k:ThousandTools"),
         ("benchmark", "benchmarks:Benchmark"),

@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from quintain.errors import InvalidInput
+from quintain.evaluation.statistics.sequential import sequential_test
 from quintain.evaluation.statistics.significance import (
     benjamini_hochberg,
     bonferroni,
@@ -25,6 +26,7 @@ from quintain.evaluation.statistics.success_rates import (
     Interval,
     clustered_difference,
     mcnemar_exact,
+    mcnemar_mid_p,
     newcombe_paired,
     sign_flip_exact,
 )
@@ -38,6 +40,7 @@ from quintain.records.evaluation import (
     LeaderboardRow,
     PairedComparison,
     RewardDifference,
+    SequentialTest,
 )
 
 _EQUIVALENCE_MARGIN = 0.05
@@ -54,6 +57,7 @@ class _PairTest(NamedTuple):
     simultaneous: Interval
     ci_method: str
     p: float
+    p_mid: float | None
     p_method: str
     solved: list[tuple[int, int]]  # (successes of a, successes of b) per task
     n_excluded: int
@@ -65,6 +69,7 @@ def compare(
     comparison_id: str,
     now: datetime | None,
     correction: Correction = "holm",
+    sequential: SequentialTest | None = None,
 ) -> Comparison:
     """Compare all pairs of two or more evaluations of the same suite.
 
@@ -74,6 +79,8 @@ def compare(
         comparison_id: Id of the result.
         now: Creation time.
         correction: Correction of p-values for the number of pairs.
+        sequential: The test by which two evaluations were stopped. It replaces interval and p-value, which assume a number of
+            tasks that was fixed in advance; equivalence and rewards are left out for that reason.
 
     Raises:
         InvalidInput: Fewer than two evaluations, names that do not match, different suites, or no task with two verdicts.
@@ -82,8 +89,12 @@ def compare(
     named = list(zip(names, evaluations, strict=True))
     pairs = list(combinations(named, 2))
     tests = [_test(a, b, SIGNIFICANCE / len(pairs)) for (_, a), (_, b) in pairs]
+    if sequential is not None:
+        tests = [_at_any_time(test, sequential) for test in tests]
     corrected = _CORRECTIONS[correction]([test.p for test in tests])
     compared = tuple(_pair(*pair, test, p) for pair, test, p in zip(pairs, tests, corrected, strict=True))
+    if sequential is not None:
+        compared = tuple(pair.model_copy(update=dict.fromkeys(_FIXED_SIZE)) for pair in compared)
     return Comparison(
         id=comparison_id,
         environment=evaluations[0].environment,
@@ -92,8 +103,41 @@ def compare(
         leaderboard=_leaderboard(named, [(pair.a, pair.b) for pair in compared if pair.significant]),
         flips=tuple(flip for pair in pairs for flip in _flips(*pair)),
         correction=correction,
+        sequential=sequential,
         notes=_notes(named),
         created_at=now,
+    )
+
+
+def decide(
+    a: Iterable[EpisodeResult], b: Iterable[EpisodeResult], order: Sequence[str], repeats: int, planned: int
+) -> SequentialTest:
+    """Test two agents that are still being evaluated.
+
+    Args:
+        a: Results so far.
+        b: Results so far.
+        order: Tasks played by both, in the order of play. Those without a verdict from both in every repeat are left out.
+        repeats: Episodes per task, averaged into one outcome.
+        planned: Tasks at most.
+    """
+    by_task_a, by_task_b = verdicts_by_task(a), verdicts_by_task(b)
+    pairs = [(by_task_a.get(task, []), by_task_b.get(task, [])) for task in order]
+    whole = [(sum(x), sum(y)) for x, y in pairs if len(x) == len(y) == repeats]
+    differences = [(y - x) / repeats for x, y in whole]
+    planned -= len(order) - len(whole)
+    return sequential_test(differences, planned, _EQUIVALENCE_MARGIN, is_binary=repeats == 1)
+
+
+def _at_any_time(test: _PairTest, sequential: SequentialTest) -> _PairTest:
+    interval = Interval(sequential.difference, sequential.ci_low, sequential.ci_high)
+    return test._replace(
+        interval=interval,
+        simultaneous=interval,
+        ci_method="betting confidence sequence",
+        p=min(1.0, 1 / sequential.e_value),
+        p_mid=None,
+        p_method="1 / e-value, valid at any stopping time",
     )
 
 
@@ -110,6 +154,10 @@ def leaderboard(evaluations: Sequence[Evaluation], names: Sequence[str]) -> tupl
             p_values.append(_test(a, b).p)
     corrected = zip(pairs, holm(p_values), strict=True)
     return _leaderboard(named, [pair for pair, p in corrected if p < SIGNIFICANCE])
+
+
+_FIXED_SIZE = ("reward", "p_equivalent", "tasks_for_5_points")
+"""Figures of a pair that assume a number of tasks that was fixed in advance."""
 
 
 def _notes(named: Sequence[tuple[str, Evaluation]]) -> tuple[str, ...]:
@@ -150,6 +198,7 @@ def _pair(
         simultaneous_high=test.simultaneous.high,
         p=test.p,
         p_method=test.p_method,
+        p_mid=test.p_mid,
         p_corrected=p_corrected,
         significant=p_corrected < SIGNIFICANCE,
         n_tasks=n,
@@ -230,12 +279,15 @@ def _test(a: Evaluation, b: Evaluation, error: float = SIGNIFICANCE) -> _PairTes
         only_a, only_b = sum(x > y for x, y in solved), sum(y > x for x, y in solved)
         counts = both, only_a, only_b, len(solved) - both - only_a - only_b
         intervals = newcombe_paired(*counts), newcombe_paired(*counts, error)
-        p, p_method = mcnemar_exact(only_a, only_b), "McNemar's exact test"
-        return _PairTest(*intervals, "Newcombe 1998 method 10", p, p_method, solved, n_excluded)
+        p, p_mid = mcnemar_exact(only_a, only_b), mcnemar_mid_p(only_a, only_b)
+        ci_method, p_method = "Newcombe 1998 method 10", "McNemar's exact test"
+        return _PairTest(*intervals, ci_method, p, p_mid, p_method, solved, n_excluded)
     differences = [(y - x) / repeats for x, y in solved]
     intervals = clustered_difference(differences), clustered_difference(differences, error)
     p = sign_flip_exact([y - x for x, y in solved])
-    return _PairTest(*intervals, "t interval over tasks", p, "exact sign-flip test over tasks", solved, n_excluded)
+    return _PairTest(
+        *intervals, "t interval over tasks", p, None, "exact sign-flip test over tasks", solved, n_excluded
+    )
 
 
 def _paired_successes(a: Evaluation, b: Evaluation) -> tuple[list[tuple[int, int]], int]:

@@ -16,29 +16,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from quintain.evaluation.episode_plans import EpisodePlan, EpisodeSettings
+from quintain.evaluation.episode_state import EpisodeState
 from quintain.evaluation.failures import NO_ANSWER, UNREADABLE, failure_of
-from quintain.evaluation.reference_metrics import forbidden_calls, read_metrics, reference_metrics
-from quintain.evaluation.replay_divergence import DIVERGED, Divergence, ReplayResult, find_divergence, user_text_after
+from quintain.evaluation.games import require_players, roles_of
+from quintain.evaluation.reference_metrics import forbidden_calls, reference_metrics
+from quintain.evaluation.replay_divergence import Divergence, ReplayResult, find_divergence, user_text_after
 from quintain.evaluation.replies import agent_step, output_tokens, respond, with_cost
-from quintain.evaluation.turn_counts import EpisodeTurns, TurnCount, TurnCounter
+from quintain.evaluation.turn_counts import TurnCount, TurnCounter
 from quintain.records.evaluation import EpisodeResult
-from quintain.records.protocols import Environment, Message, Policy, Reply, Stop, TaskSource, TimeStep, Turn
+from quintain.records.protocols import Message, Policy, Stop, TaskSource, Turn
 from quintain.records.seeds import stable_seed
-from quintain.records.trajectory import (
-    Action,
-    Actor,
-    AgentInfo,
-    Observation,
-    Outcome,
-    OutcomeStatus,
-    Step,
-    Task,
-    Trajectory,
-    text_of,
-)
+from quintain.records.trajectory import COST, Actor, Outcome, OutcomeStatus, Step, Trajectory, text_of
+
+__all__ = ["TEMPERATURE", "Episode", "EpisodePlan", "EpisodeSettings", "replay", "run_episodes"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,81 +42,14 @@ TEMPERATURE = "temperature"
 """Key in `Trajectory.extra`: sampling temperature of the tokens. Their log-probs are those at temperature 1."""
 
 
-@dataclass(frozen=True)
-class EpisodePlan:
-    """One episode to run."""
-
-    task: Task
-    attempt: int = 0
-    key: str = ""
-    """Episode key of the trajectory. If empty, it is made from job, task and attempt."""
-    prefix: tuple[Step, ...] = ()
-    """Recorded steps to execute again, from the first agent turn of another run of the task."""
-    temperature: float | None = None
-    """Sampling temperature of this episode, stored in the trajectory's `extra`. None uses that of the policy."""
-    hint: str = ""
-    """Text that the policy sees below the user's message. It is not part of the trajectory."""
-
-
-@dataclass(frozen=True)
-class EpisodeSettings:
-    """Settings shared by all episodes of a run."""
-
-    seed: int
-    max_turns: int | None
-    """Maximum number of agent turns per episode. None uses the environment's limit."""
-    concurrency: int
-    """Number of episodes per batch."""
-    agent: AgentInfo
-    system_prompt: str | None = None
-    """Replaces the environment's system prompt, unless None."""
-    job_id: str | None = None
-    tags: tuple[str, ...] = ()
-    forbidden: tuple[str, ...] = ()
-    """Tools that the agent must not call, in addition to those that a task forbids."""
-
-
 class Episode(NamedTuple):
     """A finished episode."""
 
     trajectory: Trajectory
     """With its id. If the episode ended before the agent's first turn, it has an empty agent step with `train=False`."""
     result: EpisodeResult
-
-
-@dataclass
-class _EpisodeState:
-    """State of a running episode."""
-
-    id: str
-    plan: EpisodePlan
-    environment: Environment | None = None
-    task: Task = field(default_factory=Task)
-    tools: tuple[dict[str, Any], ...] = ()
-    max_turns: int = 0
-    steps: list[Step] = field(default_factory=list)
-    new_messages: list[Message] = field(default_factory=list)  # not yet seen by the policy
-    turns: int = 0
-    replies: list[Reply] = field(default_factory=list)
-    reward: float | None = None
-    status: OutcomeStatus | None = None  # None: still running
-    exit_status: str | None = None
-    error: str | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
-    divergence: Divergence | None = None
-    began: float = 0.0
-    ended: float = 0.0
-
-    def end(self, status: OutcomeStatus, exit_status: str, error: str | None = None) -> None:
-        self.status, self.exit_status, self.error = status, exit_status, error
-
-    @property
-    def count(self) -> EpisodeTurns:
-        return EpisodeTurns(self.turns, self.max_turns, self.status is not None, output_tokens(self.replies))
-
-    def diverge(self, found: Divergence) -> None:
-        self.divergence = found
-        self.end(OutcomeStatus.ERROR, DIVERGED, f"{DIVERGED}: {found}"[:500])
+    policy: str = ""
+    """Which policy played, in a game; empty: the main one."""
 
 
 def run_episodes(
@@ -137,6 +63,8 @@ def run_episodes(
 ) -> Iterator[Episode]:
     """Run the planned episodes. Each is yielded when its batch is finished, in the order of the plans.
 
+    A game yields one episode per player, in the order of its roles.
+
     Args:
         source: Provides tasks and environments.
         policy: Acts for all running episodes of a batch at once.
@@ -145,19 +73,24 @@ def run_episodes(
         should_stop: Checked before every turn. Once true, the current batch is discarded and the iteration ends.
         clock: Returns seconds, for the duration of episodes.
         on_turn: Receives the counts before the first turn of a batch, after each, and within turns if the policy reports its share.
+
+    Raises:
+        InvalidInput: A plan does not name a player for each role of the environment.
     """
-    counter = TurnCounter(len(plans), on_turn)
+    require_players(source, plans)
+    counter = TurnCounter(sum(max(len(plan.players), 1) for plan in plans), on_turn)
     with _environment_calls(source) as for_each:
         for start in range(0, len(plans), settings.concurrency):
-            batch = [
-                _EpisodeState(f"episode-{start + i:06d}", plan)
+            games = [
+                _players(f"episode-{start + i:06d}", plan)
                 for i, plan in enumerate(plans[start : start + settings.concurrency])
             ]
+            firsts, batch = [game[0] for game in games], [player for game in games for player in game]
             counter.begin(policy, lambda batch=batch: [episode.count for episode in batch])  # type: ignore[misc]
             try:
                 for episode in batch:
                     episode.began = clock()
-                for_each(lambda episode: _start(episode, source, settings), batch)
+                for_each(lambda episode: _start(episode, source, settings), firsts)
                 counter.update()
                 while running := [episode for episode in batch if episode.status is None]:
                     if should_stop():
@@ -173,13 +106,23 @@ def run_episodes(
             finally:
                 for episode in batch:
                     policy.close(episode.id)
-                for_each(_close, batch)
+                for_each(_close, firsts)
             counter.finish(policy)
             for episode in batch:
                 yield _to_episode(episode, settings)
 
 
-_ForEach = Callable[[Callable[[_EpisodeState], None], Sequence[_EpisodeState]], None]
+def _players(episode_id: str, plan: EpisodePlan) -> list[EpisodeState]:
+    """Return the states of a game's players, or of an episode alone."""
+    if not plan.players:
+        return [EpisodeState(episode_id, plan)]
+    game = [EpisodeState(f"{episode_id}/{player}", plan, player) for player in range(len(plan.players))]
+    for state in game:
+        state.game = game
+    return game
+
+
+_ForEach = Callable[[Callable[[EpisodeState], None], Sequence[EpisodeState]], None]
 
 
 @contextmanager
@@ -187,7 +130,7 @@ def _environment_calls(source: TaskSource) -> Iterator[_ForEach]:
     """Yield a function that applies a call to several episodes, in threads if their environments wait for processes."""
     if not getattr(source, "waits", False):
 
-        def sequential(call: Callable[[_EpisodeState], None], episodes: Sequence[_EpisodeState]) -> None:
+        def sequential(call: Callable[[EpisodeState], None], episodes: Sequence[EpisodeState]) -> None:
             for episode in episodes:
                 call(episode)
 
@@ -196,36 +139,38 @@ def _environment_calls(source: TaskSource) -> Iterator[_ForEach]:
     # Threads live until the last episode ends, because a child process may be tied to the thread that started it.
     with ThreadPoolExecutor(_MAX_PARALLEL, thread_name_prefix="episode") as pool:
 
-        def parallel(call: Callable[[_EpisodeState], None], episodes: Sequence[_EpisodeState]) -> None:
+        def parallel(call: Callable[[EpisodeState], None], episodes: Sequence[EpisodeState]) -> None:
             for _ in pool.map(call, episodes):
                 pass
 
         yield parallel
 
 
-def _start(episode: _EpisodeState, source: TaskSource, settings: EpisodeSettings) -> None:
-    episode.task = episode.plan.task.model_copy(update={"environment": episode.plan.task.environment or source.id})
+def _start(episode: EpisodeState, source: TaskSource, settings: EpisodeSettings) -> None:
+    """Start the environment of an episode, or of the game whose first player this is."""
+    task = episode.plan.task.model_copy(update={"environment": episode.plan.task.environment or source.id})
+    for player in episode.game:
+        player.task = task
     with _catch_environment_errors(episode):
-        episode.environment = environment = source.make()
-        first = environment.reset(episode.task)
-        episode.tools = environment.tools
-        episode.max_turns = settings.max_turns or environment.max_turns
-        prompt = environment.system_prompt if settings.system_prompt is None else settings.system_prompt
-        if prompt:
-            episode.steps.append(Step(actor=Actor.SYSTEM, message=prompt))
-            episode.new_messages.append(Message(role="system", content=prompt))
-        _add_user_message(episode, first.message if first.message is not None else episode.task.prompt)
+        environment = source.make()
+        for player in episode.game:
+            player.environment = environment
+        first = environment.reset(task)
+        for player in episode.game:
+            player.tools, player.max_turns = environment.tools, settings.max_turns or environment.max_turns
+            own = settings.system_prompt if player.role is None else player.role.system_prompt
+            player.add_system_prompt(environment.system_prompt if own is None else own)
+        episode.record_response(first, first.message if first.message is not None else task.prompt)
         if episode.plan.hint and episode.new_messages:
             newest = episode.new_messages[-1]
             content = f"{newest.content}\n\n{episode.plan.hint}"
             episode.new_messages[-1] = newest.model_copy(update={"content": content})
-        _record_outcome(episode, first)
         _replay_prefix(episode, episode.plan.prefix)
 
 
 def replay(source: TaskSource, plan: EpisodePlan, settings: EpisodeSettings) -> ReplayResult:
     """Execute the steps of a plan's prefix again and return the result."""
-    episode = _EpisodeState("replay", plan)
+    episode = EpisodeState("replay", plan)
     try:
         _start(episode, source, settings)
     finally:
@@ -233,7 +178,7 @@ def replay(source: TaskSource, plan: EpisodePlan, settings: EpisodeSettings) -> 
     return ReplayResult(episode.status, episode.error, episode.reward, tuple(episode.steps), episode.divergence)
 
 
-def _replay_prefix(episode: _EpisodeState, prefix: Sequence[Step]) -> None:
+def _replay_prefix(episode: EpisodeState, prefix: Sequence[Step]) -> None:
     """Execute recorded steps. End the episode with an error if the environment responds differently."""
     for place, step in enumerate(prefix):
         if step.actor is not Actor.AGENT:
@@ -248,26 +193,28 @@ def _replay_prefix(episode: _EpisodeState, prefix: Sequence[Step]) -> None:
             Message(role="assistant", content=step.message, thought=step.thought, actions=step.actions)
         )
         if recorded_text is not None and recorded_text.startswith(UNREADABLE):  # never reached the environment
-            _add_user_message(episode, recorded_text)
+            episode.add_user_message(recorded_text)
         else:
             now = respond(episode.environment, step.actions, step.thought or text_of(step.message))
             if (found := find_divergence(episode.turns - 1, now, step, recorded_text)) is not None:
                 return episode.diverge(found)
-            _record_answer(episode, now, step.actions)
+            episode.record_answer(now, step.actions)
         if episode.status is None and episode.turns >= episode.max_turns:
             episode.end(OutcomeStatus.TRUNCATED, "max_turns")
     return None
 
 
-def _step_all(running: Sequence[_EpisodeState], policy: Policy, settings: EpisodeSettings, for_each: _ForEach) -> None:
-    """Run one turn of every running episode."""
+def _step_all(running: Sequence[EpisodeState], policy: Policy, settings: EpisodeSettings, for_each: _ForEach) -> None:
+    """Run one turn of every running episode; in a game one player has the turn."""
+    running = [episode for episode in running if episode.is_to_move]
     turns = [
         Turn(
             episode_id=episode.id,
             messages=tuple(episode.new_messages),
             tools=episode.tools,
-            seed=stable_seed(settings.seed, episode.task.id or episode.task.prompt, episode.plan.attempt),
+            seed=_seed(episode, settings),
             temperature=episode.plan.temperature,
+            policy="" if episode.role is None else episode.role.policy,
         )
         for episode in running
     ]
@@ -282,96 +229,63 @@ def _step_all(running: Sequence[_EpisodeState], policy: Policy, settings: Episod
         episode.turns += 1
         episode.replies.append(reply)
         if reply.stop is Stop.REFUSED:
-            episode.steps.append(agent_step(reply, settings.agent.model))
+            episode.steps.append(agent_step(reply, episode.agent(settings).model))
             episode.end(OutcomeStatus.TRUNCATED, "refused", reply.error)
-            continue
     for_each(
         lambda episode: _apply_reply(episode, settings), [episode for episode in running if episode.status is None]
     )
 
 
-def _apply_reply(episode: _EpisodeState, settings: EpisodeSettings) -> None:
+def _seed(episode: EpisodeState, settings: EpisodeSettings) -> int:
+    """Return the seed of a player's sampling stream; the players of a game have different ones."""
+    role = (episode.player,) if episode.player else ()
+    return stable_seed(settings.seed, episode.task.id or episode.task.prompt, episode.plan.attempt, *role)
+
+
+def _apply_reply(episode: EpisodeState, settings: EpisodeSettings) -> None:
     """Pass the newest turn to the environment and record its response."""
     reply = episode.replies[-1]
     with _catch_environment_errors(episode):
         assert episode.environment is not None
         # The turn is recorded first, so that the trajectory shows the cause if the environment raises.
-        episode.steps.append(agent_step(reply, settings.agent.model))
+        episode.steps.append(agent_step(reply, episode.agent(settings).model))
         if reply.error is not None:
-            _add_user_message(episode, f"{UNREADABLE} {reply.error.rstrip('.')}.")
+            episode.add_user_message(f"{UNREADABLE} {reply.error.rstrip('.')}.")
         else:
             answer = respond(episode.environment, reply.actions, reply.thought or reply.text)
-            _record_answer(episode, answer, reply.actions)
+            episode.record_answer(answer, reply.actions)
         if episode.status is None and episode.turns >= episode.max_turns:
             episode.end(OutcomeStatus.TRUNCATED, "max_turns")
 
 
-def _record_answer(episode: _EpisodeState, step: TimeStep, actions: Sequence[Action]) -> None:
-    """Record the environment's response to the newest step."""
-    observations = _with_call_ids(step.observations, actions)
-    episode.steps[-1] = episode.steps[-1].model_copy(update={"observations": observations, "reward": step.reward})
-    episode.new_messages.extend(
-        Message(role="tool", content=seen.content, call_id=seen.call_id) for seen in observations
-    )
-    _add_user_message(episode, step.message)
-    _record_outcome(episode, step)
-
-
-def _with_call_ids(observations: Sequence[Observation], actions: Sequence[Action]) -> tuple[Observation, ...]:
-    call_ids = [action.call_id for action in actions]
-    call_ids += [None] * (len(observations) - len(call_ids))
-    return tuple(
-        seen if seen.call_id else seen.model_copy(update={"call_id": call_id})
-        for seen, call_id in zip(observations, call_ids, strict=False)
-    )
-
-
-def _add_user_message(episode: _EpisodeState, text: str | None) -> None:
-    if text:
-        episode.steps.append(Step(actor=Actor.USER, message=text))
-        episode.new_messages.append(Message(role="user", content=text))
-
-
-def _record_outcome(episode: _EpisodeState, step: TimeStep) -> None:
-    """Record the reward and the end of the episode. A reward of 1 is a success; without a reward there is no verdict."""
-    if step.reward is not None:
-        episode.reward = step.reward
-    if "metrics" in step.info:  # of the newest step with metrics: a turn limit leaves no last step
-        episode.metrics = read_metrics(step.info)
-    if step.terminated:
-        if episode.reward is None:
-            episode.end(OutcomeStatus.UNKNOWN, "terminated")
-        else:
-            episode.end(OutcomeStatus.SUCCESS if episode.reward >= 1 else OutcomeStatus.FAILURE, "terminated")
-    elif step.truncated:
-        episode.end(OutcomeStatus.TRUNCATED, "environment")
-
-
 @contextmanager
-def _catch_environment_errors(episode: _EpisodeState) -> Iterator[None]:
+def _catch_environment_errors(episode: EpisodeState) -> Iterator[None]:
     """Turn an exception of an environment into the end of its episode, unless the episode already has a verdict."""
     try:
         yield
     except Exception as error:
         logger.warning("environment failed in task %s", episode.task.id, exc_info=error)
-        if episode.status is None:
-            episode.end(OutcomeStatus.ERROR, "environment_error", f"{type(error).__name__}: {error}"[:500])
+        episode.fail("environment_error", f"{type(error).__name__}: {error}"[:500])
 
 
-def _close(episode: _EpisodeState) -> None:
+def _close(episode: EpisodeState) -> None:
     if episode.environment is not None:
         with _catch_environment_errors(episode):
             episode.environment.close()
 
 
-def _to_episode(episode: _EpisodeState, settings: EpisodeSettings) -> Episode:
+def _to_episode(episode: EpisodeState, settings: EpisodeSettings) -> Episode:
     assert episode.status is not None
     plan, task = episode.plan, episode.task
     no_action = Step(actor=Actor.AGENT, train=False, extra={"acted": False})
-    extra = {TEMPERATURE: plan.temperature, "error": episode.error or None}
+    extra = {TEMPERATURE: plan.temperature, "error": episode.error or None, COST: episode.metrics.get("cost")}
+    extra |= roles_of(episode)
+    key, player = plan.key or (f"{settings.job_id}/{task.id}/{plan.attempt}" if settings.job_id else ""), episode.role
+    if player is not None:
+        key = player.key or (f"{key}/{player.role}" if key else "")
     trajectory = Trajectory(
-        episode_key=plan.key or (f"{settings.job_id}/{task.id}/{plan.attempt}" if settings.job_id else ""),
-        agent=settings.agent,
+        episode_key=key,
+        agent=episode.agent(settings),
         task=task,
         tools=episode.tools,
         steps=tuple(episode.steps) if episode.turns else (*episode.steps, no_action),
@@ -397,4 +311,4 @@ def _to_episode(episode: _EpisodeState, settings: EpisodeSettings) -> Episode:
         forbidden=forbidden_calls(trajectory, settings.forbidden),
         metrics=with_cost(reference_metrics(trajectory) | episode.metrics, episode.replies),
     )
-    return Episode(trajectory, result)
+    return Episode(trajectory, result, "" if player is None else player.policy)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from quintain.evaluation.episodes import EpisodePlan
 from quintain.records.protocols import TaskSource
+from quintain.records.trajectory import Task
 
 
 class Suite(NamedTuple):
@@ -35,6 +36,11 @@ def plan_suite(
     """
     drawn = source.tasks(split, n_tasks + len(excluded), seed)
     tasks = [task for task in drawn if task.id not in excluded][:n_tasks]
+    return suite_of(source, tasks, repeats=repeats, max_turns=max_turns)
+
+
+def suite_of(source: TaskSource, tasks: Sequence[Task], *, repeats: int, max_turns: int | None = None) -> Suite:
+    """Return the suite of these tasks; see `plan_suite`."""
     content = [source.id, source.version, repeats, max_turns, sorted(task.id or task.prompt for task in tasks)]
     encoded = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
     plans = tuple(EpisodePlan(task, attempt) for attempt in range(repeats) for task in tasks)

@@ -30,7 +30,7 @@ R = TypeVar("R", bound=Record)
 
 SPEC: TypeAdapter[JobSpec] = TypeAdapter(JobSpec, config=ConfigDict(defer_build=True))
 
-OUTPUT_KINDS = ("trajectory", "dataset", "agent", "evaluation", "link", "stamp", "score", "preference")
+OUTPUT_KINDS = ("trajectory", "dataset", "agent", "evaluation", "comparison", "link", "stamp", "score", "preference")
 """Files of `outputs/` in order of ingestion: evaluations refer to earlier records."""
 
 STAGES, STAGE_RESULT = "stages", "result.json"

@@ -18,7 +18,7 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.jobs.directory import OUTPUT_KINDS, JobDirectory, read_lines
 from quintain.records.agent import Agent
 from quintain.records.dataset import DatasetOutput
-from quintain.records.evaluation import Evaluation
+from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.imports import FileStamp, RunLink
 from quintain.records.job_events import Envelope, JobEvent
 from quintain.records.preference import Preference
@@ -107,6 +107,8 @@ def _store_outputs(
                 store.datasets.add_from_job(result.dataset, result.trajectory_ids, now)
             elif kind == "agent":
                 store.agents.add(_agent(store, directory, record, now), now)
+            elif kind == "comparison":
+                store.evaluations.add_comparison(Comparison.model_validate(record), now)
             else:
                 evaluation = Evaluation.model_validate(record | {"job_id": job_id})
                 agent_id = _agent_id(store, directory, evaluation.agent_id, now)

@@ -14,8 +14,12 @@ Correction = Literal["holm", "benjamini_hochberg", "bonferroni"]
 """holm, bonferroni: control the family-wise error rate; benjamini_hochberg: controls the false discovery rate."""
 
 
-EvaluationPurpose = Literal["measurement", "selection"]
-"""selection: by which an evolution chose among its rounds, so the chosen one's result is biased upward."""
+EvaluationPurpose = Literal["measurement", "selection", "sequential"]
+"""selection: by which an evolution chose among its rounds, so the chosen one's result is biased upward. sequential: played until
+a comparison was decided, so its rate is biased away from the other agent's."""
+
+SequentialDecision = Literal["undecided", "difference", "equivalent", "hopeless", "exhausted"]
+"""State of a sequential comparison; the rules are in `evaluation.statistics.sequential`. All but `undecided` end it."""
 
 FailureKind = Literal[
     "endpoint_error",
@@ -165,7 +169,8 @@ class Evaluation(Record):
     metrics: dict[str, Estimate] = Field(default_factory=dict)
     max_turns: int | None = Field(default=None, description="As requested. Null: the environment's limit.")
     purpose: EvaluationPurpose = Field(
-        default="measurement", description="selection: chose among an evolution's rounds; not on leaderboards."
+        default="measurement",
+        description="selection: chose among an evolution's rounds; sequential: stopped early. Neither is on leaderboards.",
     )
     dataset_id: str | None = Field(
         default=None, description="Set for an evaluation on a dataset, and for a benchmark whose tasks were played."
@@ -207,13 +212,19 @@ class PairedComparison(Record):
     simultaneous_high: float | None = None
     p: float
     p_method: str
+    p_mid: float | None = Field(
+        default=None,
+        description="McNemar's mid-p, not corrected: less conservative than the exact test on few tasks. Null: not that test.",
+    )
     p_corrected: float
     significant: bool = Field(description="p_corrected < 0.05")
     n_tasks: int
     only_a: int = Field(description="Tasks solved by a only.")
     only_b: int = Field(description="Tasks solved by b only.")
     n_excluded: int = Field(default=0, description="Tasks without verdicts from both sides.")
-    reward: RewardDifference | None = Field(default=None, description="Null: fewer than two tasks with both rewards.")
+    reward: RewardDifference | None = Field(
+        default=None, description="Null: fewer than two tasks with both rewards, or sequential."
+    )
     p_equivalent: float | None = Field(
         default=None,
         description="Test that the rates differ by less than 5 points; small means equivalent (Tango 1998).",
@@ -222,6 +233,18 @@ class PairedComparison(Record):
         default=None,
         description="Tasks needed to detect a difference of 5 points with 80 % power, at this disagreement.",
     )
+
+
+class SequentialTest(Record):
+    """A paired comparison that may be looked at, and stopped, at any time. `difference` is b - a."""
+
+    decision: SequentialDecision
+    e_value: float = Field(description="Evidence against no difference; it reaches 20 with probability 5 % at most.")
+    difference: float
+    ci_low: float = Field(description="95 % confidence sequence: it holds at all times together.")
+    ci_high: float
+    n_tasks: int = Field(description="Tasks with verdicts from both.")
+    n_planned: int = Field(description="Tasks at most.")
 
 
 class LeaderboardRow(Record):
@@ -290,6 +313,7 @@ class Comparison(Record):
     leaderboard: tuple[LeaderboardRow, ...]
     flips: tuple[Flip, ...] = ()
     correction: Correction = "holm"
+    sequential: SequentialTest | None = Field(default=None, description="Null: the number of tasks was fixed.")
     notes: tuple[str, ...] = Field(default=(), description="Other differences between the evaluations.")
     lineage: tuple[Origin, ...] = ()
     curves: tuple[LearningCurve, ...] = ()

@@ -19,6 +19,9 @@ from quintain.records.common_hyperparameters import Settings as Settings
 from quintain.records.common_hyperparameters import Sink as Sink
 from quintain.records.common_hyperparameters import TrainingConfig as TrainingConfig
 from quintain.records.dataset import DatasetKind
+from quintain.records.online_hyperparameters import ConstraintConfig as ConstraintConfig
+from quintain.records.online_hyperparameters import OnlineConfig as OnlineConfig
+from quintain.records.online_hyperparameters import PPOConfig as PPOConfig
 
 
 class SFTConfig(TrainingConfig):
@@ -61,20 +64,6 @@ class PretrainConfig(TrainingConfig):
     """Continued pre-training on plain text: every token but the first is in the loss."""
 
     method: Literal["pretrain"] = "pretrain"
-
-
-class OnlineConfig(Settings):
-    """How a method acts while it learns, beside the settings that it has in common with others."""
-
-    group_size: int = Field(default=8, ge=2, le=256, description="Online: episodes for each task.")
-    tasks_per_step: int = Field(default=8, ge=1, le=4096, description="Online: tasks whose groups make a rollout.")
-    updates_per_rollout: int = Field(default=1, ge=1, le=64, description="Online: optimizer steps on each rollout.")
-    rollouts: int = Field(
-        default=20, ge=1, le=1_000_000, description="Online: how many rollouts; epochs and batch_size do not count."
-    )
-    temperature: float = Field(default=1.0, gt=0, le=10, description="Online: sampling temperature.")
-    max_new_tokens: int = Field(default=256, ge=1, le=100_000, description="Online: tokens of a turn.")
-    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Online: null: the environment's own limit.")
 
 
 class PreferenceConfig(TrainingConfig):
@@ -268,6 +257,12 @@ class GRPOConfig(OnlineConfig, _GroupLoss):
         le=1_000_000,
         description="Online: fit the reward_model's head to newest outcomes so often; null: off.",
     )
+    constraint: ConstraintConfig | None = Field(default=None, description="Online: a bound on costs; null: none.")
+
+    @property
+    def scales(self) -> bool:
+        """Whether advantages are divided by the group's standard deviation."""
+        return self.scale_rewards and self.loss != "dr_grpo"
 
     @model_validator(mode="after")
     def _has_what_it_weighs(self) -> Self:
@@ -304,13 +299,14 @@ MethodConfig = Annotated[
     | RewardConfig
     | PRMConfig
     | RetrieverConfig
-    | GRPOConfig,
+    | GRPOConfig
+    | PPOConfig,
     Field(discriminator="method"),
 ]
 """The hyperparameters of any method, discriminated by `method`."""
 
 Method = Literal[
-    "sft", "bc", "pretrain", "dpo", "orpo", "simpo", "kto", "ranking", "reward", "prm", "retriever", "grpo"
+    "sft", "bc", "pretrain", "dpo", "orpo", "simpo", "kto", "ranking", "reward", "prm", "retriever", "grpo", "ppo"
 ]
 
 CONFIGS: dict[str, type[TrainingConfig]] = {
@@ -326,10 +322,11 @@ CONFIGS: dict[str, type[TrainingConfig]] = {
     "prm": PRMConfig,
     "retriever": RetrieverConfig,
     "grpo": GRPOConfig,
+    "ppo": PPOConfig,
 }
 """Method -> its hyperparameters."""
 
-DATASET_KINDS: dict[str, DatasetKind] = {
+DATASET_KINDS: dict[str, DatasetKind | None] = {
     "sft": "sft",
     "bc": "sft",
     "pretrain": "text",
@@ -342,13 +339,14 @@ DATASET_KINDS: dict[str, DatasetKind] = {
     "prm": "prm",
     "retriever": "sft",
     "grpo": "grpo",
+    "ppo": None,
 }
-"""Method -> the kind of dataset that it learns from."""
+"""Method -> the kind of dataset that it learns from; None: it only learns in an environment."""
 
 ACTING_ONLY = frozenset(DPOConfig.model_fields.keys() - _PairLoss.model_fields.keys())
 """Settings of DPO that only have an effect online."""
 
-ONLINE_METHODS = frozenset({"dpo", "grpo"})
+ONLINE_METHODS = frozenset({"dpo", "grpo", "ppo"})
 """Methods that can learn in an environment instead of from a dataset."""
 
 ROLES: dict[str, Literal["reward_model", "step_model", "retriever"]] = {

@@ -16,7 +16,7 @@ from quintain.records.dataset import DatasetKind, SplitName
 from quintain.records.evaluation import EvaluationPurpose
 from quintain.records.evolve import EvolveConfig, Temperature
 from quintain.records.handover import ExportAgentSpec
-from quintain.records.hyperparameters import Method, MethodConfig, SFTConfig
+from quintain.records.hyperparameters import DATASET_KINDS, Method, MethodConfig, SFTConfig
 from quintain.records.imports import BOTH_LEVELS, FileStamp, RedactionLevels
 from quintain.records.job_events import Activity
 from quintain.records.judging import Endpoint, JudgeControl, JudgingMode, Rubric
@@ -77,6 +77,8 @@ class TrainSpec(TrainingInputs):
             raise ValueError(f"expected settings of method {self.method!r}, got those of {self.config.method!r}")
         if (self.dataset_id is None) == (self.environment is None):
             raise ValueError("expected either a dataset or an environment, got both or none")
+        if self.environment is None and DATASET_KINDS[self.method] is None:
+            raise ValueError(f"expected an environment for {self.method}, got a dataset")
         if (getattr(self.config, "reward_model", None) is None) != (self.reward_agent is None):
             raise ValueError("expected both reward_model and reward_agent or none, got one")
         return self
@@ -134,6 +136,16 @@ class EvaluateSpec(_ActingSpec):
     forbidden: tuple[str, ...] = Field(default=(), description="Tools that the agent must not call; calls are counted.")
     excluded: tuple[str, ...] = Field(default=(), description="Ids of tasks that must not be drawn.")
     purpose: EvaluationPurpose = "measurement"
+
+
+class CompareSpec(Record):
+    """Evaluate two agents on the same tasks in turn, until their comparison is decided."""
+
+    kind: Literal["compare"] = "compare"
+    comparison_id: str = Field(description="Id of the resulting comparison.")
+    a: EvaluateSpec
+    b: EvaluateSpec = Field(description="As `a`, apart from the agent, its endpoint and its sampling.")
+    tasks_per_look: int = Field(default=16, ge=1, le=100_000, description="Tasks that both play between two looks.")
 
 
 class EvaluateDatasetSpec(Record):
@@ -294,6 +306,7 @@ JobSpec = Annotated[
     TrainSpec
     | RolloutSpec
     | EvaluateSpec
+    | CompareSpec
     | EvaluateDatasetSpec
     | RecipeSpec
     | EvolveSpec
@@ -332,6 +345,7 @@ class JobResult(Record):
 
     agent: str | None = None
     evaluation_id: str | None = None
+    comparison_id: str | None = None
     dataset_id: str | None = None
     trajectories: TrajectorySet | None = None
     success_rate: float | None = None

@@ -18,12 +18,13 @@ _BASE = {
     "prm": 5e-6,
     "retriever": 5e-6,
     "grpo": 1e-6,
+    "ppo": 1e-6,
 }
 """Rates of full training at hidden size 4096: values of TRL, open-instruct, OpenRLHF and LLaMA-Factory for 7 to 9 B."""
 
 _SMALL = {
     **dict.fromkeys(("sft", "bc", "pretrain"), 5e-4),
-    **dict.fromkeys(("dpo", "orpo", "simpo", "kto", "ranking", "grpo"), 1e-4),
+    **dict.fromkeys(("dpo", "orpo", "simpo", "kto", "ranking", "grpo", "ppo"), 1e-4),
     **dict.fromkeys(("reward", "prm"), 3e-4),
     "retriever": 1e-3,
 }

@@ -42,6 +42,9 @@ class Turn(Record):
         le=MAX_TEMPERATURE,
         description="Sampling temperature of the episode, read on the first turn. Null: the policy's.",
     )
+    policy: str = Field(
+        default="", description="Which of several policies answers; see `evaluation.games.PolicyRouter`."
+    )
 
 
 class Stop(StrEnum):
@@ -99,7 +102,11 @@ class TimeStep(Record):
     """Response of an environment, with Gymnasium's meaning of `terminated` and `truncated`."""
 
     observations: tuple[Observation, ...] = Field(default=(), description="One per action, in order.")
-    message: str | None = Field(default=None, description="Next user message, if any.")
+    message: str | None = Field(default=None, description="Next user message, if any; in a game for `player`.")
+    player: int = Field(default=0, ge=0, description="Games: who acts next, as an index into the source's `players`.")
+    rewards: tuple[float, ...] = Field(
+        default=(), description="Games: one reward per player at the end, 1 for a win, 0.5 for a draw, 0 for a loss."
+    )
     reward: float | None = None
     terminated: bool = Field(default=False, description="The task has ended, and `reward` is the verdict.")
     truncated: bool = Field(default=False, description="The episode was cut off without a verdict.")
@@ -132,7 +139,8 @@ class TaskSource(Protocol):
 
     Optional attributes: `at_once`, the maximum number of concurrent episodes, and `waits`, True if environments wait for other
     processes. These are stepped in threads, each instance in one thread at a time. `expert(tasks)` returns a scripted `Policy`
-    that plays these tasks.
+    that plays these tasks. `players` names the roles of a game, in the order of `TimeStep.player`: the environment then serves
+    all players of one game. Observations answer the player who acted, and `message` is for the one who acts next.
     """
 
     id: str

@@ -147,6 +147,9 @@ class Outcome(Record):
 STATED_BY = "outcome_stated_by"
 """Key in `Trajectory.extra`: rater who set the outcome afterwards, as in `Score.rater`. Absent: environment or recorder."""
 
+COST = "cost"
+"""Key in `Trajectory.extra`: the metric `cost` of the environment, for training under a constraint. Absent: unknown."""
+
 RELAYED = " (relayed)"
 """Suffix of a person's name if an assistant relayed the statement."""
 

@@ -15,7 +15,7 @@ import anyio.to_thread
 from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent, Tool, ToolAnnotations
 from pydantic import BaseModel, ValidationError
 
-from quintain.errors import InvalidInput
+from quintain.errors import InvalidInput, Refused
 from quintain.next_step import Hint, ToolCall
 from quintain.records.record import Record
 from quintain.records.text import require_clean
@@ -39,6 +39,8 @@ class Binding:
     listing: Tool
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """Tools of the catalog that this server leaves out, with their toolsets."""
+    read_only: bool = False
+    """Whether this server refuses what changes anything."""
 
     @cached_property
     def arguments(self) -> type[BaseModel]:
@@ -52,14 +54,14 @@ def bind_all(
     """Return the chosen tools of a catalog by name, each with its listing; arguments as `select`."""
     chosen = select(catalog, toolsets=toolsets, read_only=read_only)
     elsewhere = {spec.name: spec.toolset for spec in catalog if spec not in chosen}
-    return {spec.name: replace(bind(spec), elsewhere=elsewhere) for spec in chosen}
+    return {spec.name: replace(bind(spec), elsewhere=elsewhere, read_only=read_only) for spec in chosen}
 
 
 def bind(spec: ToolSpec) -> Binding:
     """Return a tool with its listing: from the file of the catalog, or derived where it is not in there."""
     known = stored_listings().get(spec.name) if isinstance(spec.source, str) else None
     hints = ToolAnnotations(
-        read_only_hint=spec.read_only,
+        read_only_hint=spec.read_only and not spec.writes_with,
         destructive_hint=spec.destructive,
         idempotent_hint=spec.idempotent,
         open_world_hint=spec.open_world,
@@ -154,6 +156,10 @@ def read_arguments(binding: Binding, received: Mapping[str, Any]) -> dict[str, A
             raise failures.invalid_arguments(
                 binding.spec.name, second, binding.listing.input_schema, binding.arguments
             ) from None
+    if binding.read_only and (switch := binding.spec.writes_with) and getattr(model, switch):
+        raise Refused(
+            f"expected {switch}=false, got true on a read-only server; leave {switch!r} out", code="read_only"
+        )
     return {name: getattr(model, name) for name in model.model_fields_set}
 
 

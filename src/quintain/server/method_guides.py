@@ -69,6 +69,16 @@ that wrote them make it exact.
 - `reward_model` adds a trained reward model: alpha x task + beta x value of the run; with a step model and `step_level` each step
   gets its own credit. If `reward_task` falls while `reward_model` rises, the policy fools the model; `refresh_every_steps` refits it.
 - `loss: dapo` weighs tokens alike, `dr_grpo` with `scale_rewards: false` takes out both known biases.""",
+    "ppo": """\
+As grpo, where runs are long or a task is played once: a value head on the model learns what return to expect before each turn, so
+that each turn is credited by what it changed, and runs of one task need no comparison. Take it after sft, when the agent succeeds
+sometimes. It learns in an `environment` only.
+- `rollouts` x `updates_per_rollout` is its length. The first `critic_warmup_steps` train the value head alone: raise it where
+  `explained_variance` is still below 0 when the policy starts to move.
+- `action_level: token` values every token, `turn` every turn; text of the environment neither discounts nor counts as an action.
+- `kl_coefficient` is part of the reward; `kl_target` adapts it so that `kl_sampled` stays near it.
+- `advantage: rloo` (with `group_size` 4 or more) and `reinforce_pp` need no value head: cheaper, and noisier.
+- The result keeps its value head, and the next PPO of it goes on from there; every other method leaves it out.""",
     "evolve": """\
 Take it where an agent succeeds sometimes and nobody has better runs: it makes its own data. Each round explores tasks of the split
 train, selects runs, trains on them, and is measured on held-out tasks; the best agent of all rounds is the result, and is compared

@@ -63,6 +63,13 @@ class Evaluations:
             comparisons, stamped, {"environment": stamped.environment}, comparison_links(stamped), "comparison"
         )
 
+    def find_comparison(self, comparison_id: str) -> Comparison | None:
+        """Return the comparison with this id, or None."""
+        query = select(comparisons.c.document).where(comparisons.c.id == comparison_id)
+        with read_transaction(self.engine) as connection:
+            document = connection.scalar(query)
+        return None if document is None else Comparison.model_validate_json(document)
+
     def get_comparison(self, comparison_id: str) -> Comparison:
         """Return the comparison with this id.
 

@@ -68,7 +68,9 @@ CATALOG: tuple[ToolSpec, ...] = (
     _read("jobs.pictures:plot_job", "Draw a job's curves", "jobs", short="plot", picture=True),
     _write("evaluation.rollouts:collect_rollouts", "Collect rollouts", "evaluate", short="collect"),
     _write("evaluation.rollouts:evaluate_agent", "Evaluate an agent", "evaluate"),
-    _read("evaluation.comparison:compare_agents", "Compare agents", "evaluate", short="compare"),
+    _read(
+        "evaluation.comparison:compare_agents", "Compare agents", "evaluate", short="compare", writes_with="sequential"
+    ),
 )
 """All tools, by toolset: data, label, train, evaluate, and jobs. With every set come jobs and the reading tools of data.
 

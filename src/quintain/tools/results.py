@@ -8,7 +8,7 @@ from pydantic import Field
 
 from quintain.next_step import Hint
 from quintain.records.agent import Agent
-from quintain.records.evaluation import Flip, LeaderboardRow, PairedComparison
+from quintain.records.evaluation import Flip, LeaderboardRow, PairedComparison, SequentialTest
 from quintain.records.filters import TrajectorySummary
 from quintain.records.imports import ImportedFile, Rejected
 from quintain.records.job import JobError, JobResult
@@ -294,13 +294,16 @@ class Contrast(Record):
 
 
 class CompareResult(IllustratedRecord):
-    """`compare_agents`."""
+    """`compare_agents`; with `sequential`, what is null is not known yet, because a job plays the tasks."""
 
-    comparison_id: str
+    comparison_id: str | None = None
     environment: str
-    comparisons: tuple[PairedComparison, ...]
-    leaderboard: tuple[LeaderboardRow, ...]
-    flips: tuple[Flip, ...]
+    comparisons: tuple[PairedComparison, ...] = ()
+    leaderboard: tuple[LeaderboardRow, ...] = ()
+    flips: tuple[Flip, ...] = ()
+    sequential: SequentialTest | None = None
+    job_id: str | None = None
+    status: str | None = None
     contrast: Contrast | None = Field(default=None, description="With `show`: the runs of one flip, side by side.")
     notes: tuple[str, ...] = ()
     resource_uri: str

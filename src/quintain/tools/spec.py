@@ -89,6 +89,8 @@ class ToolSpec:
     asks_source: Source | None = None
     """Takes `answer` (`Answer`, None at first) beside the arguments and returns the next question for the person, at last
     the result; None: this call asks nobody, and `function` answers it. Used where the client can show forms."""
+    writes_with: str = ""
+    """Argument with which a tool that only reads otherwise starts work. A read-only server refuses it."""
     open_world: bool = False
     picture: bool = False
     answers_as: str | None = None

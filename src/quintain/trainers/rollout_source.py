@@ -1,18 +1,20 @@
 """Examples of rollouts: the model acts in an environment, and each rollout is used for several optimizer steps.
 
 Iteration i covers the steps i u .. i u + u - 1, with u = `updates_per_rollout`. At its first step the live model acts, and its groups
-become examples (a group for GRPO, pairs of runs for DPO); all u steps use all of them. Old log-probs are those of the rollout, so the
-first update is on-policy, and GRPO's clipping limits the later ones. DPO compares with the start model.
+become examples (a group for GRPO and PPO, pairs of runs for DPO); all u steps use all of them, or one minibatch after the other. Old
+log-probs are those of the rollout, so the first update is on-policy, and clipping limits the later ones. DPO compares with the start
+model.
 """
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -21,6 +23,21 @@ from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.reward_model_term import RewardModelTerm
 
 _STREAMS = tuple(field.name for field in fields(TokenRow))
+
+
+class RolloutStage(Protocol):
+    """Completes the examples of a rollout together, with a state of its own."""
+
+    def __call__(
+        self, examples: Sequence[Example], groups: Sequence[GroupRow]
+    ) -> tuple[list[Example], dict[str, float | None]]:
+        """Return the completed examples, and figures of the rollout; `groups` are all that were played."""
+
+    def state(self) -> dict[str, Any]:
+        """Return the state for a checkpoint."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore the state of a checkpoint."""
 
 
 class RolloutSource:
@@ -33,7 +50,10 @@ class RolloutSource:
         *,
         rollouts: int,
         updates_per_rollout: int,
+        minibatches: int = 1,
+        seed: int = 0,
         max_steps: int | None = None,
+        stage: RolloutStage | None = None,
         reward_model: RewardModelTerm | None = None,
         figures_of: Callable[[Sequence[str]], dict[str, float | None]] = lambda keys: {},
         clock: Callable[[], float] = time.perf_counter,
@@ -46,13 +66,17 @@ class RolloutSource:
             make: Returns the examples of a group, or the reason why there are none (`no_variance`, ...).
             rollouts: Number of iterations.
             updates_per_rollout: Optimizer steps on each.
+            minibatches: Parts of a rollout, one for each optimizer step, shuffled anew each time that all were used.
+            seed: Seed of that order.
             max_steps: Maximum number of steps; None: no limit.
+            stage: Completes the examples of a rollout; None: they are complete.
             reward_model: Adds a reward model to the rewards of groups; None: no reward model.
             figures_of: Returns figures of the groups with these keys, such as means of the parts of their reward.
             clock: Seconds, for the rate of tokens.
         """
         self._collect, self._make, self._clock, self._reward_model = collect, make, clock, reward_model
-        self._updates, self._figures_of = updates_per_rollout, figures_of
+        self._updates, self._figures_of, self._stage = updates_per_rollout, figures_of, stage
+        self._minibatches, self._seed = minibatches, seed
         self.total_steps = min(rollouts * updates_per_rollout, max_steps or sys.maxsize)
         self.skipped: Counter[str] = Counter()
         """Skipped groups of the whole run, by reason."""
@@ -73,7 +97,15 @@ class RolloutSource:
         if iteration != self._iteration and not self._play(iteration):
             return []
         self._next = step + 1
-        return self._examples
+        return self._minibatch(iteration, step % self._updates)
+
+    def _minibatch(self, iteration: int, update: int) -> Sequence[Example]:
+        epoch, part = divmod(update, self._minibatches)
+        if self._minibatches == 1:
+            return self._examples
+        order = list(range(len(self._examples)))
+        random.Random(f"minibatches/{self._seed}/{iteration}/{epoch}").shuffle(order)
+        return [self._examples[i] for i in sorted(order[part :: self._minibatches])]
 
     def ends_epoch(self, step: int) -> bool:
         """Whether `step` is the last one on its rollout."""
@@ -99,6 +131,7 @@ class RolloutSource:
             "skipped": dict(self.skipped),
             "made": dict(self.counts),
             "mix": self._reward_model.state() if self._reward_model else {},
+            "stage": self._stage.state() if self._stage else {},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -110,6 +143,8 @@ class RolloutSource:
         self.counts = Counter(state.get("made", {}))
         if self._reward_model:
             self._reward_model.restore(state["mix"])
+        if self._stage:
+            self._stage.restore(state["stage"])
 
     def _play(self, iteration: int) -> bool:
         """Let the model act; return False if it was stopped."""
@@ -126,6 +161,9 @@ class RolloutSource:
         self._iteration = iteration
         used = [examples for examples in results if not isinstance(examples, str)]
         self._examples = [example for examples in used for example in examples]
+        if self._stage:
+            self._examples, figures = self._stage(self._examples, groups)
+            terms |= figures
         self.counts += Counter(examples=len(self._examples), rows=sum(len(example.rows) for example in self._examples))
         skipped = Counter(reason for reason in results if isinstance(reason, str))
         self.skipped += skipped
@@ -166,9 +204,11 @@ def _packed(example: Example) -> dict[str, Any]:
         {name: torch.from_numpy(stream) for name in _STREAMS if (stream := getattr(row, name)) is not None}
         for row in example.rows
     ]
-    return vars(example) | {"rows": rows, "member": list(example.member), "value": list(example.value)}
+    listed = {name: list(getattr(example, name)) for name in ("member", "value", "cost")}
+    return vars(example) | {"rows": rows, **listed}
 
 
 def _unpacked(state: dict[str, Any]) -> Example:
     rows = tuple(TokenRow(**{name: stream.numpy() for name, stream in row.items()}) for row in state["rows"])
-    return Example(**state | {"rows": rows, "member": tuple(state["member"]), "value": tuple(state["value"])})
+    listed = {name: tuple(state.get(name, ())) for name in ("member", "value", "cost")}
+    return Example(**state | {"rows": rows, **listed})

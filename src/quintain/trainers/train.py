@@ -15,9 +15,9 @@ import torch
 from quintain.errors import QuintainError
 from quintain.records.dataset import GroupRow, Row
 from quintain.records.hyperparameters import (
-    GRPOConfig,
     KTOConfig,
     OnlineConfig,
+    PPOConfig,
     PRMConfig,
     RetrieverConfig,
     TrainingConfig,
@@ -26,10 +26,11 @@ from quintain.records.job import TrainSpec
 from quintain.records.learning_rates import default_rate
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.example_selection import Selection, select
-from quintain.trainers.data.examples import ExampleBatch, ExampleMaker, labelled_heads
+from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.mismatched_examples import mismatched
 from quintain.trainers.data.retrieval_examples import relevant_tools
 from quintain.trainers.data.streams import Example
+from quintain.trainers.data.value_positions import labelled_heads
 from quintain.trainers.distributed.sharding import gather_full_params
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, prepare, tune_allocator
@@ -37,12 +38,13 @@ from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.loop.identity import run_identity
 from quintain.trainers.loop.loop import resume
 from quintain.trainers.loop.loop import train as run_loop
-from quintain.trainers.loop.objectives import Objective, objective_of
+from quintain.trainers.loop.objectives import Objective, objective_of, settled
 from quintain.trainers.loop.optimizer import adamw
 from quintain.trainers.loop.precision import Format, choose, hold_base, loss_scale
 from quintain.trainers.loop.probes import Probes, append_samples
 from quintain.trainers.loop.report import (
     TrainingReport,
+    above_limit,
     changing_positions,
     empty_steps,
     left_out,
@@ -59,6 +61,7 @@ from quintain.trainers.models import LoadedModel, load_model, save_model, stored
 from quintain.trainers.reference_log_probs import References
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.reward_model_term import RewardModelTerm
+from quintain.trainers.rollout_advantages import rollout_stage
 from quintain.trainers.rollout_source import RolloutSource
 from quintain.trainers.value_head import heads_of
 
@@ -141,6 +144,8 @@ def train(
 def _conclude(run: Run, dataset: ExampleBatch, start: _Start, selection: Selection) -> None:
     """Save the model of a finished run, and report warnings about it."""
     reporter = run.reporter
+    if (fault := above_limit(run)) is not None:
+        raise fault
     if not run.tally.get("supervised_tokens"):
         raise nothing_supervised(
             dataset.dropped,
@@ -277,7 +282,7 @@ class _Start:
         spec, config, model = self.spec, self.spec.config, self.loaded.model
         references = References.of(spec, self.loaded, self.engine, self.directory, self.reporter)
         training = selection.examples
-        settings = _settled(config, training)
+        settings = settled(config, training)
         if ranks is not None:
             ranks.initialize_ranks(settings, self.format)
         objective = _objective(settings, training, held_out, references, self.maker.max_length)
@@ -309,13 +314,6 @@ class _Start:
         )
 
 
-def _settled(config: TrainingConfig, training: Sequence[Example]) -> TrainingConfig:
-    """Return the settings of the objective, completed from the data."""
-    if isinstance(config, GRPOConfig) and config.loss == "dr_grpo" and config.max_tokens is None:
-        return config.model_copy(update={"max_tokens": _longest_run(training, config)})
-    return config
-
-
 def _objective(
     config: TrainingConfig,
     training: Sequence[Example],
@@ -332,17 +330,6 @@ def _objective(
     objective = objective_of(config, unpaired, relevant)
     objective.needs_reference |= config.kl_stop is not None
     return objective
-
-
-def _longest_run(examples: Sequence[Example], config: GRPOConfig) -> int:
-    """Return the agent tokens of the longest run; online, the maximum of a run."""
-    if not examples:
-        return config.max_new_tokens * (config.max_turns or 8)
-    return max(
-        sum(row.n_supervised for row, m in zip(example.rows, example.member, strict=True) if m == member)
-        for example in examples
-        for member in range(example.n_members)
-    )
 
 
 def _sampler(start: _Start) -> Sampler | None:
@@ -386,6 +373,9 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
         make,
         rollouts=config.rollouts,
         updates_per_rollout=config.updates_per_rollout,
+        minibatches=config.minibatches if isinstance(config, PPOConfig) else 1,
+        seed=start.spec.seed,
+        stage=rollout_stage(config, start.engine),
         max_steps=start.spec.config.max_steps,
         reward_model=start.reward_model,
         figures_of=start.data.figures,

@@ -17,10 +17,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from quintain.errors import InvalidInput
-from quintain.records.hyperparameters import PRMConfig, RewardConfig, TrainingConfig
+from quintain.records.hyperparameters import PPOConfig, PRMConfig, RewardConfig, TrainingConfig
 
 FILE_NAME = "value_head.safetensors"
+CRITIC = "critic"
+"""Head of a model that acts: the return that it expects."""
+COST_CRITIC = "cost_critic"
+"""Head of a model that acts: the cost that it expects."""
 _NAME = "value_head"
+_ROLES = {("reward",): "reward_model", (CRITIC,): "policy", (CRITIC, COST_CRITIC): "policy"}
+"""Names of the heads -> the role of their model; others belong to step models."""
 
 
 class ValueHead(torch.nn.Module):
@@ -34,6 +40,11 @@ class ValueHead(torch.nn.Module):
         self.names = tuple(names)
         self.weight = torch.nn.Parameter(torch.zeros(len(self.names), width))
         self.bias = torch.nn.Parameter(torch.zeros(len(self.names)))
+
+    @property
+    def is_critic(self) -> bool:
+        """Whether its model acts, and the head only values what it expects."""
+        return _ROLES.get(self.names) == "policy"
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """Return the values of hidden states, in full precision, because training uses small differences."""
@@ -52,9 +63,11 @@ class StoredHead(NamedTuple):
 
 
 def heads_of(config: TrainingConfig) -> tuple[str, ...]:
-    """Return the names of the heads of a method's model; empty for methods whose model acts."""
+    """Return the names of the heads of a method's model; empty for methods without a value head."""
     if isinstance(config, RewardConfig):
         return ("reward",)
+    if isinstance(config, PPOConfig):
+        return (CRITIC, *([COST_CRITIC] if config.constraint else [])) if config.has_critic else ()
     return (config.heads or ("value",)) if isinstance(config, PRMConfig) else ()
 
 
@@ -71,7 +84,7 @@ def attach(model: Any, names: Sequence[str], stored: StoredHead | None) -> Value
         InvalidInput: The stored head has other names or another width (`value_head_mismatch`).
     """
     head = ValueHead(model.get_input_embeddings().weight.shape[1], names)
-    if stored is not None:
+    if stored is not None and not (head.is_critic and stored.names != head.names):  # else the critic starts anew
         if stored.names != head.names or stored.weight.shape != head.weight.shape:
             raise InvalidInput(
                 f"expected a value head with {', '.join(head.names)} on states of {head.weight.shape[1]} numbers, got "
@@ -108,7 +121,7 @@ def save_head(names: Sequence[str], tensors: Mapping[str, torch.Tensor], folder:
         folder: Folder of the model or adapter.
     """
     whole = {name: tensor.detach().float().cpu().contiguous() for name, tensor in tensors.items()}
-    role = "reward_model" if tuple(names) == ("reward",) else "step_model"
+    role = _ROLES.get(tuple(names), "step_model")
     save_file(whole, folder / FILE_NAME, {"heads": json.dumps(tuple(names)), "role": role})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
@@ -74,8 +74,10 @@ class Warehouse:
     tools = TOOLS
     max_turns = 8
 
-    def __init__(self) -> None:
+    def __init__(self, forbidden: Sequence[str] = ()) -> None:
+        """Choose the tools whose calls are counted as the metric `cost`; they work all the same."""
         self._case: Case | None = None
+        self._forbidden, self._cost = forbidden, 0
 
     def reset(self, task: Task) -> TimeStep:
         """Fill the shelves for the task and return its question.
@@ -83,20 +85,28 @@ class Warehouse:
         Raises:
             InvalidInput: the task does not belong to this environment.
         """
-        self._case = build_case(FAMILY.parse(task.id))
-        return TimeStep(message=self._case.prompt)
+        self._case, self._cost = build_case(FAMILY.parse(task.id)), 0
+        return TimeStep(message=self._case.prompt, info=self._info)
 
     def step(self, actions: Sequence[Action]) -> TimeStep:
         """Carry out the call of one turn; `submit` ends the episode with reward 1 or 0."""
         assert self._case is not None, "reset comes before step"
+        self._cost += sum(action.tool in self._forbidden for action in actions)
+        return self._answer(self._case, actions).model_copy(update={"info": self._info})
+
+    @property
+    def _info(self) -> dict[str, Any]:
+        return {"metrics": {"cost": self._cost}} if self._forbidden else {}
+
+    def _answer(self, case: Case, actions: Sequence[Action]) -> TimeStep:
         arguments = read_call(actions, _ARGUMENTS)
         if isinstance(arguments, TimeStep):
             return arguments
         if isinstance(arguments, Submit):
-            right = normalise(arguments.answer) == normalise(self._case.answer)
+            right = normalise(arguments.answer) == normalise(case.answer)
             verdict = Observation(content="Right." if right else "Wrong.")
             return TimeStep(observations=(verdict,), reward=float(right), terminated=True)
-        return TimeStep(observations=(_look(self._case.items, arguments),))
+        return TimeStep(observations=(_look(case.items, arguments),))
 
     def close(self) -> None:
         """Do nothing."""
@@ -129,24 +139,31 @@ class Inventory:
     id = ENVIRONMENT_ID
     version = VERSION
 
-    def __init__(self, difficulty: Difficulty = "all", types: Names = ("all",)) -> None:
-        """Choose tasks by difficulty and by type (`lookup`, `compare`, `extreme`, `total`).
+    def __init__(self, difficulty: Difficulty = "all", types: Names = ("all",), forbidden: Names = ()) -> None:
+        """Choose tasks by difficulty and by type (`lookup`, `compare`, `extreme`, `total`), and the forbidden tools.
+
+        Calls of forbidden tools are carried out and counted: as the metric `cost`, and by evaluations.
 
         Raises:
-            InvalidInput: an unknown type.
+            InvalidInput: an unknown type or tool.
         """
+        self._forbidden = chosen_names("forbidden", forbidden, (*_ARGUMENTS,)) if forbidden else ()
         self._difficulties = chosen_levels(difficulty, DIFFICULTIES)
         self._types = chosen_names("types", types, TYPES)
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
         """Return `n` distinct tasks of `train` or `held_out`, types and difficulties in turn."""
-        return FAMILY.tasks(
+        found = FAMILY.tasks(
             split, n, seed, lambda key: build_case(key).prompt, types=self._types, difficulties=self._difficulties
         )
+        if not self._forbidden:
+            return found
+        noted = {"forbidden": list(self._forbidden)}
+        return [task.model_copy(update={"metadata": {**task.metadata, **noted}}) for task in found]
 
     def make(self) -> Environment:
         """Return a fresh environment."""
-        return Warehouse()
+        return Warehouse(self._forbidden)
 
     def expert(self, tasks: Sequence[Task]) -> Policy:
         """Return the scripted expert."""

@@ -190,12 +190,34 @@ def _pair_section(comparison: Comparison) -> Section:
         *("b - a", "difference, 95 % interval of the pair", "95 % interval of all pairs together"),
         *("p", "p corrected", "", "tasks", "left out", "reward"),
     )
-    lines = (
+    lines: tuple[str, ...] = (
         "Intervals and tests are paired by task. The first interval is not corrected for the number of pairs, the second is "
         f"(Bonferroni), and so are the p-values ({comparison.correction}).",
         *(_power_note(pair) for pair in comparison.comparisons if not pair.significant),
     )
+    if comparison.sequential is not None:
+        lines = (sequential_verdict(comparison),)
     return Section("Differences", lines, Table(header, tuple(map(_pair, comparison.comparisons))))
+
+
+def sequential_verdict(comparison: Comparison) -> str:
+    """Return what a sequential comparison found, in a sentence."""
+    test, pair = comparison.sequential, comparison.comparisons[0]
+    assert test is not None
+    after = f"after {counted(test.n_tasks, 'task')} of {test.n_planned}"
+    found = f"{test.difference:+.1%} [{test.ci_low:+.1%}, {test.ci_high:+.1%}] for {pair.b}, e-value {test.e_value:.3g}"
+    match test.decision:
+        case "difference":
+            better = pair.b if test.difference > 0 else pair.a
+            return f"{better} is better, decided {after}: {found}."
+        case "equivalent":
+            return f"No relevant difference, decided {after}: {found} is within 5 points."
+        case "hopeless":
+            return (
+                f"Stopped {after}: the tasks left could hardly show a difference ({found}). Ask with a larger n_tasks."
+            )
+        case _:
+            return f"Undecided {after}: {found}. Ask with a larger n_tasks."
 
 
 def _pair(pair: PairedComparison) -> tuple[str, ...]:
@@ -206,7 +228,7 @@ def _pair(pair: PairedComparison) -> tuple[str, ...]:
         ""
         if pair.simultaneous_low is None or pair.simultaneous_high is None
         else f"[{pair.simultaneous_low:+.1%}, {pair.simultaneous_high:+.1%}]",
-        f"{pair.p:.2g} ({pair.p_method})",
+        f"{pair.p:.2g} ({pair.p_method}{'' if pair.p_mid is None else f'; mid-p {pair.p_mid:.2g}'})",
         f"{pair.p_corrected:.2g}",
         "significant" if pair.significant else "not significant",
         str(pair.n_tasks),

@@ -157,6 +157,18 @@ def mcnemar_exact(only_a: int, only_b: int) -> float:
     return float(binomtest(only_a, n, 0.5).pvalue) if n else 1.0
 
 
+def mcnemar_mid_p(only_a: int, only_b: int) -> float:
+    """Two-sided mid-p McNemar test: twice P(X < k) + P(X = k) / 2, with k the smaller count of a fair split.
+
+    Fagerland, Lydersen & Laake 2013, BMC Med. Res. Methodol. 13:91: it rejects about as often as its level where the exact test
+    rejects far less often, at the price of slightly exceeding the level for some sizes.
+    """
+    from scipy.stats import binom
+
+    n, k = only_a + only_b, min(only_a, only_b)
+    return min(1.0, float(2 * binom.cdf(k, n, 0.5) - binom.pmf(k, n, 0.5))) if n else 1.0
+
+
 def sign_flip_exact(differences: Sequence[int]) -> float:
     """Two-sided exact randomization test for symmetry of paired differences around 0 (Fisher 1935, section 21).
 

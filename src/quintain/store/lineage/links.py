@@ -15,6 +15,7 @@ from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.hyperparameters import SFTConfig
 from quintain.records.job import (
+    CompareSpec,
     EvaluateDatasetSpec,
     EvaluateSpec,
     EvolveSpec,
@@ -82,6 +83,8 @@ def job_links(connection: Connection, job: Job) -> Iterator[Link]:
         yield Link(Ref("job", job.resumed_from), me)
     if isinstance(spec, _AGENT_SPECS) and spec.agent.id:
         yield Link(Ref("agent", spec.agent.id), me)
+    if isinstance(spec, CompareSpec):
+        yield from (Link(Ref("agent", side.agent.id), me) for side in (spec.a, spec.b) if side.agent.id)
     if isinstance(spec, PreviewSpec | EvaluateDatasetSpec | EvaluateSpec) and spec.dataset_id is not None:
         yield Link(Ref("dataset", spec.dataset_id), me)
     for part in train_parts(job):

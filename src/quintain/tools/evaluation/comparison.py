@@ -12,6 +12,7 @@ from pydantic import Field
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.comparison import compare, leaderboard
 from quintain.evaluation.reports.comparison_figure import forest_plot
+from quintain.evaluation.reports.report import sequential_verdict
 from quintain.next_step import Hint, ToolCall, call, joined
 from quintain.records.evaluation import Comparison, Correction, Evaluation, Leaderboard, Origin, SuiteOutline
 from quintain.records.record import counted
@@ -19,6 +20,7 @@ from quintain.tools.evaluation.benchmarks import chosen_environment
 from quintain.tools.evaluation.contrasts import contrast_of
 from quintain.tools.evaluation.environment_references import Environments, plain_reference
 from quintain.tools.evaluation.learning_curves import ancestors_of, learning_curves
+from quintain.tools.evaluation.sequential import compare_sequentially
 from quintain.tools.jobs.pictures import draw
 from quintain.tools.results import CompareResult
 from quintain.tools.services import Services
@@ -42,24 +44,33 @@ def compare_agents(
         ),
     ],
     environment: Annotated[Environments | None, Field(description="Only evaluations in this environment.")] = None,
-    correction: Annotated[Correction, Field(description="Of the p-values for the number of pairs.")] = "holm",
+    correction: Annotated[Correction, Field(description="Of p-values for several pairs.")] = "holm",
     show: Annotated[
-        bool, Field(description="Also the picture, and a task that one agent solved and another failed, side by side.")
+        bool, Field(description="Also the picture, and a task that one solved and another failed.")
     ] = False,
+    sequential: Annotated[
+        bool, Field(description="Play two agents in turn, in a job that stops when sure or hopeless.")
+    ] = False,
+    n_tasks: Annotated[int, Field(ge=1, le=100_000, description="sequential: tasks at most.")] = 500,
+    repeats: Annotated[int, Field(ge=1, le=256, description="sequential: episodes a task.")] = 1,
 ) -> CompareResult:
     """Compare agents on the same tasks: paired, with 95 % intervals and corrected p-values.
 
-    `difference` is b - a in success rate; `p` is exact McNemar for one binary outcome a task, corrected over all pairs;
-    `significant` means p_corrected < 0.05. ci_low and ci_high are of the pair alone, simultaneous_low and simultaneous_high of
-    all pairs together. Episodes without a verdict are counted apart. Evaluate the agents first, with the
-    same arguments.
+    `difference` is b - a in success rate; `p`: exact McNemar over tasks; `significant`: p_corrected < 0.05. simultaneous_low and
+    simultaneous_high are of all pairs together. Evaluate the agents first, with the same arguments, or set `sequential`.
     """
+    if sequential:
+        found = compare_sequentially(services, agents, environment, n_tasks=n_tasks, repeats=repeats)
+        return found if isinstance(found, CompareResult) else _result(services, found, show=show)
     chosen = _evaluations(services, agents, None if environment is None else plain_reference(environment))
     comparison = compare(chosen, agents, f"cmp-{uuid.uuid4().hex[:10]}", services.clock(), correction)
     lineage = tuple(_origin(services, name, item) for name, item in zip(agents, chosen, strict=True))
     curves = learning_curves(services, agents, chosen)
     comparison = comparison.model_copy(update={"lineage": lineage, "curves": curves})
-    stored = services.store.evaluations.add_comparison(comparison, services.clock())
+    return _result(services, services.store.evaluations.add_comparison(comparison, services.clock()), show=show)
+
+
+def _result(services: Services, stored: Comparison, *, show: bool) -> CompareResult:
     result = CompareResult(
         comparison_id=stored.id,
         environment=stored.environment,
@@ -67,6 +78,7 @@ def compare_agents(
         leaderboard=stored.leaderboard,
         flips=stored.flips[:_FLIPS],
         contrast=contrast_of(services, stored.flips) if show else None,
+        sequential=stored.sequential,
         notes=stored.notes,
         resource_uri=f"comparison://{stored.id}",
         next_step=_next_step(stored, with_picture=not show),
@@ -272,6 +284,8 @@ def _next_step(comparison: Comparison, *, with_picture: bool) -> Hint:
 
 
 def _verdict(comparison: Comparison) -> str:
+    if comparison.sequential is not None:
+        return sequential_verdict(comparison)
     best = comparison.leaderboard[0]
     pairs = [pair for pair in comparison.comparisons if pair.significant]
     if all(row.success_rate == 0 for row in comparison.leaderboard):

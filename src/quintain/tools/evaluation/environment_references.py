@@ -20,6 +20,7 @@ from quintain.environments.registry import (
 )
 from quintain.environments.retrieval import AGENT_OPTIONS, BM25
 from quintain.errors import InvalidInput, Refused
+from quintain.evaluation.games import players_of
 from quintain.records.record import clip, shown
 from quintain.sandbox.sandbox import IMAGE
 from quintain.tools.roots import readable
@@ -44,7 +45,7 @@ _SEVERAL = re.compile(r"\?[^,]*,.*=[\d.]+\s*$", re.DOTALL)
 """Options with a comma, and a number at the end: as weights, a part of several environments would have to end in one each."""
 
 
-def usable_reference(services: Services, reference: str | Mapping[str, float]) -> str:
+def usable_reference(services: Services, reference: str | Mapping[str, float], *, games: bool = False) -> str:
     """The reference as text, checked: there are such environments, they take these options, and their files may be read.
 
     Files stand in it by absolute path: a job runs in a folder of its own.
@@ -53,10 +54,12 @@ def usable_reference(services: Services, reference: str | Mapping[str, float]) -
         services: Whose settings hold the roots.
         reference: `ID` or `ID?option=value&option=value`; the options `file` and `tasks` are paths, `retriever` is an agent. Of several
             environments their weights, as a mapping, as `ID=WEIGHT,ID=WEIGHT` or as `registry.write_mixture` writes them.
+        games: Whether the caller can name an opponent, so that games of two players are usable.
 
     Raises:
         NotFound: no such environment or file.
-        InvalidInput: an option that the environment does not take, a file with bad rows, an agent that is no retriever, or as
+        InvalidInput: an option that the environment does not take, a file with bad rows, an agent that is no retriever, a game of
+            several players, or as
             `registry.parts_of`.
         Refused: a file outside the allowed roots, or a sandbox that the operator has not set.
         Unavailable: the package that brings an environment cannot be imported.
@@ -66,7 +69,7 @@ def usable_reference(services: Services, reference: str | Mapping[str, float]) -
         return write_mixture({_usable(services, part): weight for part, weight in parts.items()})
     assert isinstance(parsed, str)
     try:
-        return _usable(services, parsed)
+        return _usable(services, parsed, games=games)
     except InvalidInput as error:
         if not _SEVERAL.search(parsed):
             raise
@@ -89,7 +92,7 @@ def plain_reference(reference: str | Mapping[str, float]) -> str:
     return parsed
 
 
-def _usable(services: Services, reference: str) -> str:
+def _usable(services: Services, reference: str, *, games: bool = False) -> str:
     name, options = parse_reference(reference)
     files = {option: str(readable(services, options[option], "tasks")) for option in PATH_OPTIONS if option in options}
     agents = {
@@ -99,7 +102,14 @@ def _usable(services: Services, reference: str) -> str:
     }
     if fixed := files | agents | _sandbox_options(services, name, options):
         reference = write_reference(Reference(name, {**options, **fixed}))
-    for part in getattr(task_source(reference), "references", ()):
+    source = task_source(reference)
+    if (players := players_of(source)) and not games:
+        raise InvalidInput(
+            f"expected an environment for one player, got {clip(reference)}, a game of {' and '.join(players)}; use evaluate_agent, "
+            "collect_rollouts or start_training with an opponent",
+            code="players",
+        )
+    for part in getattr(source, "references", ()):
         if _usable(services, part) != part:
             raise InvalidInput(
                 f"expected an environment with its own options in a benchmark, got {part}, which needs settings of the operator; "

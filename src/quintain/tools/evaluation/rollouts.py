@@ -43,11 +43,9 @@ AgentName = Annotated[
 ]
 EnvironmentId = Annotated[
     Environments,
-    Field(
-        description="Environment id, e.g. `quintain/inventory`, see list_library(kind='environments'); or {id: weight}."
-    ),
+    Field(description="Environment id, see list_library(kind='environments'); or {id: weight}."),
 ]
-Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Same seed, same tasks and same sampling.")]
+Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Same seed: same tasks and sampling.")]
 MaxTurns = Annotated[
     int | None, Field(ge=1, le=1000, description="Turns of an episode; null: the environment's limit.")
 ]
@@ -59,9 +57,7 @@ def collect_rollouts(
     environment: EnvironmentId,
     n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Distinct tasks to try.")] = 100,
     attempts: Annotated[int, Field(ge=1, le=256, description="Episodes for each task.")] = 1,
-    split: Annotated[
-        Literal["train", "held_out"], Field(description="Which tasks; held_out is for evaluation.")
-    ] = "train",
+    split: Annotated[Literal["train", "held_out"], Field(description="held_out is for evaluation.")] = "train",
     temperature: Annotated[
         Temperature | Annotated[list[Temperature], Field(min_length=2, max_length=2)],
         Field(description="0 is greedy; [low, high]: rising from a task's first attempt to its last."),
@@ -79,11 +75,10 @@ def collect_rollouts(
 ) -> JobStarted:
     """Let an agent act in an environment, as a background job; every episode becomes a stored trajectory.
 
-    Its result names the filter that finds them, for score_trajectories and export_dataset. To measure an agent use
-    evaluate_agent.
+    Its result names the filter that finds them. To measure an agent use evaluate_agent.
     """
     temperatures = _schedule(temperature, diversity, attempts)
-    acting = _acting(services, agent, environment)
+    acting = acting_fields(services, agent, environment)
     spec = RolloutSpec(
         **acting,
         split=split,
@@ -160,10 +155,9 @@ def evaluate_agent(
     seed: Seed = 0,
     request_key: RequestKey = None,
 ) -> JobStarted:
-    """Measure an agent on a fixed suite of held-out tasks, on a benchmark, or on a dataset's held-out rows, as a background job.
+    """Measure an agent on held-out tasks, a benchmark, or a dataset's held-out rows, as a background job.
 
-    The same environment, split, n_tasks, repeats and seed are the same tasks, which compare_agents pairs: measure baseline
-    and trained agent with the same arguments.
+    The same environment, split, n_tasks, repeats and seed are the same tasks, which compare_agents pairs.
     """
     suite = _suite_of(services, environment, dataset_id, split, n_tasks)
     if suite.environment is None:
@@ -176,7 +170,7 @@ def evaluate_agent(
         rows = _on_dataset(services, agent, suite.dataset, split, n_tasks, seed, sampling)
         started = start(services, rows, request_key)
         return started.model_copy(update={"warnings": (*started.warnings, *suite.warnings)})
-    acting = _acting(services, agent, suite.environment)
+    acting = acting_fields(services, agent, suite.environment)
     played = EvaluateSpec(
         **acting,
         dataset_id=None if suite.dataset is None else suite.dataset.id,
@@ -239,7 +233,7 @@ def _suite_of(
     return _Suite(None, dataset, asked, n_tasks)
 
 
-def _acting(services: Services, agent: str, environment: str | Mapping[str, float]) -> dict[str, Any]:
+def acting_fields(services: Services, agent: str, environment: str | Mapping[str, float]) -> dict[str, Any]:
     """Return the fields of a spec that name who acts, and where."""
     reference = usable_reference(services, environment)
     actor = require_quantization(require_policy(resolve_agent(services, agent), "act"))

@@ -100,6 +100,7 @@ def list_jobs(
             "rollout",
             "evaluate",
             "evaluate_dataset",
+            "compare",
             "import",
             "recipe",
             "evolve",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from quintain.records.agent import Agent
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.job import (
+    CompareSpec,
     EvaluateDatasetSpec,
     EvaluateSpec,
     EvolveSpec,
@@ -44,6 +45,9 @@ def _label(spec: JobSpec) -> str:
         case EvaluateSpec():
             tasks = _tasks(spec.n_tasks, spec.repeats, "repeat")
             return f"evaluate {_name(spec.agent)} on {spec.dataset_id or spec.environment}: {tasks}, {spec.split}"
+        case CompareSpec(a=a, b=b):
+            tasks = _tasks(a.n_tasks, a.repeats, "repeat")
+            return f"compare {_name(a.agent)} and {_name(b.agent)} in {a.environment}: at most {tasks}, {a.split}"
         case EvaluateDatasetSpec():
             return f"evaluate {_name(spec.agent)} on {spec.dataset_id}: {spec.split}"
         case _:

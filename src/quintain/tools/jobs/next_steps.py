@@ -7,6 +7,7 @@ from quintain.records.hyperparameters import ROLES
 from quintain.records.job import (
     TERMINAL,
     UNFINISHED,
+    CompareSpec,
     EvolveSpec,
     Job,
     JobResult,
@@ -64,6 +65,9 @@ def _after_success(job: Job, result: JobResult) -> Hint:
         )
     if isinstance(job.spec, PreviewSpec):
         return Hint("Read the rows with ", preview_again(job.spec), ".")
+    if isinstance(job.spec, CompareSpec):
+        test, plot = result.report.get("sequential", {}), call("plot_job", job_id=result.comparison_id)
+        return Hint(f"Decision after {test.get('n_tasks')} tasks: {test.get('decision')}. Draw it: ", plot, ".")
     if result.evaluation_id:
         compare = call("compare_agents", agents=[result.evaluation_id, ...])
         return Hint("Compare it with another evaluation of the same tasks: ", compare, ".")

@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 
 from quintain.environments.registry import PATH_OPTIONS, Reference, parse_reference, parts_of, write_reference
 from quintain.errors import InvalidInput, NotFound, QuintainError
-from quintain.records.job import EvaluateSpec, EvolveSpec, JobSpec, RecipeSpec, ReplaySpec, RolloutSpec, TrainSpec
+from quintain.records.job import (
+    CompareSpec,
+    EvaluateSpec,
+    EvolveSpec,
+    JobSpec,
+    RecipeSpec,
+    ReplaySpec,
+    RolloutSpec,
+    TrainSpec,
+)
 from quintain.records.record import clip
 from quintain.records.trajectory import Trajectory
 from quintain.tools.data.run_files import write_runs
@@ -102,6 +111,8 @@ def _played_in(spec: JobSpec) -> Iterator[str]:
     """The environments of a job, as it names them."""
     if isinstance(spec, RecipeSpec):
         yield from (stage.environment for stage in spec.stages if stage.environment is not None)
+    elif isinstance(spec, CompareSpec):
+        yield spec.a.environment
     elif isinstance(spec, TrainSpec | RolloutSpec | EvaluateSpec | EvolveSpec) and spec.environment is not None:
         yield spec.environment
         if isinstance(spec, EvolveSpec) and spec.config.curriculum is not None:

@@ -37,6 +37,8 @@ METHODS: dict[str, str] = {
     "retriever": "Tool retriever: learns from recorded calls which tool answers a need, and finds tools; it does not act.",
     "grpo": "Group-relative policy optimisation: more of what did better than the other runs of a task; on stored groups, or "
     "online in an environment.",
+    "ppo": "Proximal policy optimisation: as grpo, with a value head that learns what to expect; RLOO and REINFORCE++ are forms "
+    "of it; in an environment.",
     EVOLVE: "Self-improvement: explore in an environment, learn from the best runs by sft, bc, dpo or grpo, measure, and again; "
     "start and result are compared on tasks that no round was chosen by.",
 }
@@ -45,8 +47,10 @@ METHODS: dict[str, str] = {
 
 RELATED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(
-        ("ppo", "rloo", "reinforce", "reinforce++", "rlhf", "a2c"), ("grpo", "policy gradients on rewards")
+        ("reinforce++", "reinforce_pp", "reinforce", "remax"), ("ppo", "hyperparameters={'advantage': 'reinforce_pp'}")
     ),
+    "rloo": ("ppo", "hyperparameters={'advantage': 'rloo', 'group_size': 4}"),
+    **dict.fromkeys(("a2c", "actor_critic", "rlhf"), ("ppo", "policy gradients with a value head")),
     **dict.fromkeys(("dapo", "dr_grpo", "gspo", "cispo"), ("grpo", "a loss of it: hyperparameters={'loss': NAME}")),
     **dict.fromkeys(("ipo", "slic"), ("dpo", "losses of it: hyperparameters={'loss': 'ipo'} or 'hinge'")),
     "online_dpo": ("dpo", "with `environment` instead of a dataset"),
@@ -170,16 +174,23 @@ def describe_method(method: str) -> dict[str, Any]:
 
 
 @cache
-def outline_methods() -> tuple[dict[str, Any], ...]:
-    """List every method with its own settings; the first entry has the shared ones."""
+def describe_methods() -> tuple[dict[str, Any], ...]:
+    """Describe every method with its own settings; the first entry has the shared ones."""
     shared = describe_settings(TrainingConfig)
-    rows: list[dict[str, Any]] = [
-        {"method": "*", "summary": "Settings of every method, unless it lists its own.", "hyperparameters": shared}
-    ]
+    summary = "Settings of every method, unless it lists its own; guide://methods/METHOD explains them."
+    rows: list[dict[str, Any]] = [{"method": "*", "summary": summary, "hyperparameters": shared}]
     for about in map(describe_method, METHODS):
         settings = about["hyperparameters"].items()
         rows.append({**about, "hyperparameters": {name: line for name, line in settings if shared.get(name) != line}})
     return tuple(rows)
+
+
+def outline_methods() -> tuple[dict[str, Any], ...]:
+    """As `describe_methods`, with the types, defaults and bounds of settings alone: all sentences together would be long."""
+    return tuple(
+        {**about, "hyperparameters": {name: line.partition(": ")[0] for name, line in about["hyperparameters"].items()}}
+        for about in describe_methods()
+    )
 
 
 def describe_settings(model: type[BaseModel]) -> dict[str, str]:

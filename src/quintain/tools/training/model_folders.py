@@ -241,6 +241,8 @@ def role_in(folder: Path) -> Role:
         return "policy"
     except (OSError, ValueError, LookupError, TypeError):
         role = None
+    if role == "policy":  # a value head of PPO, whose model acts
+        return "policy"
     if role not in {"reward_model", "step_model"}:
         raise InvalidInput(
             f"{folder.name}/value_head.safetensors is damaged: expected the role in its metadata; copy the folder again",

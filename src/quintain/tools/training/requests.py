@@ -54,7 +54,7 @@ RewardArgument = Annotated[
 TrainingSeed = Annotated[Seed, Field(description="Seed of data order and initialisation.")]
 RequestKey = Annotated[
     str | None,
-    Field(max_length=200, description="An unfinished job with this key is returned instead."),
+    Field(max_length=200, description="Returns the unfinished job with this key."),
 ]
 
 
@@ -161,9 +161,9 @@ def _differs(config: TrainingConfig, name: str) -> bool:
 
 
 def require_effect(config: TrainingConfig, acts: bool) -> None:
-    """Refuse settings of online learning for dpo on stored pairs, where they have no effect.
+    """Refuse settings of online learning on a dataset, where they have no effect: those of dpo, and a constraint.
 
-    Those of grpo are accepted, because config files share them; so are `epochs` and `batch_size` online.
+    Others of grpo are accepted, because config files share them; so are `epochs` and `batch_size` online.
 
     Args:
         config: Checked settings.
@@ -172,6 +172,12 @@ def require_effect(config: TrainingConfig, acts: bool) -> None:
     Raises:
         InvalidInput: names the settings.
     """
+    if not acts and isinstance(config, GRPOConfig) and config.constraint is not None:
+        raise InvalidInput(
+            "constraint would have no effect: its multiplier follows the costs of runs that the agent plays; leave it out, or "
+            "give `environment` instead of the dataset",
+            code="not_online",
+        )
     if acts or not isinstance(config, DPOConfig):
         return
     defaults = type(config).model_fields

@@ -13,6 +13,7 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import Hint, call
 from quintain.records.dataset import Dataset
 from quintain.records.hyperparameters import DATASET_KINDS, ONLINE_METHODS
+from quintain.records.record import shown
 from quintain.tools.data.dataset_folders import first_rows, text_dataset
 from quintain.tools.data.lineage import require_remembered
 from quintain.tools.data.row_references import find_rows, holds_questions, named_dataset
@@ -55,6 +56,8 @@ class Source(NamedTuple):
             Conflict: as `training_source`.
         """
         dataset = self.dataset
+        if DATASET_KINDS[method] is None:
+            return training_source(services, method, dataset or next(map(str, self.text), None), self.environment)
         if self.text:
             dataset = text_dataset(services, self.text, make=make)
         elif dataset is not None and self.environment is None:
@@ -102,6 +105,8 @@ def training_source(
         Conflict: the dataset contains forgotten runs.
     """
     kind = DATASET_KINDS[method]
+    if kind is None:
+        return {"environment": usable_reference(services, _require_acting(method, dataset_id, environment))}
     if (dataset_id is None) == (environment is None):
         online = ", or `environment`, where the agent acts" if method in ONLINE_METHODS else ""
         raise InvalidInput(
@@ -145,6 +150,27 @@ def training_source(
     if method == "retriever":
         require_calls(row.trajectory for row in read_rows(Path(dataset.path), "train"))
     return {"dataset_id": dataset.id, "dataset_path": dataset.path, "dataset_files": dataset.files}
+
+
+def _require_acting(
+    method: str, dataset: str | None, environment: str | Mapping[str, float] | None
+) -> str | Mapping[str, float]:
+    """Return the environment of a method that learns from nothing else.
+
+    Raises:
+        InvalidInput: there is none, or a dataset beside it.
+    """
+    if environment is not None and dataset is None:
+        return environment
+    got = f"the dataset {shown(dataset)}" if dataset is not None else "no environment"
+    raise InvalidInput(
+        Hint(
+            f"expected an `environment` and nothing else for {method}, which learns only by acting, got {got}; ",
+            call("list_library", kind="environments"),
+            " lists them; grpo learns from stored runs too",
+        ),
+        code="no_environment",
+    )
 
 
 def require_intact(dataset: Dataset) -> None:

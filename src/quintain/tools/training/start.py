@@ -52,7 +52,7 @@ def start_training(
     ] = None,
     environment: Annotated[
         Environments | None,
-        Field(description="Instead of a dataset (grpo, dpo, evolve): where the agent acts while it learns."),
+        Field(description="Instead of a dataset (grpo, ppo, dpo, evolve): where the agent acts while it learns."),
     ] = None,
     reward: RewardArgument = None,
     name: NewName = None,

@@ -20,6 +20,7 @@ from quintain.records.hyperparameters import (
     BCConfig,
     DPOConfig,
     GRPOConfig,
+    PPOConfig,
     RetrieverConfig,
     RewardConfig,
     SFTConfig,
@@ -27,10 +28,11 @@ from quintain.records.hyperparameters import (
 )
 from quintain.records.trajectory import Actor, Trajectory
 from quintain.scoring.preferences.mining import Candidate, mine_pairs
+from quintain.trainers.constraint import constraint_of, cost_of
 from quintain.trainers.data.chunking import chunk
 from quintain.trainers.data.retrieval_examples import call_examples
 from quintain.trainers.data.streams import Example, TokenRow, token_row
-from quintain.trainers.data.value_positions import read_run, read_steps, with_labels
+from quintain.trainers.data.value_positions import labels_of, read_run, read_steps, with_labels
 from quintain.trainers.losses.advantages import group_advantages, step_advantages
 from quintain.trainers.losses.step_weights import cloning_weights, step_weights
 from quintain.trainers.rendering.control_tokens import encode
@@ -199,27 +201,36 @@ class ExampleMaker:
         return Example(rows, (0,) * len(rows), (label,), row.weight, _key(row.trajectory), divisible=False)
 
     def group(self, row: GroupRow, batch: ExampleBatch) -> Example | str:
-        """Return a group of runs of one task: advantages for GRPO, rewards for trajectory ranking.
+        """Return a group of runs of one task: advantages for GRPO, rewards for trajectory ranking and PPO.
 
-        Every reward counts in the group's mean, also of a run that cannot be rendered.
+        Every reward counts in the group's mean, also of a run that cannot be rendered. PPO's advantages are those of a whole
+        rollout (`rollout_advantages`), so that equal rewards teach too.
         """
         config = self.config
-        if len(row.rewards) < 2:
+        if len(row.rewards) < 2 and (not isinstance(config, PPOConfig) or config.compares):
             return "group_of_one"
-        grpo = isinstance(config, GRPOConfig)
-        scale = isinstance(config, GRPOConfig) and config.scale_rewards and config.loss != "dr_grpo"
-        advantages = group_advantages(row.rewards, scale=scale)
+        grpo, ppo = isinstance(config, GRPOConfig), isinstance(config, PPOConfig)
+        costs = [cost_of(run, constraint) for run in row.trajectories] if (constraint := constraint_of(config)) else []
+        advantages = (
+            None if ppo else group_advantages(row.rewards, scale=isinstance(config, GRPOConfig) and config.scales)
+        )
+        if advantages is None and (ppo or (grpo and group_advantages(costs, scale=False) is not None)):
+            advantages = np.zeros(len(row.rewards))
         if advantages is None:
             return "no_variance"
-        rows, member, values = list[TokenRow](), list[int](), list[float]()
+        rows, member, values, known = list[TokenRow](), list[int](), list[float](), list[float]()
         for place, run in self._members(row, batch):
+            if costs and costs[place] is None:
+                batch.left_out_members["no_cost"] += 1
+                continue
+            known += [cost for cost in costs[place : place + 1] if cost is not None]
             member += [len(values)] * len(run)
             rows += self._with_advantage(run, row, place, float(advantages[place]), batch) if grpo else run
             values.append(row.rewards[place])
         if not rows:
             return "no_member_rendered"
-        if grpo:
-            return Example(tuple(rows), tuple(member), tuple(values), 1.0, row.key)
+        if grpo or ppo:
+            return Example(tuple(rows), tuple(member), tuple(values), 1.0, row.key, cost=tuple(known))
         n_pairs = sum(a > b for a in values for b in values)
         if not n_pairs:
             return "no_variance"
@@ -228,7 +239,7 @@ class ExampleMaker:
     def of_rollout(self, row: GroupRow, batch: ExampleBatch) -> list[Example] | str:
         """Return the examples of a group of rollouts, or why there are none.
 
-        GRPO takes the whole group. DPO takes pairs of its runs (Guo et al. 2024, arXiv 2402.04792, with the environment's rewards as
+        GRPO and PPO take the whole group. DPO takes pairs of its runs (Guo et al. 2024, arXiv 2402.04792, with the environment's rewards as
         the judge): the best and the worst, or all of unequal reward, at most `max_pairs_per_task`. Runs with equal text, or that
         cannot be rendered, are in no pair.
         """
@@ -316,25 +327,6 @@ class ExampleMaker:
         batch.unweighted.update(filter(None, [unweighted_reason(values)]))
         by_step = dict(zip(_agent_indices(trajectory), step_advantages(advantage, values), strict=True))
         return [replace(row, advantage=row.at_steps(by_step, advantage)) for row in rows]
-
-
-def labels_of(row: StepLabelRow) -> list[dict[str, float | None]]:
-    """Return head -> label of each agent step: `value` is the label itself, the others are its parts."""
-    parts = row.parts or (None,) * len(row.labels)
-    return [{**(of_step or {}), "value": label} for label, of_step in zip(row.labels, parts, strict=True)]
-
-
-def labelled_heads(rows: Iterable[Row]) -> tuple[str, ...]:
-    """Return the names of step labels in the rows of a dataset, `value` first."""
-    found = {
-        head
-        for row in rows
-        if isinstance(row, StepLabelRow)
-        for labels in labels_of(row)
-        for head, label in labels.items()
-        if label is not None
-    }
-    return tuple(sorted(found, key=lambda head: (head != "value", head)))
 
 
 def _cloning_factors(rows: Iterable[Row], config: BCConfig) -> list[float | str]:

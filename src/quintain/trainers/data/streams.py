@@ -36,7 +36,9 @@ class TokenRow:
     ref_logprob: Floats | None = None
     """Log-prob under the reference model."""
     label: Floats | None = None
-    """[T, K]: target of each of K heads, 0..1; NaN where unknown."""
+    """[T, K]: target of each of K heads; NaN where unknown."""
+    old_value: Floats | None = None
+    """[T, K]: values of the heads when the token was sampled; NaN where `label` is."""
 
     def __post_init__(self) -> None:
         lengths = {name: len(s) for name, s in vars(self).items() if s is not None}
@@ -61,9 +63,10 @@ class TokenRow:
         return int(self.supervised.sum())
 
     def with_supervised(self, stream: str, values: NDArray[np.floating] | Sequence[float]) -> TokenRow:
-        """Return the row with a stream set at its supervised places (length n, in order) and NaN elsewhere."""
-        full = np.full(len(self), np.nan, np.float32)
-        full[self.places] = np.asarray(values, np.float32)
+        """Return the row with a stream set at its supervised places (n values or [n, K], in order) and NaN elsewhere."""
+        known = np.asarray(values, np.float32)
+        full = np.full((len(self), *known.shape[1:]), np.nan, np.float32)
+        full[self.places] = known
         return replace(self, **cast(dict[str, Any], {stream: full}))
 
     def masked_before(self, place: int) -> TokenRow:
@@ -111,6 +114,8 @@ class Example:
     """Identifies the source, for messages and the replay buffer."""
     divisible: bool = True
     """Whether its members may be in different forward passes; not if the loss couples them, as in a pair."""
+    cost: tuple[float, ...] = ()
+    """Cost of each member, under a constraint."""
 
     @property
     def n_members(self) -> int:
@@ -157,6 +162,8 @@ class TokenStreams:
     """float32 [N]"""
     label: torch.Tensor | None = None
     """float32 [N, K]"""
+    old_value: torch.Tensor | None = None
+    """float32 [N, K]"""
 
     @property
     def n_sequences(self) -> int:
@@ -201,6 +208,7 @@ def streams_of(examples: Sequence[Example], device: torch.device | str = "cpu") 
         old_logprob=at_places("old_logprob"),
         ref_logprob=at_places("ref_logprob"),
         label=at_places("label"),
+        old_value=at_places("old_value"),
     )
 
 

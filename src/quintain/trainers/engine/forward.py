@@ -22,6 +22,7 @@ from quintain.trainers.data.streams import TokenRow, token_row
 from quintain.trainers.engine import head as output
 from quintain.trainers.engine.attention import Layout, attention_configs, is_packed, kernel_for, packed_attention_in
 from quintain.trainers.engine.causality import layer_windows, picked_keys, reads_ahead, shorter_windows
+from quintain.trainers.engine.flops import attention_widths, weight_flops
 from quintain.trainers.engine.head import AS_COMPUTED, LogitShape, ShapedHead
 from quintain.trainers.engine.head import TokenScores as TokenScores
 from quintain.trainers.engine.packing import computed_tokens, pack
@@ -29,8 +30,7 @@ from quintain.trainers.engine.pruning import last_block, pruned, query_runs
 from quintain.trainers.engine.rotary import PADDING, Rotary
 from quintain.trainers.engine.self_check import CHECK_WINDOW, distance, own_states, padded_inputs, probes
 from quintain.trainers.models import decoder_and_head, eval_mode, is_adapter
-from quintain.trainers.quantization import size_of
-from quintain.trainers.value_head import head_of
+from quintain.trainers.value_head import ValueHead, head_of
 
 _MISFITS = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 """Exceptions of models whose forward pass is not built as the engine assumes."""
@@ -159,17 +159,47 @@ class Engine:
         Raises:
             InvalidInput: The model has no value head, or does not expose its hidden states.
         """
+        head = self._value_head()
+        return self._run(lambda: head(self._read(rows)))
+
+    def scores_and_values(self, rows: Sequence[TokenRow], *, frozen: bool = False) -> TokenScores:
+        """Return log-probs, entropies and values of the supervised tokens from one forward pass.
+
+        Args:
+            rows: The rows of a forward pass.
+            frozen: Compute no gradients but those of the value head.
+
+        Raises:
+            InvalidInput: As `values`.
+        """
+        values = self._value_head()
+
+        def work() -> TokenScores:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
+                hidden = self._hidden(rows)
+                scores = output.logprobs(*hidden, entropy=True)
+                states = self._read(rows) if self.whole_logits else hidden.states[hidden.source]
+            return scores._replace(values=values(states))
+
+        return self._run(work)
+
+    def _value_head(self) -> ValueHead:
         head = head_of(self.model)
         if head is None:
             raise InvalidInput(
-                "expected a model with a value head, got one without; train it with method 'reward' or 'prm'"
+                "expected a model with a value head, got one without; train it with method 'reward', 'prm' or 'ppo'"
             )
-        return self._run(lambda: head(self._read(rows)))
+        return head
 
     def idle(self) -> torch.Tensor:
         """Return zero by a pass over one token, for a rank without rows."""
         rows = [token_row([0, 0], [False, True])]
-        return (self.values(rows) if head_of(self.model) else self.logprobs(rows).logprobs).sum() * 0.0
+        head = head_of(self.model)
+        if head is not None and head.is_critic:
+            scored = self.scores_and_values(rows)
+            assert scored.values is not None
+            return (scored.logprobs.sum() + scored.values.sum()) * 0.0
+        return (self.values(rows) if head else self.logprobs(rows).logprobs).sum() * 0.0
 
     def cost(self, rows: Sequence[TokenRow], *, head: bool = True) -> Cost:
         """Return tokens and useful FLOPs of a forward and backward pass over the rows; without `head`, up to the hidden states.
@@ -181,9 +211,13 @@ class Engine:
         """
         decoder, output_head = decoder_and_head(self.model)
         embeddings = {id(p) for m in decoder.modules() if isinstance(m, torch.nn.Embedding) for p in m.parameters()}
-        body = sum(_flops(p) for p in decoder.parameters() if p.ndim == 2 and id(p) not in embeddings)
-        last = sum(_flops(p) for p in (head_of(self.model) or output_head).parameters() if p.ndim == 2) if head else 0.0
-        widths = _attention_widths(self.model.config.get_text_config(decoder=True))
+        body = sum(weight_flops(p) for p in decoder.parameters() if p.ndim == 2 and id(p) not in embeddings)
+        values = head_of(self.model)
+        heads = [
+            one for one in (values, output_head if values is None or values.is_critic else None) if one is not None
+        ]
+        last = sum(weight_flops(p) for one in heads for p in one.parameters() if p.ndim == 2) if head else 0.0
+        widths = attention_widths(self.model.config.get_text_config(decoder=True))
         windows = [self._windows.get(i) for i in range(len(widths))]
         logical, supervised = sum(map(len, rows)), sum(row.n_supervised for row in rows)
         if self.path == "packed":
@@ -282,23 +316,6 @@ class Engine:
     def _together(self, rows: Sequence[TokenRow]) -> list[list[int]]:
         """Return the groups of rows that are padded together."""
         return [list(range(len(rows)))] if self.gathered else _like_lengths(rows, picked_keys(self.model.config))
-
-
-def _flops(weight: torch.Tensor) -> float:
-    """Return the FLOPs of a token in forward and backward."""
-    return (6.0 if weight.requires_grad else 4.0) * size_of(weight)
-
-
-def _attention_widths(config: Any) -> list[int]:
-    """Return heads times head width of each layer; empty without attention."""
-    layers = getattr(config, "num_hidden_layers", 0)
-    try:
-        heads = getattr(config, "num_attention_heads", 0)
-        width = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads) if heads else 0
-        return [width] * layers if width else []
-    except RuntimeError:  # the layers differ
-        each = [config.per_layer_config[i] for i in range(layers)]
-        return [one.num_attention_heads * one.head_dim for one in each]
 
 
 def _like_lengths(rows: Sequence[TokenRow], limit: float) -> list[list[int]]:

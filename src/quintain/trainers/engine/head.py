@@ -69,6 +69,8 @@ class TokenScores(NamedTuple):
     """float32 [N], differentiable; float64 from a float64 model."""
     entropy: torch.Tensor | None
     """float32 [N] of the distributions that predict them, detached, in nats; None if not requested."""
+    values: torch.Tensor | None = None
+    """float32 [N, K] of the value head at the states before them; None if not requested."""
 
 
 class TokenPredictions(NamedTuple):

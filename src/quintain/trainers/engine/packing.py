@@ -146,6 +146,7 @@ def _part(example: Example, members: list[int]) -> Example:
         rows=_rows_of(example, members),
         member=tuple(m - members[0] for m in example.member if m in members),
         value=tuple(example.value[m] for m in members),
+        cost=tuple(example.cost[m] for m in members) if example.cost else (),
     )
 
 

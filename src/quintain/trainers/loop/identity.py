@@ -35,8 +35,8 @@ def run_identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> st
     if isinstance(spec.config, DPOConfig) and spec.environment is None:
         silent |= ACTING_ONLY  # and checkpoints from before DPO could act still fit
     config = spec.config.model_dump(mode="json", exclude=silent)
-    for name in ("optimizer", "quantization"):  # checkpoints from before these settings still fit
-        if config[name] == type(spec.config).model_fields[name].default:
+    for name in ("constraint", "optimizer", "quantization"):  # checkpoints from before these settings still fit
+        if name in config and config[name] == type(spec.config).model_fields[name].default:
             del config[name]
     agent = spec.start_model
     has_values = spec.config.lora is None or agent.adapter is not None  # else adapters begin at random

@@ -98,6 +98,7 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
     if run.reporter.should_stop() and not examples:
         return None
     meter.begin()
+    run.objective.settings |= run.objective.settings_at(run.step)
     if not examples:
         run.tally["empty_steps"] = run.tally.get("empty_steps", 0) + 1
         return {"loss": None, "learning_rate": rate, **run.source.metrics()}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from quintain.records.hyperparameters import (
     GRPOConfig,
     KTOConfig,
     ORPOConfig,
+    PPOConfig,
     PRMConfig,
     RankingConfig,
     RetrieverConfig,
@@ -30,6 +31,7 @@ from quintain.trainers.losses.grpo import grpo_loss
 from quintain.trainers.losses.kto import kto_kl, kto_loss
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.orpo import orpo_loss
+from quintain.trainers.losses.ppo import ppo_loss
 from quintain.trainers.losses.prm import prm_loss
 from quintain.trainers.losses.ranking import ranking_loss
 from quintain.trainers.losses.retriever import retriever_loss
@@ -37,7 +39,8 @@ from quintain.trainers.losses.reward import reward_loss
 from quintain.trainers.losses.sft import sft_loss
 from quintain.trainers.losses.simpo import simpo_loss
 
-Loss = Callable[[torch.Tensor, TokenStreams, StepTotals], LossOutput]
+Loss = Callable[..., LossOutput]
+"""Takes log-probs or values, the streams, and the totals of the step."""
 
 
 @dataclass
@@ -52,6 +55,8 @@ class Objective:
     """Whether the loss takes values of the value head [N, K] instead of log-probs [N]."""
     couples_examples: bool = False
     """Whether the loss takes the mean states [S, h] of the texts of a whole step, which are negatives of each other."""
+    with_values: bool = False
+    """Whether the loss takes them beside the log-probs, as `values`."""
     agreement: tuple[str, ...] = ()
     """Metrics of agreement with held-out labels; the first one is an accuracy."""
     unpaired: Mapping[str, Example] = field(default_factory=dict)
@@ -60,10 +65,20 @@ class Objective:
     """Token budget of a pass over mismatched runs."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the loss that change from step to step."""
+    settings_at: Callable[[int], Mapping[str, Any]] = lambda step: {}
+    """Returns those that depend on the step alone, counted from 0."""
 
     def scored(self, engine: Engine, rows: Sequence[TokenRow]) -> TokenScores:
         """Return the input of the loss for some rows, and the entropies where the loss takes log-probs."""
+        if self.with_values:
+            return engine.scores_and_values(rows, frozen=bool(self.settings.get("critic_only")))
         return TokenScores(engine.values(rows), None) if self.on_values else engine.logprobs(rows, entropy=True)
+
+    def output(self, scored: TokenScores, streams: TokenStreams, totals: StepTotals) -> LossOutput:
+        """Return the loss of what `scored` returned."""
+        if self.with_values:
+            return self.loss(scored.logprobs, streams, totals, values=scored.values, **self.settings)
+        return self.loss(scored.logprobs, streams, totals)
 
     def mismatched(self, examples: Sequence[Example]) -> list[Example]:
         """Return the examples that `before_step` needs before a step on these examples."""
@@ -127,15 +142,43 @@ def objective_of(
             bound = _bound(prm_loss, config, "heads")
             return Objective(bound, on_values=True, agreement=("step_accuracy", "brier"))
         case RetrieverConfig():
-            related = functools.partial(retriever_loss, relevant=relevant or {})
+            related = partial(retriever_loss, relevant=relevant or {})
             agreement = ("retrieval_accuracy",)
             return Objective(_bound(related, config, "scale"), couples_examples=True, agreement=agreement)
         case GRPOConfig():
             names = ("loss", "clip_low", "clip_high", "kl_coefficient", "max_tokens")
             return Objective(_bound(grpo_loss, config, *names), needs_reference=config.kl_coefficient > 0)
+        case PPOConfig():
+            if not config.has_critic:
+                bound = _bound(ppo_loss, config, "clip_low", "clip_high")
+                return Objective(partial(bound, values=None), needs_reference=config.kl_coefficient > 0)
+            return Objective(
+                _bound(ppo_loss, config, "clip_low", "clip_high", "value_clip", "value_weight"),
+                with_values=True,
+                needs_reference=config.kl_coefficient > 0,
+                settings_at=lambda step: {"critic_only": step < config.critic_warmup_steps},
+            )
         case _ if config.method in ("sft", "bc", "pretrain"):  # type: ignore[attr-defined]
             return Objective(sft_loss, linear=True)
     raise InvalidInput(f"{type(config).__name__} has no objective")
+
+
+def settled(config: TrainingConfig, training: Sequence[Example]) -> TrainingConfig:
+    """Return the settings of the objective, completed from the data."""
+    if isinstance(config, GRPOConfig) and config.loss == "dr_grpo" and config.max_tokens is None:
+        return config.model_copy(update={"max_tokens": _longest_run(training, config)})
+    return config
+
+
+def _longest_run(examples: Sequence[Example], config: GRPOConfig) -> int:
+    """Return the agent tokens of the longest run; online, the maximum of a run."""
+    if not examples:
+        return config.max_new_tokens * (config.max_turns or 8)
+    return max(
+        sum(row.n_supervised for row, m in zip(example.rows, example.member, strict=True) if m == member)
+        for example in examples
+        for member in range(example.n_members)
+    )
 
 
 def _bound(loss: Callable[..., LossOutput], config: TrainingConfig, *names: str) -> Callable[..., LossOutput]:

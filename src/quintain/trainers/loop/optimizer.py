@@ -8,15 +8,21 @@ from typing import Any
 import torch
 
 from quintain.errors import InvalidInput
-from quintain.records.hyperparameters import TrainingConfig
+from quintain.records.hyperparameters import PPOConfig, TrainingConfig
 from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.quantization import bitsandbytes
+from quintain.trainers.value_head import head_of
+
+_CRITIC_RATE = 10.0
+"""Learning rate of a critic over that of its policy, as in verl (1e-5, 1e-6) and OpenRLHF (9e-6, 1e-6)."""
 
 
 def adamw(model: Any, config: TrainingConfig) -> torch.optim.Optimizer:
     """Return AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101); biases and norm weights do not decay.
 
-    Its learning rate is set at each update. `adamw_8bit` keeps the moments of matrices of 4,096 numbers or more in 8 bits
+    Its learning rate is set at each update; `rate` of a group is its factor, above 1 for the critic of PPO.
+
+    `adamw_8bit` keeps the moments of matrices of 4,096 numbers or more in 8 bits
     (Dettmers et al. 2021, arXiv 2110.02861).
 
     Raises:
@@ -24,9 +30,16 @@ def adamw(model: Any, config: TrainingConfig) -> torch.optim.Optimizer:
         InvalidInput: `adamw_8bit` on a device for which bitsandbytes has no optimizer.
     """
     parameters = list(trainable(model).values())
+    head = head_of(model)
+    critic = {id(p) for p in head.parameters()} if head is not None and head.is_critic else set[int]()
     groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+        {
+            "params": [p for p in parameters if (p.ndim > 1) == decays and (id(p) in critic) == valuing],
+            "weight_decay": config.weight_decay if decays else 0.0,
+            "rate": _critic_rate(config) if valuing else 1.0,
+        }
+        for valuing in (False, True)
+        for decays in (True, False)
     ]
     groups = [g for g in groups if g["params"]]
     if config.optimizer == "adamw":
@@ -39,6 +52,12 @@ def adamw(model: Any, config: TrainingConfig) -> torch.optim.Optimizer:
     return optimizer
 
 
+def _critic_rate(config: TrainingConfig) -> float:
+    """Return the learning rate of the critic over that of the policy."""
+    own = config.critic_learning_rate if isinstance(config, PPOConfig) else None
+    return _CRITIC_RATE if own is None or config.learning_rate is None else own / config.learning_rate
+
+
 def clip(model: Any, optimizer: torch.optim.Optimizer, scale: torch.amp.GradScaler, bound: float) -> float:
     """Unscale the gradients and clip their norm at `bound`, 0 for no bound; return the norm before clipping."""
     scale.unscale_(optimizer)
@@ -48,7 +67,7 @@ def clip(model: Any, optimizer: torch.optim.Optimizer, scale: torch.amp.GradScal
 def update(optimizer: torch.optim.Optimizer, scale: torch.amp.GradScaler, rate: float) -> None:
     """Take an optimizer step at a learning rate, and clear the gradients."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get("rate", 1.0)
     scale.step(optimizer)  # skipped where a float16 gradient overflowed; then the scale is halved
     scale.update()
     optimizer.zero_grad(set_to_none=True)

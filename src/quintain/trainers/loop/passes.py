@@ -53,7 +53,7 @@ def backward(
         else:
             scored = objective.scored(engine, rows)
             logprobs = scored.logprobs.detach()
-            output = objective.loss(scored.logprobs, streams, totals)
+            output = objective.output(scored, streams, totals)
             term = output.loss
             if scored.entropy is not None:
                 meter.sums.add("entropy", float(scored.entropy.sum()), len(logprobs))
@@ -99,7 +99,7 @@ def held_out(
                 engine.idle()
                 continue
             scored = objective.scored(engine, [row for example in batch for row in example.rows])
-            output = objective.loss(scored.logprobs, streams_of(batch, engine.model.device), totals)
+            output = objective.output(scored, streams_of(batch, engine.model.device), totals)
             figures = {name: output.metrics[name] for name in objective.agreement if name in output.metrics}
             if scored.entropy is not None:
                 figures["entropy"] = float(scored.entropy.sum()), float(len(scored.entropy))

@@ -9,8 +9,9 @@ from typing import Any
 from pydantic import Field
 
 from quintain.errors import TrainingFailed
-from quintain.records.hyperparameters import GRPOConfig, TrainingConfig
+from quintain.records.hyperparameters import GRPOConfig, PPOConfig, TrainingConfig
 from quintain.records.record import Record
+from quintain.trainers.constraint import constraint_of
 from quintain.trainers.data.example_selection import Selection
 from quintain.trainers.data.examples import ExampleBatch
 from quintain.trainers.data.remedies import remedies_for
@@ -61,6 +62,9 @@ class TrainingReport(Record):
     resumed_from_step: int | None = Field(
         default=None, description="Step of the checkpoint that this attempt began with."
     )
+    constraint: dict[str, float | None] | None = Field(
+        default=None, description="Limit on the mean cost; mean cost and multiplier of the last rollout."
+    )
     stopped: bool = Field(default=False, description="Asked to stop: there is a checkpoint and no final model.")
 
 
@@ -103,7 +107,7 @@ def changing_positions(model: Any, config: TrainingConfig, max_length: int) -> l
     """Return warnings about a model whose rotary factors depend on the length of a row; see `engine.rotary`."""
     sentences = []
     for grows, tokens in Rotary.of(model).borders:
-        if max_length <= tokens or not (grows or isinstance(config, GRPOConfig)):
+        if max_length <= tokens or not (grows or isinstance(config, GRPOConfig | PPOConfig)):
             continue
         change = (
             f"(dynamic) change with every token above {tokens}, and cached keys keep their factors, so longer runs are trained "
@@ -145,6 +149,26 @@ def empty_steps(run: Run, skipped: Mapping[str, int]) -> str | None:
     )
 
 
+def above_limit(run: Run) -> TrainingFailed | None:
+    """Return the error of a run whose constraint is enforced and whose last rollout cost more; None otherwise."""
+    known, constraint = _constraint(run), constraint_of(run.config)
+    if known is None or constraint is None or not constraint.enforce or (known["mean_cost"] or 0) <= constraint.limit:
+        return None
+    return TrainingFailed(
+        f"expected a mean cost of at most {constraint.limit:g} in the last rollout, got {known['mean_cost']:.4g}, and "
+        "constraint.enforce is on, so no agent is stored; raise rollouts, constraint.rate or constraint.multiplier, or "
+        "set enforce to false",
+        code="above_limit",
+    )
+
+
+def _constraint(run: Run) -> dict[str, float | None] | None:
+    constraint, figures = constraint_of(run.config), run.source.metrics()
+    if constraint is None or "mean_cost" not in figures:
+        return None
+    return {"limit": constraint.limit, **{name: figures[name] for name in ("mean_cost", "cost_multiplier")}}
+
+
 def start_kept(run: Run) -> str | None:
     """Return a warning if no step had a lower validation loss than the start model, whose weights were kept."""
     if not run.validation or not run.config.keep_best or run.tally.get("best_step") != 0:
@@ -158,8 +182,8 @@ def start_kept(run: Run) -> str | None:
 def rising_loss(run: Run) -> str | None:
     """Return a warning if the loss ends far above its start, which means that the run has diverged."""
     first, final = run.tally.get("first_loss"), run.tally.get("final_loss")
-    if isinstance(run.config, GRPOConfig) or first is None or final is None:
-        return None  # the loss of GRPO does not measure progress
+    if isinstance(run.config, GRPOConfig | PPOConfig) or first is None or final is None:
+        return None  # the loss of a policy gradient does not measure progress
     bound = 2 * abs(first) + 1
     if run.objective.linear:  # nats a token: worse than uniform guessing is worse than any start
         guessing = math.log(run.engine.model.config.get_text_config(decoder=True).vocab_size)
@@ -226,5 +250,6 @@ def report_of(
         matmul_gflops=round(rate / 1e9, 1) if rate else None,
         warnings=warnings,
         resumed_from_step=run.resumed_from,
+        constraint=_constraint(run),
         stopped=stopped,
     )

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from quintain.trainers.data.streams import Example
@@ -24,6 +25,8 @@ class StepTotals(NamedTuple):
     """Number of members with a supervised token."""
     examples: float
     """Sum of the example weights."""
+    labels: int = 0
+    """Number of supervised tokens with a label."""
 
 
 class LossOutput(NamedTuple):
@@ -42,4 +45,5 @@ def totals_of(examples: Sequence[Example]) -> StepTotals:
         weight=math.fsum(math.fsum(row.weight[row.supervised].tolist()) for row in rows),
         sequences=sum(len({m for m, row in zip(e.member, e.rows, strict=True) if row.n_supervised}) for e in examples),
         examples=math.fsum(example.weight for example in examples),
+        labels=sum(int(np.isfinite(r.label[r.supervised]).any(-1).sum()) for r in rows if r.label is not None),
     )

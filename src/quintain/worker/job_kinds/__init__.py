@@ -6,6 +6,7 @@ from pathlib import Path
 
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.job import (
+    CompareSpec,
     EvaluateDatasetSpec,
     EvaluateSpec,
     EvolveSpec,
@@ -28,15 +29,12 @@ from quintain.worker.job_kinds import train as training
 
 
 def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Execute a job.
+    """Execute a job and return its result; of a run that was stopped early only a `report` (`is_partial`).
 
     Args:
         spec: The job spec.
         directory: The job's folder. Work of an earlier attempt in `checkpoints/` and `outputs/` is continued.
         reporter: Receives events, and requests a stop.
-
-    Returns:
-            The result. A run that was stopped early returns only a `report` (`is_partial`).
     """
     match spec:
         case SelftestSpec():
@@ -47,6 +45,10 @@ def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
             from quintain.worker.job_kinds import rollouts
 
             return rollouts.run(spec, directory, reporter)
+        case CompareSpec():
+            from quintain.worker.job_kinds import compare
+
+            return compare.run(spec, directory, reporter)
         case EvaluateDatasetSpec():
             from quintain.worker.job_kinds import evaluate_dataset
 

@@ -78,7 +78,7 @@ def _play(
     reporter.phase("loading_model")
     from quintain.worker.policies import policy_of_job
 
-    policy = policy_of_job(spec, directory, reporter, lambda: _expert(spec.environment, source, plans))
+    policy = policy_of_job(spec, directory, reporter, lambda: expert_policy(spec.environment, source, plans))
     reporter.phase("acting")
     settings = episode_settings(spec, source, directory)
     tally, fresh = _tally_of(before), list[EpisodeResult]()
@@ -96,7 +96,7 @@ def _play(
     return fresh
 
 
-def _expert(reference: str, source: TaskSource, plans: list[EpisodePlan]) -> Policy:
+def expert_policy(reference: str, source: TaskSource, plans: list[EpisodePlan]) -> Policy:
     """Return the scripted expert of the planned tasks. An isolated source has none, so its package is loaded here."""
     inside = source if hasattr(source, "expert") else task_source(reference)
     return expert_of(inside, [plan.task for plan in plans])

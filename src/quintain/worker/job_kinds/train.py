@@ -72,6 +72,7 @@ def _train(
         collect = rollout_collector(spec, directory, reporter, rewards)
         return train(spec, data, directory, reporter, collect)
     kind = DATASET_KINDS[spec.method]
+    assert kind is not None, "a spec without an environment has a method that learns from a dataset"
     splits: dict[str, list[Row]] = {}
     for split in ("train", "validation"):
         rows = list(read_rows(inputs, split, kind=kind)) if f"{split}.jsonl" in spec.dataset_files else []

@@ -12,7 +12,7 @@ from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS
+from quintain.records.hyperparameters import DATASET_KINDS
 from quintain.records.plan import Blocker, Branch
 from quintain.records.record import counted
 from quintain.tools.services import Services
@@ -88,11 +88,12 @@ def choose(
     if wish.purposes and not wish.named and "grpo" in wish.methods:
         return _by_acting(services, wish, environment, agent)
     method = wish.methods[0]
-    if method == EVOLVE or (method == "grpo" and (environment or not _newest(services, "grpo", None))):
+    if DATASET_KINDS.get(method) is None or (method == "grpo" and (environment or not _newest(services, "grpo", None))):
         return _online(services, method, environment, agent, *wish.branches)
     if wish.named and method == "dpo" and environment and not _has_pairs(services, environment):
         return _online(services, method, environment, agent, *wish.branches)
-    found = next((one for one in wish.methods if _newest(services, DATASET_KINDS[one], environment)), method)
+    stored = ((one, kind) for one in wish.methods if (kind := DATASET_KINDS.get(one)) is not None)
+    found = next((one for one, kind in stored if _newest(services, kind, environment)), method)
     return _from_library(services, found, environment, *wish.branches)
 
 
@@ -104,7 +105,7 @@ def _on_dataset(services: Services, wish: Wish, dataset: Dataset) -> Choice:
         other = "a dataset of another kind can be trained on"
         answer = f"{about}: tasks to measure on, which no method learns from."
         return Choice(None, dataset, None, (Branch(question=question, answer=answer, otherwise=other),))
-    kinds = {DATASET_KINDS[name]: name for name in wish.methods if name in DATASET_KINDS}
+    kinds = {kind: name for name in wish.methods if (kind := DATASET_KINDS.get(name)) is not None}
     other = (
         f"methods of other kinds: {', '.join(f'{kind!r} for {name}' for kind, name in kinds.items())}" if kinds else ""
     )
@@ -128,11 +129,11 @@ def _on_dataset(services: Services, wish: Wish, dataset: Dataset) -> Choice:
 def _mismatch(services: Services, wish: Wish, dataset: Dataset, fitting: list[str], branch: Branch) -> Choice:
     """Return the choice of a method that cannot learn from the dataset, with its blocker."""
     method = wish.methods[0]
-    if method not in CONFIGS:
+    kind = DATASET_KINDS.get(method)
+    if kind is None:
         remedy = Hint("leave the dataset out and name an `environment`")
         message = f"{method} learns by acting, not from dataset {dataset.id}"
     else:
-        kind = DATASET_KINDS[method]
         remedy = Hint(_making(services, kind, None), f"; or take a method for {dataset.kind!r}: {', '.join(fitting)}")
         message = f"dataset {dataset.id} is of kind {dataset.kind!r} and {method} learns from kind {kind!r}"
     wrong = Blocker(code="wrong_dataset_kind", message=message, remedy=remedy)
@@ -203,6 +204,7 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
 def _from_library(services: Services, method: str, environment: str | None, *branches: Branch) -> Choice:
     """Choose the newest dataset of the library that fits the method."""
     kind = DATASET_KINDS[method]
+    assert kind is not None, "methods without a dataset act"
     question = f"Is there a dataset of kind {kind!r}?"
     if found := _newest(services, kind, environment):
         answer = f"{found.id} is the newest dataset of kind {kind!r}."

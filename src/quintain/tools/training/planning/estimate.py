@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
-from quintain.records.hyperparameters import DPOConfig, GRPOConfig, TrainingConfig
+from quintain.records.hyperparameters import OnlineConfig, TrainingConfig
 from quintain.records.plan import Blocker, Estimate
 from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE
@@ -179,7 +179,7 @@ def _acting(
         "the duration of episodes is unknown: start it with fewer rounds (rollouts=1, or iterations=1), then plan again"
     )
     config = asked.config
-    if asked.method == EVOLVE or not isinstance(config, DPOConfig | GRPOConfig):
+    if asked.method == EVOLVE or not isinstance(config, OnlineConfig):
         unknown["duration_s"] = remedy
         return result
     result = result.model_copy(update={"steps": planned_steps(asked.method, config, 0, asked.environment)})

@@ -37,7 +37,7 @@ PURPOSES: dict[Purpose, Meaning] = {
     "imitate": Meaning("do what good runs did", ("sft", "bc")),
     "prefer": Meaning("prefer the better of two runs of a task", ("dpo", "orpo", "simpo", "ranking")),
     "learn_from_marks": Meaning("more like runs marked good, less like runs marked bad, without pairs", ("kto",)),
-    "improve_by_acting": Meaning("try tasks, do more of what worked", ("grpo", "evolve", "dpo")),
+    "improve_by_acting": Meaning("try tasks, do more of what worked", ("grpo", "evolve", "dpo", "ppo")),
     "score_runs": Meaning("learn to value whole runs: a reward model", ("reward",)),
     "label_steps": Meaning("learn to value each step: a process reward model", ("prm",)),
     "find_tools": Meaning("learn which tool answers a need: a retriever", ("retriever",)),
@@ -110,7 +110,7 @@ def constraints(goal: tuple[Purpose, ...], method: str) -> list[Constraint]:
         if method in ("sft", "bc"):
             replay = {"replay": ReplayConfig().model_dump()}
             found.append(Constraint(replay, "keep_skills: `replay` mixes in examples of earlier trainings."))
-        if method == "grpo":
+        if method in ("grpo", "ppo"):
             found.append(Constraint({"kl_coefficient": 0.01}, "keep_skills: a KL term pulls to the start model."))
         if method in ("dpo", "kto", "ranking"):
             found.append(Constraint({}, f"keep_skills: the reference model of {method} already limits the change."))
@@ -122,7 +122,13 @@ def constraints(goal: tuple[Purpose, ...], method: str) -> list[Constraint]:
             )
         )
     if "finish_sooner" in goal:
-        once = {"rollouts": 5} if method == "grpo" else {"iterations": 1} if method == "evolve" else {"epochs": 1.0}
+        once = (
+            {"rollouts": 5}
+            if method in ("grpo", "ppo")
+            else {"iterations": 1}
+            if method == "evolve"
+            else {"epochs": 1.0}
+        )
         found.append(
             Constraint(once, f"finish_sooner: {', '.join(f'{name} {value:g}' for name, value in once.items())}.")
         )

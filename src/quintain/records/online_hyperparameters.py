@@ -1,0 +1,165 @@
+"""Hyperparameters of methods that act while they learn: what they share, and those of PPO."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from quintain.records.common_hyperparameters import Settings, TrainingConfig
+from quintain.records.reward import Declared
+
+_CRITIC_ONLY = ("gae_lambda", "value_clip", "value_weight", "critic_learning_rate", "critic_warmup_steps")
+"""Settings of PPO that only have an effect with a value head."""
+
+
+class OnlineConfig(Settings):
+    """How a method acts while it learns, beside the settings that it has in common with others."""
+
+    group_size: int = Field(default=8, ge=2, le=256, description="Online: episodes for each task.")
+    tasks_per_step: int = Field(default=8, ge=1, le=4096, description="Online: tasks whose groups make a rollout.")
+    updates_per_rollout: int = Field(default=1, ge=1, le=64, description="Online: optimizer steps on each rollout.")
+    rollouts: int = Field(
+        default=20, ge=1, le=1_000_000, description="Online: how many rollouts; epochs and batch_size do not count."
+    )
+    temperature: float = Field(default=1.0, gt=0, le=10, description="Online: sampling temperature.")
+    max_new_tokens: int = Field(default=256, ge=1, le=100_000, description="Online: tokens of a turn.")
+    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Online: null: the environment's own limit.")
+
+
+class ConstraintConfig(Settings):
+    """A bound on the mean cost of runs, kept by a learned multiplier (Ray et al. 2019; Dai et al. 2023, arXiv 2310.12773)."""
+
+    cost: Literal["environment"] | Declared = Field(
+        default="environment",
+        description="environment: its metric `cost`; or a declared scorer, whose value is the cost: "
+        '{"type": "calls", "tool": "delete", "full_at": 1, "zero_at": 0} costs 1 where the tool is called.',
+    )
+    limit: float = Field(ge=0, le=1e6, description="Highest mean cost of a run.")
+    multiplier: float = Field(
+        default=0.5, ge=0, le=1000, description="Its multiplier at the start: weight of cost for each of reward."
+    )
+    rate: float = Field(
+        default=0.05, gt=0, le=1000, description="The multiplier grows by this times (mean cost - limit) each rollout."
+    )
+    max_multiplier: float = Field(default=10.0, gt=0, le=1e6, description="Highest multiplier.")
+    enforce: bool = Field(
+        default=False, description="Fail without an agent if the mean cost of the last rollout is above the limit."
+    )
+
+    @model_validator(mode="after")
+    def _starts_in_bounds(self) -> Self:
+        if self.multiplier > self.max_multiplier:
+            raise PydanticCustomError(
+                "multiplier_bound",
+                "multiplier is {start} and max_multiplier {most}; lower multiplier, or raise max_multiplier",
+                {"start": self.multiplier, "most": self.max_multiplier},
+            )
+        return self
+
+
+class PPOConfig(OnlineConfig, TrainingConfig):
+    """Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347) in an environment, with a value head."""
+
+    method: Literal["ppo"] = "ppo"
+    group_size: int = Field(default=1, ge=1, le=256, description="Episodes for each task; rloo compares them.")
+    tasks_per_step: int = Field(default=64, ge=1, le=4096, description="Tasks whose episodes make a rollout.")
+    updates_per_rollout: int = Field(
+        default=4, ge=1, le=64, description="Optimizer steps on each rollout, all minibatches counted."
+    )
+    minibatches: int = Field(
+        default=1, ge=1, le=64, description="Parts of a rollout, one for each optimizer step, shuffled each epoch."
+    )
+    advantage: Literal["gae", "reinforce_pp", "reinforce_pp_baseline", "rloo"] = Field(
+        default="gae",
+        description="gae: a value head (arXiv 1506.02438); reinforce_pp: the return itself (arXiv 2501.03262); "
+        "reinforce_pp_baseline: less the mean of the task's runs; rloo: less that of its other runs (arXiv 2402.14740).",
+    )
+    action_level: Literal["turn", "token"] = Field(
+        default="turn", description="What counts as one action in returns and values: a turn of the agent, or a token."
+    )
+    gamma: float = Field(default=1.0, ge=0, le=1, description="Discount for each action.")
+    gae_lambda: float = Field(default=0.95, ge=0, le=1, description="gae: 0 trusts the values, 1 the returns.")
+    whiten: bool | None = Field(
+        default=None, description="Advantages with mean 0 and variance 1 in each rollout; null: unless rloo."
+    )
+    clip_low: float = Field(default=0.2, ge=0, le=1, description="The ratio is cut below 1 - clip_low.")
+    clip_high: float = Field(default=0.2, ge=0, le=100, description="The ratio is cut above 1 + clip_high.")
+    value_clip: float | None = Field(
+        default=0.5, gt=0, le=1000, description="Values count at most this far from those of the rollout; null: off."
+    )
+    value_weight: float = Field(default=0.1, gt=0, le=100, description="Weight of the value loss.")
+    critic_learning_rate: float | None = Field(
+        default=None, gt=0, le=1, description="Peak learning rate of the value head; null: 10 times learning_rate."
+    )
+    critic_warmup_steps: int = Field(
+        default=10, ge=0, le=100_000, description="First optimizer steps, which train the value head alone."
+    )
+    kl_coefficient: float = Field(
+        default=0.001,
+        ge=0,
+        le=100,
+        description="Reward less this for each nat that a token's log-prob is above the start model's; 0: off.",
+    )
+    kl_target: float | None = Field(
+        default=None,
+        gt=0,
+        le=100,
+        description="Adapt kl_coefficient towards this KL, in nats a token (arXiv 1909.08593, section 2.2); null: fixed.",
+    )
+    kl_horizon: int = Field(
+        default=10_000, ge=1, le=10**9, description="Episodes over which kl_coefficient adapts; fewer: faster."
+    )
+
+    constraint: ConstraintConfig | None = Field(default=None, description="Null: none.")
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether a value head is the baseline."""
+        return self.advantage == "gae"
+
+    @property
+    def compares(self) -> bool:
+        """Whether the runs of a task are compared, so that one alone teaches nothing."""
+        return self.advantage in ("rloo", "reinforce_pp_baseline")
+
+    @property
+    def whitens(self) -> bool:
+        """Whether advantages are whitened."""
+        return self.advantage != "rloo" if self.whiten is None else self.whiten
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.compares and self.group_size < 2:
+            raise PydanticCustomError(
+                "group_of_one",
+                "advantage is '{advantage}' and group_size is 1: a run has no others of its task to be compared with; set "
+                "group_size to 2 or more, or advantage to 'gae' or 'reinforce_pp'",
+                {"advantage": self.advantage},
+            )
+        if self.kl_target is not None and not self.kl_coefficient:
+            raise PydanticCustomError(
+                "no_coefficient",
+                "kl_target is {target} and kl_coefficient is 0, which no factor changes; set kl_coefficient above 0, such as "
+                "0.05, or kl_target to null",
+                {"target": self.kl_target},
+            )
+        if self.updates_per_rollout % self.minibatches:
+            raise PydanticCustomError(
+                "uneven_epochs",
+                "updates_per_rollout is {updates}, which is no multiple of minibatches {parts}; some parts would be used more "
+                "often than others",
+                {"updates": self.updates_per_rollout, "parts": self.minibatches},
+            )
+        if not self.has_critic:
+            defaults = type(self).model_fields
+            idle = [name for name in _CRITIC_ONLY if getattr(self, name) != defaults[name].default]
+            if idle:
+                raise PydanticCustomError(
+                    "no_critic",
+                    "{name} is set and advantage is '{advantage}', which has no value head; leave {name} out, or set advantage "
+                    "to 'gae'",
+                    {"name": idle[0], "advantage": self.advantage},
+                )
+        return self

@@ -1,0 +1,157 @@
+"""Job kind `compare`: two agents play the same tasks in turn until their comparison is decided.
+
+Both play a few tasks, then the results so far are tested; the test stays valid under such looks. Resumes: episodes in `outputs/`
+are not played again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from quintain.environments.registry import open_source
+from quintain.evaluation.comparison import compare, decide
+from quintain.evaluation.episodes import EpisodePlan, run_episodes
+from quintain.evaluation.suites import plan_suite, suite_of
+from quintain.evaluation.summary import summarize
+from quintain.jobs.directory import STAGES, read_lines, run_name
+from quintain.records.evaluation import EpisodeResult, Evaluation, SequentialTest
+from quintain.records.job import CompareSpec, EvaluateSpec, JobResult, TrajectorySet
+from quintain.records.protocols import Policy, Reporter, TaskSource
+from quintain.records.trajectory import Task
+from quintain.worker.acting_reports import TurnReports, report_errors
+from quintain.worker.exploration import task_name
+from quintain.worker.job_kinds.rollouts import RESULT, episode_settings, expert_policy, with_result
+from quintain.worker.policies import policy_of_job
+from quintain.worker.request_ledger import spending_report
+
+
+def run(spec: CompareSpec, directory: Path, reporter: Reporter) -> JobResult:
+    """Play until the comparison is decided, or all planned tasks are played; output both evaluations and the comparison.
+
+    Raises:
+        Unavailable: Every episode of an agent ended in an error (`episodes_failed`).
+    """
+    reporter.phase("preparing")
+    source = open_source(spec.a.environment)
+    suite = plan_suite(
+        source,
+        split=spec.a.split,
+        n_tasks=spec.a.n_tasks,
+        repeats=1,
+        seed=spec.a.seed,
+        max_turns=spec.a.max_turns,
+    )
+    tasks = [plan.task for plan in suite.plans]
+    sides = [_Side(name, side, source, directory, reporter, tasks) for name, side in (("a", spec.a), ("b", spec.b))]
+    test, played = None, 0
+    while played < len(tasks) and (test is None or test.decision == "undecided"):
+        look = tasks[played : played + spec.tasks_per_look]
+        for side in sides:
+            side.play(look, remaining=len(tasks) - played - len(look))
+        if reporter.should_stop():
+            return JobResult(report={"tasks": played, "planned": len(tasks)})
+        played += len(look)
+        order = [task_name(task) for task in tasks[:played]]
+        test = decide(sides[0].results, sides[1].results, order, spec.a.repeats, len(tasks))
+        reporter.progress(played, len(tasks), _figures(test))
+    assert test is not None
+    return _conclude(spec, directory, reporter, sides, source, tasks[:played], test)
+
+
+class _Side:
+    """One of the two agents, with its results so far."""
+
+    def __init__(
+        self,
+        name: str,
+        spec: EvaluateSpec,
+        source: TaskSource,
+        directory: Path,
+        reporter: Reporter,
+        tasks: list[Task],
+    ) -> None:
+        self.name, self.spec = name, spec
+        self.folder = directory / STAGES / name
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._source, self._directory, self._reporter, self._tasks = source, directory, reporter, tasks
+        self._policy: Policy | None = None
+        self.results = list(_finished(directory, f"{run_name(directory)}/{name}/"))
+
+    def play(self, tasks: list[Task], *, remaining: int) -> None:
+        """Play the episodes of these tasks that have no result yet."""
+        spec, reporter = self.spec, self._reporter
+        known = {(result.task_id, result.repeat) for result in self.results}
+        plans = [
+            EpisodePlan(task, repeat, key=f"{run_name(self._directory)}/{self.name}/{task_name(task)}/{repeat}")
+            for repeat in range(spec.repeats)
+            for task in tasks
+            if (task_name(task), repeat) not in known
+        ]
+        if not plans or reporter.should_stop():
+            return
+        policy = self._open()
+        reporter.phase("acting")
+        settings = episode_settings(spec, self._source, self._directory)
+        turns = TurnReports(reporter, before=len(self.results), after=remaining * spec.repeats)
+        for episode in run_episodes(self._source, policy, plans, settings, reporter.should_stop, on_turn=turns):
+            reporter.output("trajectory", with_result(episode, getattr(policy, "precision", None)))
+            self.results.append(episode.result)
+
+    def _open(self) -> Policy:
+        if self._policy is None:
+            self._reporter.phase("loading_model")
+            plans = [EpisodePlan(task) for task in self._tasks]
+            self._policy = policy_of_job(
+                self.spec,
+                self.folder,
+                self._reporter,
+                lambda: expert_policy(self.spec.environment, self._source, plans),
+            )
+        return self._policy
+
+
+def _finished(directory: Path, prefix: str) -> Iterator[EpisodeResult]:
+    """Yield the results of an agent's episodes that an earlier attempt has written."""
+    path, offset = directory / "outputs" / "trajectory.jsonl", 0
+    while lines := read_lines(path, offset).lines:
+        for line in lines:
+            record = json.loads(line)["record"]
+            if record["episode_key"].startswith(prefix):
+                yield EpisodeResult.model_validate(record["extra"][RESULT])
+            offset += len(line) + 1
+
+
+def _figures(test: SequentialTest) -> dict[str, float | None]:
+    return {name: getattr(test, name) for name in ("e_value", "difference", "ci_low", "ci_high")}
+
+
+def _conclude(
+    spec: CompareSpec,
+    directory: Path,
+    reporter: Reporter,
+    sides: list[_Side],
+    source: TaskSource,
+    tasks: list[Task],
+    test: SequentialTest,
+) -> JobResult:
+    suite = suite_of(source, tasks, repeats=spec.a.repeats, max_turns=spec.a.max_turns)
+    job, evaluations, report = run_name(directory), list[Evaluation](), dict[str, object]()
+    for side in sides:
+        report_errors(side.results, spec.a.environment, reporter)
+        evaluation = summarize(side.spec, suite, side.results, job_id=f"{job}-{side.name}")
+        evaluations.append(evaluation.model_copy(update={"job_id": job}))
+        reporter.output("evaluation", evaluations[-1])
+        if side.spec.endpoint is not None:
+            report[f"spent_{side.name}"] = spending_report(side.folder, side.spec.endpoint)
+    names = [side.spec.agent.id or side.spec.agent.name for side in sides]
+    comparison = compare(evaluations, names, spec.comparison_id, None, sequential=test)
+    reporter.output("comparison", comparison)
+    report |= {"sequential": test.model_dump(mode="json"), "evaluations": [item.id for item in evaluations]}
+    n = sum(len(side.results) for side in sides)
+    return JobResult(
+        comparison_id=comparison.id,
+        trajectories=TrajectorySet(count=n, filter={"job_id": directory.name}),
+        report=report,
+    )
