@@ -185,6 +185,12 @@ class RetrieverConfig(ValueConfig):
     hard_negatives: int = Field(
         default=4, ge=0, le=64, description="Tools for each call that its run offered and did not call; 0: off."
     )
+    token_dropout: float = Field(
+        default=0.3,
+        ge=0,
+        lt=1,
+        description="Share of the tokens of each text that a step leaves out at random (deletion; arXiv 2112.09118); 0: off.",
+    )
 
     @model_validator(mode="after")
     def _computes_a_step_together(self) -> Self:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
+from quintain.trainers.data.retrieval_examples import thinned
 from quintain.trainers.data.streams import Example, TokenRow, streams_of
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop.meter import Meter
@@ -27,6 +28,8 @@ def coupled_backward(
     meter: Meter,
 ) -> float:
     """Accumulate the gradients of a step; arguments and result as of `passes.backward`."""
+    step = int(torch.randint(2**62, ()))
+    batches = [[thinned(example, objective.token_dropout, step) for example in batch] for batch in batches]
     # Both passes over a batch draw the same dropout.
     seeds = torch.randint(2**62, (len(batches),)).tolist()
     one_pass = len(batches) == 1

@@ -55,6 +55,8 @@ class Objective:
     """Whether the loss takes values of the value head [N, K] instead of log-probs [N]."""
     couples_examples: bool = False
     """Whether the loss takes the mean states [S, h] of the texts of a whole step, which are negatives of each other."""
+    token_dropout: float = 0.0
+    """Share of the tokens of such texts that a training step leaves out."""
     with_values: bool = False
     """Whether the loss takes them beside the log-probs, as `values`."""
     agreement: tuple[str, ...] = ()
@@ -143,8 +145,12 @@ def objective_of(
             return Objective(bound, on_values=True, agreement=("step_accuracy", "brier"))
         case RetrieverConfig():
             related = partial(retriever_loss, relevant=relevant or {})
-            agreement = ("retrieval_accuracy",)
-            return Objective(_bound(related, config, "scale"), couples_examples=True, agreement=agreement)
+            return Objective(
+                _bound(related, config, "scale"),
+                couples_examples=True,
+                token_dropout=config.token_dropout,
+                agreement=("retrieval_accuracy",),
+            )
         case GRPOConfig():
             names = ("loss", "clip_low", "clip_high", "kl_coefficient", "max_tokens")
             return Objective(_bound(grpo_loss, config, *names), needs_reference=config.kl_coefficient > 0)
