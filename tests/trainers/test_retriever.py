@@ -15,6 +15,8 @@ from quintain.errors import InvalidInput, TrainingFailed, Unavailable
 from quintain.records.dataset import DatasetRow
 from quintain.records.hyperparameters import RetrieverConfig
 from quintain.trainers import text_index
+from quintain.trainers.data.retrieval_examples import thinned
+from quintain.trainers.data.streams import Example, token_row
 from quintain.trainers.retriever import TextEncoder, open_retriever
 from quintain.trainers.text_index import EXACT_LIMIT, ExactIndex, GraphIndex, require_index
 from trainers.runs import LORA, Killed, Recorder, metric, run, same, spec
@@ -37,7 +39,7 @@ def test_a_retriever_learns_resumes_bit_equal_and_is_the_same_however_a_step_is_
 ) -> None:
     """Two hard negatives a call. Passes of at most 64 tokens are several; with adapters, dropout is the same in both of each."""
     settings = {"batch_size": 4, "learning_rate": 1e-2, "hard_negatives": 2, "batch_tokens": 64}
-    adapters = {**settings, "epochs": 4, "lora": LORA}
+    adapters = {**settings, "epochs": 6, "lora": LORA, "token_dropout": 0.1}
     job = spec(model_folder, tmp_path / "out", "retriever", **adapters)
     report, recorder = run(job, tmp_path / "job", rows(8), validation=rows(4))
     losses = metric(recorder, "loss")
@@ -54,7 +56,12 @@ def test_a_retriever_learns_resumes_bit_equal_and_is_the_same_however_a_step_is_
 
     split, whole = (
         run(
-            spec(model_folder, tmp_path / name, "retriever", **{**settings, "epochs": 1, "batch_tokens": tokens}),
+            spec(
+                model_folder,
+                tmp_path / name,
+                "retriever",
+                **{**settings, "epochs": 1, "batch_tokens": tokens, "token_dropout": 0},
+            ),
             tmp_path / f"{name}-job",
             rows(8),
         )[1]
@@ -67,6 +74,20 @@ def test_a_retriever_learns_resumes_bit_equal_and_is_the_same_however_a_step_is_
     found = [retriever.search(f"{words} number 77", 1) for words in WORDS]
     assert sum(first == [i] for i, first in enumerate(found)) >= 3
     assert retriever.search("cost", 9) == sorted(retriever.search("cost", 9), key=retriever.search("cost", 4).index)
+
+
+def test_token_dropout_keeps_a_token_of_each_text_and_depends_on_example_and_seed_alone() -> None:
+    rows = (token_row([*range(1, 41), 0], [False, *[True] * 40]), token_row([7, 0], [False, True]))
+    example = Example(rows, (0, 1), (0.0, 1.0), key="run/tool", divisible=False)
+    assert thinned(example, 0.0, 3) is example
+    long, short = thinned(example, 0.5, 3).rows
+    kept = long.token_ids[:-1].tolist()
+    assert kept == sorted(kept)
+    assert 10 < len(kept) < 30
+    assert short.token_ids.tolist() == [7, 0]
+    assert long.supervised.tolist() == [False, *[True] * len(kept)]
+    assert thinned(example, 0.5, 3).rows[0].token_ids.tolist() == long.token_ids.tolist()
+    assert thinned(example, 0.5, 4).rows[0].token_ids.tolist() != long.token_ids.tolist()
 
 
 def test_the_folder_is_one_of_sentence_transformers_and_gives_the_same_vectors(

@@ -28,10 +28,9 @@ def coupled_backward(
     meter: Meter,
 ) -> float:
     """Accumulate the gradients of a step; arguments and result as of `passes.backward`."""
-    step = int(torch.randint(2**62, ()))
-    batches = [[thinned(example, objective.token_dropout, step) for example in batch] for batch in batches]
-    # Both passes over a batch draw the same dropout.
-    seeds = torch.randint(2**62, (len(batches),)).tolist()
+    seed = int(torch.randint(2**62, ()))  # one draw a step, however it is split
+    batches = [[thinned(example, objective.token_dropout, seed) for example in batch] for batch in batches]
+    seeds = range(seed, seed + len(batches))  # both passes over a batch draw the same dropout
     one_pass = len(batches) == 1
     with torch.set_grad_enabled(one_pass):
         pooled = [_pooled(engine, batch, seed) for batch, seed in zip(batches, seeds, strict=True)]
