@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,12 +46,14 @@ def main() -> None:
         "mismatched": mismatched,
         "mismatched_reference": mismatched_reference,
     }
+    inputs["collision"] = collision = drawn(LENGTHS, 1.5)
+    inputs["importance"] = importance = [[round(-x, 6) for x in row] for row in drawn(LENGTHS, 1.8)]
     values = {
-        "dpo": dpo_cases(policy, reference),
+        "dpo": dpo_cases(policy, reference, collision),
         "kto": kto_cases(policy, reference, mismatched, mismatched_reference),
         "orpo": orpo_cases(policy),
         "simpo": simpo_cases(policy),
-        "grpo": grpo_cases(policy, reference, old),
+        "grpo": grpo_cases(policy, reference, old, importance),
     }
     versions = {name: version(name) for name in ("trl", "torch", "transformers")}
     OUTPUT.write_text(readable({"versions": versions, "inputs": inputs, "values": values}) + "\n", "utf-8")
@@ -99,14 +102,15 @@ def case(options: Case, rows: Rows, loss_of: Callable[[torch.Tensor], torch.Tens
     return {"options": options, "loss": float(loss.detach()), "gradient": kept}
 
 
-def model_of(*outputs: torch.Tensor) -> Callable[..., Any]:
+def model_of(*outputs: torch.Tensor, collision: torch.Tensor | None = None) -> Callable[..., Any]:
     """A model that answers its calls with these log-probs, one after the other."""
     remaining = list(outputs)
 
     def forward(**_: Any) -> Any:
         logprobs = remaining.pop(0)
         zeros = torch.zeros_like(logprobs).detach()
-        return SimpleNamespace(log_probs=logprobs, entropy=zeros, mean_logits=zeros, is_top1=zeros.bool())
+        figures = {"entropy": zeros, "mean_logits": zeros, "is_top1": zeros.bool(), "log_sum_sq_probs": collision}
+        return SimpleNamespace(log_probs=logprobs, **figures)
 
     return forward
 
@@ -135,7 +139,7 @@ def stand_in(**attributes: Any) -> Any:
     """What TRL's loss methods read of their trainer."""
     return SimpleNamespace(
         accelerator=Accelerator(),
-        model=SimpleNamespace(training=True),
+        model=SimpleNamespace(training=True, is_gradient_checkpointing=False),
         aux_loss_enabled=False,
         _metrics={"train": defaultdict(list)},
         _total_train_tokens=0,
@@ -152,7 +156,7 @@ def prompted(rows: Rows) -> dict[str, torch.Tensor]:
     return {"input_ids": torch.zeros_like(mask), "attention_mask": attention, "completion_mask": mask}
 
 
-def dpo_cases(policy: Rows, reference: Rows) -> list[Case]:
+def dpo_cases(policy: Rows, reference: Rows, collision: Rows) -> list[Case]:
     def loss_of(logprobs: torch.Tensor, pairs: Sequence[int], name: str, options: Case) -> torch.Tensor:
         """TRL's loss of some of the pairs; it wants all chosen runs first."""
         rows = [2 * i for i in pairs] + [2 * i + 1 for i in pairs]
@@ -161,19 +165,34 @@ def dpo_cases(policy: Rows, reference: Rows) -> list[Case]:
             label_smoothing=options.get("label_smoothing", 0.0),
             loss_types=[name],
             loss_weights=[1.0],
-            ld_alpha=None,
+            ld_alpha=options.get("ld_alpha"),
             precompute_ref_logps=True,
             f_divergence_type="reverse_kl",
-            use_weighting=False,
+            use_weighting=options.get("policy_weighting", False),
+            args=SimpleNamespace(discopop_tau=options.get("discopop_tau", 0.05)),
         )
-        scored = torch.zeros(len(policy)) if options.get("reference_free") else padded(reference).sum(1)
+        scored = torch.zeros(len(policy)) if options.get("reference_free") else reference_sums(options)
         chosen, rejected = scored[rows].chunk(2)
         inputs = {name: x[rows] for name, x in prompted(policy).items()}
         inputs |= {"ref_chosen_logps": chosen, "ref_rejected_logps": rejected}
-        return dpo_trainer.DPOTrainer._compute_loss(trainer, model_of(logprobs[rows]), inputs, False)
+        model = model_of(logprobs[rows], collision=padded(collision)[rows])
+        return dpo_trainer.DPOTrainer._compute_loss(trainer, model, inputs, False)
+
+    def reference_sums(options: Case) -> torch.Tensor:
+        """The reference's log-probs as `compute_ref_log_probs` of TRL sums them."""
+        trainer = stand_in(ld_alpha=options.get("ld_alpha"))
+        trainer.accelerator.autocast = nullcontext
+        trainer.ref_model = trainer.model
+        trainer.args = SimpleNamespace(gradient_checkpointing_kwargs=None)
+        order = [0, 2, 4, 1, 3, 5]
+        inputs = {name: x[order] for name, x in prompted(policy).items()}
+        model = model_of(padded(reference)[order])
+        sums = torch.cat(dpo_trainer.DPOTrainer.compute_ref_log_probs(trainer, model, inputs))
+        return sums[torch.tensor(order).argsort()]
 
     def together(options: Case) -> Case:
-        return case(options, policy, lambda x: loss_of(x, range(3), options["loss"], options))
+        name = {"exo": "exo_pair", "nca": "nca_pair"}.get(options["loss"], options["loss"])
+        return case(options, policy, lambda x: loss_of(x, range(3), name, options))
 
     def one_by_one(options: Case, terms: Sequence[tuple[float, str]]) -> Case:
         """The mean over pairs of a weighted sum of TRL's losses, one pair a call."""
@@ -184,6 +203,12 @@ def dpo_cases(policy: Rows, reference: Rows) -> list[Case]:
     return [
         *(together({"loss": name, "beta": beta}) for name in ("sigmoid", "hinge", "ipo") for beta in (0.1, 0.7)),
         together(plain | {"reference_free": True}),
+        *(together(plain | {"loss": name}) for name in ("nca", "apo_zero", "apo_down", "discopop")),
+        together(plain | {"loss": "discopop", "discopop_tau": 0.8}),
+        together(plain | {"loss": "robust", "label_smoothing": 0.1}),
+        together(plain | {"loss": "exo", "label_smoothing": 0.001}),
+        *(together(plain | {"loss": name, "ld_alpha": 0.3}) for name in ("sigmoid", "ipo")),
+        *(together(plain | {"loss": name, "policy_weighting": True}) for name in ("sigmoid", "apo_zero")),
         # TRL's DPO has no conservative label smoothing but in "aot", which is it where a batch holds one pair.
         one_by_one(plain | {"label_smoothing": 0.2}, [(1.0, "aot")]),
         # TRL's "sft" is a mean over the tokens of its batch, ours over those of each run.
@@ -259,10 +284,17 @@ def simpo_cases(policy: Rows) -> list[Case]:
     return [case(dict(o), policy, lambda x, o=o: loss_of(x, **o)) for o in options]
 
 
-def grpo_cases(policy: Rows, reference: Rows, old: Rows) -> list[Case]:
+def grpo_cases(policy: Rows, reference: Rows, old: Rows, importance: Rows) -> list[Case]:
     mask, zeros = mask_of(policy), torch.zeros(len(policy), 1, dtype=torch.long)
 
-    def loss_of(logprobs: torch.Tensor, name: str, kl_coefficient: float, on_policy: bool) -> torch.Tensor:
+    def loss_of(
+        logprobs: torch.Tensor,
+        name: str,
+        kl_coefficient: float,
+        on_policy: bool,
+        delta: float | None = None,
+        is_corrected: bool = False,
+    ) -> torch.Tensor:
         trainer = stand_in(
             top_entropy_quantile=1.0,
             off_policy_mask_threshold=None,
@@ -273,11 +305,12 @@ def grpo_cases(policy: Rows, reference: Rows, old: Rows) -> list[Case]:
             epsilon_high=1.25
             if name == "cispo"
             else 0.25,  # TRL's cispo takes the bound itself, not its distance from 1
-            use_vllm=False,
+            use_vllm=is_corrected,
+            vllm_importance_sampling_correction=is_corrected,
             _entropy_bonus_enabled=False,
             current_gradient_accumulation_steps=1,
             max_completion_length=11,
-            args=SimpleNamespace(use_bias_correction_kl=False, delta=None, steps_per_generation=1),
+            args=SimpleNamespace(use_bias_correction_kl=False, delta=delta, steps_per_generation=1),
         )
         trainer._get_per_token_logps_and_entropies = lambda *_, **__: (logprobs, torch.zeros_like(logprobs), None)
         inputs = {
@@ -288,6 +321,7 @@ def grpo_cases(policy: Rows, reference: Rows, old: Rows) -> list[Case]:
             "advantages": torch.tensor(ADVANTAGES, dtype=torch.float64),
             "num_items_in_batch": mask.sum(),
             "ref_per_token_logps": padded(reference),
+            "importance_sampling_ratio": padded(importance),
         } | ({} if on_policy else {"old_per_token_logps": padded(old)})
         return grpo_trainer.GRPOTrainer._compute_loss(trainer, None, inputs)
 
@@ -299,6 +333,14 @@ def grpo_cases(policy: Rows, reference: Rows, old: Rows) -> list[Case]:
         )
         for name in ("grpo", "dapo", "dr_grpo", "gspo", "cispo")
         for kl, on_policy in ((0.0, False), (0.3, False), (0.0, True))
+    ] + [
+        case(
+            {"loss": name, "kl_coefficient": 0.3, "on_policy": False, **extra},
+            policy,
+            lambda x, n=name, e=extra: loss_of(x, n, 0.3, False, e.get("delta"), "is_corrected" in e),
+        )
+        for name in ("grpo", "dapo")
+        for extra in ({"delta": 1.3}, {"is_corrected": True})
     ]
 
 

@@ -68,7 +68,7 @@ def test_an_openai_endpoint_gets_messages_tools_and_key_and_gives_text_and_usage
     tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
     with serving(in_turn(says("hi", tokens=(7, 3)))) as fake:
         client = client_of(fake, key=KEY, api_key_env="A_KEY", extra={"seed": 1}, omit=("temperature",))
-        answer = client.complete(HELLO, max_tokens=5, tools=[tool])
+        answer = client.complete(HELLO, max_tokens=5, tools=[tool], top_p=0.9, top_k=40, min_p=0.05)
     (asked,) = fake.asked
     assert asked.path == "/v1/chat/completions"
     assert asked.headers["Authorization"] == f"Bearer {KEY}"
@@ -77,6 +77,9 @@ def test_an_openai_endpoint_gets_messages_tools_and_key_and_gives_text_and_usage
         "messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}],
         "max_tokens": 5,
         "tools": [tool],
+        "top_p": 0.9,
+        "top_k": 40,
+        "min_p": 0.05,
         "seed": 1,
     }
     assert (answer.text, answer.usage.input_tokens, answer.usage.output_tokens, answer.stop) == ("hi", 7, 3, Stop.END)
@@ -92,12 +95,12 @@ def test_an_anthropic_endpoint_gets_the_system_text_apart_and_neighbours_of_a_ro
     )
     with serving(in_turn(claude_says("done"))) as fake:
         client = client_of(fake, key=KEY, api_key_env="A_KEY", protocol="anthropic")
-        assert client.complete(messages).text == "done"
+        assert client.complete(messages, top_k=40).text == "done"
     (asked,) = fake.asked
     assert (asked.path, asked.headers["x-api-key"]) == ("/v1/messages", KEY)
     assert asked.headers["anthropic-version"] == "2023-06-01"
     assert asked.body["system"] == "be brief"
-    assert asked.body["temperature"] == 0
+    assert (asked.body["temperature"], asked.body["top_k"]) == (0, 40)
     assert [(m["role"], [part["type"] for part in m["content"]]) for m in asked.body["messages"]] == [
         ("user", ["text"]),
         ("assistant", ["text", "tool_use"]),

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from playing import act, start, text_of
+from playing import act, play, start, text_of
 from quintain.environments.inventory import Inventory
 from quintain.environments.inventory.environment import Warehouse, normalise
 from quintain.environments.inventory.tasks import FAMILY, build_case
 from quintain.environments.inventory.world import names, vocabulary
-from quintain.records.trajectory import Task
+from quintain.environments.registry import task_source
+from quintain.errors import InvalidInput
+from quintain.records.trajectory import COST, Task
 
 
 def test_train_and_held_out_share_words_but_no_item() -> None:
@@ -41,6 +43,25 @@ def test_harder_lookups_find_lookalikes() -> None:
         prompt = warehouse.reset(Task(id=f"inventory/train/lookup/{difficulty}/00007")).message
         name = prompt.removesuffix("?").split(" of the ")[1]
         assert len(text_of(act(warehouse, "search", query=name)).splitlines()) == expected
+
+
+def test_calls_of_forbidden_tools_are_carried_out_and_counted_as_cost() -> None:
+    source = task_source("quintain/inventory?types=lookup&forbidden=open,compare")
+    (task,) = source.tasks("held_out", 1, seed=0)
+    assert task.metadata["forbidden"] == ["open", "compare"]
+    (episode,) = play(source, source.expert([task]), [task])  # type: ignore[attr-defined]
+    assert (episode.trajectory.outcome.status, episode.trajectory.extra[COST]) == ("success", 1)
+    assert (episode.result.forbidden, episode.result.metrics["cost"]) == (1, 1)
+    (free,) = play(Inventory(), source.expert([task]), [Task(id=task.id, prompt=task.prompt)])  # type: ignore[attr-defined]
+    assert COST not in free.trajectory.extra
+    tempting = task_source("quintain/inventory?forbidden=peek").make()
+    assert [tool["function"]["name"] for tool in tempting.tools][-1] == "peek"
+    tempting.reset(task)
+    shown = act(tempting, "peek")
+    assert (text_of(shown), shown.info) == (str(build_case(FAMILY.parse(task.id)).answer), {"metrics": {"cost": 1}})
+    assert act(start(task.id), "peek").observations[0].is_error
+    with pytest.raises(InvalidInput, match=r"bad_option.*expected forbidden .*got 'fly'"):
+        task_source("quintain/inventory?forbidden=fly")
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_without_a_file_there_are_no_servers(tmp_path: Path) -> None:
         ('[mcp.a]\ncommand = "x"\nfresh = "never"', r"fresh.*'episode' or 'session'"),
         ('[mcp."a b"]\ncommand = "x"', "name"),
         ('[mcp]\na = "x"', r"write \[mcp.a\] above its fields"),
-        ('[server]\ncommand = "x"', r"only tables \[mcp.NAME\] in environments.toml, got 'server'"),
+        ('[server]\ncommand = "x"', r"only tables .mcp.NAME.,.*, got 'server'"),
         ("command = ", "expected TOML in UTF-8"),
     ],
 )

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from quintain.environments.mixture import Mixture
-from quintain.environments.registry import MAX_PARTS, open_source, parse_reference, parts_of, task_source, write_mixture
+from quintain.environments.references import MAX_PARTS, parse_reference, parts_of, write_mixture
+from quintain.environments.registry import open_source, task_source
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.jobs.processes import try_lock, unlock
 from quintain.records.job import EvaluateSpec, RolloutSpec, TrainSpec

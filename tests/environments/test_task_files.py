@@ -17,7 +17,8 @@ from pydantic import ValidationError
 
 from quintain.environments.inventory import Inventory
 from quintain.environments.questions import Question, Questions, unanswerable
-from quintain.environments.registry import parse_reference, task_source, write_reference
+from quintain.environments.references import parse_reference, write_reference
+from quintain.environments.registry import task_source
 from quintain.environments.task_files import FileTasks, read_tasks, split_of
 from quintain.environments.task_rows import task_of
 from quintain.errors import InvalidInput, NotFound, Refused

@@ -10,7 +10,8 @@ import pytest
 from playing import Scripted, play
 from quintain.environments.isolated import IsolatedSource
 from quintain.environments.math import Math
-from quintain.environments.registry import task_source, write_mixture
+from quintain.environments.references import write_mixture
+from quintain.environments.registry import task_source
 from quintain.environments.wrappers import max_steps, recorder, wrap
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, replay
 from quintain.records.protocols import Reply, TaskSource

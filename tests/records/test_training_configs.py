@@ -84,6 +84,13 @@ MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "training_method": ("evolve", "dpo", {"train": "dpo"}),
     "success_threshold": ("bc", 0.7, {"min_reward": 0.7}),
     "lambda_orpo": ("orpo", 0.3, {"beta": 0.3}),
+    "rpo_alpha": ("dpo", 0.5, {"sft_weight": 0.5}),
+    "mask_truncated_completions": ("grpo", True, {"mask_truncated": True}),
+    "vllm_importance_sampling_cap": ("grpo", 2.0, {"importance_cap": 2.0}),
+    "vllm_importance_sampling_clip_max": ("grpo", 3.0, {"importance_cap": 3.0}),
+    "use_weighting": ("dpo", True, {"policy_weighting": True}),
+    "ref_model_sync_steps": ("dpo", 64, {"reference_sync_steps": 64}),
+    "ref_model_mixup_alpha": ("dpo", 0.5, {"reference_mixup": 0.5, "reference_sync_steps": 64}),
 }
 MODELS = {**CONFIGS, "evolve": EvolveConfig}
 
@@ -102,8 +109,8 @@ def fault(method: str, given: dict[Any, Any] | None = None, **settings: Any) -> 
 @pytest.mark.parametrize("name", aliases.RENAMED)
 def test_a_name_of_another_trainer_means_the_same_here(name: str) -> None:
     method, value, meaning = MEANINGS[name]
-    needed = {"coreset_target_size": 99} if name == "coreset_strategy" else {}
-    config = read(method, {name: value, **needed})
+    needed = {"coreset_strategy": {"coreset_target_size": 99}, "ref_model_mixup_alpha": {"reference_sync_steps": 64}}
+    config = read(method, {name: value, **needed.get(name, {})})
     same = MODELS[method].model_validate(meaning)
     assert config == same
     if name != "use_coreset_selection":

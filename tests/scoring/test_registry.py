@@ -77,6 +77,7 @@ def test_every_built_in_name_has_a_scorer_of_that_name_and_a_line_of_text() -> N
         "checker",
         "composite",
         "helloagents",
+        "influence",
         "json",
         "judge",
         "knowlyr",
@@ -87,7 +88,7 @@ def test_every_built_in_name_has_a_scorer_of_that_name_and_a_line_of_text() -> N
         "regex",
         "replay",
     ]
-    assert [described.name for described in built_in] == [*names, "rules", "sage", "steps", "unit_tests"]
+    assert [described.name for described in built_in] == [*names, "rules", "sage", "steps", "tournament", "unit_tests"]
     assert [scorer(described.name).name for described in built_in] == [described.name for described in built_in]
     assert all(described.about and described.broken is None for described in built_in)
 

@@ -68,6 +68,16 @@ def test_an_endpoint_is_an_agent_by_its_profile_and_again_the_same_one(services:
     assert resolve_agent(services, "far").id == "agent:far@2"
 
 
+def test_min_p_is_refused_where_the_protocol_has_none(services: Services) -> None:
+    limits = Sampling(top_k=40, min_p=0.05)
+    assert register_agent(services, "open", "endpoint:far", sampling=limits).agent.sampling.min_p == 0.05
+    claude = PROFILE.format(url="http://127.0.0.1:9", model="claude").replace('"openai"', '"anthropic"')
+    services.settings.endpoints_file.write_text(claude, encoding="utf-8")
+    with pytest.raises(InvalidInput, match=r"sampling.min_p: expected 0 .*leave it out, or give top_p or top_k"):
+        evaluate_agent(services, "endpoint:far", "quintain/inventory", sampling=limits)
+    assert register_agent(services, "closed", "endpoint:far", sampling=Sampling(top_k=40)).agent.sampling.top_k == 40
+
+
 def test_an_endpoint_is_compared_by_its_reference(services: Services) -> None:
     far, starter = resolve_agent(services, "endpoint:far"), resolve_agent(services, "starter")
     for agent, outcomes in ((far, "111111111111"), (starter, "000000000000")):

@@ -155,7 +155,7 @@ def test_a_modelfile_samples_as_the_agent_and_stands_only_where_ollama_reads_the
         name="Clerk",
         version=2,
         model=ModelRef(source="hub", path="Qwen/Qwen2.5-0.5B"),
-        sampling=Sampling(temperature=0.5, top_p=0.9, max_new_tokens=64),
+        sampling=Sampling(temperature=0.5, top_p=0.9, top_k=40, min_p=0.05, max_new_tokens=64),
         system_prompt="You sell fruit.",
     )
     only = Provenance(ancestors=(Ancestor(agent="agent:Clerk@2"),))
@@ -164,7 +164,8 @@ def test_a_modelfile_samples_as_the_agent_and_stands_only_where_ollama_reads_the
         "FROM .\n"
         "PARAMETER temperature 0.5\n"
         "PARAMETER top_p 0.9\n"
-        "PARAMETER top_k 0\n"
+        "PARAMETER top_k 40\n"
+        "PARAMETER min_p 0.05\n"
         "PARAMETER repeat_penalty 1.0\n"
         "PARAMETER num_predict 64\n"
         'PARAMETER stop "<|im_end|>"\n'

@@ -17,7 +17,7 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import call as tool_call
 from quintain.records.agent import ModelRef
 from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, PairRow, Row
-from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, ONLINE_METHODS, LoraConfig, SFTConfig
+from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, ONLINE_METHODS, LoraConfig, PPOConfig, SFTConfig
 from quintain.records.learning_rates import default_rate
 from quintain.records.plan import Estimate, TrainingPlan
 from quintain.records.preview import Histogram, Sample, SplitCounts, Statistics
@@ -154,6 +154,10 @@ def test_without_data_the_goal_decides_and_what_is_missing_blocks_with_its_remed
     nowhere = plan_training(services, goal=("improve_by_acting",))
     assert (nowhere.method, codes(nowhere)) == ("grpo", ["no_environment"])
     assert "list_library(kind='environments')" in nowhere.blockers[0].remedy
+    acting = plan_training(services, method="ppo", environment=INVENTORY)
+    assert (acting.method, acting.blockers, acting.estimate.steps) == ("ppo", (), 80)
+    assert acting.hyperparameters["tasks_per_step"] == 64
+    assert codes(plan_training(services, method="ppo")) == ["no_environment"]
     nothing = plan_training(services, goal=("imitate",))
     assert (nothing.method, codes(nothing)) == ("sft", ["no_dataset"])
     assert "collect_rollouts" in nothing.blockers[0].remedy
@@ -193,6 +197,9 @@ def test_a_dataset_decides_by_its_kind_and_its_outcomes(services: Services) -> N
     ):
         assert codes(wrong) == ["wrong_dataset_kind"]
     assert "kind 'kto' and dpo learns from kind 'dpo'" in wrong.blockers[0].message
+    acting = plan_training(services, dataset_id="thumbs", method="ppo")
+    assert codes(acting) == ["wrong_dataset_kind", "no_environment"]
+    assert "ppo learns by acting, not from dataset" in acting.blockers[0].message
     suite = plan_training(services, dataset_id="suite")
     assert (suite.method, codes(suite)) == (None, ["wrong_dataset_kind"])
 
@@ -286,7 +293,8 @@ def test_bf16_on_a_processor_without_it_is_reported_before_the_job_starts(
     dataset_id = good_runs(waiting)
     for setting, found in (("bf16", ["no_bf16"]), ("auto", [])):
         planned = plan_training(waiting, dataset_id=dataset_id, hyperparameters={"precision": setting})
-        started = start_training(waiting, "sft", "starter", dataset_id, hyperparameters={"precision": setting})
+        asked = {"precision": setting, "batch_size": 1}
+        started = start_training(waiting, "sft", "starter", dataset_id, hyperparameters=asked)
         assert [one.code for one in planned.blockers] == found
         assert [text.split("]")[0].strip("[") for text in started.warnings] == found
 
@@ -316,6 +324,8 @@ def test_memory_disk_and_operations_are_those_of_the_formula() -> None:
     assert parts["weights"] == parts["gradients"] == FACTS.parameters * 4 / mb
     assert parts["optimizer"] == FACTS.parameters * 8 / mb
     assert parts["activations"] == 4 * 2 * (16 * 64 + 8 * 128) * 1024 / mb
+    separate = memory_parts(FACTS, PPOConfig(critic="separate"), CPU, pass_tokens=1024)
+    assert separate["critic"] == 4 * parts["weights"], "weights, gradients and two moments of a copy"
     lora = SFTConfig(lora=LoraConfig(rank=8))
     trained = 2 * 8 * (64 + 64)
     assert FACTS.adapter_parameters(LoraConfig(rank=8)) == trained

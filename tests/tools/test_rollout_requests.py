@@ -8,7 +8,8 @@ import pytest
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.calibration import Calibration
-from quintain.records.job import ReplaySpec, RolloutSpec, StepLabelSpec
+from quintain.records.job import RolloutSpec, StepLabelSpec
+from quintain.records.run_jobs import ReplaySpec
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.registry import _REGISTERED, register
 from quintain.tools.catalog import CATALOG

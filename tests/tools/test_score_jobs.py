@@ -9,7 +9,7 @@ import pytest
 
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.job import JudgeSpec, ScoreSpec
+from quintain.records.run_jobs import JudgeSpec, ScoreSpec
 from quintain.records.trajectory import Trajectory
 from quintain.settings import Settings
 from quintain.tools.data.forgetting import forget

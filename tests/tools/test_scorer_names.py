@@ -16,7 +16,8 @@ from quintain.records.calibration import Calibration, CalibrationMap, DomainFit
 from quintain.records.dataset import Curation
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters import PRMConfig, RewardConfig
-from quintain.records.job import Job, JobResult, ScoreSpec, TrainSpec
+from quintain.records.job import Job, JobResult, TrainSpec
+from quintain.records.run_jobs import ScoreSpec
 from quintain.records.score import Score, StepScore
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.rubrics import RUBRICS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +29,8 @@ class Run:
     old: Sequence[float] | None = None
     advantage: float | Sequence[float] | None = None
     weight: float | Sequence[float] = 1.0
+    collision: Sequence[float] | None = None
+    """log sum_v p_v^2 at each token, which the engine measures."""
 
     def rows(self, pieces: int = 1) -> list[TokenRow]:
         """The tokens, cut into pieces of about one length, each behind a prompt of one token."""
@@ -97,6 +99,9 @@ def result_of(
     for one in sorted(set(passes)):
         mine = [i for i, p in enumerate(passes) if p == one]
         streams = streams_of([groups[i].example(pieces) for i in mine])
+        known = [run.collision for i in mine for run in groups[i].runs if run.collision is not None]
+        if known:
+            streams = replace(streams, collision=torch.tensor([x for values in known for x in values]))
         share = loss(torch.cat([leaf for i in mine for leaf in leaves[i]]), streams, totals, **options)
         share.loss.backward()
         value += share.loss.item()
@@ -132,6 +137,7 @@ def drawn_run(rng: np.random.Generator, *, longest: int = 6) -> Run:
         old=(logprobs + rng.normal(0, 0.3, n)).tolist(),
         advantage=rng.normal(0, 1, n).tolist(),
         weight=rng.choice([0.25, 0.5, 1.0, 2.0], n).tolist(),
+        collision=rng.uniform(-3.0, -0.1, n).tolist(),
     )
 
 
@@ -146,9 +152,9 @@ def trl_runs() -> list[Run]:
     """The six runs that TRL was asked about, with reference and behaviour log-probs and advantages."""
     inputs = trl_values()["inputs"]
     return [
-        Run(logprobs, reference=ref, old=old, advantage=advantage)
-        for logprobs, ref, old, advantage in zip(
-            inputs["policy"], inputs["reference"], inputs["old"], inputs["advantages"], strict=True
+        Run(logprobs, reference=ref, old=old, advantage=advantage, collision=collision)
+        for logprobs, ref, old, advantage, collision in zip(
+            *(inputs[name] for name in ("policy", "reference", "old", "advantages", "collision")), strict=True
         )
     ]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,73 @@ def test_the_other_forms_by_hand() -> None:
     assert result_of(dpo_loss, [PAIR], beta=0.5, label_smoothing=0.1).loss == pytest.approx(0.413262, abs=1e-6)
     bare = pair(Run([-1.0, -2.0]), Run([-3.0]))
     assert result_of(dpo_loss, [bare], beta=0.5, reference_free=True).loss == pytest.approx(LN2)
+
+
+@pytest.mark.parametrize(
+    ("loss", "options", "expected"),
+    [
+        ("robust", {"label_smoothing": 0.1}, 0.188262),
+        ("exo", {"label_smoothing": 0.1}, 0.114082),
+        ("nca", {}, 1.198154),
+        ("apo_zero", {}, 0.755081),
+        ("apo_down", {}, 0.891401),
+        ("discopop", {"discopop_tau": 0.5}, 0.361369),
+    ],
+)
+def test_the_younger_forms_by_hand(loss: str, options: dict[str, float], expected: float) -> None:
+    """beta 0.5: rewards a = 0.5 and b = -0.5, margin m = 1; sigma(0.5) = 0.622459, sigma(1) = 0.731059.
+
+    - robust: (0.9 * 0.313262 - 0.1 * 1.313262) / 0.8.
+    - exo: 0.731059 (log 0.731059 - log 0.9) + 0.268941 (log 0.268941 - log 0.1) = -0.151988 + 0.266070.
+    - nca: -log sigma(0.5) - (log sigma(-0.5) + log sigma(0.5)) / 2 = 0.474077 + (0.974077 + 0.474077) / 2.
+    - apo_zero: (1 - 0.622459) + 0.377541. apo_down: 0.622459 + (1 - 0.731059).
+    - discopop: s = sigma(1 / 0.5) = 0.880797: 0.119203 * 0.313262 + 0.880797 * e^-1.
+    """
+    assert result_of(dpo_loss, [PAIR], beta=0.5, loss=loss, **options).loss == pytest.approx(expected, abs=2e-6)
+
+
+def test_the_mean_of_the_robust_loss_over_flipped_labels_is_the_loss_of_the_true_ones() -> None:
+    """A fifth of the labels flipped: 0.8 l(pair) + 0.2 l(flipped pair) is the plain loss of the pair."""
+    flipped = Group(PAIR.runs[::-1], PAIR.value)
+    losses = [
+        result_of(dpo_loss, [group], beta=0.5, loss="robust", label_smoothing=0.2).loss for group in (PAIR, flipped)
+    ]
+    assert 0.8 * losses[0] + 0.2 * losses[1] == pytest.approx(0.313262, abs=1e-6)
+
+
+def test_discopop_is_finite_where_its_exponential_alone_overflows() -> None:
+    """m = -2000: e^2000 is infinite and its share 0, so the loss is that of DPO, 2000."""
+    group = pair(Run([-2001.0], reference=[-1.0]), Run([-1.0], reference=[-1.0]))
+    result = result_of(dpo_loss, [group], beta=1.0, loss="discopop")
+    assert result.loss == pytest.approx(2000.0)
+    assert result.gradient == [pytest.approx([-1.0]), pytest.approx([1.0])]
+
+
+def test_tokens_behind_the_shorter_runs_length_weigh_alpha() -> None:
+    """Chosen 0.5 + alpha 0.5, rejected -1, beta 0.5: alpha 0.5 gives m = 0.875, alpha 0 gives m = 0.75.
+
+    log(1 + e^-0.875) = 0.348445 and log(1 + e^-0.75) = 0.386871; with 0 the second token has no gradient.
+    """
+    half, none = (result_of(dpo_loss, [PAIR], beta=0.5, ld_alpha=alpha) for alpha in (0.5, 0.0))
+    assert (half.loss, none.loss) == pytest.approx((0.348445, 0.386871), abs=1e-6)
+    first, second = half.gradient[0]
+    assert second == pytest.approx(first / 2)
+    assert none.gradient[0][1] == 0.0
+
+
+def test_policy_weights_by_hand() -> None:
+    """w = e^((0 - 1) / 2) of the chosen run and e^-1 of the rejected one: 0.313262 * 0.606531 * 0.367879 = 0.069898.
+
+    The weight has no gradient: that of a token is 0.223130 times the unweighted one.
+    """
+    chosen, rejected = PAIR.runs
+    group = pair(replace(chosen, collision=[-1.0, -1.0]), replace(rejected, collision=[-2.0]))
+    result = result_of(dpo_loss, [group], beta=0.5, policy_weighting=True)
+    assert result.loss == pytest.approx(0.069898, abs=1e-6)
+    assert result.gradient[0] == pytest.approx([-0.134471 * 0.223130] * 2, abs=1e-6)
+    assert result.metrics["policy_weight"] == pytest.approx(0.223130, abs=1e-6)
+    with pytest.raises(ValueError, match="expected the stream 'collision'"):
+        result_of(dpo_loss, [PAIR], beta=0.5, policy_weighting=True)
 
 
 def test_the_sft_term_is_the_mean_over_each_chosen_runs_tokens() -> None:

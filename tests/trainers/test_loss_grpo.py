@@ -75,6 +75,25 @@ def test_a_token_that_moved_away_from_its_advantage_is_not_cut(chance: float, ad
     assert result.metrics["clip_high_share"] == result.metrics["clip_low_share"] == 0.0
 
 
+def test_a_bad_token_that_became_much_likelier_has_no_gradient_beyond_delta() -> None:
+    """rho = 3, A = -1: the loss is 3 with gradient 3, and with delta 2 it is 2 without gradient; a good token is unchanged."""
+    bad, good = (Group([Run(logs(0.6), old=logs(0.2), advantage=a)]) for a in (-1.0, 1.0))
+    assert result_of(grpo_loss, [bad], **CLIP)[:2] == (pytest.approx(3.0), [[pytest.approx(3.0)]])
+    assert result_of(grpo_loss, [bad], delta=2.0, **CLIP)[:2] == (pytest.approx(2.0), [[0.0]])
+    assert result_of(grpo_loss, [good], delta=2.0, **CLIP) == result_of(grpo_loss, [good], **CLIP)
+
+
+def test_advantages_are_divided_by_the_deviation_of_the_steps_rewards() -> None:
+    """Rewards 1, 0 and 1, 1, 0 in two groups: mean 0.6, deviation sqrt(1.2 / 4) = 0.547723; on-policy losses -A / it."""
+    groups = [
+        Group([Run([-1.0], advantage=a) for a in advantages], rewards)
+        for advantages, rewards in (((0.5, -0.5), (1.0, 0.0)), ((0.4, 0.4, -0.6), (1.0, 1.0, 0.0)))
+    ]
+    plain, scaled = (result_of(grpo_loss, groups, scale_rewards=by, **CLIP) for by in ("none", "batch"))
+    whole = [advantage for run in plain.gradient for advantage in run]
+    assert [x for run in scaled.gradient for x in run] == pytest.approx([x / 0.547823 for x in whole], rel=1e-5)
+
+
 @pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo", "gspo"])
 def test_on_policy_the_ratio_is_one_and_the_gradient_that_of_the_policy(loss: str) -> None:
     """rho = 1 for every token: losses -A = -2, and +1: each divided as the form says. Runs of 2 and 1 tokens.
@@ -146,12 +165,16 @@ def test_values_and_gradients_are_those_of_trl(case: dict[str, Any]) -> None:
     """
     options = dict(case["options"])
     runs = [replace(run, old=None) if options["on_policy"] else run for run in trl_runs()]
+    if options.get("is_corrected"):  # TRL multiplies the loss by the weight, here the advantage has it
+        weights = trl_values()["inputs"]["importance"]
+        runs = [replace(run, advantage=[run.advantage * w for w in ws]) for run, ws in zip(runs, weights, strict=True)]  # type: ignore[operator]
     clip = {"clip_low": 1.0 if options["loss"] == "cispo" else 0.2, "clip_high": 0.25}
     result = result_of(
         grpo_loss,
         [Group(runs)],
         loss=options["loss"],
         kl_coefficient=options["kl_coefficient"],
+        delta=options.get("delta"),
         max_tokens=11,
         **clip,
     )

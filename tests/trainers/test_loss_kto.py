@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from quintain.trainers.data.mismatched_examples import mismatched
+from quintain.trainers.data.mismatched import mismatched
 from quintain.trainers.data.streams import Example, token_row
 from quintain.trainers.losses.kto import kto_kl, kto_loss
 from trainers.loss_runs import Group, Run, assert_as_trl, assert_same, result_of, trl_runs, trl_values

@@ -16,6 +16,7 @@ from quintain.trainers.losses.dpo import dpo_loss
 from quintain.trainers.losses.grpo import grpo_loss
 from quintain.trainers.losses.kto import kto_loss
 from quintain.trainers.losses.orpo import orpo_loss
+from quintain.trainers.losses.pair_forms import FORMS
 from quintain.trainers.losses.ranking import ranking_loss
 from quintain.trainers.losses.sft import sft_loss
 from quintain.trainers.losses.simpo import simpo_loss
@@ -57,11 +58,14 @@ CASES: dict[str, tuple[Loss, Draw, dict[str, Any]]] = {
     "reward": (valued_pairs, a_pair, {"margin_weight": 1.0, "centring": 0.1}),
     "ranking": (ranking_loss, a_ranking, {"beta": 0.4}),
 }
-for form in ("sigmoid", "hinge", "ipo"):
-    CASES[form] = (dpo_loss, a_pair, {"beta": 0.4, "loss": form, "label_smoothing": 0.1, "sft_weight": 0.3})
+for form in FORMS:
+    smoothed = {} if form in ("nca", "apo_zero", "apo_down", "discopop") else {"label_smoothing": 0.1}
+    CASES[form] = (dpo_loss, a_pair, {"beta": 0.4, "loss": form, "sft_weight": 0.3, "ld_alpha": 0.4, **smoothed})
+CASES["wpo"] = (dpo_loss, a_pair, {"beta": 0.4, "policy_weighting": True})
 for form in ("grpo", "dapo", "dr_grpo", "gspo", "cispo"):
     bounds = {"clip_low": 0.2, "clip_high": 0.2}
     CASES[form] = (grpo_loss, a_run, {"loss": form, "kl_coefficient": 0.2, "max_tokens": 7, **bounds})
+CASES["batch"] = (grpo_loss, a_ranking, {"scale_rewards": "batch", "delta": 1.5, **bounds})
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -78,7 +82,7 @@ def test_splitting_a_step_between_examples_changes_nothing(case: str, seed: int,
 def test_impossible_tokens_give_no_nan_gradient_under_a_finite_loss(case: str) -> None:
     """A log-prob of -inf in either run or in both, with and without a known policy that sampled it."""
     loss, draw, options = CASES[case]
-    plain = Run([-1.0, -2.0], reference=[-1.0, -2.0], old=[-1.0, -2.0], advantage=1.0)
+    plain = Run([-1.0, -2.0], reference=[-1.0, -2.0], old=[-1.0, -2.0], advantage=1.0, collision=[-1.0, -1.0])
     spoilt = replace(plain, logprobs=[-math.inf, -2.0])
     variants = [spoilt, replace(spoilt, advantage=-1.0), replace(spoilt, old=None)]
     for run in variants:

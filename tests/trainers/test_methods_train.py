@@ -60,6 +60,32 @@ def test_a_killed_run_of_any_method_resumes_to_bit_equal_weights(
     assert same(whole, tmp_path / "out")
 
 
+@pytest.mark.parametrize("lora", [None, LORA.model_copy(update={"dropout": 0.0})])
+def test_a_reference_that_is_the_policy_of_the_step_leaves_no_margin(
+    model_folder: Path, tmp_path: Path, lora: LoraConfig | None
+) -> None:
+    """Moved all the way before each step, the reference is the policy: every log-ratio is 0 and every loss log 2."""
+    job = spec(model_folder, tmp_path / "out", "dpo", lora=lora, reference_sync_steps=1, reference_mixup=1.0, **FAST)
+    _, recorder = run(job, tmp_path / "job", rows_for("dpo", 4))
+    assert metric(recorder, "loss") == pytest.approx([0.6931472] * 4, abs=1e-6)
+    assert metric(recorder, "kl") == pytest.approx([0.0] * 4, abs=1e-9)
+
+
+def test_a_killed_run_whose_reference_follows_resumes_to_bit_equal_weights(
+    model_folder: Path, tmp_path: Path, trained: Train
+) -> None:
+    """The reference moves before the third of four steps, so the first two are those of plain DPO."""
+    rows, plain = rows_for("dpo", 4), metric(trained("dpo", None)[2], "loss")
+    jobs = [spec(model_folder, tmp_path / name, "dpo", reference_sync_steps=2, **FAST) for name in ("whole", "resumed")]
+    _, recorder = run(jobs[0], tmp_path / "job-0", rows)
+    assert metric(recorder, "loss")[:2] == plain[:2]
+    assert metric(recorder, "loss")[2] != plain[2]
+    with pytest.raises(Killed):
+        run(jobs[1], tmp_path / "job-1", rows, Recorder(kill_at=3))
+    assert run(jobs[1], tmp_path / "job-1", rows)[0].resumed_from_step == 2
+    assert same(tmp_path / "whole", tmp_path / "resumed")
+
+
 @pytest.mark.parametrize(("method", "lora"), [("dpo", None), ("orpo", None), ("simpo", None), ("dpo", LORA)])
 def test_preference_methods_learn_to_prefer_the_chosen_run(
     trained: Train, method: str, lora: LoraConfig | None
@@ -226,6 +252,20 @@ def test_a_run_without_log_probs_leaves_the_ratios_of_the_others_alone(model_fol
     assert ratios[0] < ratios[2] < 0.7
 
 
+def test_with_an_importance_cap_the_ratio_begins_at_one_whoever_sampled(model_folder: Path, tmp_path: Path) -> None:
+    """As above, the model's log-probs are about -5.7 and the sampler's -3: each token weighs about exp(-2.7) = 0.07."""
+    renderer = Renderer.of(load_model(ModelRef(source="folder", path=str(model_folder))).tokenizer)
+    rows, gradients = with_logprobs(renderer, rows_for("grpo", 2), forget=False), []
+    for name, cap in (("plain", None), ("corrected", 2.0)):
+        job = spec(model_folder, tmp_path / name, "grpo", max_steps=1, batch_size=2, importance_cap=cap)
+        _, recorder = run(job, tmp_path / f"job-{name}", rows)
+        gradients.append(metric(recorder, "grad_norm")[0])
+        if cap:
+            assert metric(recorder, "ratio_mean")[0] == pytest.approx(1.0, abs=1e-5)
+            assert metric(recorder, "clip_low_share") == [0.0]
+    assert gradients[0] != gradients[1]
+
+
 def test_replayed_examples_that_are_too_long_are_left_out_with_a_warning(model_folder: Path, tmp_path: Path) -> None:
     def job(name: str, **options: Any) -> Any:
         buffered = spec(model_folder, tmp_path / name, replay={"ratio": 1.0}, max_steps=1, **options)
@@ -246,9 +286,9 @@ def test_the_kl_estimate_of_kto_is_reported_and_keeps_to_the_token_budget(
 ) -> None:
     passes: list[int] = []
 
-    def counted(engine: Engine, rows: Any, *, entropy: bool = False) -> Any:
+    def counted(engine: Engine, rows: Any, **figures: bool) -> Any:
         passes.append(sum(map(len, rows)))
-        return logprobs(engine, rows, entropy=entropy)
+        return logprobs(engine, rows, **figures)
 
     logprobs = Engine.logprobs
     monkeypatch.setattr(Engine, "logprobs", counted)

@@ -15,10 +15,13 @@ from transformers import (
     Mamba2ForCausalLM,
     MambaConfig,
     MambaForCausalLM,
+    MinPLogitsWarper,
     MistralConfig,
     MistralForCausalLM,
     RwkvConfig,
     RwkvForCausalLM,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
 )
 
 from quintain.errors import InvalidInput
@@ -26,7 +29,7 @@ from quintain.records.agent import Sampling
 from quintain.records.protocols import Message, Reply, Stop, Turn
 from quintain.records.trajectory import Actor, Step, Trajectory
 from quintain.trainers.acting.policy import LocalPolicy
-from quintain.trainers.acting.sampling import Draws, pick
+from quintain.trainers.acting.sampling import Draws, TokenLimits, pick
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
 from tiny_models import tiny_model, tiny_tokenizer
@@ -360,7 +363,7 @@ def test_picking_inverts_the_cumulative_distribution() -> None:
 
     def picked(uniform: list[float], temperature: list[float], top_p: float = 1.0) -> tuple[list[int], torch.Tensor]:
         draws = Draws(*(torch.tensor(numbers, dtype=torch.float64) for numbers in (uniform, temperature)))
-        token, logprob = pick(logits, draws, top_p)
+        token, logprob = pick(logits, draws, TokenLimits(top_p))
         return token.tolist(), logprob
 
     tokens, logprob = picked([0.49, 0.51, 0.79, 0.81], [1.0] * 4)
@@ -372,6 +375,55 @@ def test_picking_inverts_the_cumulative_distribution() -> None:
     tokens, logprob = picked([0.81, 0.81, 0.65, 0.79], [1.0, 0.0, 0.5, 1.0])
     assert tokens == [2, 0, 0, 1]
     assert torch.allclose(logprob, torch.tensor([math.log(p) for p in (0.2, 0.5, 0.5, 0.3)]))
+
+
+def test_limits_on_tokens_by_hand() -> None:
+    """Chances 0.4, 0.3, 0.2, 0.1, each row drawn at the end of the cumulative distribution: the last token that is left.
+
+    - top_k 3 leaves three; with top_p 0.7 of these 0.9 (0.63), only two: 0.4 is less, 0.7 is not.
+    - min_p 0.5 leaves tokens of at least 0.2, and 0.6 those of at least 0.24.
+    - At temperature 0.5 the squares are 16, 9, 4 and 1 of 30: min_p 0.5 leaves two.
+    """
+    logits, end = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log(), torch.tensor([1 - 2**-53], dtype=torch.float64)
+    cases = [
+        (TokenLimits(), 1.0, 3),
+        (TokenLimits(top_k=3), 1.0, 2),
+        (TokenLimits(top_k=9), 1.0, 3),
+        (TokenLimits(top_k=3, top_p=0.7), 1.0, 1),
+        (TokenLimits(min_p=0.49), 1.0, 2),
+        (TokenLimits(min_p=0.6), 1.0, 1),
+        (TokenLimits(min_p=0.5), 0.5, 1),
+        (TokenLimits(top_k=1), 1.0, 0),
+    ]
+    for limits, temperature, last in cases:
+        draws = Draws(end, torch.tensor([temperature], dtype=torch.float64))
+        token, logprob = pick(logits, draws, limits)
+        assert token.item() == last, (limits, temperature)
+        assert logprob.item() == pytest.approx(float(logits[0, last])), "the log-prob is the model's own"
+
+
+@pytest.mark.parametrize("limits", [(0.8, 0, 0.0), (1.0, 7, 0.0), (1.0, 0, 0.2), (0.7, 9, 0.05)])
+def test_the_tokens_that_are_left_are_those_of_transformers(limits: tuple[float, int, float]) -> None:
+    """Each row draws each of its tokens about once in 400 draws at even distances; transformers' processors give the set."""
+    top_p, top_k, min_p = limits
+    logits = torch.randn(6, 40, generator=torch.Generator().manual_seed(3)) * 1.5
+    warpers = [
+        *([TopKLogitsWarper(top_k)] if top_k else []),
+        *([TopPLogitsWarper(top_p)] if top_p < 1 else []),
+        *([MinPLogitsWarper(min_p)] if min_p else []),
+    ]
+    theirs = logits / 0.9
+    for warper in warpers:
+        theirs = warper(None, theirs)
+    n = 400
+    uniform = ((torch.arange(n, dtype=torch.float64) + 0.5) / n).repeat_interleave(6)
+    draws = Draws(uniform, torch.full((6 * n,), 0.9, dtype=torch.float64))
+    tokens = pick(logits.repeat(n, 1), draws, TokenLimits(*limits))[0].view(n, 6)
+    chances = theirs.softmax(-1)
+    for row in range(6):
+        shares = torch.bincount(tokens[:, row], minlength=40) / n
+        assert torch.allclose(shares, chances[row].float(), atol=2 / n)
+        assert (shares[~torch.isfinite(theirs[row])] == 0).all()
 
 
 def asked(name: str) -> Turn:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from quintain.records.agent import ModelRef
 from quintain.records.hyperparameters import PPOConfig
 from quintain.trainers.data.streams import Example, streams_of, token_row
 from quintain.trainers.engine.forward import Engine
@@ -24,9 +26,10 @@ from quintain.trainers.losses.returns import (
     next_kl_coefficient,
     whiten,
 )
+from quintain.trainers.models import load_model, save_model, stored_heads
 from quintain.trainers.rollout_advantages import RolloutAdvantages
-from quintain.trainers.value_head import attach
-from tiny_models import tiny_model, tiny_tokenizer
+from quintain.trainers.value_head import attach, has_own_critic, head_of, heads_of
+from tiny_models import save_tiny_model, tiny_model, tiny_tokenizer
 
 NAN = math.nan
 
@@ -181,6 +184,33 @@ def test_values_learn_the_returns_of_two_states_while_the_policy_stays() -> None
     objective.settings |= objective.settings_at(config.critic_warmup_steps)
     objective.output(objective.scored(engine, rows), streams, totals).loss.backward()
     assert all(p.grad is not None and bool(p.grad.any()) for p in (engine.model.get_input_embeddings().weight,))
+
+
+def test_a_separate_critic_learns_in_layers_of_its_own_which_are_stored_and_read_again(tmp_path: Path) -> None:
+    """The copy values as the shared trunk does until it learns; then the policy's log-probs stay and the values move."""
+    save_tiny_model(tmp_path / "model")
+    ref = ModelRef(source="folder", path=str(tmp_path / "model"))
+    config = PPOConfig(critic="separate", learning_rate=1e-3, kl_coefficient=0.0, value_clip=None)
+    loaded = load_model(ref, train=True, heads=heads_of(config), own_critic=has_own_critic(config))
+    engine, objective = Engine.of(loaded.model), objective_of(config)
+    (example,), _ = RolloutAdvantages(config, engine)(_rollout(1.0, 0.5), ())
+    rows, before = list(example.rows), engine.scores_and_values(list(example.rows))
+    optimizer, scale = adamw(engine.model, config), torch.amp.GradScaler("cpu", enabled=False)
+    objective.settings |= objective.settings_at(0)
+    for _ in range(3):
+        output = objective.output(objective.scored(engine, rows), streams_of([example]), totals_of([example]))
+        output.loss.backward()
+        update(optimizer, scale, 1e-3)
+    after = engine.scores_and_values(rows)
+    assert torch.equal(before.logprobs, after.logprobs), "the warm-up leaves the policy alone"
+    trunk = head_of(engine.model).trunk  # type: ignore[union-attr]
+    assert not torch.equal(trunk.model.layers[0].mlp.up_proj.weight, engine.model.model.layers[0].mlp.up_proj.weight)
+    save_model(engine.model, loaded.tokenizer, tmp_path / "out")
+    again = load_model(ref.model_copy(update={"path": str(tmp_path / "out")}), heads=("critic",), own_critic=True)
+    assert torch.equal(Engine.of(again.model).values(rows), after.values)  # type: ignore[arg-type]
+    shared = load_model(ref.model_copy(update={"path": str(tmp_path / "out")}), heads=("critic",))
+    assert not Engine.of(shared.model).values(rows).any(), "a critic of another kind starts anew"
+    assert stored_heads(ref.model_copy(update={"path": str(tmp_path / "out")})) == ()
 
 
 def test_one_pass_gives_the_log_probs_and_values_of_two() -> None:

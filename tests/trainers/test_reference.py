@@ -18,6 +18,7 @@ from quintain.records.hyperparameters import DPOConfig, GRPOConfig, LoraConfig
 from quintain.records.job import TrainSpec
 from quintain.trainers.data.streams import Example, TokenRow, token_row
 from quintain.trainers.engine.forward import Engine
+from quintain.trainers.loop.synced_reference import SyncedReference
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.reference_log_probs import References, adapters_off, model_identity, with_reference
 from tiny_models import tiny_model, tiny_tokenizer
@@ -316,3 +317,26 @@ def test_a_later_attempt_uses_the_values_of_an_earlier_one(tmp_path: Path) -> No
     written = path.stat().st_mtime_ns
     assert all(np.array_equal(a, b) for a, b in zip(kept, values(second.with_logprobs(some_examples())), strict=True))
     assert path.stat().st_mtime_ns == written
+
+
+def test_a_reference_that_follows_mixes_the_weights_before_each_kth_step(tmp_path: Path) -> None:
+    """Every 2 steps, a share of 0.25: after the weights have grown by 1, the reference has grown by 0.25, then by 0.4375."""
+    spec = online(tmp_path, lora=None)
+    config = DPOConfig(reference_sync_steps=2, reference_mixup=0.25)
+    model = tiny_model(TOKENIZER)
+    job = spec.model_copy(update={"method": "dpo", "config": config})
+    references = References.of(job, LoadedModel(model, TOKENIZER, 1024), Engine.of(model), tmp_path, Recorder())
+    start = {name: value.clone() for name, value in references.weights().items()}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+
+    def grown() -> float:
+        (growth,) = {round(float((v - start[name]).mean()), 5) for name, v in references.weights().items()}
+        return growth
+
+    synced, growths = SyncedReference(references, 2, 0.25), []
+    for step in range(5):
+        synced.scored(some_examples(1), step)
+        growths.append(grown())
+    assert growths == [0.0, 0.0, 0.25, 0.25, 0.4375]

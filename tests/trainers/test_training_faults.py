@@ -154,8 +154,8 @@ def test_kto_that_diverges_is_reported_as_any_other_method(
 ) -> None:
     """Its estimate of the KL divergence is the first to meet NaN."""
 
-    def spoilt(engine: Engine, rows: Any, *, entropy: bool = False) -> TokenScores:
-        scored = logprobs(engine, rows, entropy=entropy)
+    def spoilt(engine: Engine, rows: Any, **figures: bool) -> TokenScores:
+        scored = logprobs(engine, rows, **figures)
         return scored._replace(logprobs=scored.logprobs * (math.nan if len(recorder.steps) == 1 else 1.0))
 
     logprobs, recorder = Engine.logprobs, Recorder()

@@ -15,9 +15,10 @@ from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episo
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.evaluation import Evaluation
-from quintain.records.job import Job, JobSpec, JobStatus, RunsFile
+from quintain.records.job import Job, JobSpec, JobStatus
 from quintain.records.job_events import JobEvent
 from quintain.records.record import Record
+from quintain.records.run_jobs import RunsFile
 from quintain.records.score import Score
 from quintain.records.trajectory import AgentInfo, Trajectory
 from quintain.worker.reporter import FileReporter

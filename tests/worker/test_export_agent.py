@@ -93,7 +93,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     """A base model, an agent with an adapter on it, and both of its exports."""
     root = tmp_path_factory.mktemp("exported")
     base = save_tiny_model(root / "base")
-    sampling = Sampling(temperature=0.7, top_p=0.9, max_new_tokens=50)
+    sampling = Sampling(temperature=0.7, top_p=0.9, top_k=40, min_p=0.05, max_new_tokens=50)
     agent = agent_of(base, adapted(base, root / "adapter"), sampling=sampling, system_prompt='Say "moin".')
     folders = {"adapter": root / "out-adapter", "merged": root / "out-merged"}
     reports = {
@@ -153,11 +153,13 @@ def test_the_folder_contains_what_another_program_needs_and_the_verification(exp
     config = json.loads((exported.folders["adapter"] / "adapter_config.json").read_bytes())
     assert config["base_model_name_or_path"] == str(exported.base)
     generation = json.loads((exported.folders["merged"] / "generation_config.json").read_bytes())
-    assert {name: generation[name] for name in ("do_sample", "temperature", "top_p", "top_k", "max_new_tokens")} == {
+    names = ("do_sample", "temperature", "top_p", "top_k", "min_p", "max_new_tokens")
+    assert {name: generation[name] for name in names} == {
         "do_sample": True,
         "temperature": 0.7,
         "top_p": 0.9,
-        "top_k": 0,
+        "top_k": 40,
+        "min_p": 0.05,
         "max_new_tokens": 50,
     }
 

@@ -100,6 +100,8 @@ def test_groups_follow_from_job_seed_and_iteration(tmp_path: Path, tiny: tuple[L
     assert again == first
     runs = tokens(first)
     assert runs[0] != runs[1], "attempts at one task have streams of their own"
+    greedy = tokens(collect(tmp_path / "job-4", tiny, spec(top_k=1), 1))
+    assert greedy[0] == greedy[1], "with top_k 1 there is nothing to draw"
     other_seed = collect(tmp_path / "job-2", tiny, spec(seed=6), 1)
     later = collect(tmp_path / "job-3", tiny, spec(), 2)
     asked = [{t.task.id for g in groups for t in g.trajectories} for groups in (first, other_seed, later)]

@@ -14,7 +14,7 @@ from quintain.records.agent import Agent, Sampling
 from quintain.records.dataset import Row, TextRow
 from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import RecipeSpec
-from quintain.records.recipe import EvaluateStage, TrainStage
+from quintain.records.recipe import EarlierSkill, EvaluateStage, TrainStage
 from quintain.worker.job_kinds import recipe
 from trainers.runs import Killed, dataset, same
 from worker.job_folder import Stopping, events, resuming
@@ -127,3 +127,24 @@ def test_a_stopped_recipe_reports_its_finished_stages_and_a_job_that_resumes_it_
     assert [stage["stage"] for stage in again.report["stages"]] == ["corpus", "sft", "after"]
     assert again.evaluation_id == "eval-c-02-after"
     assert min(steps(resumed.path)) > 3, "the new job begins at the checkpoint of the old one"
+
+
+def test_a_stage_keeps_the_weights_of_the_stage_that_it_names(spec: RecipeSpec, tmp_path: Path) -> None:
+    """The third training begins where the second ended, and is held near the first: the penalty is above 0 at once."""
+    corpus, middle, _ = spec.stages
+    assert isinstance(corpus, TrainStage)
+    kept = EarlierSkill(
+        stage="corpus",
+        dataset_id="ds-corpus",
+        dataset_path=corpus.dataset_path or "",
+        dataset_files=corpus.dataset_files,
+        dataset_kind="text",
+    )
+    last = train_stage("last", "sft", list(dataset(2)), tmp_path, epochs=1, ewc={"runs": 2})
+    stages = (corpus, middle, last.model_copy(update={"earlier": kept}))
+    folder = tmp_path / "job-e"
+    result = recipe.run(spec.model_copy(update={"stages": stages}), folder, Stopping(folder))
+    assert [stage["stage"] for stage in result.report["stages"]] == ["corpus", "sft", "last"]
+    penalties = [event.metrics["ewc_penalty"] for event in events(folder) if "ewc_penalty" in (event.metrics or {})]
+    assert penalties
+    assert all(value is not None and value > 0 for value in penalties)

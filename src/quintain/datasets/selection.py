@@ -204,6 +204,11 @@ def agent_digest(trajectory: Trajectory) -> str:
     return hashlib.sha256(encoded).hexdigest()[:32]
 
 
+def written_chars(trajectory: Trajectory) -> int:
+    """Return how many characters the agent wrote: messages, thoughts and calls as JSON."""
+    return sum(len(json.dumps(_written(step), ensure_ascii=False)) for step in trajectory.agent_steps)
+
+
 class Digests(dict[tuple[str, int | None], str]):
     """(Run, step after which it was cut) -> `agent_digest`, computed once."""
 

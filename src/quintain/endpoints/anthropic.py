@@ -38,6 +38,8 @@ def body(model: str, ask: Ask, max_tokens: int) -> dict[str, Any]:
     }
     if ask.top_p < 1:
         fields["top_p"] = ask.top_p
+    if ask.top_k:
+        fields["top_k"] = ask.top_k
     if ask.stop:
         fields["stop_sequences"] = list(ask.stop)
     if system := "\n\n".join(text_of(m.content) for m in ask.messages if m.role == "system"):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from quintain.endpoints import anthropic, openai
+from quintain.endpoints import anthropic, openai, prompt_logprobs
 from quintain.endpoints.completion import Ask, BadAnswer, Completion
 from quintain.endpoints.faults import BUSY, STOPPED, Trouble, trouble_of
 from quintain.endpoints.masking import KeyMask
@@ -100,6 +100,8 @@ class EndpointClient:
     key: str | None = field(default=None, repr=False)
     seed: int = 0
     spent: Spent = field(default_factory=Spent)
+    scores: bool = False
+    """Whether it asks for the log-probs of given tokens (`score`) instead of answers to conversations (`complete`)."""
     note: Callable[[Mapping[str, int]], None] | None = field(default=None, repr=False)
     """Hears of everything that is spent as it is spent, one call at a time: what a request will have used when its process dies."""
 
@@ -119,7 +121,7 @@ class EndpointClient:
                 code="bad_key",
             )
         self._mask = KeyMask(self.key)
-        self._protocol = _PROTOCOLS[self.endpoint.protocol]
+        self._protocol: _Wire = prompt_logprobs if self.scores else _PROTOCOLS[self.endpoint.protocol]
         self._url = f"{self._base()}{self._protocol.PATH}"
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -141,6 +143,8 @@ class EndpointClient:
         max_tokens: int | None = None,
         tools: Sequence[dict[str, Any]] = (),
         top_p: float = 1.0,
+        top_k: int = 0,
+        min_p: float = 0.0,
         stop: Sequence[str] = (),
     ) -> Completion:
         """Return the answer to a conversation.
@@ -151,22 +155,37 @@ class EndpointClient:
             max_tokens: Of the answer; None: the value of the profile.
             tools: Schemas, OpenAI function style for both protocols.
             top_p: 1 is off.
+            top_k: 0 is off.
+            min_p: 0 is off; the Anthropic protocol has none.
             stop: Stop sequences.
 
         Raises:
             QuintainError: there is none. Codes of `faults.UNANSWERED` concern this request; others mean that no request can succeed.
         """
-        with self._lock:
-            self._asked += 1
-            chance = random.Random(stable_seed(self.seed, self.endpoint.name, self._asked))
         ask = Ask(
             messages=tuple(messages),
             temperature=temperature,
             max_tokens=max_tokens,
             tools=tuple(tools),
             top_p=top_p,
+            top_k=top_k,
+            min_p=min_p,
             stop=tuple(stop),
         )
+        return self._answer(ask)
+
+    def score(self, token_ids: Sequence[int], top: int) -> Completion:
+        """Return the log-probs of given tokens, and of the likeliest ones at their places, in `prompt_logprobs`.
+
+        Raises:
+            QuintainError: as `complete`.
+        """
+        return self._answer(Ask(prompt_ids=tuple(token_ids), top=top))
+
+    def _answer(self, ask: Ask) -> Completion:
+        with self._lock:
+            self._asked += 1
+            chance = random.Random(stable_seed(self.seed, self.endpoint.name, self._asked))
         content, attempt = self._content(ask), 0
         while True:
             attempt += 1
@@ -201,7 +220,7 @@ class EndpointClient:
             self._http.close()
 
     def _base(self) -> str:
-        base = self.endpoint.base_url.rstrip("/").removesuffix(self._protocol.PATH)
+        base = self.endpoint.base_url.rstrip("/").removesuffix(_PROTOCOLS[self.endpoint.protocol].PATH)
         return base.removesuffix("/v1") if self.endpoint.protocol == "anthropic" else base
 
     def _content(self, ask: Ask) -> bytes:

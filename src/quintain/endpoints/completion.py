@@ -20,7 +20,11 @@ class AssistantMessage(Message):
 class Ask(Record):
     """One request for a completion."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...] = ()
+    prompt_ids: tuple[int, ...] = ()
+    """Token ids to score, instead of messages."""
+    top: int = 0
+    """Likeliest tokens wanted at each of these ids."""
     temperature: float = 0.0
     max_tokens: int | None = None
     """None: the value of the endpoint's profile."""
@@ -28,6 +32,10 @@ class Ask(Record):
     """OpenAI function style, for both protocols."""
     top_p: float = 1.0
     """1 disables it, and is not sent."""
+    top_k: int = 0
+    """0 disables it, and is not sent."""
+    min_p: float = 0.0
+    """0 disables it, and is not sent."""
     stop: tuple[str, ...] = ()
     """Stop sequences."""
 
@@ -43,6 +51,8 @@ class Completion(Record):
     model: str | None = None
     blocked: bool = False
     """Whether the endpoint's filter withheld the answer."""
+    prompt_logprobs: tuple[dict[int, float] | None, ...] = ()
+    """Token id -> log-prob in nats at each scored id; None where nothing predicts it."""
     kept: tuple[dict[str, Any], ...] = ()
     """As `AssistantMessage.kept`."""
 

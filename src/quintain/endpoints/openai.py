@@ -27,6 +27,10 @@ def body(model: str, ask: Ask, max_tokens: int) -> dict[str, Any]:
     }
     if ask.top_p < 1:
         fields["top_p"] = ask.top_p
+    if ask.top_k:
+        fields["top_k"] = ask.top_k  # servers of open models take these two
+    if ask.min_p:
+        fields["min_p"] = ask.min_p
     if ask.stop:
         fields["stop"] = list(ask.stop)
     return fields | ({"tools": [_tool(tool) for tool in ask.tools]} if ask.tools else {})

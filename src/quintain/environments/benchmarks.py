@@ -8,7 +8,8 @@ from pathlib import Path
 
 from quintain.environments.demonstrations import expert_of_parts
 from quintain.environments.mixture import PartEnvironment
-from quintain.environments.registry import PATH_OPTIONS, Reference, open_source, parse_reference, write_reference
+from quintain.environments.references import Reference, parse_reference, write_reference
+from quintain.environments.registry import PATH_OPTIONS, open_source
 from quintain.environments.task_files import ALL, read_tasks
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TaskSource

@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic_core import from_json, to_json
 
+from quintain.environments.json_lines import serve
 from quintain.environments.registry import configure, task_source
 from quintain.records.protocols import Environment
 from quintain.records.trajectory import Action, Task
 
 
 def main() -> None:
-    """Serve one task source: `python -m quintain.environments.child REFERENCE PIPE [SERVERS]`."""
-    reference, parent_pipe, servers = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
-    configure(Path(servers[0]) if servers and servers[0] else None)
-    os.set_inheritable(parent_pipe, False)
-    threading.Thread(target=_exit_with_host, args=(parent_pipe,), daemon=True).start()
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # output of the environment goes to the log, not between the answers
-    requests, sys.stdin = sys.stdin.buffer, open(os.devnull, encoding="utf-8")  # noqa: SIM115 - open until the process ends
-    serve = _Server(reference)
-    for line in requests:
-        try:
-            answer: dict[str, Any] = {"value": serve.answer(from_json(line))}
-        except Exception as error:  # the host gets every error of the environment
-            answer = {"error": f"{type(error).__name__}: {error}"[:2000]}
-        answers.write(to_json(answer) + b"\n")
-        answers.flush()
-
-
-def _exit_with_host(parent_pipe: int) -> None:
-    while os.read(parent_pipe, 1):
-        pass
-    os.killpg(0, signal.SIGKILL)
+    """Serve one task source: `python -m quintain.environments.child REFERENCE SERVERS PIPE`; SERVERS may be empty."""
+    reference, servers, parent_pipe = sys.argv[1:]
+    configure(Path(servers) if servers else None)
+    serve(_Server(reference).answer, int(parent_pipe))
 
 
 class _Server:

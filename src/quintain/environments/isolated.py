@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from quintain.errors import InvalidInput, Unavailable
+from quintain.errors import InvalidInput, QuintainError, Unavailable
 from quintain.records.protocols import Environment, TimeStep
 from quintain.records.record import Record, explain
 from quintain.records.trajectory import Action, Task
@@ -49,6 +49,7 @@ class IsolatedSource:
         reference: str,
         *,
         servers: Path | None = None,
+        command: Sequence[str] | None = None,
         timeout_s: float = TIMEOUT_S,
         answer_bytes: int = ANSWER_BYTES,
     ) -> None:
@@ -57,16 +58,23 @@ class IsolatedSource:
         Args:
             reference: As for `registry.task_source`; the child must know it, so it must be built in or an entry point.
             servers: The operator's `environments.toml`, if `reference` may name an MCP server.
+            command: Program and arguments of the child, which gets the file descriptor of its lifeline as the last argument; None:
+                this interpreter, which opens `reference`.
             timeout_s: Seconds for one answer, such as a step.
             answer_bytes: Maximum bytes of one answer.
 
         Raises:
             Unavailable: the child does not start or answer, or reports that the environment cannot be used.
         """
-        self._started_with = reference, servers, timeout_s, answer_bytes
+        opening = (sys.executable, "-m", "quintain.environments.child", reference, str(servers or ""))
+        self._started_with = reference, command or opening, timeout_s, answer_bytes
         self._idle: list[_Child] = []
         self._lock = threading.Lock()
-        about = self._once({"op": "describe"})
+        try:
+            about = self._once({"op": "describe"})
+        except QuintainError:  # its traceback keeps this object alive
+            self.close()
+            raise
         self.id, self.version = str(about["id"]), str(about["version"])
         self.players = tuple(map(str, about.get("players", ())))
 
@@ -157,18 +165,25 @@ def _read(kind: type[R], value: Any, what: str) -> R:
 class _Child:
     """One child process; it answers one request at a time."""
 
-    def __init__(self, reference: str, servers: Path | None, timeout_s: float, answer_bytes: int) -> None:
+    def __init__(self, reference: str, command: Sequence[str], timeout_s: float, answer_bytes: int) -> None:
         self._reference, self._timeout_s, self._answer_bytes = reference, timeout_s, answer_bytes
         end, self._lifeline = os.pipe()  # the kernel closes it when this process ends for any reason
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "quintain.environments.child", reference, str(end), str(servers or "")],
+                [*command, str(end)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pass_fds=(end,),
                 start_new_session=True,
                 bufsize=0,
             )
+        except OSError as error:
+            os.close(self._lifeline)
+            self._lifeline = -1
+            raise Unavailable(
+                f"expected a program that starts for {reference}, got {command[0]} ({error.strerror}); correct its path",
+                code="environment_broken",
+            ) from None
         finally:
             os.close(end)
         self._rest = b""

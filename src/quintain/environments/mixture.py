@@ -21,7 +21,7 @@ class Mixture:
         """Combine the sources.
 
         Args:
-            mixture_id: Text of the mixture, as `registry.write_mixture` writes it.
+            mixture_id: Text of the mixture, as `references.write_mixture` writes it.
             sources: Reference -> source, at least one.
             weights: Reference -> relative weight, above 0.
         """

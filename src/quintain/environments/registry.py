@@ -10,31 +10,32 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from fractions import Fraction
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from math import gcd, lcm
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
-from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from quintain.endpoints.profiles import find_profile
 from quintain.environments.data_files import read_data
+from quintain.environments.foreign.profiles import ForeignProfile, list_profiles
+from quintain.environments.foreign.source import factory as foreign_factory
+from quintain.environments.foreign.source import is_foreign
 from quintain.environments.mixture import Mixture
+from quintain.environments.references import mixture_text, parse_reference, parts_of
 from quintain.environments.servers import PREFIX, ServerProfile, find_server, read_servers
 from quintain.environments.task_files import FileTasks
 from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError, Unavailable
 from quintain.records.judging import Endpoint
 from quintain.records.protocols import Environment, TaskSource
-from quintain.records.record import clip, explain, shown
+from quintain.records.record import clip, explain
 
 GROUP = "quintain.environments"
 """Entry-point group; each entry names a callable that returns a `TaskSource`."""
 
 Factory = Callable[..., TaskSource]
-"""Its keyword parameters, with annotations and defaults, are the environment's options."""
+"""Its keyword parameters, with annotations and defaults, are the environment's options; `**options` takes any others as text."""
 
 SANDBOX_ID = "quintain/sandbox"
 """The environment whose tasks run commands."""
@@ -59,16 +60,6 @@ _BUILT_IN = tuple(
 PATH_OPTIONS = ("file", "tasks", "repos")
 """Options that name files or folders; callers that accept references from clients check these paths."""
 
-MAX_PARTS = 50
-"""Maximum number of environments in a mixture."""
-
-_WEIGHTS = (1e-6, 1e9)
-"""Minimum and maximum weight of a part; only ratios matter."""
-
-_PARTS_OF_WHOLE = 10**6
-"""Largest denominator by which weights are approximated."""
-
-_MIXTURE = re.compile(r"\s*mix\((.*)\)\s*", re.DOTALL)
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)*(?::[\w.-]+)?")
 _registered: dict[str, Factory] = {}
 
@@ -116,13 +107,6 @@ def operator_variable(name: str) -> str | None:
     return _operator.variable(name)
 
 
-class Reference(NamedTuple):
-    """An environment id with its options as text."""
-
-    id: str
-    options: dict[str, str]
-
-
 @cache
 def _entries() -> dict[str, EntryPoint]:
     # Built-in names come last, so that no installed package can replace them.
@@ -130,12 +114,26 @@ def _entries() -> dict[str, EntryPoint]:
 
 
 def environment_ids() -> list[str]:
-    """Return the ids of all available environments, sorted; without MCP servers if their file cannot be read."""
+    """Return the ids of all available environments, sorted; without those of the operator's file if it cannot be read."""
     try:
-        servers = list_servers()
-    except QuintainError:  # naming a server or listing servers reports this error
-        servers = []
-    return sorted({*_entries(), *_registered, *(profile.id for profile in servers)})
+        profiles = [server.id for server in list_servers()] + [profile.id for profile in list_foreign()]
+    except QuintainError:  # naming or listing them reports this error
+        profiles = []
+    return sorted({*_entries(), *_registered, *profiles})
+
+
+def knows(environment_id: str) -> bool:
+    """Whether there is an environment of this id; those of libraries, such as `gymnasium/ID`, may still lack the id."""
+    return is_foreign(environment_id) or environment_id in environment_ids()
+
+
+def list_foreign() -> list[ForeignProfile]:
+    """Return the servers and tasksets of other libraries in the operator's file, sorted by id.
+
+    Raises:
+        InvalidInput: as `foreign.profiles.list_profiles`.
+    """
+    return list_profiles(_operator.servers)
 
 
 def list_servers() -> list[ServerProfile]:
@@ -181,7 +179,7 @@ def task_source(reference: str | Mapping[str, float]) -> TaskSource:
 
     Raises:
         NotFound: an unknown id; the message lists the known ones.
-        InvalidInput: an unknown option or an invalid value, or as `write_mixture`.
+        InvalidInput: an unknown option or an invalid value, or as `references.write_mixture`.
         Unavailable: the package of the environment cannot be imported.
     """
     if (parts := parts_of(reference)) is not None:
@@ -217,25 +215,6 @@ def open_source(reference: str | Mapping[str, float]) -> TaskSource:
     return task_source(reference)
 
 
-def parse_reference(reference: str) -> Reference:
-    """Split a reference into id and options.
-
-    Raises:
-        InvalidInput: the part after `?` is not `option=value&option=value`, or repeats an option.
-    """
-    name, question, query = reference.partition("?")
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True, max_num_fields=50) if query else []
-    except ValueError:
-        raise InvalidInput(
-            f"cannot read the options of {clip(reference)!r}; write ID?option=value&option=value"
-        ) from None
-    options = dict(pairs)
-    if (question and not pairs) or len(options) < len(pairs):
-        raise InvalidInput(f"expected each option once after `?`, got {clip(reference)!r}; write ID?option=value")
-    return Reference(unquote(name), options)
-
-
 def describe(environment_id: str) -> str:
     """Return a sentence on an environment: of the built-in ones from their data, else the first line of the factory's docstring.
 
@@ -260,100 +239,18 @@ def option_names(environment_id: str) -> list[str]:
         NotFound: as `task_source`.
         Unavailable: as `task_source`.
     """
-    return list(dict.fromkeys([*inspect.signature(_factory(environment_id)).parameters, "tasks"]))
-
-
-def write_reference(reference: Reference) -> str:
-    """Return the text of a reference, which `parse_reference` reads."""
-    name = quote(reference.id, safe="/:")
-    return f"{name}?{urlencode(reference.options, safe='/:,')}" if reference.options else name
-
-
-def parts_of(reference: str | Mapping[str, float]) -> dict[str, int] | None:
-    """Return the parts of a mixture in canonical form: sorted, as `write_reference` writes them, weights in lowest terms.
-
-    Returns:
-        Reference -> weight; None if the reference names one environment.
-
-    Raises:
-        InvalidInput: no part or more than `MAX_PARTS`; a part that is a mixture, a duplicate or unreadable; or a weight that is
-            not a number from 1e-06 to 1e+09.
-    """
-    if isinstance(reference, str):
-        if (found := _MIXTURE.fullmatch(reference)) is None:
-            return None
-        split = (part.rpartition("=")[::2] for part in found[1].split(",")) if found[1].strip() else ()
-        pairs = [(part.strip(), weight.strip()) for part, weight in split]
-    else:
-        pairs = list(reference.items())
-    if not 1 <= len(pairs) <= MAX_PARTS:
-        raise InvalidInput(
-            f"expected a mixture of 1 to {MAX_PARTS} environments, got {len(pairs)}; write it like "
-            "{'quintain/inventory': 2, 'quintain/math': 1}"
-        )
-    weights = dict[str, Fraction]()
-    for part, weight in pairs:
-        name = _written_part(part)
-        if name in weights:
-            raise InvalidInput(
-                f"expected each environment once in a mixture, got {clip(name)!r} twice; add up its weights"
-            )
-        weights[name] = _weight(name, weight)
-    whole = lcm(*(weight.denominator for weight in weights.values()))
-    counts = {name: int(weights[name] * whole) for name in sorted(weights)}
-    if max(counts.values()) > _WEIGHTS[1]:
-        total = sum(counts.values())
-        counts = {name: max(1, count * _PARTS_OF_WHOLE // total) for name, count in counts.items()}
-    shared = gcd(*counts.values())
-    return {name: count // shared for name, count in counts.items()}
-
-
-def write_mixture(weights: Mapping[str, float]) -> str:
-    """Return the canonical text of a mixture: `mix(quintain/inventory=2,quintain/math?difficulty=easy=1)`.
-
-    A comma in a part is written `%2C`. A mixture of one part becomes the reference of that part.
-
-    Raises:
-        InvalidInput: as `parts_of`.
-    """
-    return _text(parts_of(weights) or {})
-
-
-def _text(parts: Mapping[str, int]) -> str:
-    if len(parts) == 1:
-        return next(iter(parts))
-    return "mix(" + ",".join(f"{part.replace(',', '%2C')}={weight}" for part, weight in parts.items()) + ")"
-
-
-def _written_part(part: object) -> str:
-    if not isinstance(part, str):
-        raise InvalidInput(f"expected the reference of an environment as a part of a mixture, got {shown(part)}")
-    if _MIXTURE.fullmatch(part):
-        raise InvalidInput(
-            f"expected an environment as a part of a mixture, got the mixture {clip(part)!r}; name its parts"
-        )
-    name, options = parse_reference(part)
-    return write_reference(Reference(name, dict(sorted(options.items()))))
-
-
-def _weight(part: str, weight: object) -> Fraction:
-    low, high = _WEIGHTS
-    try:
-        if isinstance(weight, int | float | str) and not isinstance(weight, bool) and low <= float(weight) <= high:
-            return Fraction(float(weight)).limit_denominator(_PARTS_OF_WHOLE)
-    except (ValueError, OverflowError):  # text that is not a number, or a number beyond the range of floats
-        pass
-    raise InvalidInput(
-        f"expected a number from {low:g} to {high:g} as the weight of {clip(part)!r}, got {shown(weight)}"
-    )
+    parameters = inspect.signature(_factory(environment_id)).parameters.values()
+    return [*dict.fromkeys([about.name for about in parameters if about.kind is not about.VAR_KEYWORD] + ["tasks"])]
 
 
 def _mixed(parts: Mapping[str, int], open_part: Callable[[str], TaskSource]) -> TaskSource:
     sources = {part: open_part(part) for part in parts}
-    return next(iter(sources.values())) if len(sources) == 1 else Mixture(_text(parts), sources, parts)
+    return next(iter(sources.values())) if len(sources) == 1 else Mixture(mixture_text(parts), sources, parts)
 
 
 def _factory(name: str) -> Factory:
+    if is_foreign(name):
+        return foreign_factory(name, _operator.servers)
     if name.startswith(PREFIX):
         from quintain.environments.mcp_server.source import factory as server_factory
 
@@ -380,18 +277,20 @@ def _checked(name: str, factory: Factory, options: Mapping[str, str]) -> dict[st
         return {}
     parameters = inspect.signature(factory).parameters
     hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory, include_extras=True)
+    named = {option: about for option, about in parameters.items() if about.kind is not about.VAR_KEYWORD}
     fields: dict[str, Any] = {
         option: (hints.get(option, str), ... if about.default is about.empty else about.default)
-        for option, about in parameters.items()
+        for option, about in named.items()
     }
-    if unknown := sorted(options.keys() - fields.keys()):
+    others = {option: text for option, text in options.items() if option not in named}
+    if others and len(named) == len(parameters):
         raise InvalidInput(
-            f"expected an option of {name}, got {clip(unknown[0])!r}; valid: {', '.join(option_names(name))}",
+            f"expected an option of {name}, got {clip(min(others))!r}; valid: {', '.join(option_names(name))}",
             code="unknown_option",
         )
     model: type[BaseModel] = create_model("options", __config__=ConfigDict(extra="forbid"), **fields)
     try:
-        checked = model.model_validate(options)
+        checked = model.model_validate({option: options[option] for option in options.keys() & named.keys()})
     except ValidationError as error:
         raise InvalidInput(explain(error, f"options of {name}"), code="bad_option") from None
-    return {option: getattr(checked, option) for option in checked.model_fields_set}
+    return others | {option: getattr(checked, option) for option in checked.model_fields_set}

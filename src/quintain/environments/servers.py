@@ -23,6 +23,9 @@ from quintain.records.record import Name, Record, explain, nearest, require_numb
 PREFIX = "mcp:"
 """Prefix of the ids of servers' environments."""
 
+TABLES = ("mcp.NAME", "openenv.NAME", "agentgym.NAME", "verifiers.NAME", "gymnasium", "python")
+"""Tables of the file; `foreign.profiles` reads the others."""
+
 _KEY = re.compile(r"api[_-]?key|token|secret|passw|credential|authorization", re.IGNORECASE)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _MAX_BYTES = 1_000_000
@@ -83,12 +86,11 @@ class ServerProfile(Record):
 _FIELDS = tuple(name for name in ServerProfile.model_fields if name != "name")
 
 
-def read_servers(path: Path) -> dict[str, ServerProfile]:
-    """Return the servers of an `environments.toml` by name; none if the file does not exist.
+def read_document(path: Path) -> dict[str, Any]:
+    """Return the tables of an `environments.toml`; none if the file does not exist.
 
     Raises:
-        InvalidInput: the file is not TOML, or a server has a wrong or unknown field.
-        Refused: the file contains a key.
+        InvalidInput: the file cannot be read, is not TOML, or has an unknown table.
     """
     try:
         data = path.read_bytes()
@@ -97,16 +99,26 @@ def read_servers(path: Path) -> dict[str, ServerProfile]:
     except OSError as error:
         raise InvalidInput(f"cannot read {path} ({error.strerror}); give this user read permission") from None
     if len(data) > _MAX_BYTES:
-        raise _bad(f"expected at most {_MAX_BYTES:,} bytes in {path}, got {len(data):,}")
+        raise bad_file(f"expected at most {_MAX_BYTES:,} bytes in {path}, got {len(data):,}")
     try:
         document = tomllib.loads(data.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise _bad(f"expected TOML in UTF-8 in {path}, got: {str(error)[:200]}") from None
-    if unknown := sorted(document.keys() - {"mcp"}):
-        raise _bad(f"expected only tables [mcp.NAME] in {path.name}, got {shown(unknown[0])}")
-    servers = document.get("mcp", {})
+        raise bad_file(f"expected TOML in UTF-8 in {path}, got: {str(error)[:200]}") from None
+    if unknown := sorted(document.keys() - {table.partition(".")[0] for table in TABLES}):
+        raise bad_file(f"expected only tables [{'], ['.join(TABLES)}] in {path.name}, got {shown(unknown[0])}")
+    return document
+
+
+def read_servers(path: Path) -> dict[str, ServerProfile]:
+    """Return the servers of an `environments.toml` by name; none if the file does not exist.
+
+    Raises:
+        InvalidInput: as `read_document`, or a server has a wrong or unknown field.
+        Refused: the file contains a key.
+    """
+    servers = read_document(path).get("mcp", {})
     if not isinstance(servers, Mapping):
-        raise _bad(
+        raise bad_file(
             f"expected tables [mcp.NAME] in {path.name}, got mcp = {shown(servers)}; write [mcp.NAME] above the fields of each server"
         )
     return {name: _profile(name, table, path) for name, table in servers.items()}
@@ -145,25 +157,25 @@ def outline(profile: ServerProfile) -> dict[str, Any]:
 def _profile(name: str, table: object, path: Path) -> ServerProfile:
     where = f"{path.name} [mcp.{name}]"
     if not isinstance(table, Mapping):
-        raise _bad(
+        raise bad_file(
             f"expected a table mcp.{name} in {path.name}, got {shown(table)}; write [mcp.{name}] above its fields"
         )
     try:
         profile = ServerProfile.model_validate({"name": name, **table})
     except ValidationError as error:
-        raise _bad(f"{explain(error, where, _FIELDS)}; the fields are {', '.join(_FIELDS)}") from None
+        raise bad_file(f"{explain(error, where, _FIELDS)}; the fields are {', '.join(_FIELDS)}") from None
     _refuse_keys(profile, where)
     folder = path.absolute().parent
     return profile.model_copy(
         update={
-            "command": str(_resolved(folder, profile.command)) if "/" in profile.command else profile.command,
-            "cwd": profile.cwd and str(_resolved(folder, profile.cwd)),
-            "tasks": profile.tasks and str(_resolved(folder, profile.tasks)),
+            "command": str(resolve_path(folder, profile.command)) if "/" in profile.command else profile.command,
+            "cwd": profile.cwd and str(resolve_path(folder, profile.cwd)),
+            "tasks": profile.tasks and str(resolve_path(folder, profile.tasks)),
         }
     )
 
 
-def _resolved(folder: Path, written: str) -> Path:
+def resolve_path(folder: Path, written: str) -> Path:
     """Return a path relative to the file's folder; links are not resolved, because a virtual environment's Python is one."""
     return folder / Path(written).expanduser()
 
@@ -185,5 +197,6 @@ def _refuse_keys(profile: ServerProfile, where: str) -> None:
             )
 
 
-def _bad(message: str) -> InvalidInput:
+def bad_file(message: str) -> InvalidInput:
+    """Return the error of an `environments.toml` that cannot be used."""
     return InvalidInput(message, code="bad_environments")

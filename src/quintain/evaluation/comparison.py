@@ -165,10 +165,7 @@ def _notes(named: Sequence[tuple[str, Evaluation]]) -> tuple[str, ...]:
     sampled = {name: evaluation.sampling for name, evaluation in named}
     if len(set(sampled.values())) == 1:
         return ()
-    settings = "; ".join(
-        f"{name}: temperature {s.temperature:g}, top_p {s.top_p:g}, max_new_tokens {s.max_new_tokens}"
-        for name, s in sampled.items()
-    )
+    settings = "; ".join(f"{name}: {s.summary}, max_new_tokens {s.max_new_tokens}" for name, s in sampled.items())
     return (f"The agents used different sampling settings ({settings}), which may contribute to differences.",)
 
 

@@ -149,14 +149,14 @@ def _environment_calls(source: TaskSource) -> Iterator[_ForEach]:
 def _start(episode: EpisodeState, source: TaskSource, settings: EpisodeSettings) -> None:
     """Start the environment of an episode, or of the game whose first player this is."""
     task = episode.plan.task.model_copy(update={"environment": episode.plan.task.environment or source.id})
-    for player in episode.game:
+    for player in episode.players:
         player.task = task
     with _catch_environment_errors(episode):
         environment = source.make()
-        for player in episode.game:
+        for player in episode.players:
             player.environment = environment
         first = environment.reset(task)
-        for player in episode.game:
+        for player in episode.players:
             player.tools, player.max_turns = environment.tools, settings.max_turns or environment.max_turns
             own = settings.system_prompt if player.role is None else player.role.system_prompt
             player.add_system_prompt(environment.system_prompt if own is None else own)
@@ -249,8 +249,13 @@ def _apply_reply(episode: EpisodeState, settings: EpisodeSettings) -> None:
         assert episode.environment is not None
         # The turn is recorded first, so that the trajectory shows the cause if the environment raises.
         episode.steps.append(agent_step(reply, episode.agent(settings).model))
-        if reply.error is not None:
-            episode.add_user_message(f"{UNREADABLE} {reply.error.rstrip('.')}.")
+        unreadable = None if reply.error is None else f"{UNREADABLE} {reply.error.rstrip('.')}."
+        if unreadable is not None and episode.role is None:
+            episode.add_user_message(unreadable)
+        elif unreadable is not None:  # a turn without a move, which the rules of the game may punish
+            answer = episode.environment.step(())
+            is_again = answer.player == episode.player and not answer.terminated
+            episode.record_answer(answer.model_copy(update={"message": unreadable}) if is_again else answer, ())
         else:
             answer = respond(episode.environment, reply.actions, reply.thought or reply.text)
             episode.record_answer(answer, reply.actions)
@@ -272,6 +277,10 @@ def _close(episode: EpisodeState) -> None:
     if episode.environment is not None:
         with _catch_environment_errors(episode):
             episode.environment.close()
+        for (
+            player
+        ) in episode.players:  # the states of a game refer to each other, and would keep a process until collected
+            player.environment = None
 
 
 def _to_episode(episode: EpisodeState, settings: EpisodeSettings) -> Episode:

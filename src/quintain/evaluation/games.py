@@ -7,15 +7,14 @@ opponents in `extra`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.evaluation.episode_plans import EpisodePlan
+from quintain.evaluation.episode_plans import EpisodePlan, Player
 from quintain.evaluation.episode_state import EpisodeState
 from quintain.records.protocols import Policy, Reply, TaskSource, Turn
-
-ROLE, OPPONENTS = "role", "opponents"
-"""Keys of `Trajectory.extra` of a game: the role, and the agents in the other roles."""
+from quintain.records.trajectory import OPPONENTS, ROLE
 
 
 def players_of(source: TaskSource) -> tuple[str, ...]:
@@ -51,6 +50,32 @@ def roles_of(episode: EpisodeState) -> dict[str, Any]:
         return {}
     others = [player.agent for place, player in enumerate(episode.plan.players) if place != episode.player]
     return {ROLE: episode.role.role, OPPONENTS: [agent.model or agent.name for agent in others]}
+
+
+def with_players(
+    plans: Sequence[EpisodePlan], source: TaskSource, agent: Player, opponent: Player
+) -> list[EpisodePlan]:
+    """Return the plans as games of two, with the agent's role changing from task to task and from attempt to attempt.
+
+    Args:
+        plans: Planned episodes. Their order does not matter: the role follows from the task's place and the attempt.
+        source: Of games.
+        agent: Who is measured.
+        opponent: Who plays the other role.
+    """
+    roles = players_of(source)
+    places = {
+        task: place for place, task in enumerate(dict.fromkeys(plan.task.id or plan.task.prompt for plan in plans))
+    }
+    games = []
+    for plan in plans:
+        own = (places[plan.task.id or plan.task.prompt] + plan.attempt) % len(roles)
+        players = tuple(
+            replace(agent if place == own else opponent, role=role, key=plan.key if place == own else "")
+            for place, role in enumerate(roles)
+        )
+        games.append(replace(plan, players=players))
+    return games
 
 
 class PolicyRouter:

@@ -53,6 +53,7 @@ def summarize(
         max_turns=spec.max_turns,
         dataset_id=spec.dataset_id,
         purpose=spec.purpose,
+        opponent_id=None if spec.opponent is None else spec.opponent.id or spec.opponent.name,
         job_id=job_id,
         results=tuple(results),
         rate=success_rate(results),

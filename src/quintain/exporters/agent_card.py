@@ -72,7 +72,9 @@ def _parameters(sampling: Sampling) -> Iterator[tuple[str, float]]:
     """Yield parameters that override Ollama's defaults (top_k 40, repeat penalty), which the agent does not use."""
     yield "temperature", sampling.temperature
     yield "top_p", sampling.top_p
-    yield "top_k", 0
+    yield "top_k", sampling.top_k
+    if sampling.min_p:
+        yield "min_p", sampling.min_p
     yield "repeat_penalty", 1.0
     yield "num_predict", sampling.max_new_tokens
 
@@ -221,7 +223,7 @@ def _chat_example(url: str, model: str) -> tuple[str, ...]:
 def _acting(handover: AgentExport) -> Iterator[str]:
     sampling = handover.agent.sampling
     yield (
-        f"It acts at temperature {sampling.temperature:g}, top_p {sampling.top_p:g}, at most {sampling.max_new_tokens} tokens a turn; "
+        f"It acts at {sampling.summary}, at most {sampling.max_new_tokens} tokens a turn; "
         "servers that read no greedy decoding from `generation_config.json` need the temperature in each request."
     )
     prompt = "its own system prompt" if handover.agent.system_prompt is not None else "no system prompt of its own"

@@ -43,13 +43,19 @@ class Sampling(Record):
     """Sampling settings of an agent."""
 
     temperature: float = Field(default=0.0, ge=0, le=MAX_TEMPERATURE, description="0 is greedy.")
-    top_p: float = Field(default=1.0, gt=0, le=1, description="1 disables it.")
-    max_new_tokens: int = Field(
-        default=192, ge=1, le=MAX_NEW_TOKENS, description="Tokens per turn, including the end token."
-    )
+    top_p: float = Field(default=1.0, gt=0, le=1, description="1: off.")
+    top_k: int = Field(default=0, ge=0, le=1_000_000, description="0: off.")
+    min_p: float = Field(default=0.0, ge=0, lt=1, description="0: off.")
+    max_new_tokens: int = Field(default=192, ge=1, le=MAX_NEW_TOKENS, description="Tokens of a turn.")
     precision: Literal["auto", "fp32", "bf16"] = Field(
-        default="auto", description="Weights while acting on a CPU; auto: bf16 where a probe finds it faster."
+        default="auto", description="Weights on a CPU; auto: bf16 where faster."
     )
+
+    @property
+    def summary(self) -> str:
+        """Return temperature and limits of the tokens, such as `temperature 0.7, top_p 1, top_k 40`."""
+        limits = [f", {name} {getattr(self, name):g}" for name in ("top_k", "min_p") if getattr(self, name)]
+        return f"temperature {self.temperature:g}, top_p {self.top_p:g}{''.join(limits)}"
 
 
 class Agreement(Record):

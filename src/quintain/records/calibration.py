@@ -50,6 +50,29 @@ class DomainFit(Record):
     reliability: tuple[ReliabilityBin, ...] = ()
 
 
+class RaterFit(Record):
+    """A judge of a panel: label = intercept + slope (value - length_bias doublings), where the bias is taken out."""
+
+    n_labels: int = Field(ge=1)
+    weight: float = Field(default=1.0, ge=0, le=1, description="Share in the panel's value.")
+    intercept: float
+    slope: float = Field(ge=0)
+    length_bias: float = Field(description="Value for a doubling of the run's length at equal labels.")
+    length_low: float = Field(description="95 % interval of `length_bias`.")
+    length_high: float
+    length_taken_out: bool = Field(description="Whether the bias is subtracted: its interval does not contain 0.")
+
+
+class Panel(Record):
+    """Several judges as one value, by weights learned against labels."""
+
+    raters: dict[str, RaterFit]
+    doublings: float = Field(description="Mean log2 of the length of the labelled runs in characters.")
+    error_equal: float | None = Field(default=None, description="Held-out error with equal weights, recalibrated.")
+    error_weighted: float | None = Field(default=None, description="Held-out error of the panel, recalibrated.")
+    alpha: float | None = Field(default=None, description="Krippendorff's alpha of the judges. Null: undefined.")
+
+
 class Calibration(Record):
     """One version of a scorer's calibration."""
 
@@ -57,6 +80,9 @@ class Calibration(Record):
     scorer: str
     version: int = Field(ge=1, description="Version number for this scorer.")
     labels: str = Field(description="Scorer that provided the labels: `people`, or another one.")
+    panel: Panel | None = Field(
+        default=None, description="How raters are combined before the map. Null: by their mean."
+    )
     domains: dict[str, DomainFit] = Field(description="Domain -> fit. `*` is for all other domains.")
     warnings: tuple[str, ...] = ()
     created_at: Instant | None = None

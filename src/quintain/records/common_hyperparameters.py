@@ -80,6 +80,50 @@ class ReplayConfig(Settings):
     ratio: float = Field(default=0.25, gt=0, le=10, description="Replayed examples for each new one.")
 
 
+class EWCConfig(Settings):
+    """Elastic weight consolidation (Kirkpatrick et al. 2017, arXiv 1612.00796): hold the weights that an earlier skill needs.
+
+    It adds strength / 2 * sum_i F_i (w_i - w*_i)^2 to the loss, with w* the weights of the agent that learned the skill, and F
+    the diagonal of its Fisher information on the runs of the skill, scaled to a mean of 1.
+    """
+
+    stage: str | None = Field(
+        default=None,
+        max_length=40,
+        description="Recipes: label of the earlier stage whose skill is kept; null: `agent`.",
+    )
+    agent: str | None = Field(
+        default=None,
+        max_length=1000,
+        description="Agent that learned the skill: the start model or one that it was trained from; null: the start model.",
+    )
+    dataset: str | None = Field(
+        default=None,
+        max_length=200,
+        description="Dataset of the skill's runs, of kind sft or text; null: the one that stage or agent was trained on.",
+    )
+    strength: float = Field(
+        default=1.0, gt=0, le=1_000_000, description="Weight of the penalty: the lambda of the paper, for F of mean 1."
+    )
+    runs: int = Field(
+        default=200, ge=1, le=100_000, description="Runs on which F is measured, drawn by seed; one backward pass each."
+    )
+    labels: Literal["model", "recorded"] = Field(
+        default="model",
+        description="Tokens whose gradients give F. model: drawn from the model, the Fisher information; recorded: those of the "
+        "runs, the empirical Fisher (arXiv 1905.12558).",
+    )
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if self.stage is not None and self.agent is not None:
+            raise PydanticCustomError(
+                "two_origins",
+                "it has both stage and agent; name the stage of a recipe, or the agent, and leave the other out",
+            )
+        return self
+
+
 class TrainingConfig(Settings):
     """Hyperparameters of every method."""
 
@@ -167,6 +211,7 @@ class TrainingConfig(Settings):
         le=1000,
         description="End when the KL divergence from the start model passes this, in nats a token; null: off.",
     )
+    ewc: EWCConfig | None = Field(default=None, description="Keep an earlier skill; null: off.")
     report_to: tuple[Sink, ...] = Field(default=(), description="Where metrics go besides the job; extras to install.")
 
     @field_validator("report_to", mode="before")
@@ -217,6 +262,12 @@ class TrainingConfig(Settings):
                 "one_process",
                 "sharding is 'full' and processes is 1: there is nothing to divide the model over; set processes to 2 or "
                 "more, or sharding to 'none'",
+            )
+        if self.sharding != "none" and self.ewc is not None:
+            raise PydanticCustomError(
+                "no_whole_model",
+                "sharding is 'full' and ewc is set: no process has the whole model, on which the Fisher information is measured; "
+                "set sharding to 'none', or ewc to null and mix in earlier runs with replay",
             )
         if self.sharding != "none" and self.sample_every_steps is not None:
             raise PydanticCustomError(

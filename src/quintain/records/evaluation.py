@@ -168,6 +168,7 @@ class Evaluation(Record):
     forbidden: Forbidden | None = None
     metrics: dict[str, Estimate] = Field(default_factory=dict)
     max_turns: int | None = Field(default=None, description="As requested. Null: the environment's limit.")
+    opponent_id: str | None = Field(default=None, description="Who played the other role of a game.")
     purpose: EvaluationPurpose = Field(
         default="measurement",
         description="selection: chose among an evolution's rounds; sequential: stopped early. Neither is on leaderboards.",

@@ -64,6 +64,7 @@ class TrajectorySummary(Record):
     tags: tuple[str, ...] = ()
     job_id: str | None = None
     created_at: Instant
+    score: float | None = Field(default=None, description="Of the scorer that the list is sorted by.")
 
 
 class Page(Record, Generic[Item]):

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from quintain.records.common_hyperparameters import CoresetConfig as CoresetConfig
 from quintain.records.common_hyperparameters import CurriculumConfig as CurriculumConfig
+from quintain.records.common_hyperparameters import EWCConfig as EWCConfig
 from quintain.records.common_hyperparameters import LoraConfig as LoraConfig
 from quintain.records.common_hyperparameters import Precision as Precision
 from quintain.records.common_hyperparameters import ReplayConfig as ReplayConfig
@@ -19,9 +20,14 @@ from quintain.records.common_hyperparameters import Settings as Settings
 from quintain.records.common_hyperparameters import Sink as Sink
 from quintain.records.common_hyperparameters import TrainingConfig as TrainingConfig
 from quintain.records.dataset import DatasetKind
+from quintain.records.group_hyperparameters import GroupLossConfig
 from quintain.records.online_hyperparameters import ConstraintConfig as ConstraintConfig
+from quintain.records.online_hyperparameters import DistillConfig as DistillConfig
 from quintain.records.online_hyperparameters import OnlineConfig as OnlineConfig
 from quintain.records.online_hyperparameters import PPOConfig as PPOConfig
+from quintain.records.online_hyperparameters import SelfPlayConfig as SelfPlayConfig
+from quintain.records.pair_hyperparameters import PairLossConfig
+from quintain.records.pair_hyperparameters import PreferenceConfig as PreferenceConfig
 
 
 class SFTConfig(TrainingConfig):
@@ -66,28 +72,7 @@ class PretrainConfig(TrainingConfig):
     method: Literal["pretrain"] = "pretrain"
 
 
-class PreferenceConfig(TrainingConfig):
-    """What methods on pairs share."""
-
-    beta: float = Field(default=0.1, gt=0, le=100, description="Strength of the pull towards the reference model.")
-
-
-class _PairLoss(PreferenceConfig):
-    method: Literal["dpo"] = "dpo"
-    loss: Literal["sigmoid", "hinge", "ipo"] = Field(
-        default="sigmoid", description="hinge: SLiC (arXiv 2305.10425); ipo: Azar et al. 2023 (arXiv 2310.12036)."
-    )
-    label_smoothing: float = Field(default=0.0, ge=0, lt=0.5, description="Share of pairs taken as flipped; 0: off.")
-    reference_free: bool = Field(default=False, description="Compare log-probs themselves, without a reference.")
-    step_level: bool = Field(
-        default=False,
-        description="Mask what the two runs share before they part. In sigmoid and hinge that cancels anyway and is only "
-        "cheaper; ipo and sft_weight change. False: off.",
-    )
-    sft_weight: float = Field(default=0.0, ge=0, le=100, description="Weight of the chosen runs' SFT loss; 0: off.")
-
-
-class DPOConfig(OnlineConfig, _PairLoss):
+class DPOConfig(OnlineConfig, PairLossConfig):
     """Direct preference optimisation (Rafailov et al. 2023, arXiv 2305.18290), on stored pairs or in an environment."""
 
     pairs: Literal["best_worst", "all_pairs"] = Field(
@@ -153,6 +138,11 @@ class ValueConfig(TrainingConfig):
                 "{name} is set, and the result of {method} writes nothing: set {name} to null, or train a policy",
                 {"name": asked[0], "method": getattr(self, "method", "this method")},
             )
+        if self.ewc is not None:
+            raise PydanticCustomError(
+                "does_not_act",
+                "ewc is set, and a model that values runs no longer has the skill to act; set ewc to null, or train a policy",
+            )
         return self
 
 
@@ -217,34 +207,7 @@ class PRMConfig(ValueConfig):
     )
 
 
-class _GroupLoss(TrainingConfig):
-    method: Literal["grpo"] = "grpo"
-    loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo"] = Field(
-        default="dapo",
-        description="grpo: mean a run, then over runs; dapo: mean over tokens (arXiv 2503.14476); dr_grpo: sum by a "
-        "constant (arXiv 2503.20783); gspo: ratio of the sequence (arXiv 2507.18071); cispo: clipped weight "
-        "(arXiv 2506.13585).",
-    )
-    clip_low: float = Field(default=0.2, ge=0, le=1, description="The ratio is cut below 1 - clip_low.")
-    clip_high: float = Field(default=0.2, ge=0, le=100, description="The ratio is cut above 1 + clip_high.")
-    kl_coefficient: float = Field(
-        default=0.0, ge=0, le=100, description="Weight of the k3 estimate of the KL to the start model; 0: off."
-    )
-    scale_rewards: bool = Field(
-        default=True, description="Divide advantages by the group's standard deviation (dr_grpo leaves it out)."
-    )
-    step_level: bool = Field(
-        default=False, description="Spread a run's advantage over its steps by their values, mean and sign kept."
-    )
-    max_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        le=1_000_000,
-        description="Constant of dr_grpo; null: the longest run's, online max_new_tokens times max_turns.",
-    )
-
-
-class GRPOConfig(OnlineConfig, _GroupLoss):
+class GRPOConfig(OnlineConfig, GroupLossConfig):
     """Group-relative policy optimisation (Shao et al. 2024, arXiv 2402.03300), on stored groups or in an environment."""
 
     reward_model: str | None = Field(
@@ -268,7 +231,45 @@ class GRPOConfig(OnlineConfig, _GroupLoss):
     @property
     def scales(self) -> bool:
         """Whether advantages are divided by the group's standard deviation."""
-        return self.scale_rewards and self.loss != "dr_grpo"
+        return self.scale_rewards == "group" and self.loss != "dr_grpo"
+
+    @property
+    def by_role(self) -> bool:
+        """Whether a run is compared with the running mean of its role in a game, not with its group."""
+        return self.self_play is not None and self.self_play.baseline == "role"
+
+    @model_validator(mode="after")
+    def _role_fits(self) -> Self:
+        options = (
+            ("constraint", self.constraint is not None, "null"),
+            ("step_level", self.step_level, "false"),
+            ("scale_rewards", self.scale_rewards == "batch", "group"),
+        )
+        for name, is_on, remedy in options:
+            if self.by_role and is_on:
+                raise PydanticCustomError(
+                    "role_baseline",
+                    "self_play.baseline is 'role', which compares whole runs by reward alone, and {name} is set; set {name} to "
+                    "{remedy}, or self_play.baseline to 'group'",
+                    {"name": name, "remedy": remedy},
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _constraint_fits(self) -> Self:
+        options = (
+            ("scale_rewards", self.scale_rewards == "batch", "group"),
+            ("importance_cap", self.importance_cap, None),
+        )
+        for name, is_on, remedy in options:
+            if self.constraint is not None and is_on:
+                raise PydanticCustomError(
+                    "unweighted_cost",
+                    "constraint is set and {name} is {value}, which would weigh rewards and not costs; set {name} to {remedy}, "
+                    "or constraint to null",
+                    {"name": name, "value": getattr(self, name), "remedy": remedy or "null"},
+                )
+        return self
 
     @model_validator(mode="after")
     def _has_what_it_weighs(self) -> Self:
@@ -297,6 +298,7 @@ MethodConfig = Annotated[
     SFTConfig
     | BCConfig
     | PretrainConfig
+    | DistillConfig
     | DPOConfig
     | ORPOConfig
     | SimPOConfig
@@ -312,13 +314,27 @@ MethodConfig = Annotated[
 """The hyperparameters of any method, discriminated by `method`."""
 
 Method = Literal[
-    "sft", "bc", "pretrain", "dpo", "orpo", "simpo", "kto", "ranking", "reward", "prm", "retriever", "grpo", "ppo"
+    "sft",
+    "bc",
+    "pretrain",
+    "distill",
+    "dpo",
+    "orpo",
+    "simpo",
+    "kto",
+    "ranking",
+    "reward",
+    "prm",
+    "retriever",
+    "grpo",
+    "ppo",
 ]
 
 CONFIGS: dict[str, type[TrainingConfig]] = {
     "sft": SFTConfig,
     "bc": BCConfig,
     "pretrain": PretrainConfig,
+    "distill": DistillConfig,
     "dpo": DPOConfig,
     "orpo": ORPOConfig,
     "simpo": SimPOConfig,
@@ -336,6 +352,7 @@ DATASET_KINDS: dict[str, DatasetKind | None] = {
     "sft": "sft",
     "bc": "sft",
     "pretrain": "text",
+    "distill": "sft",
     "dpo": "dpo",
     "orpo": "dpo",
     "simpo": "dpo",
@@ -349,10 +366,10 @@ DATASET_KINDS: dict[str, DatasetKind | None] = {
 }
 """Method -> the kind of dataset that it learns from; None: it only learns in an environment."""
 
-ACTING_ONLY = frozenset(DPOConfig.model_fields.keys() - _PairLoss.model_fields.keys())
+ACTING_ONLY = frozenset(DPOConfig.model_fields.keys() - PairLossConfig.model_fields.keys())
 """Settings of DPO that only have an effect online."""
 
-ONLINE_METHODS = frozenset({"dpo", "grpo", "ppo"})
+ONLINE_METHODS = frozenset({"distill", "dpo", "grpo", "ppo"})
 """Methods that can learn in an environment instead of from a dataset."""
 
 ROLES: dict[str, Literal["reward_model", "step_model", "retriever"]] = {

@@ -19,11 +19,12 @@ from quintain.records.handover import ExportAgentSpec
 from quintain.records.hyperparameters import DATASET_KINDS, Method, MethodConfig, SFTConfig
 from quintain.records.imports import BOTH_LEVELS, FileStamp, RedactionLevels
 from quintain.records.job_events import Activity
-from quintain.records.judging import Endpoint, JudgeControl, JudgingMode, Rubric
+from quintain.records.judging import Endpoint
 from quintain.records.preview import Sample
 from quintain.records.recipe import Stage, TrainingInputs
 from quintain.records.record import Instant, Name, Record
 from quintain.records.reward import RewardSpec
+from quintain.records.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, RunsFile, ScoreSpec
 
 
 class JobStatus(StrEnum):
@@ -81,6 +82,10 @@ class TrainSpec(TrainingInputs):
             raise ValueError(f"expected an environment for {self.method}, got a dataset")
         if (getattr(self.config, "reward_model", None) is None) != (self.reward_agent is None):
             raise ValueError("expected both reward_model and reward_agent or none, got one")
+        if (getattr(self.config, "teacher", None) is None) != (self.teacher_agent is None):
+            raise ValueError("expected both teacher and teacher_agent or none, got one")
+        if (self.config.ewc is None) != (self.earlier is None):
+            raise ValueError("expected both ewc and earlier or none, got one")
         return self
 
     @property
@@ -97,6 +102,8 @@ class _ActingSpec(Record):
     seed: int = 0
     max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's limit.")
     concurrency: int = Field(default=32, ge=1, le=1024, description="Episodes per batch.")
+    opponent: Agent | None = Field(default=None, description="Plays the other role of a game. Null: not a game.")
+    opponent_endpoint: Endpoint | None = Field(default=None, description="Profile of an opponent behind an endpoint.")
 
 
 class RolloutSpec(_ActingSpec):
@@ -121,6 +128,9 @@ class RolloutSpec(_ActingSpec):
         default=None, description="Scores each finished episode, in jobs of earlier versions."
     )
     reward: RewardSpec | None = Field(default=None, description="Scores the episodes. Null: no scores.")
+    written: bool = Field(
+        default=False, description="The caller wrote the tasks: those solved without a call are left out."
+    )
     tags: tuple[str, ...] = ()
 
 
@@ -239,38 +249,6 @@ class PreviewSpec(Record):
         return Path(self.cache_dir) / f"{self.key}-{self.sample.name}.json"
 
 
-class RunsFile(Record):
-    """The runs that a job works on, as JSON lines written when it was created."""
-
-    path: str
-    sha256: str
-    n: int = Field(ge=1, description="Number of runs.")
-
-
-class _JudgingSpec(Record):
-    mode: JudgingMode = "score"
-    control: JudgeControl = "task"
-    runs: RunsFile
-    cache_dir: str = Field(description="Folder of earlier judgements, which are paid for already.")
-    seed: int = 0
-
-
-class JudgeSpec(_JudgingSpec):
-    """Let a model behind an endpoint judge runs."""
-
-    kind: Literal["judge"] = "judge"
-    endpoint: Endpoint
-    rubric: Rubric
-
-
-class ScoreSpec(_JudgingSpec):
-    """Score runs with a local model, as a judge or with its scoring head."""
-
-    kind: Literal["score"] = "score"
-    agent: Agent
-    rubric: Rubric | None = Field(default=None, description="Rubric of a judge. Null: the agent is a reward model.")
-
-
 class StepLabelSpec(_ActingSpec):
     """Estimate step values by Monte Carlo: complete the run from each step and count the successes."""
 
@@ -278,14 +256,6 @@ class StepLabelSpec(_ActingSpec):
     runs: RunsFile
     completions: int = Field(default=8, ge=1, le=256, description="Episodes per step.")
     sampling: Sampling = Sampling(temperature=1.0)
-
-
-class ReplaySpec(Record):
-    """Execute recorded runs again, each in a new environment, and compare its responses."""
-
-    kind: Literal["replay"] = "replay"
-    runs: RunsFile = Field(description="Runs to replay, each in the environment of its task.")
-    unusable: dict[str, str] = Field(default_factory=dict, description="Environment -> why it is not available.")
 
 
 class SelftestSpec(Record):
@@ -315,6 +285,7 @@ JobSpec = Annotated[
     | JudgeSpec
     | ScoreSpec
     | StepLabelSpec
+    | InfluenceSpec
     | ReplaySpec
     | ExportAgentSpec
     | SelftestSpec,

@@ -132,4 +132,8 @@ class Endpoint(Record):
         default=(), description="Fields of the body that the model rejects, such as `temperature`."
     )
     max_tokens: int = Field(default=4096, ge=16, le=1_000_000, description="Maximum tokens per answer.")
+    tokenizer: str | None = Field(
+        default=None,
+        description="Folder with the model's tokenizer.json, which distillation compares with the student's.",
+    )
     allow_http: bool = Field(default=False, description="Allow unencrypted requests to other machines.")

@@ -9,6 +9,7 @@ _BASE = {
     "sft": 1e-5,
     "bc": 1e-5,
     "pretrain": 1e-5,
+    "distill": 1e-5,
     "dpo": 5e-7,
     "orpo": 5e-7,
     "simpo": 5e-7,
@@ -23,7 +24,7 @@ _BASE = {
 """Rates of full training at hidden size 4096: values of TRL, open-instruct, OpenRLHF and LLaMA-Factory for 7 to 9 B."""
 
 _SMALL = {
-    **dict.fromkeys(("sft", "bc", "pretrain"), 5e-4),
+    **dict.fromkeys(("sft", "bc", "pretrain", "distill"), 5e-4),
     **dict.fromkeys(("dpo", "orpo", "simpo", "kto", "ranking", "grpo", "ppo"), 1e-4),
     **dict.fromkeys(("reward", "prm"), 3e-4),
     "retriever": 1e-3,

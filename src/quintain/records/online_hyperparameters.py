@@ -10,8 +10,36 @@ from pydantic_core import PydanticCustomError
 from quintain.records.common_hyperparameters import Settings, TrainingConfig
 from quintain.records.reward import Declared
 
-_CRITIC_ONLY = ("gae_lambda", "value_clip", "value_weight", "critic_learning_rate", "critic_warmup_steps")
+_CRITIC_ONLY = ("gae_lambda", "critic", "value_clip", "value_weight", "critic_learning_rate", "critic_warmup_steps")
 """Settings of PPO that only have an effect with a value head."""
+
+
+class SelfPlayConfig(Settings):
+    """How a model learns in a game against itself and its earlier versions (Liu et al. 2025, arXiv 2506.24119)."""
+
+    latest_share: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="Share of games in which the model under training plays both roles; in the others it plays an earlier version.",
+    )
+    pool_size: int = Field(
+        default=5,
+        ge=1,
+        le=100,
+        description="Earlier versions kept, evenly spaced over the rollouts, the start model first.",
+    )
+    train_role: str | None = Field(
+        default=None, max_length=100, description="Learn only from the runs of this role; null: of both."
+    )
+    baseline: Literal["role", "group"] = Field(
+        default="role",
+        description="grpo: what a reward is compared with. role: the running mean of its role (RAE), not divided by a "
+        "deviation; group: the mean of the task's runs in the role.",
+    )
+    baseline_decay: float = Field(
+        default=0.95, ge=0, lt=1, description="How much of the running mean of a role each run keeps."
+    )
 
 
 class OnlineConfig(Settings):
@@ -24,8 +52,18 @@ class OnlineConfig(Settings):
         default=20, ge=1, le=1_000_000, description="Online: how many rollouts; epochs and batch_size do not count."
     )
     temperature: float = Field(default=1.0, gt=0, le=10, description="Online: sampling temperature.")
+    top_p: float = Field(
+        default=1.0, gt=0, le=1, description="Online: likeliest tokens of this share (arXiv 1904.09751); 1: off."
+    )
+    top_k: int = Field(
+        default=0, ge=0, le=1_000_000, description="Online: so many likeliest tokens (arXiv 1805.04833); 0: off."
+    )
+    min_p: float = Field(
+        default=0.0, ge=0, lt=1, description="Online: tokens of this share of the likeliest (arXiv 2407.01082); 0: off."
+    )
     max_new_tokens: int = Field(default=256, ge=1, le=100_000, description="Online: tokens of a turn.")
     max_turns: int | None = Field(default=None, ge=1, le=1000, description="Online: null: the environment's own limit.")
+    self_play: SelfPlayConfig | None = Field(default=None, description="Online: opponents in a game; null: not a game.")
 
 
 class ConstraintConfig(Settings):
@@ -86,6 +124,10 @@ class PPOConfig(OnlineConfig, TrainingConfig):
     )
     clip_low: float = Field(default=0.2, ge=0, le=1, description="The ratio is cut below 1 - clip_low.")
     clip_high: float = Field(default=0.2, ge=0, le=100, description="The ratio is cut above 1 + clip_high.")
+    critic: Literal["shared", "separate"] = Field(
+        default="shared",
+        description="gae: values from the policy's own layers, or from a copy of the model: twice the memory.",
+    )
     value_clip: float | None = Field(
         default=0.5, gt=0, le=1000, description="Values count at most this far from those of the rollout; null: off."
     )
@@ -152,6 +194,13 @@ class PPOConfig(OnlineConfig, TrainingConfig):
                 "often than others",
                 {"updates": self.updates_per_rollout, "parts": self.minibatches},
             )
+        if self.critic == "separate" and self.quantization is not None:
+            raise PydanticCustomError(
+                "quantised_critic",
+                "critic is 'separate' and quantization is '{kind}', and a quantised base is not copied; set critic to 'shared', "
+                "or quantization to null",
+                {"kind": self.quantization},
+            )
         if not self.has_critic:
             defaults = type(self).model_fields
             idle = [name for name in _CRITIC_ONLY if getattr(self, name) != defaults[name].default]
@@ -162,4 +211,38 @@ class PPOConfig(OnlineConfig, TrainingConfig):
                     "to 'gae'",
                     {"name": idle[0], "advantage": self.advantage},
                 )
+        return self
+
+
+class DistillConfig(OnlineConfig, TrainingConfig):
+    """Distillation: take over a teacher's distributions over tokens, on recorded runs or on the student's own.
+
+    On a dataset it is the forward KL divergence (Hinton et al. 2015, arXiv 1503.02531), in an environment the reverse one on
+    what the student samples (Agarwal et al. 2023, arXiv 2306.13649).
+    """
+
+    method: Literal["distill"] = "distill"
+    teacher: str | None = Field(
+        default=None,
+        max_length=1000,
+        description="Agent, model folder or endpoint:NAME with the student's tokenizer; null: the log-probs recorded in the runs.",
+    )
+    teacher_top_k: int = Field(
+        default=20,
+        ge=1,
+        le=1000,
+        description="On a dataset: the teacher's likeliest tokens at a place; all others count as one.",
+    )
+    group_size: int = Field(default=4, ge=1, le=256, description="Online: episodes for each task.")
+    clip_low: float = Field(default=0.2, ge=0, le=1, description="Online: the ratio is cut below 1 - clip_low.")
+    clip_high: float = Field(default=0.2, ge=0, le=100, description="Online: the ratio is cut above 1 + clip_high.")
+
+    @model_validator(mode="after")
+    def _has_one_reference(self) -> Self:
+        if self.kl_stop is not None:
+            raise PydanticCustomError(
+                "two_references",
+                "kl_stop is set, and distillation measures the KL divergence to its teacher; set kl_stop to null, and give "
+                "max_steps, or early_stopping_patience with a validation split",
+            )
         return self

@@ -9,11 +9,23 @@ from pydantic import Field
 
 from quintain.records.agent import Agent, Sampling
 from quintain.records.hyperparameters import Method, MethodConfig, OnlineConfig
+from quintain.records.judging import Endpoint
 from quintain.records.record import Name, Record, Seed
 from quintain.records.reward import RewardSpec
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 """Name of a stage, part of file names."""
+
+
+class EarlierSkill(Record):
+    """What EWC keeps: an agent, and runs of what it learned."""
+
+    agent: Agent | None = Field(default=None, description="Null: the agent that the training starts from.")
+    stage: str | None = Field(default=None, description="Recipes: label of the stage whose agent it is.")
+    dataset_id: str
+    dataset_path: str
+    dataset_files: dict[str, str] = Field(description="File name -> SHA-256, verified before the first step.")
+    dataset_kind: Literal["sft", "text"] = "sft"
 
 
 class TrainingInputs(Record):
@@ -29,6 +41,9 @@ class TrainingInputs(Record):
     environment: str | None = Field(default=None, description="Environment of an online method.")
     config: MethodConfig
     reward_agent: Agent | None = Field(default=None, description="grpo: the agent named by `reward_model`.")
+    teacher_agent: Agent | None = Field(default=None, description="distill: the agent named by `teacher`.")
+    teacher_endpoint: Endpoint | None = Field(default=None, description="Profile of a teacher behind an endpoint.")
+    earlier: EarlierSkill | None = Field(default=None, description="ewc: what it keeps.")
     reward: RewardSpec | None = Field(
         default=None, description="What runs are worth. Null: the environment's reward, or that of the dataset."
     )

@@ -45,6 +45,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "use_online_continual": ("replay",),
     "continual_buffer_size": ("replay.size",),
     "continual_replay_ratio": ("replay.ratio",),
+    "ewc_lambda": ("ewc.strength",),
     "step_weighted_loss": ("step_weighting",),
     "clip_epsilon": ("clip_low", "clip_high"),
     "clip_range": ("clip_low", "clip_high"),
@@ -73,6 +74,13 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "selection_method": ("select",),
     "selection_ratio": ("ratio",),
     "reward_threshold": ("threshold",),
+    "mask_truncated_completions": ("mask_truncated",),
+    "vllm_importance_sampling_cap": ("importance_cap",),
+    "vllm_importance_sampling_clip_max": ("importance_cap",),
+    "rpo_alpha": ("sft_weight",),
+    "use_weighting": ("policy_weighting",),
+    "ref_model_sync_steps": ("reference_sync_steps",),
+    "ref_model_mixup_alpha": ("reference_mixup",),
 }
 """Alias -> settings here; a dot separates a group from its member."""
 
@@ -89,10 +97,11 @@ VALUES: dict[str, dict[Any, Any]] = {
     "coreset_strategy": {"loss_topk": "loss"},
     "optim": {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_bnb_8bit": "adamw_8bit"},
     "selection_method": {"rejection_sampling": "rejection"},
+    "loss_type": {"exo_pair": "exo", "nca_pair": "nca"},
 }
 """Alias -> its values that have another name here."""
 
-GROUPS = frozenset({"lora", "curriculum", "coreset", "replay"})
+GROUPS = frozenset({"lora", "curriculum", "coreset", "replay", "ewc"})
 """Settings that are objects: true or {} enables the defaults, false or null disables."""
 
 ACCUMULATION = ("gradient_accumulation_steps", "gradient_accumulation")
@@ -108,6 +117,7 @@ FIXED: dict[str, tuple[Any, str]] = {
     "agent_format": (True, "runs are always trained as multi-turn conversations; leave it out"),
     "mask_observations": (True, "observations are never trained on; leave it out"),
     "use_lora_plus": (False, "all adapters learn at one rate here; leave it out and raise learning_rate"),
+    "sync_ref_model": (False, "give reference_sync_steps and reference_mixup, and leave it out"),
     "coreset_metric_key": ("loss", "the loss is that of the start model on the data; leave it out"),
     "use_advantage": (True, "the advantage of a group is always taken; leave it out"),
     "trajectories_per_iter": (None, "give tasks_per_iteration and attempts, of which it is the product"),

@@ -78,6 +78,10 @@ class SampledTokens(Record):
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...] | None = None
+    top: tuple[tuple[tuple[int, float], ...], ...] | None = Field(
+        default=None,
+        description="Likeliest token ids with their log-probs at the place of each token, for distillation.",
+    )
     tokenizer: str = Field(description="Fingerprint of tokenizer and chat template for which the ids are valid.")
 
 
@@ -149,6 +153,9 @@ STATED_BY = "outcome_stated_by"
 
 COST = "cost"
 """Key in `Trajectory.extra`: the metric `cost` of the environment, for training under a constraint. Absent: unknown."""
+
+ROLE, OPPONENTS = "role", "opponents"
+"""Keys in `Trajectory.extra` of a player's run of a game: its role, and the agents in the other roles."""
 
 RELAYED = " (relayed)"
 """Suffix of a person's name if an assistant relayed the statement."""

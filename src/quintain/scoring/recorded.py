@@ -20,6 +20,12 @@ MONTECARLO = "montecarlo"
 REPLAY = "replay"
 """The scorer that carries runs out again."""
 
+INFLUENCE = "influence"
+"""The scorer that ranks runs by what training on them would do for others."""
+
+TOURNAMENT = "tournament"
+"""The scorer that ranks the runs of a task by stored preferences."""
+
 RAW = "raw:"
 """What the name of a scorer begins with whose values are to be taken as they are, without a calibration."""
 
@@ -36,6 +42,16 @@ _REMEDY = {
     ),
     "people": Hint("let someone judge it (", call("get_judging_batch", limit=5, judge="person"), ")"),
     MONTECARLO: Hint("value its steps (", call("score_trajectories", scorer=MONTECARLO, judge=..., filter=...), ")"),
+    INFLUENCE: Hint(
+        "compare its gradient with others' (",
+        call("score_trajectories", scorer=INFLUENCE, judge=..., target=..., filter=...),
+        ")",
+    ),
+    TOURNAMENT: Hint(
+        "compare it with other runs of its task (",
+        call("score_trajectories", scorer="judge", judge=..., mode="pairwise", filter=...),
+        ")",
+    ),
     REPLAY: Hint("repeat it (", call("score_trajectories", scorer=REPLAY, filter=...), ")"),
 }
 
@@ -105,6 +121,10 @@ class RecordedScorer:
                 found.setdefault(verdict.rater or self.name, verdict)
         return tuple(found.values())
 
+    def value(self, run_id: str) -> float | None:
+        """The value alone; None: unscored."""
+        return mean_value(self.newest(run_id))
+
     def read(self, run_id: str) -> Score:
         """The same as `score`, of a run by its id."""
         raters = self.newest(run_id)
@@ -118,7 +138,7 @@ class RecordedScorer:
             reason = Hint(f"{clip(why, 400)}; ", remedy)
             return Score(trajectory_id=run_id, scorer=self.name, status="unscored", reason=reason)
         values = [raw_value(verdict) for verdict in raters]
-        value = math.fsum(values) / len(values)
+        value = mean_value(raters) or 0.0
         feedback = raters[0].feedback
         if len(raters) > 1:
             spread = max(values) - min(values)
@@ -146,6 +166,11 @@ class RecordedScorer:
             return verdicts
         by = self._source.rubric or (last and last.rubric)
         return [score for score in verdicts if score.rubric == by]
+
+
+def mean_value(verdicts: Sequence[Score]) -> float | None:
+    """The mean of verdicts before any calibration; None of none."""
+    return math.fsum(map(raw_value, verdicts)) / len(verdicts) if verdicts else None
 
 
 def raw_value(verdict: Score) -> float:

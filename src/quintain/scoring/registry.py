@@ -46,6 +46,8 @@ _ABOUT = {
     "length, unit, of, full_at, zero_at}",
     "calls": "1 up to 3 tool calls, 0 from 15 on; other bounds, or one tool: {type: calls, tool, full_at, zero_at}",
     "steps": "1 up to 3 turns of the agent, 0 from 15 on; other bounds: {type: steps, full_at, zero_at}",
+    "influence": "what training on a run would do for those of a dataset, by gradients; needs judge=AGENT and target=DATASET",
+    "tournament": "expected share of wins against the other runs of the task, by Bradley-Terry; needs preferences of judges or people",
     "replay": "1 where carrying the run out again in a fresh environment gives the recorded answers and outcome; starts a job",
 }
 _DECLARED_ONLY = {

@@ -18,12 +18,21 @@ Take it where runs have graded rewards and you do not want to choose a bound whe
     "pretrain": """\
 Take it before sft, where the field has a language of its own. Data: plain text; every token but the first of a text is learnt.
 It can blur what the model knew: keep it short, and mix with `sft` after it (a recipe does both in one job).""",
+    "distill": """\
+Take it where a better model with the same tokenizer is at hand. `teacher` is an agent, a model folder, or endpoint:NAME of a server that
+scores token ids (vLLM's prompt_logprobs; its profile names the folder of its tokenizer). Other tokenizers are refused: use sft on its runs.
+- On a dataset (export_dataset(kind='sft')) the student matches the teacher's `teacher_top_k` likeliest tokens at each place (forward
+  KL, metric `forward_kl`); teacher null takes the log-probs that the runs recorded.
+- Online (`environment`) the agent plays, and the teacher scores each of its tokens (reverse KL, metric `reverse_kl`): it learns from
+  its own errors, and no reward is needed to compare runs. Begin with sft, so that its runs are ones that the teacher can judge.""",
     "dpo": """\
 Take it after sft, where good and bad runs of the same task are at hand. Data: export_dataset(kind='dpo') mines the pairs.
 - `beta` keeps the model near its start: 0.05 lets it go, 0.5 keeps it close.
 - `step_level` masks what the two runs share before they part: cheaper. In `sigmoid` and `hinge` it cancels anyway;
   `ipo` and `sft_weight` change.
 - `sft_weight` above 0 keeps the chosen runs likely, where both sides lose probability (watch chosen_reward).
+- `loss: robust` with `label_smoothing` where labels are noisy; `apo_zero` where the chosen runs are better than the model's own.
+- `ld_alpha` below 1 where longer runs win because they are longer; `policy_weighting` where others wrote the runs.
 Online (`environment`): the agent plays each task `group_size` times, and each task's best run is preferred to its worst (`pairs:
 all_pairs`: all of unequal reward). Every later pair is still compared with the model that the run began with.""",
     "orpo": """\
@@ -68,7 +77,9 @@ that wrote them make it exact.
 - `kl_coefficient` above 0, or `kl_stop`, keeps the model near its start.
 - `reward_model` adds a trained reward model: alpha x task + beta x value of the run; with a step model and `step_level` each step
   gets its own credit. If `reward_task` falls while `reward_model` rises, the policy fools the model; `refresh_every_steps` refits it.
-- `loss: dapo` weighs tokens alike, `dr_grpo` with `scale_rewards: false` takes out both known biases.""",
+- `loss: dapo` weighs tokens alike, `dr_grpo` takes out both known biases.
+- `mask_truncated` where runs are cut off by a limit; `overlong_tokens` where they grow without earning more.
+- `importance_cap` (2 to 5) for stored groups that another program or an older model sampled.""",
     "ppo": """\
 As grpo, where runs are long or a task is played once: a value head on the model learns what return to expect before each turn, so
 that each turn is credited by what it changed, and runs of one task need no comparison. Take it after sft, when the agent succeeds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -127,6 +127,31 @@ class Scores:
                     newest[name] = max(seq, newest.get(name, 0))
         return sorted(newest, key=lambda name: -newest[name])
 
+    def values(self, scorer: str, filter: TrajectoryFilter) -> Mapping[str, list[Score]]:
+        """Return trajectory -> its scores by this scorer, newest first, of the matching trajectories.
+
+        The scores have values, raters and rubrics, but neither components, steps nor feedback.
+        """
+        parameters = filter_parameters(filter, self.engine)
+        document = json_of(self.engine, table.c.document)
+        query = (
+            select(
+                table.c.trajectory_id,
+                *(document[name].as_string().label(name) for name in _TEXTS),
+                *(document[name].as_float().label(name) for name in ("value", "raw")),
+            )
+            .join(trajectories, _CURRENT)
+            .where(table.c.scorer == scorer, *filter_clause(tuple(parameters)).conditions)
+            .order_by(table.c.seq.desc())
+        )
+        found: dict[str, list[Score]] = {}
+        with read_transaction(self.engine) as connection:
+            for row in connection.execute(query, parameters):
+                # Checked when it was stored; to check 100,000 scores again would take seconds.
+                score = Score.model_construct(scorer=scorer, **row._mapping)
+                found.setdefault(score.trajectory_id, []).append(score)
+        return {run_id: _without_voided(scores) for run_id, scores in found.items()}
+
     def scorers(self) -> list[str]:
         """Return the names under which scores are stored, sorted."""
         with read_transaction(self.engine) as connection:
@@ -150,6 +175,9 @@ class Scores:
 
 _CURRENT = (trajectories.c.id == table.c.trajectory_id) & (trajectories.c.identity == table.c.identity)
 """Join condition for scores of a trajectory's current content."""
+
+
+_TEXTS = ("status", "reason", "rater", "rubric", "calibration")
 
 
 def _without_voided(scores: Sequence[Score]) -> list[Score]:

@@ -20,7 +20,7 @@ from typing import Any
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.dataset import DatasetKind
 from quintain.records.documents import read_document
-from quintain.records.hyperparameters import OnlineConfig, TrainingConfig
+from quintain.records.hyperparameters import DistillConfig, DPOConfig, GRPOConfig, PPOConfig, TrainingConfig
 from quintain.records.job import UNFINISHED, JobStatus, TrainSpec
 from quintain.records.record import Record, shown
 from quintain.records.setting_aliases import SINKS
@@ -321,7 +321,7 @@ def _answer(result: Record) -> dict[str, Any]:
 
 def _with_prompts(config: TrainingConfig, n: int) -> TrainingConfig:
     """Return online settings whose rollouts act on `n` tasks for each epoch."""
-    if not isinstance(config, OnlineConfig):
+    if not isinstance(config, DistillConfig | DPOConfig | GRPOConfig | PPOConfig):
         return config
     return config.model_copy(update={"rollouts": max(1, math.ceil(n * config.epochs / config.tasks_per_step))})
 

@@ -123,6 +123,7 @@ class CalibrationResult(Record):
     error_after: float
     spearman: float | None = None
     domains: dict[str, Any] = Field(default_factory=dict)
+    panel: dict[str, Any] = Field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     resource_uri: str
     next_step: Hint

@@ -15,7 +15,7 @@ from quintain.records.trajectory import Trajectory
 from quintain.tools.services import Services
 
 FILTER_FIELDS = len(TrajectoryFilter.model_fields)
-_WHICH = "Which runs: a `filter` as of search_trajectories, not empty."
+_WHICH = "As of search_trajectories, not empty."
 
 RunFilter = Annotated[
     TrajectoryFilter | None,

@@ -22,6 +22,7 @@ from safetensors.numpy import save
 
 from quintain.errors import TrainingFailed
 from quintain.jobs.directory import write_atomically
+from quintain.records.hyperparameters import DPOConfig
 from quintain.records.job import TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.streams import Example, TokenRow
@@ -103,18 +104,18 @@ class References:
         self._reporter = reporter
         self._identity: str | None = None
         self._start: dict[str, torch.Tensor] = {}
-        """Trainable parameters before the first step, where they are needed after it."""
+        """Trainable parameters of the reference, where they are needed after the first step."""
 
     @staticmethod
     def of(spec: TrainSpec, loaded: LoadedModel, engine: Engine, directory: Path, reporter: Reporter) -> References:
         """Remember the start model.
 
-        This copies the trainable parameters only if log-probs are needed during the run, as online, and cannot be computed by
-        switching new adapters off.
+        This copies the trainable parameters only if the reference moves, or log-probs are needed during the run, as online, and
+        cannot be computed by switching new adapters off.
         """
         cache = Path(spec.cache_dir) if spec.cache_dir else directory
         references = References(engine, spec, cache / "reference", reporter)
-        if _wanted_later(spec) and not references._new_adapters:
+        if _moves(spec) or (_wanted_later(spec) and not references._new_adapters):
             references._start = {name: p.detach().clone() for name, p in trainable(loaded.model).items()}
         return references
 
@@ -148,16 +149,35 @@ class References:
         """Whether the run starts with new adapters, which change nothing yet."""
         return self._spec.config.lora is not None and self._spec.agent.model.adapter is None
 
+    @torch.no_grad()
+    def move(self, share: float) -> None:
+        """Replace the reference by (1 - share) reference + share policy, parameter by parameter."""
+        for name, parameter in trainable(self._engine.model).items():
+            self._start[name].lerp_(parameter.detach(), share)
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Return the weights of the reference by name, on the CPU, where they are kept."""
+        return {name: value.cpu() for name, value in self._start.items()}
+
+    def set_weights(self, weights: dict[str, torch.Tensor]) -> None:
+        """Replace the weights of the reference."""
+        for name, value in self._start.items():
+            value.copy_(weights[name])
+
     def _as_at_start(self) -> AbstractContextManager[None]:
-        if self._new_adapters:
-            return adapters_off(self._engine.model)
-        return _values(self._engine.model, self._start) if self._start else nullcontext()
+        if self._start:
+            return _values(self._engine.model, self._start)
+        return adapters_off(self._engine.model) if self._new_adapters else nullcontext()
 
 
 def _wanted_later(spec: TrainSpec) -> bool:
     if spec.environment is None:
         return False
     return spec.config.kl_stop is not None or objective_of(spec.config).needs_reference
+
+
+def _moves(spec: TrainSpec) -> bool:
+    return isinstance(spec.config, DPOConfig) and spec.config.reference_sync_steps is not None
 
 
 @contextmanager

@@ -2,45 +2,31 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
-import torch
+from typing import TYPE_CHECKING, NamedTuple
 
 from quintain.errors import QuintainError
 from quintain.records.dataset import GroupRow, Row
-from quintain.records.hyperparameters import (
-    KTOConfig,
-    OnlineConfig,
-    PPOConfig,
-    PRMConfig,
-    RetrieverConfig,
-    TrainingConfig,
-)
+from quintain.records.hyperparameters import DistillConfig, GRPOConfig, OnlineConfig, PPOConfig, RetrieverConfig
 from quintain.records.job import TrainSpec
-from quintain.records.learning_rates import default_rate
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.example_selection import Selection, select
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
-from quintain.trainers.data.mismatched_examples import mismatched
-from quintain.trainers.data.retrieval_examples import relevant_tools
 from quintain.trainers.data.streams import Example
-from quintain.trainers.data.value_positions import labelled_heads
 from quintain.trainers.distributed.sharding import gather_full_params
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.engine.machine import Machine, prepare, tune_allocator
+from quintain.trainers.engine.machine import Machine, tune_allocator
 from quintain.trainers.loop.checkpoints import disk_errors_explained
+from quintain.trainers.loop.ewc import WeightPenalty, weight_penalty
 from quintain.trainers.loop.identity import run_identity
 from quintain.trainers.loop.loop import resume
 from quintain.trainers.loop.loop import train as run_loop
-from quintain.trainers.loop.objectives import Objective, objective_of, settled
+from quintain.trainers.loop.objectives import Objective, settled
 from quintain.trainers.loop.optimizer import adamw
-from quintain.trainers.loop.precision import Format, choose, hold_base, loss_scale
+from quintain.trainers.loop.precision import Format, loss_scale
 from quintain.trainers.loop.probes import Probes, append_samples
 from quintain.trainers.loop.report import (
     TrainingReport,
@@ -57,13 +43,17 @@ from quintain.trainers.loop.report import (
 from quintain.trainers.loop.run import Run, Sampler
 from quintain.trainers.loop.schedule import EpochSource, ExampleSource
 from quintain.trainers.loop.sinks import open_sinks
-from quintain.trainers.models import LoadedModel, load_model, save_model, stored_heads
+from quintain.trainers.models import LoadedModel, load_model, save_model
+from quintain.trainers.preparation import prepared, seed_everything, with_heads, with_rate
 from quintain.trainers.reference_log_probs import References
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.reward_model_term import RewardModelTerm
 from quintain.trainers.rollout_advantages import rollout_stage
 from quintain.trainers.rollout_source import RolloutSource
-from quintain.trainers.value_head import heads_of
+from quintain.trainers.run_objectives import run_objective, synced_reference
+from quintain.trainers.sampler_correction import corrected
+from quintain.trainers.teachers import Teacher, kept_with_teacher, with_advantages
+from quintain.trainers.value_head import has_own_critic, heads_of
 
 if TYPE_CHECKING:
     from quintain.trainers.distributed.ranks import Ranks
@@ -85,6 +75,10 @@ class Data:
 
     train: Sequence[Row] = ()
     validation: Sequence[Row] = ()
+    earlier: Sequence[Row] = ()
+    """The training rows of the earlier skill that EWC keeps."""
+    teacher: Teacher | None = None
+    """The teacher of a distillation; None where the rows have its log-probs."""
     figures: Figures = _no_figures
     """Of a step's examples, for its metrics."""
 
@@ -105,14 +99,15 @@ def train(
         TrainingFailed: Nothing to learn from (`nothing_supervised`), or a loss that is not finite (`diverged`).
         Conflict: The checkpoints belong to another run.
     """
-    spec = _with_heads(spec, data)
+    spec = with_heads(spec, [*data.train, *data.validation])
     tune_allocator(keep=spec.config.sharding == "none")
     with _ranks(spec, directory) as ranks:
         reporter.phase("loading_model")
-        _seed_everything(spec.seed)
-        loaded = load_model(spec.start_model, lora=spec.config.lora, train=True, heads=heads_of(spec.config))
-        spec, rate_rule = _with_rate(spec, loaded)
-        machine, number_format = _prepared(spec, loaded.model, directory, acts=collect is not None)
+        seed_everything(spec.seed)
+        heads, own = heads_of(spec.config), has_own_critic(spec.config)
+        loaded = load_model(spec.start_model, lora=spec.config.lora, train=True, heads=heads, own_critic=own)
+        spec, rate_rule = with_rate(spec, loaded)
+        machine, number_format = prepared(spec, loaded.model, directory, acts=collect is not None)
         start = _Start(spec, data, directory, reporter, loaded, machine, number_format)
 
         reporter.phase("rendering")
@@ -175,40 +170,6 @@ def _conclude(run: Run, dataset: ExampleBatch, start: _Start, selection: Selecti
         reporter.warn("replay_not_kept", error.message)
 
 
-def _with_heads(spec: TrainSpec, data: Data) -> TrainSpec:
-    """Return the job with the heads of its step model: the stored ones, else those of the labels."""
-    config = spec.config
-    if not isinstance(config, PRMConfig) or config.heads is not None:
-        return spec
-    heads = stored_heads(spec.agent.model) or labelled_heads([*data.train, *data.validation]) or ("value",)
-    return spec.model_copy(update={"config": config.model_copy(update={"heads": heads})})
-
-
-def _prepared(spec: TrainSpec, model: Any, directory: Path, *, acts: bool) -> tuple[Machine, Format]:
-    """Choose the number format of a run, convert the base to it, and tune the process; a resumed run repeats the choices."""
-    remembered = directory / "checkpoints" / "machine.json"
-    number_format = choose(spec.config.precision, model, remembered, casts_to_act=acts and spec.config.lora is None)
-    hold_base(model, spec.config, number_format)
-    machine = prepare(
-        model.device,
-        number_format.autocast or torch.float32,
-        remembered=remembered,
-        keep=spec.config.sharding == "none",
-        choices={"precision": number_format.name, "precision_rule": number_format.rule},
-    )
-    return machine, number_format
-
-
-def _with_rate(spec: TrainSpec, loaded: LoadedModel) -> tuple[TrainSpec, str]:
-    """Return the job with its learning rate, and the rule that gave it."""
-    config = spec.config
-    if config.learning_rate is not None:
-        return spec, "as requested"
-    hidden = loaded.model.config.get_text_config(decoder=True).hidden_size
-    rate = default_rate(spec.method, hidden, adapters=config.lora is not None)
-    return spec.model_copy(update={"config": config.model_copy(update={"learning_rate": rate.value})}), rate.rule
-
-
 class _Acting(NamedTuple):
     """How an online method collects its groups, and the counts of what it leaves out."""
 
@@ -243,6 +204,8 @@ class _Start:
         config = spec.config
         self.maker = ExampleMaker.of(loaded.tokenizer, spec.agent.template, config, loaded.context_tokens)
         self.renderer = self.maker.renderer
+        if data.teacher is not None:
+            data.teacher.require_tokenizer(loaded.tokenizer)
         self.reward_model = RewardModelTerm.of(spec)
         self.engine = Engine.of(
             loaded.model,
@@ -259,6 +222,13 @@ class _Start:
         dataset.left_out_members.update(self.reward_model.left_out)
         self.reward_model.left_out.clear()
         return dataset
+
+    def corrected(self, examples: Sequence[Example]) -> list[Example]:
+        """Return the examples with the importance correction to the current model, where the settings ask for it."""
+        config = self.spec.config
+        if not isinstance(config, GRPOConfig) or config.importance_cap is None:
+            return list(examples)
+        return corrected(examples, self.engine, cap=config.importance_cap, batch_tokens=config.batch_tokens)
 
     def figures_of(self, keys: Sequence[str]) -> dict[str, float | None]:
         """Return figures of the examples with these keys: parts of their reward, and terms of a reward model."""
@@ -277,6 +247,22 @@ class _Start:
             warnings.append(self.format.note)
         return warnings
 
+    def taught(self, examples: list[Example], split: str) -> list[Example]:
+        """Return the examples of a split with the likeliest tokens of the teacher."""
+        config, teacher = self.spec.config, self.data.teacher
+        assert isinstance(config, DistillConfig)
+        assert teacher is not None
+        self.reporter.phase("teacher")
+        path = self.directory / "checkpoints" / f"teacher-{split}.npz"
+        return kept_with_teacher(examples, teacher, config.teacher_top_k, path, self.renderer.fingerprint)
+
+    def penalty(self) -> WeightPenalty | None:
+        """Return EWC's penalty, measured on the start model or its predecessor; None if it is off."""
+        if self.spec.config.ewc is not None:
+            self.reporter.phase("fisher")
+        rows = self.data.earlier
+        return weight_penalty(self.spec, self.loaded, self.engine, self.format, self.maker, rows, self.directory)
+
     def run(self, selection: Selection, held_out: list[Example], acting: _Acting | None, ranks: Ranks | None) -> Run:
         """Create the run at step 0, with the reference log-probs that its objective needs."""
         spec, config, model = self.spec, self.spec.config, self.loaded.model
@@ -285,15 +271,22 @@ class _Start:
         settings = settled(config, training)
         if ranks is not None:
             ranks.initialize_ranks(settings, self.format)
-        objective = _objective(settings, training, held_out, references, self.maker.max_length)
+        objective = run_objective(settings, training, held_out, references, self.maker.max_length)
         identity = run_identity(spec, model, training)
+        training, held_out = (self.corrected(examples) for examples in (training, held_out))
         if objective.needs_reference:
-            training, held_out = references.with_logprobs(training), references.with_logprobs(held_out)
+            held_out = references.with_logprobs(held_out)
+        reference = synced_reference(config, references)
+        if objective.needs_reference and reference is None:
+            training = references.with_logprobs(training)
+        if self.data.teacher is not None and acting is None:
+            training, held_out = self.taught(training, "train"), self.taught(held_out, "validation")
         source: ExampleSource
         if acting is None:
             source = EpochSource(training, config, spec.seed, selection.curriculum, self.figures_of)
         else:
             source = _rollout_source(self, objective, references, acting)
+        penalty = self.penalty()
         engine = ranks.join(self.engine) if ranks else self.engine
         return Run(
             config=config,
@@ -303,6 +296,7 @@ class _Start:
             scale=loss_scale(model.device, enabled=self.format.scales_loss),
             source=source,
             objective=objective,
+            penalty=penalty,
             validation=held_out,
             checkpoints=self.directory / "checkpoints",
             identity=identity,
@@ -310,26 +304,9 @@ class _Start:
             sinks=open_sinks(config.report_to, run_name=spec.name, folder=self.directory, warn=self.reporter.warn),
             tokenizer=self.loaded.tokenizer,
             sample=_sampler(self),
+            reference=reference,
             ranks=ranks,
         )
-
-
-def _objective(
-    config: TrainingConfig,
-    training: Sequence[Example],
-    held_out: Sequence[Example],
-    references: References,
-    max_length: int,
-) -> Objective:
-    unpaired: dict[str, Example] = {}
-    if isinstance(config, KTOConfig):
-        for examples in (training, held_out):
-            found = mismatched(examples, max_length)
-            unpaired |= dict(zip(found, references.with_logprobs(list(found.values())), strict=True))
-    relevant = relevant_tools([*training, *held_out]) if isinstance(config, RetrieverConfig) else {}
-    objective = objective_of(config, unpaired, relevant)
-    objective.needs_reference |= config.kl_stop is not None
-    return objective
 
 
 def _sampler(start: _Start) -> Sampler | None:
@@ -359,9 +336,14 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
 
     def make(group: GroupRow) -> list[Example] | str:
         examples = start.maker.of_rollout(group, acting.dataset)
-        if isinstance(examples, str) or not objective.needs_reference:
+        if isinstance(examples, str):
             return examples
-        return references.with_logprobs(examples, keep=False)
+        examples = start.corrected(examples)
+        if synced_reference(config, references):
+            return examples
+        if start.data.teacher is not None:
+            examples = with_advantages(examples, start.data.teacher)
+        return references.with_logprobs(examples, keep=False) if objective.needs_reference else examples
 
     def act(iteration: int) -> list[GroupRow]:
         # In the number format of training: otherwise the ratio to the behaviour policy would not start at 1.
@@ -380,9 +362,3 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
         reward_model=start.reward_model,
         figures_of=start.data.figures,
     )
-
-
-def _seed_everything(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)

@@ -6,6 +6,7 @@ it has its own file, so that the folder remains an ordinary model or adapter.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ CRITIC = "critic"
 COST_CRITIC = "cost_critic"
 """Head of a model that acts: the cost that it expects."""
 _NAME = "value_head"
+_TRUNK = "trunk."
 _ROLES = {("reward",): "reward_model", (CRITIC,): "policy", (CRITIC, COST_CRITIC): "policy"}
 """Names of the heads -> the role of their model; others belong to step models."""
 
@@ -40,11 +42,13 @@ class ValueHead(torch.nn.Module):
         self.names = tuple(names)
         self.weight = torch.nn.Parameter(torch.zeros(len(self.names), width))
         self.bias = torch.nn.Parameter(torch.zeros(len(self.names)))
+        self.trunk: Any = None
+        """A copy of the model whose states are read instead of the model's own; None: without."""
 
     @property
     def is_critic(self) -> bool:
         """Whether its model acts, and the head only values what it expects."""
-        return _ROLES.get(self.names) == "policy"
+        return _is_critic(self.names)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """Return the values of hidden states, in full precision, because training uses small differences."""
@@ -60,6 +64,17 @@ class StoredHead(NamedTuple):
     """float32 [K, h]"""
     bias: torch.Tensor
     """float32 [K]"""
+    trunk: dict[str, torch.Tensor]
+    """Weights of its own trunk, by their names there; empty without one."""
+
+    @property
+    def is_critic(self) -> bool:
+        """As `ValueHead.is_critic`."""
+        return _is_critic(self.names)
+
+
+def _is_critic(names: Sequence[str]) -> bool:
+    return _ROLES.get(tuple(names)) == "policy"
 
 
 def heads_of(config: TrainingConfig) -> tuple[str, ...]:
@@ -71,20 +86,40 @@ def heads_of(config: TrainingConfig) -> tuple[str, ...]:
     return (config.heads or ("value",)) if isinstance(config, PRMConfig) else ()
 
 
+def has_own_critic(config: TrainingConfig) -> bool:
+    """Whether the value head of a method reads a copy of the model."""
+    return isinstance(config, PPOConfig) and config.has_critic and config.critic == "separate"
+
+
 def head_of(model: Any) -> ValueHead | None:
     """Return the value head of a model; None if it has none."""
     head = getattr(model, _NAME, None)
     return head if isinstance(head, ValueHead) else None
 
 
-def attach(model: Any, names: Sequence[str], stored: StoredHead | None) -> ValueHead:
+def attach(model: Any, names: Sequence[str], stored: StoredHead | None, *, own_trunk: bool = False) -> ValueHead:
     """Attach a value head to a model: the stored one, or a new one.
+
+    A critic starts anew on another head's file, and so does another head on a critic's.
+
+    Args:
+        model: Without a value head.
+        names: Names of the values.
+        stored: Head in the model's folder.
+        own_trunk: Read the states of a copy of the model, which is trained apart.
 
     Raises:
         InvalidInput: The stored head has other names or another width (`value_head_mismatch`).
     """
     head = ValueHead(model.get_input_embeddings().weight.shape[1], names)
-    if stored is not None and not (head.is_critic and stored.names != head.names):  # else the critic starts anew
+    if own_trunk:
+        head.trunk = copy.deepcopy(model)
+        if (logits := head.trunk.get_output_embeddings()) is not None and not _is_tied(head.trunk, logits):
+            logits.requires_grad_(False)  # never read
+    if stored is not None and (head.is_critic or stored.is_critic):
+        same = stored.names == head.names and bool(stored.trunk) == own_trunk
+        stored = stored if same else None
+    if stored is not None:
         if stored.names != head.names or stored.weight.shape != head.weight.shape:
             raise InvalidInput(
                 f"expected a value head with {', '.join(head.names)} on states of {head.weight.shape[1]} numbers, got "
@@ -95,8 +130,19 @@ def attach(model: Any, names: Sequence[str], stored: StoredHead | None) -> Value
         with torch.no_grad():
             head.weight.copy_(stored.weight)
             head.bias.copy_(stored.bias)
+        if own_trunk:
+            head.trunk.load_state_dict(stored.trunk, strict=False)
     setattr(model, _NAME, head)
     return head
+
+
+def _is_tied(model: Any, logits: Any) -> bool:
+    return getattr(logits, "weight", None) is model.get_input_embeddings().weight
+
+
+def head_tensors(head: ValueHead) -> dict[str, torch.Tensor]:
+    """Return the weights to store: of the head, and of its trunk what is trained."""
+    return {name: p for name, p in head.named_parameters() if p.requires_grad or not name.startswith(_TRUNK)}
 
 
 @contextmanager
@@ -117,7 +163,7 @@ def save_head(names: Sequence[str], tensors: Mapping[str, torch.Tensor], folder:
 
     Args:
         names: Names of the values.
-        tensors: `weight` [K, h] and `bias` [K].
+        tensors: `weight` [K, h] and `bias` [K]; as `trunk.NAME` those of a trunk of its own.
         folder: Folder of the model or adapter.
     """
     whole = {name: tensor.detach().float().cpu().contiguous() for name, tensor in tensors.items()}
@@ -138,6 +184,7 @@ def read_head(folder: Path) -> StoredHead | None:
         with safe_open(path, "pt") as file:
             names = tuple(json.loads((file.metadata() or {})["heads"]))
             weight, bias = file.get_tensor("weight"), file.get_tensor("bias")
+            trunk = {n.removeprefix(_TRUNK): file.get_tensor(n) for n in file.keys() if n.startswith(_TRUNK)}  # noqa: SIM118
             if weight.ndim != 2 or bias.shape != (len(names),) or len(weight) != len(names):
                 raise ValueError(f"{len(names)} names, weight {[*weight.shape]}, bias {[*bias.shape]}")
     except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
@@ -146,4 +193,4 @@ def read_head(folder: Path) -> StoredHead | None:
             "train the reward model again",
             code="model_damaged",
         ) from None
-    return StoredHead(names, weight, bias)
+    return StoredHead(names, weight, bias, trunk)

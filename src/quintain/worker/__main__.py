@@ -18,6 +18,7 @@ from quintain.jobs.directory import JobDirectory
 from quintain.records.job import JobError
 from quintain.records.protocols import TextRetriever
 from quintain.settings import secret
+from quintain.trainers.gguf_copies import keep_copies
 from quintain.worker import job_kinds, parent_watch
 from quintain.worker.reporter import FileReporter
 
@@ -35,6 +36,7 @@ def main(arguments: list[str]) -> int:
     home = directory.path.absolute().parents[1]
     configure(home / "environments.toml", secret, home / "endpoints.toml")
     configure_retrieval(_open_retriever)
+    keep_copies(home / "cache" / "models")
     reporter = FileReporter(directory, attempt, lambda: datetime.now(UTC))
     signal.signal(signal.SIGTERM, lambda *_: reporter.request_stop())
     try:

@@ -9,9 +9,10 @@ from pathlib import Path
 from quintain.datasets.manifest import sha256_of
 from quintain.errors import InvalidInput
 from quintain.records.job import EvaluateDatasetSpec, PreviewSpec, TrainSpec
+from quintain.records.recipe import EarlierSkill
 
 
-def link_dataset(spec: TrainSpec | PreviewSpec | EvaluateDatasetSpec, folder: Path) -> Path:
+def link_dataset(spec: TrainSpec | PreviewSpec | EvaluateDatasetSpec | EarlierSkill, folder: Path) -> Path:
     """Link (or copy) the dataset's files into the job, so that the job survives a deletion of the dataset.
 
     Raises:

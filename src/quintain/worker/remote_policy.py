@@ -168,8 +168,7 @@ class RemotePolicy:
             except ValidationError:  # written by another version of this program
                 pass
         options: dict[str, Any] = {
-            "temperature": conversation.sampling.temperature,
-            "top_p": conversation.sampling.top_p,
+            **{name: getattr(conversation.sampling, name) for name in ("temperature", "top_p", "top_k", "min_p")},
             "max_tokens": conversation.sampling.max_new_tokens,
         }
         if self._react:

@@ -18,7 +18,12 @@ _EXTREME = re.compile(r"Which of the (\w+) has the (low|high)est (\w+)\?")
 _TOTAL = re.compile(r"What is the (\w+) of the (\w+ \w+) and the (\w+ \w+) together\?")
 
 
-def _script(prompt: str) -> Script:
+def script_of(prompt: str) -> Script:
+    """Return the moves that solve a question.
+
+    Raises:
+        InvalidInput: it is none of this environment.
+    """
     if match := _LOOKUP.fullmatch(prompt):
         return _lookup(*match.groups())
     if match := _COMPARE.fullmatch(prompt):
@@ -80,5 +85,5 @@ def _id_of(found: str, name: str) -> str:
     return next(line.split()[-1] for line in found.splitlines() if line.startswith(f"{name} "))
 
 
-Expert = partial(ScriptedPolicy, _script)
+Expert = partial(ScriptedPolicy, script_of)
 """A `Policy` for `quintain/inventory` that solves every task."""

@@ -19,7 +19,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quintain.environments.mcp_server.arguments import draw_arguments
-from quintain.environments.mcp_server.checks import judge, read_checks
+from quintain.environments.mcp_server.checks import AnswerCheck, judge, read_checks
 from quintain.environments.mcp_server.episode import allowed, as_text
 from quintain.environments.mcp_server.tasks import calls_of, digest
 from quintain.environments.servers import Call, ServerProfile, ToolResult
@@ -194,5 +194,10 @@ def _task(profile: ServerProfile, connection: Connection, asked: _Candidate) -> 
 
 
 def expected(task: Task) -> Sequence[Any]:
-    """Return the answers that a task's checks accept."""
-    return [check.answer for check in read_checks(task.metadata) if check.type == "answer"]
+    """Return the answers that a task's checks accept; of a regular expression, the task's own `answer`."""
+    answers: list[Any] = []
+    for check in read_checks(task.metadata):
+        if isinstance(check, AnswerCheck):
+            stated = check.answer if check.answer is not None else check.expected
+            answers.append(task.metadata.get("answer") if stated is None else stated)
+    return [answer for answer in answers if answer is not None]

@@ -1,4 +1,4 @@
-"""A scripted policy for generated tasks of MCP servers: it plays the script in their metadata."""
+"""A scripted policy for tasks of MCP servers, generated or written: it plays the script in their metadata."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quintain.records.trajectory import Task
 
 
 def expert(tasks: Iterable[Task], submit: str = "submit") -> ScriptedPolicy:
-    """Return a policy for tasks with a script: its calls, one per turn, then the answer.
+    """Return a policy for tasks with a script: its calls, one per turn, then the answer, if the task asks for one.
 
     Args:
         tasks: The tasks to play, with distinct prompts.
@@ -28,7 +28,9 @@ def expert(tasks: Iterable[Task], submit: str = "submit") -> ScriptedPolicy:
             raise InvalidInput(f"expected the prompt of a task with a script, got {clip(prompt)!r}")
         for call in calls_of(task, "script"):
             yield Move(f"Call {call.tool}.", call.tool, call.args)
-        answer = expected(task)[0]
-        yield Move(f"{task.metadata.get('field') or 'The answer'} is {as_text(answer)}.", submit, {"answer": answer})
+        for answer in expected(task)[:1]:  # without one the script has done all, and says so without a call
+            yield Move(
+                f"{task.metadata.get('field') or 'The answer'} is {as_text(answer)}.", submit, {"answer": answer}
+            )
 
     return ScriptedPolicy(script)

@@ -129,7 +129,7 @@ def _leaderboard_table(comparison: Comparison) -> Table:
 
 def _result_section(evaluation: Evaluation) -> Section:
     sampling = evaluation.sampling
-    how = "greedy" if sampling.temperature == 0 else f"temperature {sampling.temperature:g}, top_p {sampling.top_p:g}"
+    how = "greedy" if sampling.temperature == 0 else sampling.summary
     tasks = len({result.task_id for result in evaluation.results})
     facts = {
         "success": _rate(evaluation.rate),

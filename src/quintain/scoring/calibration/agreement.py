@@ -113,7 +113,7 @@ def order_effect(votes: Iterable[Sequence[Vote]]) -> OrderEffect:
         first=first,
         second=second,
         ties=places["tie"],
-        p=_even_odds(first, second),
+        p=even_odds(first, second),
     )
 
 
@@ -123,7 +123,7 @@ def flipped(vote: Vote) -> Vote:
     return flips[vote]
 
 
-def _even_odds(k: int, m: int) -> float | None:
+def even_odds(k: int, m: int) -> float | None:
     """Two-sided exact binomial p of k against m under equal odds, where both tails are alike."""
     n = k + m
     if not n:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from quintain.datasets.selection import written_chars
 from quintain.records.calibration import Calibration
 from quintain.records.protocols import Scorer
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.calibration.fitting import apply
+from quintain.scoring.calibration.panel import panel_value
 from quintain.scoring.profiles import domain_of
-from quintain.scoring.recorded import RAW
+from quintain.scoring.recorded import RAW, RecordedScorer, raw_value
 
 
 class CalibratedScorer:
@@ -26,10 +28,21 @@ class CalibratedScorer:
         score = self._inner.score(trajectory)
         if score.value is None:
             return score
-        value = apply(self._calibration, score.value, domain_of(trajectory))
+        value = apply(self._calibration, self._combined(trajectory, score.value), domain_of(trajectory))
         # The mapped value may be the mean of several raters, so it has no rater.
         update = {"value": value, "raw": score.value, "calibration": self._calibration.id, "rater": None}
         return score.model_copy(update=update)
+
+    def _combined(self, trajectory: Trajectory, value: float) -> float:
+        """Return the value by the calibration's panel, if it has one."""
+        panel, name = self._calibration.panel, self.name
+        if panel is None:
+            return value
+        verdicts = {name: value}
+        if isinstance(self._inner, RecordedScorer):
+            newest = self._inner.newest(trajectory.identified().id or "")
+            verdicts = {verdict.rater or name: raw_value(verdict) for verdict in newest}
+        return panel_value(panel, verdicts, written_chars(trajectory), value)
 
 
 class RawScorer:

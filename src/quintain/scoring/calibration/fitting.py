@@ -246,7 +246,7 @@ def _map(data: _Labelled, method: Method) -> CalibrationMap:
 def _held_out(data: _Labelled, method: Method) -> list[float]:
     """The value of each run by a map that was fitted to the other folds."""
     predicted = [0.0] * len(data.x)
-    for fold in _folds(data.group):
+    for fold in task_folds(data.group):
         left_out = set(fold)
         trained = _map(data.take([i for i in range(len(data.x)) if i not in left_out]), method)
         for i in fold:
@@ -254,8 +254,8 @@ def _held_out(data: _Labelled, method: Method) -> list[float]:
     return predicted
 
 
-def _folds(groups: Sequence[str]) -> list[list[int]]:
-    """Return places by fold in a random order, groups whole; each group by itself where there are few."""
+def task_folds(groups: Sequence[str]) -> list[list[int]]:
+    """Return places by fold in a stable random order, groups whole; each group by itself where there are few."""
     members: dict[str, list[int]] = defaultdict(list)
     for i, group in enumerate(groups):
         members[group].append(i)

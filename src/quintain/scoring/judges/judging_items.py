@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from quintain.records.judging import JudgeControl, JudgingMode, Rubric
+from quintain.records.judging import JudgeControl, JudgingMode, Rubric, Vote
 from quintain.records.preference import Preference, PreferenceSource
 from quintain.records.score import Score
 from quintain.records.seeds import stable_seed
@@ -74,6 +74,8 @@ class Judged:
     """Why there is no judgement."""
     inconsistent: int = 0
     """Pairs on which the judge contradicted itself when the order was reversed; they are ties."""
+    votes: tuple[tuple[Vote, Vote], ...] = ()
+    """The answer on each pair in either order, by place: `a` was shown first."""
     withheld: int = 0
     """Runs that lost credit which the control gets too."""
 
@@ -222,7 +224,8 @@ def _of_pair(item: JudgingItem, answers: Sequence[str], rater: Rater) -> Judged:
         rubric=item.rubric.name,
         reason=_reason(first.rationale if consistent else "", consistent, item),
     )
-    return Judged(preferences=(preference,), inconsistent=int(not consistent))
+    votes = ((first.better or "tie", second.better or "tie"),)
+    return Judged(preferences=(preference,), inconsistent=int(not consistent), votes=votes)
 
 
 def _of_group(item: JudgingItem, answers: Sequence[str], rater: Rater) -> Judged:
@@ -233,12 +236,13 @@ def _of_group(item: JudgingItem, answers: Sequence[str], rater: Rater) -> Judged
     if failed := _first_failure(read):
         return Judged(failed=failed)
     first, second = _places(read[0], n), _places(read[1], n)[::-1]
-    preferences, inconsistent = [], 0
+    preferences, inconsistent, votes = [], 0, []
     for i, j in combinations(range(n), 2):
         one, other = _sign(first[j] - first[i]), _sign(second[j] - second[i])
         consistent = one == other
         inconsistent += not consistent
-        better = {1: "a", -1: "b", 0: "tie"}[one if consistent else 0]
+        better = _VOTES[one if consistent else 0]
+        votes.append((_VOTES[one], _VOTES[-other]))  # the second order shows run j first
         margin = abs(first[j] + second[j] - first[i] - second[i]) / (2 * (n - 1))
         preferences.append(
             Preference.model_validate(
@@ -254,7 +258,11 @@ def _of_group(item: JudgingItem, answers: Sequence[str], rater: Rater) -> Judged
                 }
             )
         )
-    return Judged(preferences=tuple(preferences), inconsistent=inconsistent)
+    return Judged(preferences=tuple(preferences), inconsistent=inconsistent, votes=tuple(votes))
+
+
+_VOTES: dict[int, Vote] = {1: "a", -1: "b", 0: "tie"}
+"""Sign of the first one's lead -> the better one."""
 
 
 def _places(answer: RankingAnswer, n: int) -> list[float]:

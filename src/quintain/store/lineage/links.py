@@ -23,11 +23,11 @@ from quintain.records.job import (
     PreviewSpec,
     RecipeSpec,
     RolloutSpec,
-    ScoreSpec,
     StepLabelSpec,
     TrainSpec,
 )
 from quintain.records.recipe import TrainStage
+from quintain.records.run_jobs import InfluenceSpec, ScoreSpec
 from quintain.records.trajectory import Trajectory
 from quintain.store.engine import insert_missing
 from quintain.store.tables import jobs, links
@@ -72,6 +72,7 @@ _AGENT_SPECS = (
     EvolveSpec,
     ScoreSpec,
     StepLabelSpec,
+    InfluenceSpec,
     ExportAgentSpec,
 )
 
@@ -90,6 +91,12 @@ def job_links(connection: Connection, job: Job) -> Iterator[Link]:
     for part in train_parts(job):
         if part.dataset_id is not None:
             yield Link(Ref("dataset", part.dataset_id), me)
+        if part.teacher_agent is not None and part.teacher_agent.id:
+            yield Link(Ref("agent", part.teacher_agent.id), me)
+        if part.earlier is not None:
+            yield Link(Ref("dataset", part.earlier.dataset_id), me)
+            if part.earlier.agent is not None and part.earlier.agent.id:
+                yield Link(Ref("agent", part.earlier.agent.id), me)
         if (name := _replay_buffer(part)) is not None:
             buffer = Ref(REPLAY_BUFFER, name)
             if (before := _newest_job_using(connection, buffer)) is not None and before != job.id:

@@ -143,6 +143,22 @@ class Trajectories:
             rows = statement.rows(connection, values)
         return Page(items=_summaries(rows[:limit]), next_cursor=next_cursor(rows, table.name, limit))
 
+    def summaries(self, ids: Sequence[str]) -> tuple[TrajectorySummary, ...]:
+        """Return the summaries of these trajectories, in the order of the ids. Unknown and forgotten ones are left out."""
+        found: dict[str, TrajectorySummary] = {}
+        with read_transaction(self.engine) as connection:
+            for chunk in chunks(list(ids)):
+                rows = select_in(connection, _SHOWN.where(_c.forgotten_at.is_(None)), _c.id, chunk)
+                found |= {summary.id: summary for summary in _summaries(rows)}
+        return tuple(found[run_id] for run_id in ids if run_id in found)
+
+    def rewards(self, filter: TrajectoryFilter) -> dict[str, float]:
+        """Return trajectory -> reward of the matching trajectories whose reward is known."""
+        values = filter_parameters(filter, self.engine)
+        known = select(_c.id, _c.reward).where(*filter_clause(tuple(values)).conditions, _c.reward.is_not(None))
+        with read_transaction(self.engine) as connection:
+            return {row.id: row.reward for row in connection.execute(known, values)}
+
     def iterate(self, filter: TrajectoryFilter | None = None, ids: Sequence[str] | None = None) -> Iterator[Trajectory]:
         """Stream the matching trajectories, oldest first, without rows added in the meantime.
 

@@ -7,9 +7,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from quintain.environments.registry import describe, environment_ids, list_servers, option_names, task_source
-from quintain.environments.servers import PREFIX, outline
+from quintain.environments.foreign.profiles import LIBRARIES, outline_profile
+from quintain.environments.registry import (
+    describe,
+    environment_ids,
+    list_foreign,
+    list_servers,
+    option_names,
+    task_source,
+)
+from quintain.environments.servers import outline
 from quintain.errors import InvalidInput, QuintainError
+from quintain.evaluation.games import players_of
 from quintain.next_step import Hint, call
 from quintain.records.calibration import Calibration
 from quintain.records.record import counted, shown
@@ -17,13 +26,14 @@ from quintain.scoring.registry import describe_scorers
 from quintain.store.paging import decode_cursor, encode_cursor
 from quintain.tools.data.lineage import forgotten_sources_note
 from quintain.tools.evaluation.comparison import leaderboard_uri
+from quintain.tools.labels.tournaments import tournament_of_agents
 from quintain.tools.pages import count_fitting, fitting_page
 from quintain.tools.results import LibraryResult
 from quintain.tools.run_selection import Cursor, PageSize
 from quintain.tools.services import Services
 from quintain.tools.training.methods import outline_methods
 
-Kind = Literal["datasets", "agents", "evaluations", "calibrations", "environments", "scorers", "methods"]
+Kind = Literal["datasets", "agents", "evaluations", "calibrations", "environments", "scorers", "methods", "tournament"]
 
 _NEXT = {
     "datasets": Hint("Plan a training on one with ", call("plan_training", dataset_id=...), "."),
@@ -40,6 +50,11 @@ _NEXT = {
         ".",
     ),
     "scorers": Hint("Use one, or a weighted mix, in ", call("score_trajectories", scorer=..., filter=...), "."),
+    "tournament": Hint(
+        "Let a judge compare more runs of these agents with ",
+        call("score_trajectories", scorer="judge", judge=..., mode="pairwise", filter=...),
+        "; what `rater` entries list is taken out of the strengths.",
+    ),
     "methods": Hint("Plan a training by one with ", call("plan_training", method=...), "."),
 }
 
@@ -53,16 +68,19 @@ def list_library(
         str | None,
         Field(
             max_length=200,
-            description="Only environments, scorers or methods whose name or description has these words.",
+            description="Words in the name or description of an environment, scorer or method.",
         ),
     ] = None,
 ) -> LibraryResult:
-    """List datasets, agents (with their newest results), evaluations, calibrations, environments, scorers or methods."""
+    """List datasets, agents (with their newest results), evaluations, calibrations, environments, scorers or methods.
+
+    tournament: agents ranked by preferences between their runs.
+    """
     if text is not None and kind not in {"environments", "scorers", "methods"}:
         raise InvalidInput(
             f"text is {shown(text)}, but {kind} are listed newest first; leave it out and page by cursor"
         )
-    if kind in {"environments", "scorers", "methods"}:
+    if kind in {"environments", "scorers", "methods", "tournament"}:
         first = 0 if cursor is None else decode_cursor(cursor, kind)
         rest = [item for item in _available(services, kind) if _mentions(item, text or "")][first:]
         fit = count_fitting(rest)
@@ -86,6 +104,8 @@ def _mentions(item: Mapping[str, Any], words: str) -> bool:
 def _available(services: Services, kind: Kind) -> Sequence[dict[str, Any]]:
     if kind == "environments":
         return _environments()
+    if kind == "tournament":
+        return tournament_of_agents(services)
     return _scorers(services) if kind == "scorers" else outline_methods()
 
 
@@ -149,13 +169,21 @@ def _scorers(services: Services) -> list[dict[str, Any]]:
 
 
 def _environments() -> list[dict[str, Any]]:
-    """Return all environments; MCP servers are listed as configured, without starting them."""
-    try:
-        servers, broken = list_servers(), []
-    except QuintainError as error:
-        servers, broken = [], [{"id": "mcp:", "unusable": str(error)}]
-    here = [_environment(name) for name in environment_ids() if not name.startswith(PREFIX)]
-    return [*here, *map(outline, servers), *broken]
+    """Return all environments; MCP servers and those of other libraries as configured, without starting or contacting them."""
+    listed = []
+    for kind, outlines in (("mcp", lambda: map(outline, list_servers())), ("foreign", _foreign)):
+        try:
+            listed += outlines()
+        except QuintainError as error:
+            listed.append({"id": f"{kind}:", "unusable": str(error)})
+    profiles = {item["id"] for item in listed}
+    return [*(_environment(name) for name in environment_ids() if name not in profiles), *listed]
+
+
+def _foreign() -> list[dict[str, Any]]:
+    return [{"id": f"{name}/ID", "about": about} for name, about in LIBRARIES.items()] + [
+        outline_profile(profile) for profile in list_foreign()
+    ]
 
 
 def _environment(name: str) -> dict[str, Any]:
@@ -170,6 +198,7 @@ def _environment(name: str) -> dict[str, Any]:
             "max_turns": environment.max_turns,
             "options": option_names(name),
             "leaderboard": leaderboard_uri(source.id),
+            **({"players": players} if (players := players_of(source)) else {}),
         }
     finally:
         environment.close()

@@ -81,6 +81,7 @@ def _next_step(id: str, *, truncated: bool) -> Hint:
 def datasets_of(spec: JobSpec) -> list[str]:
     """Return the datasets of a job."""
     parts: tuple[Any, ...] = (spec, *getattr(spec, "stages", ()))
+    parts += tuple(earlier for part in parts if (earlier := getattr(part, "earlier", None)) is not None)
     return [dataset_id for part in parts if (dataset_id := getattr(part, "dataset_id", None)) is not None]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from quintain.errors import NotFound, Unavailable, disk_remedy
 from quintain.next_step import Hint, call
-from quintain.records.job import RunsFile
+from quintain.records.run_jobs import RunsFile
 from quintain.records.trajectory import Trajectory
 from quintain.tools.services import Services
 

@@ -32,6 +32,7 @@ from quintain.records.trajectory import (
     read_trajectory,
 )
 from quintain.redaction.redact import redact
+from quintain.tools.data.sorting import sorted_pages
 from quintain.tools.pages import fitting_page
 from quintain.tools.results import Recorded, SearchResult, TrajectoryView
 from quintain.tools.run_selection import Cursor, PageSize
@@ -109,11 +110,12 @@ def record_trajectory(
 
 def search_trajectories(
     services: Services,
-    filter: Annotated[
-        TrajectoryFilter | None, Field(description="Conditions that must all hold; null: everything.")
-    ] = None,
+    filter: Annotated[TrajectoryFilter | None, Field(description="All must hold; null: everything.")] = None,
     limit: PageSize = 20,
     cursor: Cursor = None,
+    sort: Annotated[
+        str | None, Field(description="`reward`, or a scorer's stored values; `-NAME`: worst first.")
+    ] = None,
 ) -> SearchResult:
     """Find stored runs, newest first, by job, agent, environment, outcome, tags, reward, time or text.
 
@@ -125,17 +127,17 @@ def search_trajectories(
         page = services.store.trajectories.search(wanted, limit=most, cursor=cursor)
         return page.items, page.next_cursor
 
-    items, following = fitting_page(fetch, limit)
+    items, following = fitting_page(fetch if sort is None else sorted_pages(services, wanted, sort, cursor), limit)
     if not items:
         collect = call("collect_rollouts", agent="starter", environment="quintain/inventory")
         step = Hint("Nothing matches. Loosen the filter, record or import runs, or make some with ", collect, ".")
     else:
         same = filter.model_dump(mode="json", exclude_defaults=True) if filter and not filter.is_empty else None
-        older = call("search_trajectories", filter=same, limit=limit, cursor=following)
+        older = call("search_trajectories", filter=same, limit=limit, cursor=following, sort=sort)
         score = call("score_trajectories", scorer="rules", filter=same or EVERY_RUN)
         read = Hint("Read one with ", call("get_trajectory", trajectory_id=items[0].id))
         step = (
-            Hint(read, "; older runs: ", older, ".")
+            Hint(read, "; older runs: " if sort is None else "; the next ones: ", older, ".")
             if following
             else Hint(read, ", or score them all with ", score, ".")
         )

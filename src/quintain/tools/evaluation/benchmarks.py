@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from quintain.environments.registry import Reference, parse_reference, parts_of, write_reference
+from quintain.environments.references import Reference, parse_reference, parts_of, write_reference
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.dataset import Dataset
 from quintain.tools.evaluation.environment_references import usable_reference

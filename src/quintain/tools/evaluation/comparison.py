@@ -56,8 +56,8 @@ def compare_agents(
 ) -> CompareResult:
     """Compare agents on the same tasks: paired, with 95 % intervals and corrected p-values.
 
-    `difference` is b - a in success rate; `p`: exact McNemar over tasks; `significant`: p_corrected < 0.05. simultaneous_low and
-    simultaneous_high are of all pairs together. Evaluate the agents first, with the same arguments, or set `sequential`.
+    `difference` is b - a in success rate; `p`: exact McNemar over tasks; `significant`: p_corrected < 0.05. Evaluate the
+    agents first, with the same arguments, or set `sequential`.
     """
     if sequential:
         found = compare_sequentially(services, agents, environment, n_tasks=n_tasks, repeats=repeats)

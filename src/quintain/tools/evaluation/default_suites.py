@@ -7,7 +7,8 @@ from itertools import islice
 from pathlib import Path
 
 from quintain.datasets.rows import read_rows, task_of, trajectories_of
-from quintain.environments.registry import environment_ids, parse_reference
+from quintain.environments.references import parse_reference
+from quintain.environments.registry import knows
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
@@ -84,4 +85,4 @@ def _suite_of(services: Services, agent: str, dataset: Dataset) -> dict[str, str
 
 
 def _is_here(environment: str) -> bool:
-    return parse_reference(environment).id in environment_ids()
+    return knows(parse_reference(environment).id)

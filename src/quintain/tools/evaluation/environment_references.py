@@ -8,16 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from quintain.environments.registry import (
-    PATH_OPTIONS,
-    SANDBOX_ID,
-    Reference,
-    parse_reference,
-    parts_of,
-    task_source,
-    write_mixture,
-    write_reference,
-)
+from quintain.environments.references import Reference, parse_reference, parts_of, write_mixture, write_reference
+from quintain.environments.registry import PATH_OPTIONS, SANDBOX_ID, task_source
 from quintain.environments.retrieval import AGENT_OPTIONS, BM25
 from quintain.errors import InvalidInput, Refused
 from quintain.evaluation.games import players_of
@@ -53,14 +45,13 @@ def usable_reference(services: Services, reference: str | Mapping[str, float], *
     Args:
         services: Whose settings hold the roots.
         reference: `ID` or `ID?option=value&option=value`; the options `file` and `tasks` are paths, `retriever` is an agent. Of several
-            environments their weights, as a mapping, as `ID=WEIGHT,ID=WEIGHT` or as `registry.write_mixture` writes them.
+            environments their weights, as a mapping, as `ID=WEIGHT,ID=WEIGHT` or as `references.write_mixture` writes them.
         games: Whether the caller can name an opponent, so that games of two players are usable.
 
     Raises:
         NotFound: no such environment or file.
         InvalidInput: an option that the environment does not take, a file with bad rows, an agent that is no retriever, a game of
-            several players, or as
-            `registry.parts_of`.
+            several players, or as `references.parts_of`.
         Refused: a file outside the allowed roots, or a sandbox that the operator has not set.
         Unavailable: the package that brings an environment cannot be imported.
     """
@@ -79,11 +70,40 @@ def usable_reference(services: Services, reference: str | Mapping[str, float], *
         ) from None
 
 
+def require_opponent(reference: str, opponent: str | None, remedy: str) -> None:
+    """Refuse a game without an opponent, and an opponent without a game.
+
+    Args:
+        reference: A usable reference.
+        opponent: As requested.
+        remedy: How to name an opponent.
+
+    Raises:
+        InvalidInput: The one or the other, or a game that is not of two players.
+    """
+    players = players_of(task_source(reference))
+    if opponent is not None and not players:
+        raise InvalidInput(
+            f"expected a game with opponent={shown(opponent)}, got {clip(reference)}, where an agent acts alone; leave it out",
+            code="no_game",
+        )
+    if players and opponent is None:
+        raise InvalidInput(
+            f"expected an opponent in {clip(reference)}, a game of {' and '.join(players)}, got none; {remedy}",
+            code="no_opponent",
+        )
+    if players and len(players) != 2:
+        raise InvalidInput(
+            f"expected a game of two players, got {clip(reference)} with {', '.join(players)}; use another",
+            code="no_opponent",
+        )
+
+
 def plain_reference(reference: str | Mapping[str, float]) -> str:
     """The reference as evaluations are kept by it: mixtures in their one form, one environment as it is written.
 
     Raises:
-        InvalidInput: as `registry.parts_of`.
+        InvalidInput: as `references.parts_of`.
     """
     parsed = _parsed(reference)
     if (parts := parts_of(parsed)) is not None:

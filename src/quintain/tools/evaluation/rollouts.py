@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from quintain.environments.demonstrations import expert_of
 from quintain.environments.registry import task_source
@@ -19,7 +19,8 @@ from quintain.records.reward import RewardSpec
 from quintain.records.tags import require_tags
 from quintain.tools.data.lineage import require_remembered
 from quintain.tools.evaluation.benchmarks import benchmark_reference
-from quintain.tools.evaluation.environment_references import Environments, usable_reference
+from quintain.tools.evaluation.environment_references import Environments, require_opponent, usable_reference
+from quintain.tools.evaluation.written_tasks import store_tasks
 from quintain.tools.jobs.jobs import start
 from quintain.tools.labels.reward_parsing import RewardInput
 from quintain.tools.labels.rewards import reward_spec
@@ -28,26 +29,35 @@ from quintain.tools.services import Services
 from quintain.tools.training.agents import (
     EXPERT,
     endpoint_of,
+    require_loadable,
     require_policy,
-    require_quantization,
     require_weights,
     resolve_agent,
     sampling_of,
 )
+from quintain.tools.training.planning.warnings import acting_warnings
 from quintain.tools.training.requests import RequestKey
 from quintain.tools.training.sources import require_intact
 
+SELF = "self"
+"""The opponent that is the agent itself."""
+
 AgentName = Annotated[
     str,
-    Field(description="Agent id or name, `starter`, `expert` (scripted), a model folder, or endpoint:NAME."),
+    Field(description="Agent id or name, `starter`, `expert`, a model folder or endpoint:NAME."),
 ]
 EnvironmentId = Annotated[
     Environments,
     Field(description="Environment id, see list_library(kind='environments'); or {id: weight}."),
 ]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Same seed: same tasks and sampling.")]
-MaxTurns = Annotated[
-    int | None, Field(ge=1, le=1000, description="Turns of an episode; null: the environment's limit.")
+MaxTurns = Annotated[int | None, Field(ge=1, le=1000, description="Turns; null: the environment's limit.")]
+Opponent = Annotated[str | None, Field(description="In a game; `self`: the agent itself.")]
+_WRITTEN = "Own tasks, as in a task file."
+WrittenTasks = Annotated[
+    list[dict[str, Any]] | None,
+    Field(min_length=1, max_length=200, description=_WRITTEN),
+    WithJsonSchema({"type": "array", "items": {"type": "object"}, "description": _WRITTEN}),
 ]
 
 
@@ -55,31 +65,36 @@ def collect_rollouts(
     services: Services,
     agent: AgentName,
     environment: EnvironmentId,
-    n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Distinct tasks to try.")] = 100,
-    attempts: Annotated[int, Field(ge=1, le=256, description="Episodes for each task.")] = 1,
+    n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Distinct tasks.")] = 100,
+    attempts: Annotated[int, Field(ge=1, le=256, description="Episodes per task.")] = 1,
     split: Annotated[Literal["train", "held_out"], Field(description="held_out is for evaluation.")] = "train",
     temperature: Annotated[
         Temperature | Annotated[list[Temperature], Field(min_length=2, max_length=2)],
-        Field(description="0 is greedy; [low, high]: rising from a task's first attempt to its last."),
+        Field(description="0: greedy; [low, high]: rising over a task's attempts."),
     ] = 1.0,
     diversity: Annotated[
         float,
-        Field(ge=0, le=4, description="The more earlier attempts repeat each other, the hotter, up to x (1 + this)."),
+        Field(ge=0, le=4, description="Heats repeated attempts, up to x (1 + this)."),
     ] = 0.0,
     scorer: Annotated[RewardInput | None, Field(description="Older name of `reward`.")] = None,
-    reward: Annotated[RewardInput | None, Field(description="Score the runs, as in start_training.")] = None,
+    reward: Annotated[RewardInput | None, Field(description="As in start_training.")] = None,
     max_turns: MaxTurns = None,
-    tags: Annotated[list[str] | None, Field(max_length=50, description="Labels for the trajectories.")] = None,
+    tags: Annotated[list[str] | None, Field(max_length=50, description="Labels.")] = None,
+    opponent: Opponent = None,
     seed: Seed = 0,
     request_key: RequestKey = None,
+    tasks: WrittenTasks = None,
 ) -> JobStarted:
     """Let an agent act in an environment, as a background job; every episode becomes a stored trajectory.
 
     Its result names the filter that finds them. To measure an agent use evaluate_agent.
     """
     temperatures = _schedule(temperature, diversity, attempts)
-    acting = acting_fields(services, agent, environment)
+    if tasks is not None:
+        environment, n_tasks = store_tasks(services, environment, tasks, split), len(tasks)
+    acting = playing_fields(services, agent, environment, opponent)
     spec = RolloutSpec(
+        written=tasks is not None,
         **acting,
         split=split,
         n_tasks=n_tasks,
@@ -92,7 +107,7 @@ def collect_rollouts(
         max_turns=max_turns,
         tags=require_tags(tags or ()),
     )
-    return start(services, spec, request_key)
+    return _started(services, spec, request_key)
 
 
 def _reward(services: Services, scorer: object, reward: object) -> RewardSpec | None:
@@ -128,49 +143,48 @@ def _schedule(temperature: float | Sequence[float], diversity: float, attempts: 
 def evaluate_agent(
     services: Services,
     agent: AgentName,
-    environment: Annotated[
-        Environments | None, Field(description="Environment id, or {id: weight}; or give dataset_id.")
-    ] = None,
+    environment: Annotated[Environments | None, Field(description="Id, or {id: weight}; or give dataset_id.")] = None,
     dataset_id: Annotated[
         str | None,
-        Field(
-            description="Dataset id or name: play a benchmark's tasks; of other kinds measure loss and next actions."
-        ),
+        Field(description="Dataset: play a benchmark's tasks; of other kinds measure loss and next actions."),
     ] = None,
-    n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Tasks of the suite, or rows.")] = 100,
-    repeats: Annotated[int, Field(ge=1, le=256, description="Episodes for each task; above 1 when sampling.")] = 1,
+    n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Tasks, or rows.")] = 100,
+    repeats: Annotated[int, Field(ge=1, le=256, description="Episodes per task; above 1 when sampling.")] = 1,
     split: Annotated[
         Literal["held_out", "train", "all", "test", "validation"],
-        Field(
-            description="held_out: never trained on; all: every task of a file; test, validation: a dataset's, else held_out."
-        ),
+        Field(description="all: every task of a file; test, validation: a dataset's, else held_out."),
     ] = "held_out",
-    sampling: Annotated[
-        Sampling | None, Field(description="What is left out is as the agent was registered (greedy by default).")
-    ] = None,
+    sampling: Annotated[Sampling | None, Field(description="Left out: as registered.")] = None,
     max_turns: MaxTurns = None,
     forbidden: Annotated[
         list[str] | None, Field(max_length=100, description="Tools that it must not call; counted.")
     ] = None,
+    opponent: Opponent = None,
     seed: Seed = 0,
     request_key: RequestKey = None,
 ) -> JobStarted:
     """Measure an agent on held-out tasks, a benchmark, or a dataset's held-out rows, as a background job.
 
-    The same environment, split, n_tasks, repeats and seed are the same tasks, which compare_agents pairs.
+    Same environment, split, n_tasks, repeats and seed: the same tasks, which compare_agents pairs.
     """
     suite = _suite_of(services, environment, dataset_id, split, n_tasks)
     if suite.environment is None:
         assert suite.dataset is not None
-        if repeats > 1 or max_turns is not None or forbidden or (sampling is not None and sampling.temperature > 0):
+        if (
+            repeats > 1
+            or max_turns is not None
+            or forbidden
+            or opponent
+            or (sampling is not None and sampling.temperature > 0)
+        ):
             raise InvalidInput(
-                "on a dataset nothing is played and actions are decoded greedily, once: leave repeats, max_turns, forbidden "
-                "and a temperature out, or name an environment"
+                "on a dataset nothing is played and actions are decoded greedily, once: leave repeats, max_turns, forbidden, "
+                "opponent and a temperature out, or name an environment"
             )
         rows = _on_dataset(services, agent, suite.dataset, split, n_tasks, seed, sampling)
         started = start(services, rows, request_key)
         return started.model_copy(update={"warnings": (*started.warnings, *suite.warnings)})
-    acting = acting_fields(services, agent, suite.environment)
+    acting = playing_fields(services, agent, suite.environment, opponent)
     played = EvaluateSpec(
         **acting,
         dataset_id=None if suite.dataset is None else suite.dataset.id,
@@ -178,11 +192,16 @@ def evaluate_agent(
         n_tasks=suite.n_tasks,
         repeats=repeats,
         seed=seed,
-        sampling=sampling_of(acting["agent"], sampling),
+        sampling=sampling_of(services, acting["agent"], sampling),
         max_turns=max_turns,
         forbidden=tuple(forbidden or ()),
     )
-    return start(services, played, request_key)
+    return _started(services, played, request_key)
+
+
+def _started(services: Services, spec: RolloutSpec | EvaluateSpec, request_key: str | None) -> JobStarted:
+    started = start(services, spec, request_key)
+    return started.model_copy(update={"warnings": (*started.warnings, *acting_warnings(spec.agent, spec.sampling))})
 
 
 class _Suite(NamedTuple):
@@ -233,10 +252,28 @@ def _suite_of(
     return _Suite(None, dataset, asked, n_tasks)
 
 
-def acting_fields(services: Services, agent: str, environment: str | Mapping[str, float]) -> dict[str, Any]:
+def playing_fields(
+    services: Services, agent: str, environment: str | Mapping[str, float], opponent: str | None
+) -> dict[str, Any]:
+    """Return the fields of a spec that name who acts, where, and in a game against whom.
+
+    Raises:
+        InvalidInput: A game without an opponent, or an opponent where there is no game; or as `acting_fields`.
+    """
+    acting = acting_fields(services, agent, environment, games=True)
+    require_opponent(acting["environment"], opponent, "pass opponent='self', 'expert' or another agent")
+    if opponent is None:
+        return acting
+    other = acting if opponent == SELF else acting_fields(services, opponent, environment, games=True)
+    return acting | {"opponent": other["agent"], "opponent_endpoint": other["endpoint"]}
+
+
+def acting_fields(
+    services: Services, agent: str, environment: str | Mapping[str, float], *, games: bool = False
+) -> dict[str, Any]:
     """Return the fields of a spec that name who acts, and where."""
-    reference = usable_reference(services, environment)
-    actor = require_quantization(require_policy(resolve_agent(services, agent), "act"))
+    reference = usable_reference(services, environment, games=games)
+    actor = require_loadable(require_policy(resolve_agent(services, agent), "act"))
     if actor.model.source == EXPERT:
         expert_of(task_source(reference), ())
     return {"agent": actor, "endpoint": endpoint_of(services, actor), "environment": reference}
@@ -270,7 +307,7 @@ def _on_dataset(
     Raises:
         InvalidInput: the agent has no weights here, or nothing is held out.
     """
-    actor = require_quantization(require_policy(resolve_agent(services, agent), "act"))
+    actor = require_loadable(require_policy(resolve_agent(services, agent), "act"))
     measured = require_weights(actor, "be measured on a dataset")
     return EvaluateDatasetSpec(
         agent=measured,
@@ -280,7 +317,7 @@ def _on_dataset(
         dataset_kind=dataset.kind,
         split=_split_of(dataset, split),
         n_rows=n_rows,
-        max_new_tokens=sampling_of(measured, sampling).max_new_tokens,
+        max_new_tokens=sampling_of(services, measured, sampling).max_new_tokens,
         seed=seed,
     )
 

@@ -108,6 +108,7 @@ def list_jobs(
             "judge",
             "score",
             "step_labels",
+            "influence",
             "replay",
             "export_agent",
             "selftest",

@@ -11,16 +11,14 @@ from quintain.records.job import (
     EvolveSpec,
     ImportSpec,
     JobSpec,
-    JudgeSpec,
     PreviewSpec,
     RecipeSpec,
-    ReplaySpec,
     RolloutSpec,
-    ScoreSpec,
     StepLabelSpec,
     TrainSpec,
 )
 from quintain.records.record import clip, counted
+from quintain.records.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
 
 _LENGTH = 160
 
@@ -67,6 +65,10 @@ def _data_label(spec: JobSpec) -> str:
             return f"score {counted(spec.runs.n, 'run')}{by} with {_name(spec.agent)}"
         case StepLabelSpec():
             return f"step labels of {counted(spec.runs.n, 'run')} by {_name(spec.agent)} in {spec.environment}"
+        case InfluenceSpec():
+            return (
+                f"influence of {counted(spec.runs.n, 'run')} on {counted(spec.targets.n, 'run')} by {_name(spec.agent)}"
+            )
         case ReplaySpec():
             return f"replay {counted(spec.runs.n, 'run')}"
         case ExportAgentSpec():

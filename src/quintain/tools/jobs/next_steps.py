@@ -13,15 +13,13 @@ from quintain.records.job import (
     JobResult,
     JobSpec,
     JobStatus,
-    JudgeSpec,
     PreviewSpec,
     RecipeSpec,
-    ReplaySpec,
-    ScoreSpec,
     StepLabelSpec,
     TrainSpec,
 )
 from quintain.records.record import clip
+from quintain.records.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
 
 
 def next_step(job: Job, stalled: str | None = None) -> Hint:
@@ -55,7 +53,7 @@ def _cause(job: Job) -> Hint:
 
 
 def _after_success(job: Job, result: JobResult) -> Hint:
-    if job.kind in {"judge", "score", "step_labels", "replay"}:
+    if job.kind in {"judge", "score", "step_labels", "influence", "replay"}:
         return _after_scoring(job.spec, result)
     if job.kind == "evolve":
         return _after_evolution(job, result)
@@ -196,6 +194,10 @@ def _after_scoring(spec: JobSpec, result: JobResult) -> Hint:
     if isinstance(spec, JudgeSpec | ScoreSpec) and spec.mode in {"pairwise", "group"}:
         export = call("export_dataset", kind="dpo", name="pairs", pairs="recorded", filter=...)
         return Hint(f"{retry}The preferences are stored: ", export, " makes pairs of them.")
+    if isinstance(spec, InfluenceSpec):
+        export = call("export_dataset", kind="sft", name="chosen", scorer="influence", min_score=0.5, filter=...)
+        best = call("search_trajectories", sort="influence", filter=...)
+        return Hint("The most helpful first: ", best, "; ", export, " leaves out those that would do harm.")
     if isinstance(spec, StepLabelSpec):
         labels = {"step_labels": "scores"}
         export = call("export_dataset", kind="prm", name="steps", scorer="montecarlo", curation=labels, filter=...)
@@ -227,4 +229,4 @@ def _stored_name(spec: JobSpec) -> str:
         return f"judge:{spec.rubric.name}"
     if isinstance(spec, ScoreSpec):
         return spec.agent.id or f"agent:{spec.agent.name}"
-    return "replay" if isinstance(spec, ReplaySpec) else "montecarlo"
+    return spec.kind if isinstance(spec, ReplaySpec | InfluenceSpec) else "montecarlo"

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from quintain.datasets.selection import written_chars
 from quintain.datasets.splits import task_key
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
@@ -18,6 +19,7 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.record import clip, shown
 from quintain.scoring.calibration.fitting import ALL, FEW_LABELS, MIN_LABELS, Fitted, apply, fit_all, rater_warnings
 from quintain.scoring.calibration.maps import method_of
+from quintain.scoring.calibration.panel import JudgedRun, PanelChoice, choose_panel
 from quintain.scoring.profiles import domain_of
 from quintain.scoring.recorded import RecordedScorer, raw_value, source_of
 from quintain.tools.jobs.pictures import draw
@@ -40,6 +42,9 @@ class _Run(NamedTuple):
     """Rater -> newest value."""
     domain: str
     task: str
+    judges: dict[str, float]
+    """Rater of the scorer -> newest value."""
+    chars: int
 
     @property
     def label(self) -> float:
@@ -60,13 +65,17 @@ def fit_calibration(
     scorer, labels, cautions = _names(services, scorer, labels, filter)
     runs = list(_joined(services, scorer, labels, filter))
     _require_enough(services, runs, scorer, labels)
+    chosen = choose_panel([JudgedRun(run.judges, run.label, run.chars, run.task) for run in runs])
+    panel = chosen.panel if chosen is not None and chosen.better else None
     fitted = fit_all(
-        [run.score for run in runs],
+        [run.score for run in runs] if panel is None or chosen is None else chosen.held_out,
         [run.label for run in runs],
         [run.domain if per_domain else ALL for run in runs],
         method,
         groups=[run.task for run in runs],
     )
+    if panel is not None:
+        fitted = _from_plain_means(fitted, runs, per_domain=per_domain)
     raters = rater_warnings([run.verdicts for run in runs]) if source_of(labels).scorer == "people" else []
     warnings = (*cautions, *fitted.warnings, *raters)
 
@@ -76,6 +85,7 @@ def fit_calibration(
             scorer=scorer,
             version=version,
             labels=labels,
+            panel=panel,
             domains=fitted.domains,
             warnings=warnings,
         )
@@ -88,6 +98,7 @@ def fit_calibration(
         error_after=round(fitted.error_after, 6),
         spearman=fitted.domains[ALL].spearman,
         domains={domain: _outline(found) for domain, found in calibration.domains.items()},
+        panel={} if chosen is None else _panel_outline(chosen),
         warnings=warnings,
         resource_uri=f"calibration://{calibration.id}",
         next_step=_next(scorer, fitted),
@@ -133,22 +144,23 @@ def _joined(services: Services, scorer: str, labels: str, filter: TrajectoryFilt
     waiting = []
     for run in chosen:
         if run.id in wanted:
-            waiting.append((run.id, domain_of(run), task_key(run)))
+            waiting.append((run.id, domain_of(run), task_key(run), written_chars(run)))
         if len(waiting) == _CHUNK:
             yield from _paired(services, scorer, labels, waiting)
             waiting = []
     yield from _paired(services, scorer, labels, waiting)
 
 
-def _paired(services: Services, scorer: str, labels: str, runs: Sequence[tuple[str, str, str]]) -> Iterator[_Run]:
-    ids = [run_id for run_id, _, _ in runs]
+def _paired(services: Services, scorer: str, labels: str, runs: Sequence[tuple[str, str, str, int]]) -> Iterator[_Run]:
+    ids = [run_id for run_id, *_ in runs]
     values, true = stored(services, scorer, ids), stored(services, labels, ids)
     reader, raters = RecordedScorer(scorer, values), RecordedScorer(labels, true)
-    for run_id, domain, task in runs:
-        value = reader.read(run_id).value
+    for run_id, domain, task, chars in runs:
+        value = reader.value(run_id)
         verdicts = {score.rater or labels: raw_value(score) for score in raters.newest(run_id)}
         if value is not None and verdicts:
-            yield _Run(value, verdicts, domain, task)
+            judges = {score.rater or scorer: raw_value(score) for score in reader.newest(run_id)}
+            yield _Run(value, verdicts, domain, task, judges, chars)
 
 
 def _names(
@@ -203,6 +215,28 @@ def _outline(found: DomainFit) -> dict[str, Any]:
         "error_before": round(found.error_before, 6),
         "error_after": round(found.error_after, 6),
     }
+
+
+def _from_plain_means(fitted: Fitted, runs: Sequence[_Run], *, per_domain: bool) -> Fitted:
+    """Return the fit with the errors before it those of the raters' plain means, which the panel replaces."""
+
+    def before(domain: str) -> float:
+        own = [run for run in runs if domain == ALL or (per_domain and run.domain == domain)]
+        return math.fsum((run.score - run.label) ** 2 for run in own) / len(own)
+
+    domains = {
+        domain: fit.model_copy(update={"error_before": before(domain)}) for domain, fit in fitted.domains.items()
+    }
+    return fitted._replace(domains=domains, error_before=before(ALL))
+
+
+def _panel_outline(chosen: PanelChoice) -> dict[str, Any]:
+    outline = chosen.panel.model_dump(mode="json", exclude={"doublings"})
+    raters = {
+        rater: {name: round(value, 4) if isinstance(value, float) else value for name, value in fit.items()}
+        for rater, fit in outline["raters"].items()
+    }
+    return outline | {"raters": raters, "used": chosen.better}
 
 
 def _next(scorer: str, fitted: Fitted) -> Hint:

@@ -15,15 +15,26 @@ from quintain.records.record import clip, nearest, shown
 from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.calibration.calibrated import CalibratedScorer
-from quintain.scoring.recorded import AGENT, OF_RATERS, RAW, RecordedScorer, Source, is_recorded, source_of
+from quintain.scoring.recorded import (
+    AGENT,
+    INFLUENCE,
+    OF_RATERS,
+    RAW,
+    TOURNAMENT,
+    RecordedScorer,
+    Source,
+    is_recorded,
+    source_of,
+)
 from quintain.scoring.registry import scorer as find_scorer
+from quintain.tools.labels.tournaments import tournament_scores
 from quintain.tools.services import Services
 from quintain.tools.training.agents import require_reward_model
 
 _BATCH = 50
 """Runs held in memory at once."""
 
-READ_ONLY = frozenset({"judge", "people", "montecarlo", "replay"})
+READ_ONLY = frozenset({"judge", "people", "montecarlo", "replay", INFLUENCE, TOURNAMENT})
 """Scorers that are read from what is stored, and never run."""
 
 
@@ -90,6 +101,8 @@ def require_known(services: Services, scorer: str) -> None:
 def stored(services: Services, scorer: str, ids: Sequence[str]) -> dict[str, list[Score]]:
     """Run -> what is stored of a scorer, newest first; of one that computes its scores, the newest alone."""
     name = source_of(scorer).scorer
+    if name == TOURNAMENT:
+        return tournament_scores(services, ids)
     if is_recorded(scorer):
         return services.store.scores.by_scorers([name], ids)
     return {run: [score] for run, score in services.store.scores.latest(name, ids).items()}

@@ -28,7 +28,7 @@ from quintain.scoring.declared import DeclaredScorer
 from quintain.scoring.mix import capped
 from quintain.scoring.profiles import PROFILES
 from quintain.scoring.profiles import profile as find_profile
-from quintain.scoring.recorded import AGENT, MONTECARLO, RAW, REPLAY, is_recorded, source_of
+from quintain.scoring.recorded import AGENT, INFLUENCE, MONTECARLO, RAW, REPLAY, TOURNAMENT, is_recorded, source_of
 from quintain.scoring.registry import recorded_names
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.tools.labels.reward_parsing import ParsedReward, RewardInput, parse_reward
@@ -56,24 +56,23 @@ def score_trajectories(
         RewardInput,
         Field(
             description='Name, see list_library(kind="scorers"), or a mix such as {"outcome": 0.6, "rules": 0.4}. `judge`, '
-            "`people`: stored verdicts, `judge:RUBRIC` by one rubric."
+            "`people`: stored verdicts; `judge:RUBRIC`: by one."
         ),
     ],
     filter: RunFilter = None,
     trajectory_ids: RunIds = None,
-    profile: Annotated[
-        str | None, Field(description="Domain profile: a name or a JSON file. Default: by each run.")
-    ] = None,
+    profile: Annotated[str | None, Field(description="Domain profile: name or JSON file. Default: by run.")] = None,
     judge: Annotated[
         str | None,
-        Field(description="Starts a job. 'judge': `endpoint:NAME` or an agent; 'montecarlo': the agent that plays on."),
+        Field(description="Starts a job. 'judge': `endpoint:NAME` or an agent; 'montecarlo', 'influence': an agent."),
     ] = None,
     rubric: Annotated[
         str | dict[str, Any] | None, Field(description="For `judge`: name, or {name, criteria[]}.")
     ] = None,
     mode: Annotated[JudgingMode, Field(description="For `judge`.")] = "score",
-    calibrate: Annotated[bool, Field(description="Apply the scorer's newest calibration, if any.")] = True,
-    audit: Annotated[bool, Field(description="Also look for reward hacking.")] = False,
+    target: Annotated[str | None, Field(description="For 'influence': dataset to do well on.")] = None,
+    calibrate: Annotated[bool, Field(description="Apply its newest calibration.")] = True,
+    audit: Annotated[bool, Field(description="Look for reward hacking.")] = False,
     combine: Annotated[Combine, Field(description="Of a mix; lower_bound: mean less spread.")] = "mean",
     cap: Annotated[
         float | None, Field(gt=0, le=1, description="Most that counts."), BeforeValidator(require_number)
@@ -94,11 +93,13 @@ def score_trajectories(
             )
         runs = select(services, filter, trajectory_ids)
         forgotten = _forgotten(services, trajectory_ids)
-        return _in_a_job(services, runs, scorer, forgotten, judge=judge, rubric=rubric, mode=mode, profile=domain)
-    if rubric is not None or mode != "score":
+        return _in_a_job(
+            services, runs, scorer, forgotten, judge=judge, rubric=rubric, mode=mode, profile=domain, target=target
+        )
+    if rubric is not None or mode != "score" or target is not None:
         raise InvalidInput(
             Hint(
-                "`rubric` and `mode` are for a judge: give judge='endpoint:NAME' or an agent, or judge yourself with ",
+                "`rubric`, `mode` and `target` are for a judge: give judge='endpoint:NAME' or an agent, or judge yourself with ",
                 call("get_judging_batch", limit=5),
             )
         )
@@ -173,8 +174,9 @@ class _Rule:
 
     @property
     def is_reading(self) -> bool:
-        """Whether the scorer only reads stored scores."""
-        return isinstance(self.spec, str) and is_recorded(self.spec) and self.cap is None
+        """Whether the scorer only reads stored scores. A tournament computes them from stored preferences."""
+        only_one = isinstance(self.spec, str) and self.cap is None
+        return only_one and is_recorded(str(self.spec)) and source_of(str(self.spec)).scorer != TOURNAMENT
 
     def look_up(self, services: Services, runs: list[Trajectory]) -> None:
         """Replace the stored scores in memory by those of the next runs."""
@@ -268,16 +270,21 @@ def _in_a_job(
     rubric: str | dict[str, Any] | None,
     mode: JudgingMode,
     profile: DomainProfile | None,
+    target: str | None,
 ) -> ScoreResult:
+    from quintain.tools.labels.influence import start_influence
     from quintain.tools.labels.replays import start_replay
     from quintain.tools.labels.score_jobs import start_judging, start_model_scoring
     from quintain.tools.labels.step_labels import start_step_labels
 
-    if judge is not None and scorer not in ("judge", MONTECARLO):
+    if judge is not None and scorer not in ("judge", MONTECARLO, INFLUENCE):
         raise InvalidInput(
-            f"judge={clip(judge)!r}: expected scorer='judge' or '{MONTECARLO}', got {shown(scorer)}; mixes read stored verdicts"
+            f"judge={clip(judge)!r}: expected scorer='judge', '{MONTECARLO}' or '{INFLUENCE}', got {shown(scorer)}; mixes read "
+            "stored verdicts"
         )
-    if judge is None or scorer == MONTECARLO:
+    if target is not None and scorer != INFLUENCE:
+        raise InvalidInput(f"only scorer='{INFLUENCE}' takes `target`, got {shown(scorer)}; leave it out")
+    if judge is None or scorer in (MONTECARLO, INFLUENCE):
         if rubric is not None or mode != "score":
             raise InvalidInput("only a judge takes `rubric` and `mode`: scorer='judge', judge='NAME'")
         if scorer == REPLAY:
@@ -285,6 +292,8 @@ def _in_a_job(
         elif judge is None:
             scorer = named(services, str(scorer)).name.removeprefix(RAW)
             started = start_model_scoring(services, runs, scorer)
+        elif scorer == INFLUENCE:
+            started = start_influence(services, runs, agent=resolve_agent(services, judge), target=target)
         else:
             started = start_step_labels(services, runs, agent=resolve_agent(services, judge))
     else:

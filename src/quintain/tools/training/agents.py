@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
@@ -22,6 +23,7 @@ from quintain.tools.services import Services
 from quintain.tools.training.job_models import agent_of_job
 from quintain.tools.training.model_folders import HUB_NAME, near_models, starter_folder
 from quintain.tools.training.model_references import agent_of_path, path_of, store_base, unknown_agent
+from quintain.tools.training.planning.gguf_header import require_loadable as require_gguf
 
 EXPERT = "expert"
 """The agent of the environments' scripted experts."""
@@ -42,21 +44,19 @@ def register_agent(
     ],
     system_prompt: Annotated[
         str | None,
-        Field(max_length=20_000, description="In place of the environment's system prompt; null: that."),
+        Field(max_length=20_000, description="Replaces the environment's; null: that."),
     ] = None,
-    sampling: Annotated[
-        Sampling | None, Field(description="How the agent picks its tokens; left out: as the model's agent does.")
-    ] = None,
+    sampling: Annotated[Sampling | None, Field(description="Left out: as the model's agent.")] = None,
     template: Annotated[
         Literal["auto", "tools", "react"],
-        Field(description="How turns are written: native tool calls, ReAct text, or automatic."),
+        Field(description="Native tool calls, ReAct text, or automatic."),
     ] = "auto",
     description: Annotated[str, Field(max_length=2000, description="A note for people.")] = "",
 ) -> AgentResult:
     """Name a model with its system prompt and sampling settings, so that it can act, be trained and be compared.
 
-    For the same model with another prompt or other settings, or to give a folder a name. Base models are registered when
-    first used, trained agents by their job. The same name with other content makes the next version; nothing is overwritten.
+    Base models are registered when first used, trained agents by their job. The same name with other content makes the next
+    version.
     """
     require_free_name(name)
     if services.settings.redact:
@@ -68,7 +68,7 @@ def register_agent(
             name=name,
             model=origin.model,
             system_prompt=system_prompt if system_prompt is not None else origin.system_prompt,
-            sampling=sampling_of(origin, sampling),
+            sampling=sampling_of(services, origin, sampling),
             template=template,
             role=origin.role,
             held_out=origin.held_out,
@@ -97,10 +97,22 @@ def _origin(services: Services, model: str) -> Agent:
     return resolve_agent(services, model)
 
 
-def sampling_of(agent: Agent, sampling: Sampling | None) -> Sampling:
-    """Return the sampling of the agent with the given fields replaced."""
+def sampling_of(services: Services, agent: Agent, sampling: Sampling | None) -> Sampling:
+    """Return the sampling of the agent with the given fields replaced.
+
+    Raises:
+        InvalidInput: the agent acts through an endpoint whose protocol lacks one of them.
+    """
     asked = {} if sampling is None else {name: getattr(sampling, name) for name in sampling.model_fields_set}
-    return agent.sampling.model_copy(update=asked)
+    changed = agent.sampling.model_copy(update=asked)
+    if changed.min_p and agent.model.source == "endpoint":
+        endpoint = find_profile(services.settings.endpoints_file, agent.model.path)
+        if endpoint.protocol == "anthropic":
+            raise InvalidInput(
+                f"sampling.min_p: expected 0 for the endpoint {agent.model.path!r}, whose protocol (anthropic) has no min_p, got "
+                f"{changed.min_p:g}; leave it out, or give top_p or top_k"
+            )
+    return changed
 
 
 def require_free_name(name: str) -> None:
@@ -182,7 +194,8 @@ def require_weights(agent: Agent, purpose: str) -> Agent:
     """Return the agent if its weights are on this machine or can be.
 
     Raises:
-        InvalidInput: it acts through an endpoint, or is a script; the message names its uses.
+        InvalidInput: it acts through an endpoint, or is a script; the message names its uses. Or its GGUF file is damaged.
+        NotFound: its GGUF file is gone.
     """
     if agent.model.source == "expert":
         raise InvalidInput(
@@ -200,15 +213,24 @@ def require_weights(agent: Agent, purpose: str) -> Agent:
             "compared, and others can be trained on its runs",
             code="no_weights",
         )
+    return _require_file(agent)
+
+
+def _require_file(agent: Agent) -> Agent:
+    """Return the agent unless its model is a GGUF file that has been deleted or damaged since it was registered."""
+    if agent.model.source == "gguf":
+        require_gguf(Path(agent.model.path))
     return agent
 
 
-def require_quantization(agent: Agent) -> Agent:
-    """Return the agent if its base can be quantised as it was trained.
+def require_loadable(agent: Agent) -> Agent:
+    """Return the agent if a job can load its model, as far as that shows before.
 
     Raises:
-        Unavailable: bitsandbytes is not installed.
+        NotFound, InvalidInput: its GGUF file is gone or damaged.
+        Unavailable: its base is quantised, and bitsandbytes is not installed.
     """
+    _require_file(agent)
     if agent.model.quantization is not None:
         require_bitsandbytes(f"the base of {agent.id or agent.name} in {agent.model.quantization}")
     return agent

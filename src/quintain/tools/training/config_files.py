@@ -31,6 +31,7 @@ from quintain.tools.training.agents import (
     require_weights,
     resolve_agent,
 )
+from quintain.tools.training.earlier_skills import with_earlier_skills
 from quintain.tools.training.evolve import start_evolution
 from quintain.tools.training.methods import (
     EVOLVE,
@@ -39,6 +40,7 @@ from quintain.tools.training.methods import (
     merge_settings,
     read_hyperparameters,
 )
+from quintain.tools.training.planning.warnings import settings_warnings
 from quintain.tools.training.requests import (
     Request,
     new_output_dir,
@@ -50,6 +52,7 @@ from quintain.tools.training.requests import (
 )
 from quintain.tools.training.sources import Source
 from quintain.tools.training.start import require_no_dataset, train
+from quintain.tools.training.teachers import teacher_of
 from quintain.tools.training.training_rewards import training_reward
 
 _SOURCES = ("dataset", "text", "environment")
@@ -154,7 +157,9 @@ def start_recipe(services: Services, document: Mapping[str, Any], folder: Path =
     _recipe(services, request, stages, folder, make=False)  # all stages are checked before a dataset is created for any
     spec = _recipe(services, request, stages, folder, make=True)
     key = request.request_key or spec_key(spec)
-    return start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
+    started = start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
+    configs = [stage.config for stage in spec.stages if isinstance(stage, TrainStage)]
+    return started.model_copy(update={"warnings": settings_warnings(configs, spec.agent)})
 
 
 def _recipe(
@@ -163,16 +168,19 @@ def _recipe(
     agent = require_policy(resolve_agent(services, request.model), "begin a recipe")
     name = request.name or f"{agent.name}-recipe"[:100]
     try:
-        read = [_with_adapter(_stage(services, stage, i, folder, make=make), agent) for i, stage in enumerate(stages)]
+        read = [
+            _of_agent(services, _stage(services, stage, i, folder, make=make), agent) for i, stage in enumerate(stages)
+        ]
         _require_actors(read)
         _require_adapters(read)
         if any(isinstance(stage, TrainStage) for stage in read):
             require_weights(agent, "be trained by a recipe")
+        kept = with_earlier_skills(services, _kept(read, name), agent, make=make)
         return RecipeSpec(
             name=name,
             agent=agent,
             endpoint=endpoint_of(services, agent),
-            stages=_kept(read, name),
+            stages=kept,
             output_dir="",
             cache_dir=str(services.settings.cache_dir),
             seed=request.seed,
@@ -181,10 +189,13 @@ def _recipe(
         raise InvalidInput(explain(error, "recipe")) from None
 
 
-def _with_adapter(stage: Stage, agent: Agent) -> Stage:
+def _of_agent(services: Services, stage: Stage, agent: Agent) -> Stage:
+    """Return a stage with what depends on the recipe's agent: settings of its adapter, and a teacher of its tokens."""
     if not isinstance(stage, TrainStage):
         return stage
-    return stage.model_copy(update={"config": with_adapter_settings(stage.config, agent)})
+    config = with_adapter_settings(stage.config, agent)
+    teacher = teacher_of(services, config, agent, acts=stage.environment is not None)
+    return stage.model_copy(update={"config": config, **teacher._asdict()})
 
 
 def _stage(services: Services, document: Mapping[str, Any], index: int, folder: Path, *, make: bool) -> Stage:
@@ -201,7 +212,7 @@ def _stage(services: Services, document: Mapping[str, Any], index: int, folder: 
         refuse_unknown("the stage", document, dict.fromkeys(_TRAIN_STAGE))
         config = read_hyperparameters(method, _hyperparameters(document))
         source = _source(method, document, folder).resolve(services, method, make=make)
-        require_effect(config, "environment" in source)
+        require_effect(config, source.get("environment"))
         rows = services.store.datasets.get(source["dataset_id"]).splits["train"] if "dataset_id" in source else 0
         agent = document.get("agent")
         require_free_name(agent or "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from quintain.environments.registry import Reference, parse_reference, parts_of, write_reference
+from quintain.environments.references import Reference, parse_reference, parts_of, write_reference
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.evolve import EvolveConfig
@@ -17,6 +17,7 @@ from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import agreement_note, require_free_name
 from quintain.tools.training.methods import EVOLVE, check_evolution
+from quintain.tools.training.planning.warnings import settings_warnings
 from quintain.tools.training.requests import (
     Request,
     new_output_dir,
@@ -51,6 +52,7 @@ def start_evolution(
     spec = evolution_spec(services, request, environment, settings)
     key = request.request_key or spec_key(spec)
     started = start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
+    started = started.model_copy(update={"warnings": settings_warnings([spec.training], spec.agent)})
     if spec.reward_agent is None:
         return started
     return started.model_copy(update={"next_step": Hint(agreement_note(spec.reward_agent), " ", started.next_step)})
@@ -76,7 +78,13 @@ def evolution_spec(
             "in `training`: replay mixes in what other jobs were trained on; what earlier rounds selected comes back with "
             "accumulate: leave replay out"
         )
-    require_effect(training, acts=False)
+    if training.ewc is not None:
+        raise InvalidInput(
+            "in `training`: ewc keeps the skill of one earlier training, and an evolution has many rounds; leave ewc out, or train "
+            "on the dataset of its last round with start_training",
+            code="no_earlier_skill",
+        )
+    require_effect(training, None)
     if environment is None:
         raise InvalidInput(
             Hint(

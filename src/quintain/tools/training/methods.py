@@ -26,6 +26,8 @@ METHODS: dict[str, str] = {
     "sft": "Supervised fine-tuning: repeat what the agent wrote in good runs; all else is context, masked in the loss.",
     "bc": "Behaviour cloning: as sft, on the runs with enough reward, and on request more of the better ones.",
     "pretrain": "Continued pre-training on plain text: knowledge and style of a field, before sft.",
+    "distill": "Distillation: take over a teacher's distribution over tokens, on recorded runs or online on the student's own; "
+    "the teacher is a model, an endpoint that gives log-probs, or what the runs recorded.",
     "dpo": "Direct preference optimisation: prefer the better of two runs of a task, against a frozen reference; on stored "
     "pairs, or online in an environment.",
     "orpo": "Odds-ratio preference optimisation: sft on the better run and preference in one, without a reference.",
@@ -53,6 +55,13 @@ RELATED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("a2c", "actor_critic", "rlhf"), ("ppo", "policy gradients with a value head")),
     **dict.fromkeys(("dapo", "dr_grpo", "gspo", "cispo"), ("grpo", "a loss of it: hyperparameters={'loss': NAME}")),
     **dict.fromkeys(("ipo", "slic"), ("dpo", "losses of it: hyperparameters={'loss': 'ipo'} or 'hinge'")),
+    **dict.fromkeys(
+        ("rdpo", "robust_dpo", "exo", "nca", "apo", "discopop"), ("dpo", "losses of it: hyperparameters={'loss': NAME}")
+    ),
+    **dict.fromkeys(
+        ("rpo", "ld_dpo", "wpo", "tr_dpo"),
+        ("dpo", "settings of it: sft_weight, ld_alpha, policy_weighting, reference_sync_steps"),
+    ),
     "online_dpo": ("dpo", "with `environment` instead of a dataset"),
     "cpo": ("simpo", "also a preference loss without a reference model"),
     **dict.fromkeys(
@@ -64,7 +73,8 @@ RELATED: dict[str, tuple[str, str]] = {
         ("embedding", "biencoder", "bi_encoder", "sentence_transformer"), ("retriever", "texts to vectors")
     ),
     **dict.fromkeys(("cpt", "clm", "continued_pretraining"), ("pretrain", "plain text")),
-    **dict.fromkeys(("distillation", "kd", "finetune", "instruction_tuning"), ("sft", "repeat what good runs did")),
+    **dict.fromkeys(("finetune", "instruction_tuning"), ("sft", "repeat what good runs did")),
+    **dict.fromkeys(("distillation", "kd", "gkd", "minillm", "opd"), ("distill", "hyperparameters={'teacher': NAME}")),
     **dict.fromkeys(("lora", "qlora", "dora", "peft"), ("sft", "adapters are a setting: hyperparameters={'lora': {}}")),
 }
 """Names of methods that the field uses -> the method here that serves the same purpose, and how."""

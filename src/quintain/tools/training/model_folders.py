@@ -16,6 +16,7 @@ from quintain.records.agent import ModelRef, Role
 from quintain.records.record import clip, shown
 from quintain.tools.roots import readable
 from quintain.tools.services import Services
+from quintain.tools.training.planning.gguf_header import require_loadable
 
 HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}$")
 
@@ -48,10 +49,10 @@ def model_in(services: Services, path: Path, reference: str) -> ModelRef:
 
     Raises:
         NotFound: there is no model, or the base of an adapter is not here.
-        InvalidInput: an adapter without weights, or one of several GGUF files is meant.
+        InvalidInput: an adapter without weights, a GGUF file that no job can load, or one of several is meant.
     """
     if path.is_file() and path.suffix == ".gguf":
-        return ModelRef(source="gguf", path=str(path))
+        return _gguf(path)
     if (path / "adapter_config.json").is_file():
         _require_no_model_beside(path, reference)
         base = _base_of(services, path, reference)
@@ -60,13 +61,18 @@ def model_in(services: Services, path: Path, reference: str) -> ModelRef:
     if (path / "config.json").is_file() and (not ggufs or any(path.glob("*.safetensors"))):
         return ModelRef(source="folder", path=str(path))
     if len(ggufs) == 1:
-        return ModelRef(source="gguf", path=str(ggufs[0]))
+        return _gguf(ggufs[0])
     if ggufs:
         raise InvalidInput(
             f"{clip(reference)!r} contains {len(ggufs)} GGUF files ({_listed(file.name for file in ggufs)}); name one of them",
             code="model_ambiguous",
         )
     raise _no_model(path, reference)
+
+
+def _gguf(path: Path) -> ModelRef:
+    require_loadable(path)
+    return ModelRef(source="gguf", path=str(path))
 
 
 def _require_no_model_beside(path: Path, reference: str) -> None:

@@ -56,12 +56,13 @@ class Source(NamedTuple):
             Conflict: as `training_source`.
         """
         dataset = self.dataset
-        if DATASET_KINDS[method] is None:
+        kind = DATASET_KINDS[method]
+        if kind is None:
             return training_source(services, method, dataset or next(map(str, self.text), None), self.environment)
         if self.text:
             dataset = text_dataset(services, self.text, make=make)
         elif dataset is not None and self.environment is None:
-            dataset = named_dataset(services, dataset, DATASET_KINDS[method], make=make)
+            dataset = named_dataset(services, dataset, kind, make=make)
         if dataset is None and self.environment is None and (self.text or self.dataset):
             return {}
         source = training_source(services, method, dataset, self.environment)
@@ -106,7 +107,7 @@ def training_source(
     """
     kind = DATASET_KINDS[method]
     if kind is None:
-        return {"environment": usable_reference(services, _require_acting(method, dataset_id, environment))}
+        return {"environment": usable_reference(services, _require_acting(method, dataset_id, environment), games=True)}
     if (dataset_id is None) == (environment is None):
         online = ", or `environment`, where the agent acts" if method in ONLINE_METHODS else ""
         raise InvalidInput(
@@ -128,7 +129,7 @@ def training_source(
                 ),
                 code="not_online",
             )
-        return {"environment": usable_reference(services, environment)}
+        return {"environment": usable_reference(services, environment, games=True)}
     dataset = services.store.datasets.get(dataset_id or "")
     if dataset.kind != kind:
         fitting = [name for name, needed in DATASET_KINDS.items() if needed == dataset.kind]

@@ -18,6 +18,7 @@ from quintain.tools.jobs.jobs import start
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import agreement_note, require_free_name
+from quintain.tools.training.earlier_skills import earlier_skill
 from quintain.tools.training.evolve import start_evolution
 from quintain.tools.training.methods import EVOLVE, canonical_settings, read_hyperparameters, require_method
 from quintain.tools.training.planning.warnings import start_warnings
@@ -36,6 +37,7 @@ from quintain.tools.training.requests import (
     with_adapter_settings,
 )
 from quintain.tools.training.sources import Source
+from quintain.tools.training.teachers import teacher_of
 from quintain.tools.training.training_rewards import training_reward
 
 
@@ -52,7 +54,7 @@ def start_training(
     ] = None,
     environment: Annotated[
         Environments | None,
-        Field(description="Instead of a dataset (grpo, ppo, dpo, evolve): where the agent acts while it learns."),
+        Field(description="Instead of a dataset: where the agent acts while it learns."),
     ] = None,
     reward: RewardArgument = None,
     name: NewName = None,
@@ -65,8 +67,8 @@ def start_training(
 ) -> JobStarted:
     """Start training as a background job; the result is a new agent.
 
-    The job outlives conversation and server, and goes on from its newest checkpoint when its process dies. The same request
-    while it is unfinished returns it (`deduplicated`).
+    The job outlives the server, and goes on from its newest checkpoint. The same request while it is unfinished returns it
+    (`deduplicated`).
     """
     request = Request(model=model, name=name, reward=reward, seed=seed, request_key=request_key)
     if method == EVOLVE:
@@ -105,8 +107,9 @@ def train(
     judge = reward_agent(services, config)
     agent = start_agent(services, method, request.model)
     config = with_adapter_settings(config, agent)
-    source.resolve(services, method, make=False)
-    require_effect(config, source.environment is not None)
+    earlier = earlier_skill(services, config, agent)
+    teacher = teacher_of(services, config, agent, acts=source.environment is not None)
+    require_effect(config, source.resolve(services, method, make=False).get("environment"))
     reward = training_reward(services, method, request.reward, acts=source.environment is not None)
     create_folder(folder)
     name = request.name or f"{agent.name}-{method}"[:100]
@@ -118,6 +121,8 @@ def train(
         cache_dir=str(services.settings.cache_dir),
         config=config,
         reward_agent=judge,
+        **teacher._asdict(),
+        earlier=earlier,
         reward=reward,
         seed=request.seed,
         **source.resolve(services, method, make=True),

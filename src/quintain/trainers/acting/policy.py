@@ -33,7 +33,7 @@ from quintain.trainers.acting.episode import Episode
 from quintain.trainers.acting.generation import GeneratedRow, Generation
 from quintain.trainers.acting.kv_cache import Row
 from quintain.trainers.acting.products import IN_PROCESS, PRODUCTS, ProductForms, to_bf16
-from quintain.trainers.acting.sampling import Draws, pick, widest_float
+from quintain.trainers.acting.sampling import Draws, TokenLimits, pick, widest_float
 from quintain.trainers.models import LoadedModel, eval_mode, is_adapter, load_model
 from quintain.trainers.rendering.renderer import Renderer, shared_prefix
 
@@ -214,20 +214,21 @@ class LocalPolicy:
         """
         factors = self._decoder.rotary.factors_of(len(acting[0].ids))
         batch, logits = self._decoder.read([e.row for e in acting], [e.ids for e in acting], factors)
-        limits = [self._decoder.rotary.room(len(e.ids), e.left) for e in acting]
-        generation = Generation(batch, limits, self._device)
-        draws = self._draws(acting, max(limits))
-        while (step := generation.steps) < max(limits):
+        lengths = [self._decoder.rotary.room(len(e.ids), e.left) for e in acting]
+        generation = Generation(batch, lengths, self._device)
+        draws = self._draws(acting, max(lengths))
+        limits = TokenLimits(self._sampling.top_p, self._sampling.top_k, self._sampling.min_p)
+        while (step := generation.steps) < max(lengths):
             rows = generation.rows
             own = None if draws is None else Draws(draws.uniform[rows, step], draws.temperature[rows])
-            token, logprob = pick(logits, own, self._sampling.top_p)
+            token, logprob = pick(logits, own, limits)
             generation.add(token, logprob, torch.isin(token, self._end_ids))
             if generation.steps % _CHECK_STEPS == 0:
                 generation.stop([i for i, ids in generation.unfinished().items() if self._is_over(acting[i], ids)])
             if (following := generation.next_tokens()) is None:
                 break
             logits = self._decoder.step(generation.batch, following)
-            report(generation.steps / max(limits), generation.n_tokens)
+            report(generation.steps / max(lengths), generation.n_tokens)
         for episode, generated in zip(acting, generation.results([len(e.ids) for e in acting]), strict=True):
             self._add_tokens(episode, generated)
 

@@ -20,29 +20,56 @@ class Draws(NamedTuple):
     """float [B]; 0 is greedy."""
 
 
-def pick(logits: torch.Tensor, draws: Draws | None, top_p: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+class TokenLimits(NamedTuple):
+    """Which tokens may be sampled, after the temperature; top_k, top_p and min_p apply in this order, as in transformers."""
+
+    top_p: float = 1.0
+    """The likeliest tokens of this share of what top_k leaves (Holtzman et al. 2020, arXiv 1904.09751, section 3.1); 1: all."""
+    top_k: int = 0
+    """So many of the likeliest tokens, and those as likely as the last (Fan et al. 2018, arXiv 1805.04833); 0: all."""
+    min_p: float = 0.0
+    """Tokens at least this share as likely as the likeliest (Nguyen et al. 2024, arXiv 2407.01082); 0: all."""
+
+
+EVERY_TOKEN = TokenLimits()
+
+
+def pick(
+    logits: torch.Tensor, draws: Draws | None, limits: TokenLimits = EVERY_TOKEN
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Sample one token a row by inverting the cumulative distribution at a uniform number.
 
     Args:
         logits: float32 [B, V].
         draws: Random numbers and temperatures, both [B]; None picks the most likely token, as does a temperature of 0.
-        top_p: Nucleus sampling (Holtzman et al. 2020, arXiv 1904.09751, section 3.1).
+        limits: Tokens that may be sampled.
 
     Returns:
         The tokens, int64 [B], and their log-probabilities under the model itself, float32 [B]: at temperature 1
-        and without top_p, as a trainer computes them.
+        and without limits, as a trainer computes them.
     """
     token = logits.argmax(-1, keepdim=True)
     if draws is not None:
         is_warm = draws.temperature > 0
         heat = draws.temperature.where(is_warm, 1.0)[:, None].float()
         chances = (logits if bool((heat == 1).all()) else logits / heat).softmax(-1)
-        if top_p < 1:
-            ranked, order = chances.sort(dim=-1, descending=True, stable=True)
-            tail = ranked.cumsum(-1, dtype=draws.uniform.dtype) - ranked >= top_p  # the first token always stays
-            chances = chances.masked_fill(torch.zeros_like(tail).scatter(1, order, tail), 0.0)
-        token = _inverted(chances, draws.uniform).where(is_warm[:, None], token)
+        token = _inverted(_limited(chances, limits, draws.uniform.dtype), draws.uniform).where(is_warm[:, None], token)
     return token[:, 0], logits.log_softmax(-1).gather(1, token)[:, 0]
+
+
+def _limited(chances: torch.Tensor, limits: TokenLimits, dtype: torch.dtype) -> torch.Tensor:
+    """Return probabilities [B, V] with 0 for the tokens beyond the limits; sums are of type `dtype`."""
+    if 0 < limits.top_k < chances.shape[-1]:
+        least = chances.topk(limits.top_k, dim=-1).values[:, -1:]
+        chances = chances.masked_fill(chances < least, 0.0)
+    if limits.top_p < 1:
+        ranked, order = chances.sort(dim=-1, descending=True, stable=True)
+        share = limits.top_p * ranked.sum(-1, keepdim=True, dtype=dtype) if limits.top_k else limits.top_p
+        tail = ranked.cumsum(-1, dtype=dtype) - ranked >= share  # the first token always stays
+        chances = chances.masked_fill(torch.zeros_like(tail).scatter(1, order, tail), 0.0)
+    if limits.min_p:
+        chances = chances.masked_fill(chances < limits.min_p * chances.amax(-1, keepdim=True), 0.0)
+    return chances
 
 
 def _inverted(weights: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:

@@ -18,6 +18,7 @@ from quintain.datasets.step_labels import step_values_of, unweighted_reason
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow, TextRow
 from quintain.records.hyperparameters import (
     BCConfig,
+    DistillConfig,
     DPOConfig,
     GRPOConfig,
     PPOConfig,
@@ -30,39 +31,17 @@ from quintain.records.trajectory import Actor, Trajectory
 from quintain.scoring.preferences.mining import Candidate, mine_pairs
 from quintain.trainers.constraint import constraint_of, cost_of
 from quintain.trainers.data.chunking import chunk
-from quintain.trainers.data.retrieval_examples import call_examples
+from quintain.trainers.data.example_batch import ExampleBatch as ExampleBatch
+from quintain.trainers.data.retrieval_examples import add_calls
+from quintain.trainers.data.run_lengths import cut_off, penalised_rewards
 from quintain.trainers.data.streams import Example, TokenRow, token_row
+from quintain.trainers.data.teacher_tokens import with_recorded
 from quintain.trainers.data.value_positions import labels_of, read_run, read_steps, with_labels
 from quintain.trainers.losses.advantages import group_advantages, step_advantages
 from quintain.trainers.losses.step_weights import cloning_weights, step_weights
 from quintain.trainers.rendering.control_tokens import encode
 from quintain.trainers.rendering.renderer import Renderer, Rendering
 from quintain.trainers.value_head import heads_of
-
-
-@dataclass
-class ExampleBatch:
-    """Examples, and counts of what was left out."""
-
-    examples: list[Example] = field(default_factory=list)
-    rewards: list[float | None] = field(default_factory=list)
-    """Reward of each example's run; None if unknown, or without a single run."""
-    dropped: Counter[str] = field(default_factory=Counter)
-    truncated_turns: int = 0
-    left_out_members: Counter[str] = field(default_factory=Counter)
-    """Runs of groups that could not be rendered, by reason; their groups stay."""
-    left_out_calls: Counter[str] = field(default_factory=Counter)
-    """Calls from which a retriever cannot learn, by reason."""
-    unweighted: Counter[str] = field(default_factory=Counter)
-    """Runs whose steps all weigh alike although step weights are on, by reason."""
-
-    def add(self, example: Example | str, reward: float | None = None) -> None:
-        """Add an example, or count the reason why there is none."""
-        if isinstance(example, str):
-            self.dropped[example] += 1
-        else:
-            self.examples.append(example)
-            self.rewards.append(reward)
 
 
 @dataclass(frozen=True)
@@ -97,7 +76,8 @@ class ExampleMaker:
         """Add the example of a row to `batch`, or count why there is none; `factor` comes from `factors`."""
         match row:
             case DatasetRow() if isinstance(self.config, RetrieverConfig):
-                self._calls(row, batch)
+                tokenizer, n = self.renderer.tokenizer, self.config.hard_negatives
+                add_calls(row, batch, tokenizer, self.max_length, n, self.texts)
             case DatasetRow():
                 batch.add(factor if isinstance(factor, str) else self.run(row, batch, factor), _reward(row))
             case PairRow() if isinstance(self.config, RewardConfig):
@@ -123,6 +103,10 @@ class ExampleMaker:
             return rendering.dropped
         batch.truncated_turns += rendering.truncated_turns
         rows = rendering.rows
+        if isinstance(self.config, DistillConfig) and self.config.teacher is None:
+            rows = with_recorded(rows, row.trajectory, self.renderer.fingerprint, self.config.teacher_top_k)
+            if not rows:
+                return "no_recorded_logprobs"
         if isinstance(self.config, SFTConfig) and self.config.step_weighting == "reward":
             values = step_values_of(row.trajectory, row.step_values)
             batch.unweighted.update(filter(None, [unweighted_reason(values, positive=True)]))
@@ -203,47 +187,65 @@ class ExampleMaker:
     def group(self, row: GroupRow, batch: ExampleBatch) -> Example | str:
         """Return a group of runs of one task: advantages for GRPO, rewards for trajectory ranking and PPO.
 
-        Every reward counts in the group's mean, also of a run that cannot be rendered. PPO's advantages are those of a whole
-        rollout (`rollout_advantages`), so that equal rewards teach too.
+        Every reward counts in the group's mean, also of a run that cannot be rendered, or is left out because it was cut off.
+        Advantages of PPO and of self-play are those of a whole rollout (`rollout_advantages`), so that equal rewards teach too.
         """
         config = self.config
-        if len(row.rewards) < 2 and (not isinstance(config, PPOConfig) or config.compares):
+        whole = isinstance(config, PPOConfig) or (isinstance(config, GRPOConfig) and config.by_role)
+        grpo = isinstance(config, GRPOConfig) and not whole
+        if len(row.rewards) < 2 and (not whole or (isinstance(config, PPOConfig) and config.compares)):
             return "group_of_one"
-        grpo, ppo = isinstance(config, GRPOConfig), isinstance(config, PPOConfig)
+        members: Iterable[tuple[int, list[TokenRow]]] = self._members(row, batch)
+        if isinstance(config, GRPOConfig) and config.overlong_tokens is not None:
+            members = list(members)  # lengths are needed before advantages
+            row = row.model_copy(update={"rewards": penalised_rewards(row, dict(members), config)})
         costs = [cost_of(run, constraint) for run in row.trajectories] if (constraint := constraint_of(config)) else []
         advantages = (
-            None if ppo else group_advantages(row.rewards, scale=isinstance(config, GRPOConfig) and config.scales)
+            None if whole else group_advantages(row.rewards, scale=isinstance(config, GRPOConfig) and config.scales)
         )
-        if advantages is None and (ppo or (grpo and group_advantages(costs, scale=False) is not None)):
+        if advantages is None and (whole or (grpo and group_advantages(costs, scale=False) is not None)):
             advantages = np.zeros(len(row.rewards))
         if advantages is None:
             return "no_variance"
+        left_out = Counter[str]()
         rows, member, values, known = list[TokenRow](), list[int](), list[float](), list[float]()
-        for place, run in self._members(row, batch):
-            if costs and costs[place] is None:
-                batch.left_out_members["no_cost"] += 1
+        for place, run in members:
+            if reason := self._left_out(row.trajectories[place], costs[place] if costs else 0.0):
+                left_out[reason] += 1
                 continue
             known += [cost for cost in costs[place : place + 1] if cost is not None]
             member += [len(values)] * len(run)
             rows += self._with_advantage(run, row, place, float(advantages[place]), batch) if grpo else run
             values.append(row.rewards[place])
+        batch.left_out_members.update(left_out)
         if not rows:
-            return "no_member_rendered"
-        if grpo or ppo:
+            return "all_truncated" if left_out["truncated"] else "no_member_rendered"
+        if grpo or whole:
             return Example(tuple(rows), tuple(member), tuple(values), 1.0, row.key, cost=tuple(known))
         n_pairs = sum(a > b for a in values for b in values)
         if not n_pairs:
             return "no_variance"
         return Example(tuple(rows), tuple(member), tuple(values), float(n_pairs), row.key, divisible=False)
 
+    def _left_out(self, run: Trajectory, cost: float | None) -> str | None:
+        """Return why a run of a group has no part in the loss; None if it has."""
+        if isinstance(self.config, GRPOConfig) and self.config.mask_truncated and cut_off(run):
+            return "truncated"
+        return "no_cost" if cost is None else None
+
     def of_rollout(self, row: GroupRow, batch: ExampleBatch) -> list[Example] | str:
         """Return the examples of a group of rollouts, or why there are none.
 
-        GRPO and PPO take the whole group. DPO takes pairs of its runs (Guo et al. 2024, arXiv 2402.04792, with the environment's rewards as
-        the judge): the best and the worst, or all of unequal reward, at most `max_pairs_per_task`. Runs with equal text, or that
-        cannot be rendered, are in no pair.
+        GRPO and PPO take the whole group, distillation each run. DPO takes pairs of its runs (Guo et al. 2024, arXiv
+        2402.04792, with the environment's rewards as the judge): the best and the worst, or all of unequal reward, at most
+        `max_pairs_per_task`. Runs with equal text, or that cannot be rendered, are in no pair.
         """
         config = self.config
+        if isinstance(config, DistillConfig):
+            return [
+                Example(tuple(rows), (0,) * len(rows), (row.rewards[place],), key=f"{row.key}/{place}")
+                for place, rows in self._members(row, batch)
+            ] or "no_member_rendered"
         if not isinstance(config, DPOConfig):
             example = self.group(row, batch)
             return example if isinstance(example, str) else [example]
@@ -294,16 +296,6 @@ class ExampleMaker:
             for w in windows
         )
         return Example(rows, (0,) * len(rows))
-
-    def _calls(self, row: DatasetRow, batch: ExampleBatch) -> None:
-        """Add the examples of a run's calls: retrievers."""
-        assert isinstance(self.config, RetrieverConfig)
-        found = call_examples(row, self.renderer.tokenizer, self.max_length, self.config.hard_negatives, self.texts)
-        batch.left_out_calls.update(found.left_out)
-        for example in found.examples:
-            batch.add(example)
-        if found.dropped:
-            batch.add(found.dropped)
 
     def fits(self, trajectory: Trajectory) -> bool:
         """Whether a run has any token in the loss."""

@@ -14,6 +14,7 @@ REMEDIES = {
     "no_branch": "set step_level to false",
     "no_variance": "export groups whose rewards differ",
     "group_of_one": "collect several runs of each task",
+    "all_truncated": "every run of these groups was cut off: set mask_truncated to false, or raise max_new_tokens and max_turns",
     "below_min_reward": "lower min_reward",
     "reward_unknown": "score the runs and export again, or set min_reward and temperature to null",
     "no_calls": "export runs that call tools and contain their definitions (`tools`)",

@@ -3,59 +3,49 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from quintain.datasets.recorded_calls import RecordedCall, calls_of_run
 from quintain.records.dataset import DatasetRow
+from quintain.trainers.data.example_batch import ExampleBatch
 from quintain.trainers.data.streams import Example, TokenRow, token_row
 
 _FILLER = 0
 """Token id behind a text: rows are read before their marked tokens, so each has one more, on which nothing depends."""
 
 
-class CallExamples(NamedTuple):
-    """The examples of a run."""
-
-    examples: list[Example]
-    dropped: str
-    """Why there is none; empty if there is one."""
-    left_out: Counter[str]
-    """Reason -> calls, as in `RunCalls`."""
-
-
-def call_examples(
-    row: DatasetRow, tokenizer: Any, max_length: int, n_negatives: int, texts: dict[str, int]
-) -> CallExamples:
-    """Return an example for each recorded call of a run.
+def add_calls(
+    row: DatasetRow, batch: ExampleBatch, tokenizer: Any, max_length: int, n_negatives: int, texts: dict[str, int]
+) -> None:
+    """Add an example for each recorded call of a run, or count why there is none.
 
     Member 0 is the need, member 1 the called tool, the others are hard negatives. A member's value is the number of its text.
 
     Args:
         row: The run.
+        batch: Receives the examples, and the calls that count for nothing.
         tokenizer: Of the model.
         max_length: Maximum tokens of a text.
         n_negatives: Maximum number of hard negatives.
         texts: Text -> its number; receives new texts.
     """
     found = calls_of_run(row.trajectory)
+    batch.left_out_calls.update(found.left_out)
     if not found.calls or row.weight <= 0:
-        return CallExamples([], "zero_weight" if found.calls else "no_calls", found.left_out)
-    run, examples = row.trajectory.id or row.trajectory.identity, list[Example]()
+        batch.add("zero_weight" if found.calls else "no_calls")
+        return
+    run = row.trajectory.id or row.trajectory.identity
     for call in found.calls:
         members = (call.need, call.document, *hard_negatives(call, n_negatives))
         rows = tuple(text_row(tokenizer, text, max_length) for text in members)
         values = tuple(float(texts.setdefault(text, len(texts))) for text in members)
-        examples.append(
-            Example(rows, tuple(range(len(rows))), values, row.weight, f"{run}/{call.tool}", divisible=False)
-        )
-    return CallExamples(examples, "", found.left_out)
+        batch.add(Example(rows, tuple(range(len(rows))), values, row.weight, f"{run}/{call.tool}", divisible=False))
 
 
 def relevant_tools(examples: Sequence[Example]) -> dict[float, set[float]]:
-    """Return need -> its tools, by value, from examples as `call_examples` makes them."""
+    """Return need -> its tools, by value, from examples as `add_calls` makes them."""
     relevant: dict[float, set[float]] = {}
     for example in examples:
         relevant.setdefault(example.value[0], set()).add(example.value[1])

@@ -39,6 +39,10 @@ class TokenRow:
     """[T, K]: target of each of K heads; NaN where unknown."""
     old_value: Floats | None = None
     """[T, K]: values of the heads when the token was sampled; NaN where `label` is."""
+    teacher_ids: Ints | None = None
+    """[T, k]: the teacher's likeliest tokens; None where it is asked about the row's own."""
+    teacher_logprobs: Floats | None = None
+    """[T, k]: the teacher's log-probs of these tokens, -inf where it named fewer; [T, 1] of the row's own."""
 
     def __post_init__(self) -> None:
         lengths = {name: len(s) for name, s in vars(self).items() if s is not None}
@@ -162,8 +166,14 @@ class TokenStreams:
     """float32 [N]"""
     label: torch.Tensor | None = None
     """float32 [N, K]"""
+    collision: torch.Tensor | None = None
+    """float32 [N]; log sum_v p_v^2 of the policy's distribution at the token, in nats. Only where the loss needs it."""
     old_value: torch.Tensor | None = None
     """float32 [N, K]"""
+    teacher_ids: torch.Tensor | None = None
+    """int32 [N, k]"""
+    teacher_logprobs: torch.Tensor | None = None
+    """float32 [N, k], or [N, 1] without `teacher_ids`"""
 
     @property
     def n_sequences(self) -> int:
@@ -209,6 +219,8 @@ def streams_of(examples: Sequence[Example], device: torch.device | str = "cpu") 
         ref_logprob=at_places("ref_logprob"),
         label=at_places("label"),
         old_value=at_places("old_value"),
+        teacher_ids=at_places("teacher_ids"),
+        teacher_logprobs=at_places("teacher_logprobs"),
     )
 
 

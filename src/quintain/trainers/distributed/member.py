@@ -20,6 +20,7 @@ from quintain.trainers.distributed.collectives import RankPlace, join, leave, op
 from quintain.trainers.distributed.sharding import gather_full_params, shard
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, tune_allocator
+from quintain.trainers.gguf_copies import keep_copies
 from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.checkpoints import load_best, load_checkpoint, optimizer_state, weights_of
 from quintain.trainers.loop.meter import Meter, Sums
@@ -29,7 +30,7 @@ from quintain.trainers.loop.passes import ValidationSums, backward, held_out
 from quintain.trainers.loop.precision import Format, hold_base, loss_scale
 from quintain.trainers.losses.loss_output import StepTotals
 from quintain.trainers.models import load_model
-from quintain.trainers.value_head import heads_of
+from quintain.trainers.value_head import has_own_critic, heads_of
 
 logger = logging.getLogger(__name__)
 
@@ -102,8 +103,11 @@ class Member:
         torch.set_float32_matmul_precision(setup.matmul_precision)
         if torch.cuda.is_available():
             torch.cuda.set_device(setup.place.rank % setup.place.local_size)
+        if (cache := setup.spec.cache_dir) is not None and Path(cache).is_dir():  # of this machine, or shared with it
+            keep_copies(Path(cache) / "models")
         lora, heads = self._config.lora, heads_of(self._config)
-        self._model = load_model(setup.spec.start_model, lora=lora, train=True, heads=heads).model
+        own = has_own_critic(self._config)
+        self._model = load_model(setup.spec.start_model, lora=lora, train=True, heads=heads, own_critic=own).model
         torch.set_num_threads(setup.threads)
         number_format = setup.number_format
         hold_base(self._model, self._config, number_format)

@@ -5,8 +5,8 @@ A segment attends to itself causally and to its ancestors in full, or as far as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -184,3 +184,16 @@ def _attend(
     if sinks is not None:
         scores = torch.cat([scores, sinks.to(scores.dtype).reshape(-1, 1, 1).expand(1, -1, n, 1)], -1)
     return F.dropout(scores.softmax(-1)[..., :m], dropout).to(value.dtype) @ value
+
+
+def enable_checkpointing(whole: Any, configs: Sequence[Any]) -> None:
+    """Checkpoint the blocks; recomputation in the backward pass uses the attention of the forward pass."""
+
+    def contexts() -> tuple[Any, Any]:  # called in the forward pass of each block
+        return nullcontext(), packed_attention_in([c for c in configs if is_packed(c)])
+
+    # transformers 5.23 renamed it.
+    enable: Callable[[dict[str, Any]], None] = (
+        getattr(whole, "activation_checkpointing_enable", None) or whole.gradient_checkpointing_enable
+    )
+    enable({"use_reentrant": False, "context_fn": contexts})

@@ -20,7 +20,13 @@ from quintain.errors import InvalidInput
 from quintain.trainers.adapters import first_line
 from quintain.trainers.data.streams import TokenRow, token_row
 from quintain.trainers.engine import head as output
-from quintain.trainers.engine.attention import Layout, attention_configs, is_packed, kernel_for, packed_attention_in
+from quintain.trainers.engine.attention import (
+    Layout,
+    attention_configs,
+    enable_checkpointing,
+    kernel_for,
+    packed_attention_in,
+)
 from quintain.trainers.engine.causality import layer_windows, picked_keys, reads_ahead, shorter_windows
 from quintain.trainers.engine.flops import attention_widths, weight_flops
 from quintain.trainers.engine.head import AS_COMPUTED, LogitShape, ShapedHead
@@ -119,12 +125,12 @@ class Engine:
                 )
             engine = replace(_checked(fastest), autocast=autocast)
         if checkpointed:
-            _enable_checkpointing(whole, attention_configs(whole))
+            enable_checkpointing(whole, attention_configs(whole))
         return engine
 
-    def logprobs(self, rows: Sequence[TokenRow], *, entropy: bool = False) -> TokenScores:
+    def logprobs(self, rows: Sequence[TokenRow], *, entropy: bool = False, collision: bool = False) -> TokenScores:
         """Return differentiable log-probs of the supervised tokens, in the order of `streams.streams_of`."""
-        return self._run(lambda: output.logprobs(*self._hidden(rows), entropy=entropy))
+        return self._run(lambda: output.logprobs(*self._hidden(rows), entropy=entropy, collision=collision))
 
     def predicted(self, rows: Sequence[TokenRow]) -> output.TokenPredictions:
         """Return log-probs of the supervised tokens, and whether each is the most likely one, in the order of `streams_of`."""
@@ -159,27 +165,28 @@ class Engine:
         Raises:
             InvalidInput: The model has no value head, or does not expose its hidden states.
         """
-        head = self._value_head()
-        return self._run(lambda: head(self._read(rows)))
+        head, reader = self._value_head(), self._critic or self
+        return self._run(lambda: head(reader._read(rows)))
 
     def scores_and_values(self, rows: Sequence[TokenRow], *, frozen: bool = False) -> TokenScores:
         """Return log-probs, entropies and values of the supervised tokens from one forward pass.
 
         Args:
             rows: The rows of a forward pass.
-            frozen: Compute no gradients but those of the value head.
+            frozen: Compute no gradients but those of the value head, and of a trunk of its own.
 
         Raises:
             InvalidInput: As `values`.
         """
-        values = self._value_head()
+        values, critic = self._value_head(), self._critic
 
         def work() -> TokenScores:
             with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
                 hidden = self._hidden(rows)
                 scores = output.logprobs(*hidden, entropy=True)
-                states = self._read(rows) if self.whole_logits else hidden.states[hidden.source]
-            return scores._replace(values=values(states))
+                if critic is None:
+                    states = self._read(rows) if self.whole_logits else hidden.states[hidden.source]
+            return scores._replace(values=values(states if critic is None else critic._read(rows)))
 
         return self._run(work)
 
@@ -213,10 +220,10 @@ class Engine:
         embeddings = {id(p) for m in decoder.modules() if isinstance(m, torch.nn.Embedding) for p in m.parameters()}
         body = sum(weight_flops(p) for p in decoder.parameters() if p.ndim == 2 and id(p) not in embeddings)
         values = head_of(self.model)
-        heads = [
-            one for one in (values, output_head if values is None or values.is_critic else None) if one is not None
-        ]
-        last = sum(weight_flops(p) for one in heads for p in one.parameters() if p.ndim == 2) if head else 0.0
+        last_heads = (values, output_head if values is None or values.is_critic else None)
+        heads = [one for one in last_heads if one is not None] if head else []
+        last = sum(weight_flops(p) for one in heads for p in one.parameters(recurse=one is not values) if p.ndim == 2)
+        body *= 1 if values is None or values.trunk is None else 2
         widths = attention_widths(self.model.config.get_text_config(decoder=True))
         windows = [self._windows.get(i) for i in range(len(widths))]
         logical, supervised = sum(map(len, rows)), sum(row.n_supervised for row in rows)
@@ -245,6 +252,17 @@ class Engine:
     @cached_property
     def _rotary(self) -> Rotary:
         return Rotary.of(self.model)
+
+    @cached_property
+    def _critic(self) -> Engine | None:
+        """The engine of the value head's own trunk; None where it reads the model's states."""
+        head = head_of(self.model)
+        if head is None or head.trunk is None:
+            return None
+        checkpoints = any(getattr(m, "gradient_checkpointing", False) for m in self.model.modules())
+        return Engine.of(
+            head.trunk, share_prefixes=self.shares, gradient_checkpointing=checkpoints, autocast=self.autocast
+        )
 
     def precision(self) -> AbstractContextManager[object]:
         """Return the context of the engine's number format, for code that must compute alike."""
@@ -327,19 +345,6 @@ def _like_lengths(rows: Sequence[TokenRow], limit: float) -> list[list[int]]:
         else:
             groups.append([i])
     return groups
-
-
-def _enable_checkpointing(whole: Any, configs: Sequence[Any]) -> None:
-    """Checkpoint the blocks; recomputation in the backward pass uses the attention of the forward pass."""
-
-    def contexts() -> tuple[Any, Any]:  # called in the forward pass of each block
-        return nullcontext(), packed_attention_in([c for c in configs if is_packed(c)])
-
-    # transformers 5.23 renamed it.
-    enable: Callable[[dict[str, Any]], None] = (
-        getattr(whole, "activation_checkpointing_enable", None) or whole.gradient_checkpointing_enable
-    )
-    enable({"use_reentrant": False, "context_fn": contexts})
 
 
 def _checked(engine: Engine) -> Engine:

@@ -63,14 +63,23 @@ class ShapedHead(NamedTuple):
 
 
 class TokenScores(NamedTuple):
-    """Log-probs and entropies of the N supervised tokens."""
+    """Log-probs of the N supervised tokens, and figures of the distributions that predict them."""
 
     logprobs: torch.Tensor
     """float32 [N], differentiable; float64 from a float64 model."""
     entropy: torch.Tensor | None
-    """float32 [N] of the distributions that predict them, detached, in nats; None if not requested."""
+    """float32 [N], detached, in nats; None if not requested."""
+    collision: torch.Tensor | None = None
+    """float32 [N], detached: log sum_v p_v^2, in nats; None if not requested."""
     values: torch.Tensor | None = None
     """float32 [N, K] of the value head at the states before them; None if not requested."""
+
+
+class _Figures(NamedTuple):
+    """The figures of distributions that are requested."""
+
+    entropy: bool
+    collision: bool
 
 
 class TokenPredictions(NamedTuple):
@@ -83,7 +92,13 @@ class TokenPredictions(NamedTuple):
 
 
 def logprobs(
-    head: Any, hidden: torch.Tensor, source: torch.Tensor, target: torch.Tensor, *, entropy: bool = False
+    head: Any,
+    hidden: torch.Tensor,
+    source: torch.Tensor,
+    target: torch.Tensor,
+    *,
+    entropy: bool = False,
+    collision: bool = False,
 ) -> TokenScores:
     """Return differentiable log-probs; the backward pass recomputes each tile of logits (4 matrix products).
 
@@ -93,20 +108,23 @@ def logprobs(
         source: int64 [N]; the row of `hidden` that predicts each target.
         target: int64 [N].
         entropy: Return the entropies as well.
+        collision: Return log sum_v p_v^2 as well.
     """
     layer, shape = _layer_and_shape(head)
+    wanted = _Figures(entropy, collision)
     if _fusable(layer):
-        return TokenScores(*_Logprobs.apply(hidden, layer.weight, source, target, entropy, shape))
+        return TokenScores(*_Logprobs.apply(hidden, layer.weight, source, target, wanted, shape))
     width = getattr(head, "out_features", hidden.shape[-1])
     tiles = list(_tiles(source, target, hidden.shape[0], width))
     pieces = [
-        checkpoint(_through_module, head, hidden[t.start : t.end], t.row, t.target, entropy, use_reentrant=False)
+        checkpoint(_through_module, head, hidden[t.start : t.end], t.row, t.target, wanted, use_reentrant=False)
         for t in tiles
     ]
     back = torch.argsort(torch.cat([t.which for t in tiles]))
     return TokenScores(
         torch.cat([piece.logprobs for piece in pieces])[back],
         torch.cat([piece.entropy for piece in pieces])[back] if entropy else None,
+        torch.cat([piece.collision for piece in pieces])[back] if collision else None,
     )
 
 
@@ -144,6 +162,42 @@ def predicted(head: Any, hidden: torch.Tensor, source: torch.Tensor, target: tor
         likely[tile.which] = logs[tile.row, tile.target].float()
         first[tile.which] = logs.argmax(-1)[tile.row] == tile.target
     return TokenPredictions(likely, first)
+
+
+@torch.no_grad()
+def drawn(head: Any, hidden: torch.Tensor, source: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Draw a token from each of the distributions that predict the targets; int64 [N].
+
+    Args:
+        head: As in `logprobs`.
+        hidden: float [m, h].
+        source: int64 [N]; the row of `hidden` of each distribution.
+        generator: On the device of `hidden`.
+    """
+    tokens = torch.zeros_like(source)
+    for tile in _tiles(source, tokens, hidden.shape[0], getattr(head, "out_features", hidden.shape[-1])):
+        logits = head(hidden[tile.start : tile.end])
+        if len(tile.row):
+            probabilities = logits.to(at_least_float32(logits.dtype)).softmax(-1)[tile.row]
+            tokens[tile.which] = torch.multinomial(probabilities, 1, generator=generator)[:, 0]
+    return tokens
+
+
+@torch.no_grad()
+def likeliest(head: Any, hidden: torch.Tensor, source: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the k likeliest tokens of each distribution and their log-probs, int64 and float32 [N, k], the likeliest first.
+
+    With fewer than k tokens in the vocabulary, all of them. Arguments as in `drawn`.
+    """
+    width = getattr(head, "out_features", hidden.shape[-1])
+    k = min(k, width)
+    tokens = torch.zeros(len(source), k, dtype=torch.long, device=source.device)
+    logprobs = torch.zeros(len(source), k, device=source.device)
+    for tile in _tiles(source, torch.zeros_like(source), hidden.shape[0], width):
+        logits = head(hidden[tile.start : tile.end])
+        found = logits.to(at_least_float32(logits.dtype)).log_softmax(-1).topk(k)
+        tokens[tile.which], logprobs[tile.which] = found.indices[tile.row], found.values[tile.row].float()
+    return tokens, logprobs
 
 
 def _layer_and_shape(head: Any) -> tuple[Any, LogitShape]:
@@ -187,13 +241,14 @@ def _tiles(source: torch.Tensor, target: torch.Tensor, rows: int, vocabulary: in
 
 
 def _through_module(
-    head: Any, hidden: torch.Tensor, row: torch.Tensor, target: torch.Tensor, entropy: bool
+    head: Any, hidden: torch.Tensor, row: torch.Tensor, target: torch.Tensor, wanted: _Figures
 ) -> TokenScores:
     """Return the scores of a tile by plain autograd."""
     logits = head(hidden)
     logs = logits.to(at_least_float32(logits.dtype)).log_softmax(-1)
-    spread = torch.special.entr(logs.detach().exp()).sum(-1)[row] if entropy else None
-    return TokenScores(logs[row, target], spread)
+    spread = torch.special.entr(logs.detach().exp()).sum(-1)[row] if wanted.entropy else None
+    collision = (2 * logs.detach()).logsumexp(-1)[row] if wanted.collision else None
+    return TokenScores(logs[row, target], spread, collision)
 
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:
@@ -300,15 +355,16 @@ class _Logprobs(torch.autograd.Function):
         weight: torch.Tensor,
         source: torch.Tensor,
         target: torch.Tensor,
-        entropy: bool,
+        wanted: _Figures,
         shape: LogitShape,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the log-probs, and the entropies where asked for."""
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """Return the log-probs, and the figures that are requested."""
         ctx.shape = shape
         ctx.dtype = _matmul_dtype(hidden, weight)
         h, w = hidden.to(ctx.dtype), weight.to(ctx.dtype)
         scores = torch.empty(len(target), dtype=at_least_float32(ctx.dtype), device=hidden.device)
-        spread = torch.empty_like(scores) if entropy else None
+        spread = torch.empty_like(scores) if wanted.entropy else None
+        collision = torch.empty_like(scores) if wanted.collision else None
         lse = torch.empty(len(hidden), dtype=scores.dtype, device=hidden.device)
         for tile in _tiles(source, target, len(h), len(w)):
             rows = slice(tile.start, tile.end)
@@ -316,14 +372,15 @@ class _Logprobs(torch.autograd.Function):
             if spread is not None:  # -sum p log p with p = e / total is sum(-e log e) / total + log total
                 of_row = torch.special.entr(exponentials).sum(1) / total + total.log()
                 spread[tile.which] = of_row[tile.row]
+            if collision is not None:
+                collision[tile.which] = (exponentials.square_().sum(1).log() - 2 * total.log())[tile.row]
         ctx.save_for_backward(hidden, weight, source, target, lse)
-        if spread is not None:
-            ctx.mark_non_differentiable(spread)
-        return scores, spread
+        ctx.mark_non_differentiable(*(figure for figure in (spread, collision) if figure is not None))
+        return scores, spread, collision
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor, _: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, grad: torch.Tensor, *_: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         """Form each tile of probabilities again."""
         hidden, weight, source, target, lse = ctx.saved_tensors
         h, w = hidden.to(ctx.dtype), weight.to(ctx.dtype)

@@ -210,7 +210,8 @@ def _generation(before: Any, loaded: LoadedModel, renderer: Renderer, sampling: 
     """Return the agent's sampling settings and end tokens, in the names of transformers; nothing of the base's settings stays."""
     eos = getattr(before, "eos_token_id", None)
     ends = renderer.end_ids | {i for i in (eos if isinstance(eos, list) else [eos]) if i is not None}
-    warm = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": 0}
+    warm = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
+    warm |= {"min_p": sampling.min_p} if sampling.min_p else {}
     pad = getattr(before, "pad_token_id", None)
     return GenerationConfig(
         bos_token_id=loaded.tokenizer.bos_token_id,

@@ -44,7 +44,11 @@ def write_weights(folder: Path, model: Any, weights: dict[str, torch.Tensor], to
         model.peft_config["default"].save_pretrained(str(folder))
     elif hasattr(model, "config"):
         stored = model.state_dict().keys()
-        tensors |= {name: b.detach().cpu().contiguous() for name, b in model.named_buffers() if name in stored}
+        tensors |= {
+            name: b.detach().cpu().contiguous()
+            for name, b in model.named_buffers()
+            if name in stored and not name.startswith(_HEAD)
+        }
         model.config.save_pretrained(folder)
         if tokenizer is not None:
             tokenizer.save_pretrained(folder)

@@ -50,6 +50,8 @@ class Progress:
     """State of the loss scale."""
     ended_early: str | None = None
     """Why the run takes no further step; None if it does."""
+    reference: Mapping[str, Any] = field(default_factory=dict)
+    """State of a reference that follows the policy; empty where it stays."""
 
 
 class Newest(NamedTuple):

@@ -17,6 +17,16 @@ from quintain.trainers.data.streams import Example
 _SAMPLED = 64
 """Values of each parameter, and up to twice as many, that identify a start model among models of its shape."""
 
+_ADDED = frozenset(
+    {
+        *("constraint", "ewc", "optimizer", "quantization"),
+        *("min_p", "top_k", "top_p"),
+        *("delta", "importance_cap", "mask_truncated", "overlong_buffer", "overlong_penalty", "overlong_tokens"),
+        *("discopop_tau", "ld_alpha", "policy_weighting", "reference_mixup", "reference_sync_steps"),
+    }
+)
+"""Settings that are younger than some checkpoints, which have their defaults."""
+
 
 def run_identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> str:
     """Return a hash of everything that a checkpoint must share with its run: settings, start model and token rows."""
@@ -35,9 +45,11 @@ def run_identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> st
     if isinstance(spec.config, DPOConfig) and spec.environment is None:
         silent |= ACTING_ONLY  # and checkpoints from before DPO could act still fit
     config = spec.config.model_dump(mode="json", exclude=silent)
-    for name in ("constraint", "optimizer", "quantization"):  # checkpoints from before these settings still fit
-        if name in config and config[name] == type(spec.config).model_fields[name].default:
+    for name in _ADDED & config.keys():  # checkpoints from before these settings still fit
+        if config[name] == type(spec.config).model_fields[name].default:
             del config[name]
+    if config.get("scale_rewards") in ("group", "none"):  # once a switch
+        config["scale_rewards"] = config["scale_rewards"] == "group"
     agent = spec.start_model
     has_values = spec.config.lora is None or agent.adapter is not None  # else adapters begin at random
     start = {name: [*p.shape, *_sample(p, has_values)] for name, p in model.named_parameters()}
@@ -52,13 +64,20 @@ def run_identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> st
     digest.update(json.dumps(about, sort_keys=True).encode())
     if spec.reward is not None and spec.environment is not None:  # on a dataset, the examples have its values
         digest.update(spec.reward.model_dump_json().encode())
+    if spec.teacher_agent is not None:
+        teacher = spec.teacher_agent.model
+        digest.update(teacher.model_dump_json(exclude=_unset(teacher)).encode())
+    if spec.earlier is not None:
+        kept_by, kept = spec.earlier.agent, spec.earlier.dataset_files
+        keeper = kept_by and kept_by.model.model_dump(mode="json", exclude=_unset(kept_by.model))
+        digest.update(json.dumps([keeper, kept], sort_keys=True).encode())
     if spec.reward_agent is not None:
         valued_by = spec.reward_agent.model
         digest.update(valued_by.model_dump_json(exclude=_unset(valued_by)).encode())
     for example in examples:
         digest.update(json.dumps([example.member, example.value, example.weight]).encode())
         for row in example.rows:
-            for stream in (row.token_ids, row.weight, row.advantage, row.label):
+            for stream in (row.token_ids, row.weight, row.advantage, row.label, row.teacher_logprobs):
                 digest.update(b"" if stream is None else stream.tobytes())
     return digest.hexdigest()
 

@@ -46,6 +46,8 @@ def resume(run: Run) -> None:
         run.tally, run.ended_early = dict(progress.tally), progress.ended_early
         run.source.restore(dict(progress.source))
         run.scale.load_state_dict(dict(progress.scale))
+        if run.reference is not None:
+            run.reference.restore(dict(progress.reference))
 
 
 def train(run: Run) -> bool:
@@ -102,7 +104,13 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
     if not examples:
         run.tally["empty_steps"] = run.tally.get("empty_steps", 0) + 1
         return {"loss": None, "learning_rate": rate, **run.source.metrics()}
+    if run.reference is not None:
+        examples = run.reference.scored(examples, run.step)
     loss = _backward(run, examples, meter)
+    if run.penalty is not None:
+        penalty = run.penalty.add_gradients(run.engine.model, run.scale.get_scale())
+        meter.sums.add("ewc_penalty", penalty, 1)
+        loss += penalty
     with run.on_all_ranks("clip"):
         norm = clip(run.engine.model, run.optimizer, run.scale, run.config.grad_clip)
     if not math.isfinite(loss) or not (math.isfinite(norm) or run.scale.is_enabled()):
@@ -195,7 +203,8 @@ def _checkpoint(run: Run) -> None:
     """Save a checkpoint of the current step, unless it is saved already."""
     if run.saved_at == run.step:
         return
-    progress = Progress(run.step, run.tally, run.source.state(), run.scale.state_dict(), run.ended_early)
+    reference = run.reference.state() if run.reference else {}
+    progress = Progress(run.step, run.tally, run.source.state(), run.scale.state_dict(), run.ended_early, reference)
     with run.on_all_ranks("gather_state"):
         path = save_checkpoint(
             run.checkpoints,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 
 from quintain.errors import InvalidInput
 from quintain.records.hyperparameters import (
+    DistillConfig,
     DPOConfig,
     GRPOConfig,
     KTOConfig,
@@ -25,7 +26,9 @@ from quintain.records.hyperparameters import (
 )
 from quintain.trainers.data.streams import Example, TokenRow, TokenStreams, streams_of
 from quintain.trainers.engine.forward import Engine, TokenScores
+from quintain.trainers.engine.other_tokens import candidate_logprobs
 from quintain.trainers.engine.packing import micro_batches
+from quintain.trainers.losses.distill import distill_loss
 from quintain.trainers.losses.dpo import dpo_loss
 from quintain.trainers.losses.grpo import grpo_loss
 from quintain.trainers.losses.kto import kto_kl, kto_loss
@@ -42,6 +45,15 @@ from quintain.trainers.losses.simpo import simpo_loss
 Loss = Callable[..., LossOutput]
 """Takes log-probs or values, the streams, and the totals of the step."""
 
+_DPO = (
+    *("beta", "loss", "label_smoothing", "discopop_tau", "reference_free", "sft_weight"),
+    *("ld_alpha", "policy_weighting"),
+)
+"""Settings that the loss of DPO takes."""
+
+_GRPO = ("loss", "clip_low", "clip_high", "delta", "kl_coefficient", "max_tokens", "scale_rewards")
+"""Settings that the loss of GRPO takes."""
+
 
 @dataclass
 class Objective:
@@ -51,14 +63,16 @@ class Objective:
     linear: bool = False
     """Whether the loss is -sum_i(w_i log p_i) with weights known beforehand; its gradient is then formed in the forward pass."""
     needs_reference: bool = False
+    needs_collision: bool = False
+    """Whether the loss takes `TokenStreams.collision`."""
     on_values: bool = False
     """Whether the loss takes values of the value head [N, K] instead of log-probs [N]."""
+    with_values: bool = False
+    """Whether the loss takes them beside the log-probs, as `values`."""
     couples_examples: bool = False
     """Whether the loss takes the mean states [S, h] of the texts of a whole step, which are negatives of each other."""
     token_dropout: float = 0.0
     """Share of the tokens of such texts that a training step leaves out."""
-    with_values: bool = False
-    """Whether the loss takes them beside the log-probs, as `values`."""
     agreement: tuple[str, ...] = ()
     """Metrics of agreement with held-out labels; the first one is an accuracy."""
     unpaired: Mapping[str, Example] = field(default_factory=dict)
@@ -71,13 +85,19 @@ class Objective:
     """Returns those that depend on the step alone, counted from 0."""
 
     def scored(self, engine: Engine, rows: Sequence[TokenRow]) -> TokenScores:
-        """Return the input of the loss for some rows, and the entropies where the loss takes log-probs."""
+        """Return the input of the loss for some rows, and the entropies where the loss takes log-probs of their tokens."""
+        if rows[0].teacher_ids is not None:
+            return TokenScores(candidate_logprobs(engine, rows), None)
         if self.with_values:
             return engine.scores_and_values(rows, frozen=bool(self.settings.get("critic_only")))
-        return TokenScores(engine.values(rows), None) if self.on_values else engine.logprobs(rows, entropy=True)
+        if self.on_values:
+            return TokenScores(engine.values(rows), None)
+        return engine.logprobs(rows, entropy=True, collision=self.needs_collision)
 
     def output(self, scored: TokenScores, streams: TokenStreams, totals: StepTotals) -> LossOutput:
         """Return the loss of what `scored` returned."""
+        if scored.collision is not None:
+            streams = replace(streams, collision=scored.collision)
         if self.with_values:
             return self.loss(scored.logprobs, streams, totals, values=scored.values, **self.settings)
         return self.loss(scored.logprobs, streams, totals)
@@ -113,8 +133,13 @@ def objective_of(
     """
     match config:
         case DPOConfig():
-            names = ("beta", "loss", "label_smoothing", "reference_free", "sft_weight")
-            return Objective(_bound(dpo_loss, config, *names), needs_reference=not config.reference_free)
+            return Objective(
+                _bound(dpo_loss, config, *_DPO),
+                needs_reference=not config.reference_free,
+                needs_collision=config.policy_weighting,
+            )
+        case DistillConfig():
+            return Objective(_bound(distill_loss, config, "clip_low", "clip_high"))
         case ORPOConfig():
             return Objective(_bound(orpo_loss, config, "beta"))
         case SimPOConfig():
@@ -144,16 +169,14 @@ def objective_of(
             bound = _bound(prm_loss, config, "heads")
             return Objective(bound, on_values=True, agreement=("step_accuracy", "brier"))
         case RetrieverConfig():
-            related = partial(retriever_loss, relevant=relevant or {})
             return Objective(
-                _bound(related, config, "scale"),
+                _bound(partial(retriever_loss, relevant=relevant or {}), config, "scale"),
                 couples_examples=True,
                 token_dropout=config.token_dropout,
                 agreement=("retrieval_accuracy",),
             )
         case GRPOConfig():
-            names = ("loss", "clip_low", "clip_high", "kl_coefficient", "max_tokens")
-            return Objective(_bound(grpo_loss, config, *names), needs_reference=config.kl_coefficient > 0)
+            return Objective(_bound(grpo_loss, config, *_GRPO), needs_reference=config.kl_coefficient > 0)
         case PPOConfig():
             if not config.has_critic:
                 bound = _bound(ppo_loss, config, "clip_low", "clip_high")

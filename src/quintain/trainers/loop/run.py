@@ -15,11 +15,13 @@ from quintain.records.protocols import Reporter
 from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine
+from quintain.trainers.loop.ewc import WeightPenalty
 from quintain.trainers.loop.meter import Meter
 from quintain.trainers.loop.objectives import Objective
 from quintain.trainers.loop.passes import ValidationSums
 from quintain.trainers.loop.schedule import ExampleSource
 from quintain.trainers.loop.sinks import Sinks
+from quintain.trainers.loop.synced_reference import SyncedReference
 from quintain.trainers.losses.loss_output import StepTotals
 
 PARTS = ("held_out_sum", "held_out_count")
@@ -60,9 +62,13 @@ class Run:
     """Hash of everything that a checkpoint must share with the run that loads it."""
     reporter: Reporter
     sinks: Sinks
+    penalty: WeightPenalty | None = None
+    """EWC's penalty on the weights; None: off."""
     tokenizer: Any = None
     """Saved beside the weights of checkpoints."""
     sample: Sampler | None = None
+    reference: SyncedReference | None = None
+    """The reference of the steps, where it follows the policy; else the examples have their reference log-probs."""
     ranks: OtherRanks | None = None
     """Other processes that share the passes; None for a run of one process."""
     step: int = 0

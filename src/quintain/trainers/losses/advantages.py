@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from quintain.trainers.losses.step_weights import finite_or_nan
 
-_EPSILON = 1e-4
+EPSILON = 1e-4
 """Added to the standard deviation that advantages are divided by, as in TRL."""
 _SPREAD = 0.5
 """Largest share of a run's advantage that its step rewards move from one step to others; below 1, so signs stay."""
@@ -34,7 +34,20 @@ def group_advantages(rewards: Sequence[float | None], *, scale: bool) -> NDArray
     if len(scored) < 2 or np.ptp(scored) <= 1e-9 * np.abs(scored).max():
         return None
     advantages = np.nan_to_num(known - scored.mean(), nan=0.0)
-    return advantages / (scored.std(ddof=1) + _EPSILON) if scale else advantages
+    return advantages / (scored.std(ddof=1) + EPSILON) if scale else advantages
+
+
+def overlong_penalty(length: int, longest: int, buffer: int) -> float:
+    """Return the penalty of a run for its length, 0 to 1 (soft overlong punishment of DAPO, arXiv 2503.14476, eq. 13).
+
+    0 up to longest - buffer, then linear, 1 above longest.
+
+    Args:
+        length: Tokens that the agent wrote.
+        longest: Tokens from which the penalty is full.
+        buffer: Tokens over which it rises, 1 to `longest`.
+    """
+    return min(max((length - (longest - buffer)) / buffer, 0.0), 1.0)
 
 
 def step_advantages(advantage: float, step_rewards: Sequence[float | None]) -> list[float]:
@@ -61,3 +74,25 @@ def step_advantages(advantage: float, step_rewards: Sequence[float | None]) -> l
         return [advantage] * len(step_rewards)
     deviation = np.nan_to_num(known - scored.mean(), nan=0.0)
     return [float(a) for a in advantage + _SPREAD * abs(advantage) * deviation / np.abs(deviation).max()]
+
+
+def divergence_advantages(
+    teacher: Sequence[NDArray[np.float32]], old: Sequence[NDArray[np.float32] | None]
+) -> list[NDArray[np.float32]]:
+    """Return the advantages of sampled tokens for the reverse KL divergence to a teacher.
+
+    A_t = (log q(t) - log p_old(t)) - mean, with q the teacher, p_old the policy that sampled the tokens, and the mean over all
+    tokens that are passed: a baseline, which lowers the variance of the gradient (Williams 1992, REINFORCE).
+
+    Args:
+        teacher: log q of each row's tokens, [n] each.
+        old: log p_old of each row's tokens; None or not finite where unknown. These tokens get 0.
+
+    Returns:
+        float32 [n] for each row.
+    """
+    differences = [q.astype(np.float64) - (np.nan if p is None else p) for q, p in zip(teacher, old, strict=True)]
+    known = [values[np.isfinite(values)] for values in differences]
+    n = sum(map(len, known))
+    mean = sum(float(values.sum()) for values in known) / n if n else 0.0
+    return [np.where(np.isfinite(d), d - mean, 0.0).astype(np.float32) for d in differences]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 
 from quintain.trainers.data.streams import TokenStreams
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
+from quintain.trainers.losses.pair_forms import FORMS, PairRewards
 from quintain.trainers.losses.sequences import (
+    counted,
     log_ratios,
     over_examples,
     paired,
     preference_metrics,
+    required,
     sequence_means,
     sequence_sums,
     to_accumulation_dtype,
@@ -26,63 +28,83 @@ def dpo_loss(
     beta: float,
     loss: str = "sigmoid",
     label_smoothing: float = 0.0,
+    discopop_tau: float = 0.05,
     reference_free: bool = False,
     sft_weight: float = 0.0,
+    ld_alpha: float = 1.0,
+    policy_weighting: bool = False,
 ) -> LossOutput:
     """Preference loss of pairs, mean over the pairs of the step.
 
     A run's log-ratio is r = sum_t w_t (log pi(t) - log pi_ref(t)) over its supervised tokens; with weights of 1 that of
-    the sequence, with step factors a step-weighted one, and a weight of 0 takes out a step that both runs share. With
-    h = r_chosen - r_rejected:
-
-    - sigmoid: -log sigma(beta h) (Rafailov et al. 2023, arXiv 2305.18290, eq. 7).
-    - hinge: max(0, 1 - beta h) (SLiC-HF, Zhao et al. 2023, arXiv 2305.10425, eq. 1, on log-ratios and scaled to margin 1
-      as in RSO, Liu et al. 2023, arXiv 2309.06657).
-    - ipo: (h - 1 / (2 beta))^2 with r averaged by sum_t w_t (Azar et al. 2023, arXiv 2310.12036, eq. 17; the paper does
-      not average, its authors' experiments do, and so does TRL).
-
-    Label smoothing e takes a share of the pairs as flipped: (1 - e) l(h) + e l(-h) (conservative DPO, Mitchell 2023).
-    A run without tokens has r = 0, as the empty sequence has in any model.
+    the sequence, with step factors a step-weighted one, and a weight of 0 takes out a step that both runs share. ipo
+    averages r by sum_t w_t: the paper does not, its authors' experiments do, and so does TRL. A run without tokens has
+    r = 0, as the empty sequence has in any model. `pair_forms` has the forms of the loss.
 
     Args:
         logprobs: float [N], nats.
-        streams: Of pairs, with `ref_logprob` unless reference-free.
+        streams: Of pairs, with `ref_logprob` unless reference-free, and with `collision` for `policy_weighting`.
         totals: Of the step.
         beta: Strength of the pull towards the reference; for ipo its tau.
-        loss: `sigmoid`, `hinge` or `ipo`.
-        label_smoothing: e, in [0, 0.5).
+        loss: A key of `FORMS`.
+        label_smoothing: Share of pairs taken as flipped, in [0, 0.5).
+        discopop_tau: Temperature of discopop.
         reference_free: Take log pi_ref as 0.
         sft_weight: Weight of the chosen run's negative log-likelihood, averaged over its tokens, added to each pair's
-            loss (Pang et al. 2024, arXiv 2404.19733, eq. 1).
+            loss (RPO, Pang et al. 2024, arXiv 2404.19733, eq. 1).
+        ld_alpha: See `length_weights`; 1: off.
+        policy_weighting: Multiply each pair's loss by `policy_weights`.
 
     Returns:
         The loss, and metrics of the implicit rewards beta r: `chosen_reward`, `rejected_reward`, `reward_margin`,
-        `reward_accuracy`.
+        `reward_accuracy`; with `policy_weighting` also `policy_weight`.
 
     Raises:
-        ValueError: Not pairs, or reference log-probs missing or not finite.
+        ValueError: Not pairs, or reference log-probs or collision probabilities missing or not finite.
     """
     ratios = to_accumulation_dtype(logprobs, streams) if reference_free else log_ratios(logprobs, streams)
-    chosen, rejected = paired(sequence_sums(ratios, streams), streams)
-    scored = paired(sequence_means(ratios, streams), streams) if loss == "ipo" else (chosen, rejected)
-    losses = pair_losses(scored[0] - scored[1], beta=beta, loss=loss, label_smoothing=label_smoothing)
+    if ld_alpha < 1:
+        ratios = ratios * length_weights(streams, ld_alpha)
+    chosen, rejected = paired(beta * sequence_sums(ratios, streams), streams)
+    scored = paired(beta * sequence_means(ratios, streams), streams) if loss == "ipo" else (chosen, rejected)
+    losses = FORMS[loss](PairRewards(*scored, beta, label_smoothing, discopop_tau))
+    metrics = preference_metrics(chosen, rejected)
+    if policy_weighting:
+        weights = policy_weights(logprobs, streams)
+        losses = losses * weights
+        metrics |= counted(policy_weight=weights)
     if sft_weight:
         losses = losses - sft_weight * paired(sequence_means(logprobs, streams), streams)[0]
-    return LossOutput(over_examples(losses, streams, totals), preference_metrics(beta * chosen, beta * rejected))
+    return LossOutput(over_examples(losses, streams, totals), metrics)
 
 
-def pair_losses(
-    margin: torch.Tensor, *, beta: float, loss: str = "sigmoid", label_smoothing: float = 0.0
-) -> torch.Tensor:
-    """Return the loss of each pair, float [pairs], from the difference h of its log-ratios; see `dpo_loss`."""
+def length_weights(streams: TokenStreams, alpha: float) -> torch.Tensor:
+    """Return 1 up to the length of the shorter run of a pair and alpha behind it, for each token, float [N].
 
-    def of(h: torch.Tensor) -> torch.Tensor:
-        if loss == "sigmoid":
-            return -F.logsigmoid(beta * h)
-        if loss == "hinge":
-            return torch.relu(1 - beta * h)
-        return (h - 1 / (2 * beta)) ** 2
+    Length-desensitised DPO (Liu et al. 2024, arXiv 2409.06411): what one run has more than the other counts less.
+    Lengths are in supervised tokens.
 
-    if not label_smoothing:
-        return of(margin)
-    return (1 - label_smoothing) * of(margin) + label_smoothing * of(-margin)
+    Raises:
+        ValueError: Not pairs.
+    """
+    lengths = torch.bincount(streams.sequence, minlength=streams.n_sequences)
+    shorter = torch.minimum(*paired(lengths, streams)).repeat_interleave(2)
+    starts = lengths.cumsum(0) - lengths
+    place = torch.arange(len(streams.sequence), device=lengths.device) - starts[streams.sequence]
+    return torch.where(place < shorter[streams.sequence], 1.0, alpha).to(streams.value.dtype)
+
+
+@torch.no_grad()
+def policy_weights(logprobs: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
+    """Return w_chosen w_rejected of each pair, float [pairs], with w = exp(mean_t(log p_t - log sum_v p_v^2)).
+
+    Weighted preference optimisation (WPO, Zhou et al. 2024, arXiv 2406.11827, eq. 2, with sampled alignment): w is the policy's probability
+    of a run a token, divided by that expected of its own samples, so that stored pairs weigh as if the policy had
+    written them. No gradient runs through it.
+
+    Raises:
+        ValueError: Not pairs, or collision probabilities missing or not finite.
+    """
+    aligned = to_accumulation_dtype(logprobs, streams) - required(streams.collision, "collision", streams)
+    chosen, rejected = paired(sequence_means(aligned, streams).exp(), streams)
+    return chosen * rejected

@@ -1,10 +1,20 @@
-"""Group-relative policy optimisation: clipped policy gradients on advantages, in five published forms."""
+"""Group-relative policy optimisation: clipped policy gradients on advantages, in five published forms.
+
+- grpo: mean over a run's tokens, then over the step's runs (Shao et al. 2024, arXiv 2402.03300, eq. 3).
+- dapo: mean over the step's tokens (Yu et al. 2025, arXiv 2503.14476, eq. 8).
+- dr_grpo: sum over tokens / (the step's runs * max_tokens) (Liu et al. 2025, arXiv 2503.20783, section 3.2).
+- gspo: as grpo, with the geometric mean of rho over the run instead of rho, in the form that takes an advantage for
+  each token (Zheng et al. 2025, arXiv 2507.18071, eq. 5 and 7; GSPO-token, eq. 13 and 14).
+- cispo: -clip(rho) A log pi(t) with no gradient through the clipped rho, so that no token loses its gradient; mean
+  over the step's tokens (MiniMax 2025, arXiv 2506.13585, eq. 4 and 5; the authors have no lower bound: clip_low 1).
+"""
 
 from __future__ import annotations
 
 import torch
 
 from quintain.trainers.data.streams import TokenStreams
+from quintain.trainers.losses.advantages import EPSILON
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.sequences import counted, required, sequence_means, to_accumulation_dtype
 
@@ -20,25 +30,21 @@ def grpo_loss(
     loss: str = "dapo",
     clip_low: float,
     clip_high: float,
+    delta: float | None = None,
     kl_coefficient: float = 0.0,
     max_tokens: int | None = None,
+    scale_rewards: str = "group",
 ) -> LossOutput:
     """Clipped policy-gradient loss of tokens with advantages.
 
     A token's loss is -min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A) + kl_coefficient k3, where
     rho = pi(t) / pi_old(t) is the ratio to the policy that sampled the token and k3 = e^d - d - 1 >= 0 with
     d = log pi_ref(t) - log pi(t) estimates the KL divergence from the reference (Shao et al. 2024, arXiv 2402.03300,
-    eq. 3 and 4). An unknown pi_old is taken as today's pi: rho is 1 and its gradient that of log pi. The forms differ in:
+    eq. 3 and 4). An unknown pi_old is taken as today's pi: rho is 1 and its gradient that of log pi.
 
-    - grpo: mean over a run's tokens, then over the step's runs (eq. 3).
-    - dapo: mean over the step's tokens (Yu et al. 2025, arXiv 2503.14476, eq. 8).
-    - dr_grpo: sum over tokens / (the step's runs * max_tokens) (Liu et al. 2025, arXiv 2503.20783, section 3.2).
-    - gspo: as grpo, with the geometric mean of rho over the run instead of rho, in the form that takes an advantage for
-      each token (Zheng et al. 2025, arXiv 2507.18071, eq. 5 and 7; GSPO-token, eq. 13 and 14).
-    - cispo: -clip(rho) A log pi(t) with no gradient through the clipped rho, so that no token loses its gradient; mean
-      over the step's tokens (MiniMax 2025, arXiv 2506.13585, eq. 4 and 5; the authors have no lower bound: clip_low 1).
-
-    Means are weighted by token weights. A run must not be split between forward passes.
+    With `delta` the first term is min(rho, delta) A: a worse-than-expected token that became much likelier has no more
+    loss than at delta, and no gradient (two-sided clipping, INTELLECT-2 2025, arXiv 2505.07291). Means are
+    weighted by token weights. A run must not be split between forward passes.
 
     Args:
         logprobs: float [N], nats.
@@ -47,8 +53,11 @@ def grpo_loss(
         loss: Which form.
         clip_low: How far rho may fall below 1 before a worse-than-expected token loses its gradient.
         clip_high: How far rho may rise above 1 before a better-than-expected token does.
+        delta: Bound of the ratio where the advantage is negative, above 1 + clip_high; not for cispo. None: none.
         kl_coefficient: Weight of k3.
         max_tokens: Constant of dr_grpo, tokens a run.
+        scale_rewards: `batch` divides advantages by the standard deviation of the step's rewards + 1e-4 (Lite PPO, Liu et al.
+            2025, arXiv 2508.08221); `group` and `none` take them as they are.
 
     Returns:
         The loss, and metrics over tokens: `clip_low_share` and `clip_high_share` (the bound was passed and cut the
@@ -60,12 +69,14 @@ def grpo_loss(
     """
     logp = to_accumulation_dtype(logprobs, streams)
     advantage = required(streams.advantage, "advantage", streams)
+    if scale_rewards == "batch":
+        advantage = advantage / (totals.reward_deviation + EPSILON)
     log_ratio = _log_ratio(logp, streams)
     if loss == "gspo":
         log_ratio = _sequence_mean_log_ratio(log_ratio, streams) + logp - logp.detach()
     ratio = log_ratio.clamp(max=_LARGEST_LOG_RATIO).exp()
     bounds = (1 - clip_low, 1 + clip_high)
-    losses = -_surrogate(logp, ratio, advantage, bounds, loss)
+    losses = -_surrogate(logp, ratio, advantage, bounds, loss, delta)
     if kl_coefficient:
         losses = losses + kl_coefficient * k3(logp, required(streams.ref_logprob, "ref_logprob", streams))
     metrics = _metrics(logp.detach(), ratio.detach(), advantage, streams, bounds)
@@ -98,12 +109,19 @@ def _sequence_mean_log_ratio(log_ratio: torch.Tensor, streams: TokenStreams) -> 
 
 
 def _surrogate(
-    logp: torch.Tensor, ratio: torch.Tensor, advantage: torch.Tensor, bounds: tuple[float, float], loss: str
+    logp: torch.Tensor,
+    ratio: torch.Tensor,
+    advantage: torch.Tensor,
+    bounds: tuple[float, float],
+    loss: str,
+    delta: float | None,
 ) -> torch.Tensor:
     """Return the surrogate objective of each token, float [N]."""
     clipped = ratio.clamp(*bounds)
     if loss == "cispo":
         return clipped.detach() * advantage * logp
+    if delta is not None:
+        ratio = ratio.clamp(max=delta)
     return torch.minimum(ratio * advantage, clipped * advantage)
 
 

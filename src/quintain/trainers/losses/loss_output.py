@@ -27,6 +27,8 @@ class StepTotals(NamedTuple):
     """Sum of the example weights."""
     labels: int = 0
     """Number of supervised tokens with a label."""
+    reward_deviation: float = 0.0
+    """Sample standard deviation of the members' values; 0 for fewer than two."""
 
 
 class LossOutput(NamedTuple):
@@ -46,4 +48,9 @@ def totals_of(examples: Sequence[Example]) -> StepTotals:
         sequences=sum(len({m for m, row in zip(e.member, e.rows, strict=True) if row.n_supervised}) for e in examples),
         examples=math.fsum(example.weight for example in examples),
         labels=sum(int(np.isfinite(r.label[r.supervised]).any(-1).sum()) for r in rows if r.label is not None),
+        reward_deviation=_deviation([value for example in examples for value in example.value]),
     )
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from quintain.trainers.data.streams import TokenStreams
-from quintain.trainers.losses.dpo import pair_losses
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
+from quintain.trainers.losses.pair_forms import PairRewards, sigmoid
 from quintain.trainers.losses.sequences import log_ratios, preference_metrics, sequence_sums
 
 
@@ -36,6 +36,6 @@ def ranking_loss(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTota
     example = streams.example[better]
     pairs = torch.zeros_like(streams.example_weight).index_add(0, example, torch.ones_like(ratio[better]))
     weight = (streams.example_weight / pairs.clamp(min=1.0))[example]
-    losses = pair_losses(ratio[better] - ratio[worse], beta=beta)
-    loss = (weight * losses).sum() / (totals.examples or 1.0)
-    return LossOutput(loss, preference_metrics(beta * ratio[better], beta * ratio[worse]))
+    rewards = PairRewards(beta * ratio[better], beta * ratio[worse], beta)
+    loss = (weight * sigmoid(rewards)).sum() / (totals.examples or 1.0)
+    return LossOutput(loss, preference_metrics(rewards.chosen, rewards.rejected))

@@ -32,7 +32,7 @@ def run(spec: RecipeSpec, directory: Path, reporter: Reporter) -> JobResult:
         before = sum(result.steps for result in done)
         after = sum(later.planned_steps for later in spec.stages[index + 1 :])
         finished = run_stage(
-            _spec_of(spec, stage, agent, folder.name),
+            _spec_of(spec, _with_kept_agent(stage, spec, done), agent, folder.name),
             folder,
             reporter,
             Span(before, stage.planned_steps, after),
@@ -46,6 +46,15 @@ def run(spec: RecipeSpec, directory: Path, reporter: Reporter) -> JobResult:
             if _is_kept(spec, index):  # repeated on resume: the store identifies it by its stage
                 reporter.output("agent", agent)
     return _conclude(spec, directory.name, done)
+
+
+def _with_kept_agent(stage: Stage, spec: RecipeSpec, done: Sequence[StageResult]) -> Stage:
+    """Return the stage with the agent of the earlier stage whose skill it keeps, if it names one."""
+    if not isinstance(stage, TrainStage) or stage.earlier is None or stage.earlier.stage is None:
+        return stage
+    agents = {label.label: result.agent for label, result in zip(spec.stages, done, strict=False)}
+    kept = stage.earlier.model_copy(update={"agent": agents[stage.earlier.stage]})
+    return stage.model_copy(update={"earlier": kept})
 
 
 def _spec_of(spec: RecipeSpec, stage: Stage, agent: Agent, name: str) -> TrainSpec | EvaluateSpec:

@@ -19,10 +19,12 @@ from quintain.jobs.directory import read_lines, run_name
 from quintain.records.evaluation import EpisodeResult, Evaluation
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrajectorySet
 from quintain.records.protocols import Policy, Reporter, TaskSource
-from quintain.records.trajectory import AgentInfo, OutcomeStatus, Trajectory
+from quintain.records.trajectory import OutcomeStatus, Trajectory
+from quintain.worker import opponents
 from quintain.worker.acting_reports import TurnReports, report_errors
 from quintain.worker.exploration import Exploration, task_name
 from quintain.worker.request_ledger import spending_report
+from quintain.worker.task_checks import solved_idly
 
 RESULT = "episode_result"
 """Key of `Trajectory.extra` with an episode's result, so that a resumed job can read it."""
@@ -51,7 +53,12 @@ def run(spec: RolloutSpec | EvaluateSpec, directory: Path, reporter: Reporter) -
         seed=spec.seed,
         max_turns=spec.max_turns,
         excluded=spec.excluded if isinstance(spec, EvaluateSpec) else (),
+        opponent=None if spec.opponent is None else spec.opponent.id or spec.opponent.name,
     )
+    idle = _left_out(spec, source, directory, reporter, suite)
+    suite = suite._replace(plans=tuple(plan for plan in suite.plans if task_name(plan.task) not in idle))
+    if spec.opponent is not None:
+        suite = suite._replace(plans=tuple(opponents.as_games(spec, suite.plans, source)))
     exploration = Exploration(spec, suite.plans, directory, reporter) if isinstance(spec, RolloutSpec) else None
     results = list(_finished_results(directory, exploration))
     done = {(result.task_id, result.repeat) for result in results}
@@ -62,7 +69,19 @@ def run(spec: RolloutSpec | EvaluateSpec, directory: Path, reporter: Reporter) -
         return JobResult(report={"episodes": len(results), "planned": len(suite.plans)})
     if exploration is not None and not exploration.finish():
         return JobResult(report={"episodes": len(results), "planned": len(suite.plans), "stopped": "while scoring"})
-    return _conclude(spec, directory, reporter, suite, results, exploration)
+    result = _conclude(spec, directory, reporter, suite, results, exploration)
+    return result.model_copy(update={"report": result.report | {"solved_without_a_call": idle}}) if idle else result
+
+
+def _left_out(
+    spec: RolloutSpec | EvaluateSpec, source: TaskSource, directory: Path, reporter: Reporter, suite: Suite
+) -> list[str]:
+    """Return the ids of written tasks that are solved without a call; no written tasks, none."""
+    if not isinstance(spec, RolloutSpec) or not spec.written:
+        return []
+    reporter.phase("checking_tasks")
+    once = [plan for plan in suite.plans if plan.attempt == 0]
+    return solved_idly(source, once, episode_settings(spec, source, directory), reporter.should_stop)
 
 
 def _play(
@@ -79,12 +98,16 @@ def _play(
     from quintain.worker.policies import policy_of_job
 
     policy = policy_of_job(spec, directory, reporter, lambda: expert_policy(spec.environment, source, plans))
+    router = policy if spec.opponent is None else opponents.router(spec, policy, directory, reporter, source)
     reporter.phase("acting")
     settings = episode_settings(spec, source, directory)
     tally, fresh = _tally_of(before), list[EpisodeResult]()
     for wave in exploration.waves(plans) if exploration else [plans]:
         turns = TurnReports(reporter, before=tally.episodes, after=total - tally.episodes - len(wave))
-        for episode in run_episodes(source, policy, wave, settings, reporter.should_stop, on_turn=turns):
+        for episode in run_episodes(source, router, wave, settings, reporter.should_stop, on_turn=turns):
+            if episode.policy:
+                reporter.output("trajectory", episode.trajectory)
+                continue
             reporter.output("trajectory", with_result(episode, getattr(policy, "precision", None)))
             if exploration:
                 exploration.record(episode.trajectory, episode.result.repeat)
@@ -109,9 +132,7 @@ def episode_settings(spec: RolloutSpec | EvaluateSpec, source: TaskSource, direc
         seed=spec.seed,
         max_turns=spec.max_turns,
         concurrency=min(spec.concurrency, getattr(source, "at_once", spec.concurrency)),
-        agent=AgentInfo(
-            name=agent.name, version=str(agent.version) if agent.version else None, model=agent.id or agent.name
-        ),
+        agent=opponents.agent_info(agent),
         system_prompt=agent.system_prompt,
         job_id=run_name(directory),
         tags=spec.tags if isinstance(spec, RolloutSpec) else ("evaluation",),
@@ -175,11 +196,13 @@ def _finished_results(directory: Path, exploration: Exploration | None) -> Itera
     while lines := read_lines(path, offset).lines:
         for line in lines:
             record = json.loads(line)["record"]
+            offset += len(line) + 1
+            if RESULT not in record["extra"]:  # of an opponent
+                continue
             result = EpisodeResult.model_validate(record["extra"][RESULT])
             if exploration:
                 exploration.record(Trajectory.model_validate(record), result.repeat)
             yield result
-            offset += len(line) + 1
 
 
 def _conclude(

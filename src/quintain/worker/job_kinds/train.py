@@ -17,6 +17,7 @@ from quintain.records.protocols import Reporter
 from quintain.records.record import clip
 from quintain.worker.dataset_inputs import link_dataset
 from quintain.worker.job_rewards import Rewards
+from quintain.worker.teachers import open_teacher
 
 if TYPE_CHECKING:
     from quintain.trainers.loop.report import TrainingReport
@@ -33,7 +34,7 @@ def run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
     inputs = link_dataset(spec, directory / "inputs")
     rewards = Rewards(spec.reward, directory, reporter.should_stop, spec.seed) if spec.reward is not None else None
     try:
-        report = _train(spec, inputs, directory, reporter, rewards)
+        report = _train(spec, inputs, directory, reporter, rewards, _earlier_rows(spec, directory))
     finally:
         if rewards is not None:
             rewards.close()
@@ -58,14 +59,28 @@ def run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
     return JobResult(dataset_id=spec.dataset_id, final_loss=report.final_loss, report=details)
 
 
+def _earlier_rows(spec: TrainSpec, directory: Path) -> list[Row]:
+    """Return the training rows of the earlier skill that EWC keeps; none where it is off."""
+    if spec.earlier is None:
+        return []
+    inputs = link_dataset(spec.earlier, directory / "inputs" / "earlier")
+    return list(read_rows(inputs, "train", kind=spec.earlier.dataset_kind))
+
+
 def _train(
-    spec: TrainSpec, inputs: Path, directory: Path, reporter: Reporter, rewards: Rewards | None
+    spec: TrainSpec,
+    inputs: Path,
+    directory: Path,
+    reporter: Reporter,
+    rewards: Rewards | None,
+    earlier: list[Row],
 ) -> TrainingReport | None:
     """Train on rows or rollouts, valued by the reward if one is named; None if stopped before the first step."""
     reporter.phase("importing")
     from quintain.trainers.train import Data, train
 
-    data = Data() if rewards is None else Data(figures=rewards.figures)
+    data = Data(earlier=earlier) if rewards is None else Data(earlier=earlier, figures=rewards.figures)
+    data = replace(data, teacher=open_teacher(spec, directory))
     if spec.environment is not None:
         from quintain.worker.online_rollouts import rollout_collector
 

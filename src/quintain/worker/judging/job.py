@@ -10,9 +10,10 @@ from pathlib import Path
 from quintain.endpoints.client import Clock, EndpointClient, identity, read_key
 from quintain.endpoints.parallel import in_parallel
 from quintain.errors import InvalidInput
-from quintain.records.job import JobResult, JudgeSpec
+from quintain.records.job import JobResult
 from quintain.records.judging import Endpoint, JudgeControl, JudgingMode, Rubric
 from quintain.records.protocols import Message, Reporter, Stop
+from quintain.records.run_jobs import JudgeSpec
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.judging_items import Rater
 from quintain.scoring.judges.questions import Question

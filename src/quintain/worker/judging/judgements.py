@@ -19,10 +19,12 @@ from quintain.endpoints.client import Spent
 from quintain.endpoints.faults import BUSY, STOPPED
 from quintain.errors import Unavailable
 from quintain.jobs.directory import open_appending
-from quintain.records.job import JobResult, JudgeSpec, ScoreSpec
+from quintain.records.job import JobResult
 from quintain.records.protocols import Reporter
 from quintain.records.record import clip
+from quintain.records.run_jobs import JudgeSpec, ScoreSpec
 from quintain.records.trajectory import Trajectory
+from quintain.scoring.calibration.agreement import even_odds
 from quintain.scoring.judges.judging_items import comparisons
 from quintain.worker.judging.asking import Verdicts
 from quintain.worker.request_ledger import append_line, cost_report, iterate_lines
@@ -41,6 +43,9 @@ class Tally:
     preferences: int = 0
     ties: int = 0
     inconsistent: int = 0
+    first: int = 0
+    """Votes for the run that was shown first, over both orders."""
+    second: int = 0
     cached: int = 0
     shortened: int = 0
     withheld: int = 0
@@ -56,6 +61,8 @@ class Tally:
             "preferences",
             "ties",
             "inconsistent",
+            "first",
+            "second",
             "cached",
             "shortened",
             "withheld",
@@ -74,6 +81,9 @@ class Tally:
             "preferences": self.preferences,
             "ties": self.ties,
             "order_inconsistent": self.inconsistent,
+            "shown_first_preferred": self.first,
+            "shown_second_preferred": self.second,
+            "order_p": even_odds(self.first, self.second),
             "failed": common | ({"other reasons": other} if other else {}),
             "shortened": self.shortened,
             "credit_withheld": self.withheld,
@@ -118,6 +128,8 @@ class Journal:
             "preferences": len(judged.preferences),
             "ties": sum(preference.better == "tie" for preference in judged.preferences),
             "inconsistent": judged.inconsistent,
+            "first": sum(pair.count("a") for pair in judged.votes),
+            "second": sum(pair.count("b") for pair in judged.votes),
             "cached": verdicts.cached,
             "shortened": sum(view.shortened for view in views),
             "withheld": judged.withheld,

@@ -9,9 +9,10 @@ from pathlib import Path
 from quintain.endpoints.client import Spent
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.agent import Agent, Sampling
-from quintain.records.job import JobResult, ScoreSpec
+from quintain.records.job import JobResult
 from quintain.records.judging import JudgeControl, JudgingMode, Rubric
 from quintain.records.protocols import Message, Policy, Reporter, Stop, Turn
+from quintain.records.run_jobs import ScoreSpec
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.judging_items import Rater
 from quintain.scoring.judges.questions import Question

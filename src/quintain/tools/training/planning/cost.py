@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from quintain.records.hyperparameters import TrainingConfig
+from quintain.records.hyperparameters import PPOConfig, TrainingConfig
 from quintain.tools.training.planning.device import Device
 from quintain.tools.training.planning.model_files import ModelFacts
 
@@ -101,6 +101,7 @@ def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, pass
     share = config.processes if config.sharding == "full" else 1
     halved = wide and config.lora is not None and config.precision == "bf16" and config.sharding == "none"
     width = 4 if wide and not halved else 2
+    ewc = {} if config.ewc is None else {"ewc": 8 * trained / _MB}  # weights of the earlier skill, and their importance
     passes = {
         "gradients": 4 * trained / share / _MB,
         "optimizer": (8 if config.optimizer == "adamw" else 2) * trained / share / _MB,
@@ -113,7 +114,9 @@ def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, pass
             weights, 4 * (model.parameters + adapters) / share / _MB - sum(passes.values())
         )  # while they are loaded
     libraries = _LIBRARIES_MB[device.kind] + (_PEFT_MB if adapters and device.kind != "cuda" else 0.0)
-    return {"libraries": libraries, "weights": weights, **passes}
+    separate = isinstance(config, PPOConfig) and config.critic == "separate"
+    critic = {"critic": weights + passes["gradients"] + passes["optimizer"]} if separate else {}
+    return {"libraries": libraries, "weights": weights, **passes, **ewc, **critic}
 
 
 def _base_bytes(model: ModelFacts, config: TrainingConfig, width: int) -> float:

@@ -1,4 +1,4 @@
-"""KTO's mismatched examples, which estimate the KL divergence to the reference."""
+"""Mismatched runs of KTO: prompts with the answers of other runs."""
 
 from __future__ import annotations
 

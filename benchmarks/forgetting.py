@@ -1,0 +1,161 @@
+"""Does an agent keep its first skill while it learns a second one? Plain training, replay, EWC, and both.
+
+The embedded model learns the warehouse from its expert, then word problems from theirs, and is measured on held-out tasks of both
+after each. `python -m benchmarks.forgetting`; `--quick` takes one seed and fewer tasks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.figures import report, say
+from quintain.datasets.dataset_writer import ExportOptions, write_dataset
+from quintain.datasets.selection import ExportCounts
+from quintain.datasets.splits import KeyedRow
+from quintain.jobs.directory import JobDirectory
+from quintain.records.agent import Agent, ModelRef
+from quintain.records.dataset import Dataset, DatasetRow
+from quintain.records.hyperparameters import EWCConfig, ReplayConfig, SFTConfig
+from quintain.records.job import EvaluateSpec, JobSpec, RolloutSpec, TrainSpec
+from quintain.records.recipe import EarlierSkill
+from quintain.records.trajectory import Trajectory
+from quintain.worker import job_kinds
+from quintain.worker.reporter import FileReporter
+
+FIRST, SECOND = "quintain/inventory", "quintain/math?difficulty=easy"
+STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
+EXPERT = Agent(id="agent:expert@1", name="expert", model=ModelRef(source="expert", path=""))
+VARIANTS = ("plain", "replay", "ewc", "both")
+
+
+class Size(NamedTuple):
+    """How much is trained and measured."""
+
+    seeds: int
+    demonstrations: int
+    tasks: int
+    epochs: float
+
+
+FULL, QUICK = Size(5, 200, 100, 4), Size(1, 120, 40, 3)
+
+
+class Bench:
+    """The jobs of one seed."""
+
+    def __init__(self, folder: Path, seed: int, size: Size, strength: float, rate: float) -> None:
+        self.folder, self.seed, self.size, self.strength, self.rate = folder, seed, size, strength, rate
+        folder.mkdir(parents=True)
+
+    def demonstrations(self, environment: str, name: str) -> Dataset:
+        """Return a dataset of the expert's runs on training tasks."""
+        spec = RolloutSpec(
+            agent=EXPERT, environment=environment, n_tasks=self.size.demonstrations, seed=self.seed, split="train"
+        )
+        folder = self._carry_out(spec, f"expert-{name}")
+        lines = (folder / "outputs" / "trajectory.jsonl").read_text(encoding="utf-8").splitlines()
+        runs = [Trajectory.model_validate(json.loads(line)["record"]) for line in lines]
+        rows = (KeyedRow("", DatasetRow(trajectory=run)) for run in runs)
+        options = ExportOptions(dataset_id=f"ds-{name}", name=name, kind="sft")
+        return write_dataset(rows, self.folder / f"ds-{name}", options, ExportCounts()).dataset
+
+    def train(self, name: str, agent: Agent, data: Dataset, kept: Dataset | None = None, **settings: Any) -> Agent:
+        """Return the agent of a training by sft."""
+        config = SFTConfig(epochs=self.size.epochs, learning_rate=self.rate, **settings)
+        earlier = kept and EarlierSkill(dataset_id=kept.id, dataset_path=kept.path, dataset_files=kept.files)
+        spec = TrainSpec(
+            agent=agent,
+            dataset_id=data.id,
+            dataset_path=data.path,
+            dataset_files=data.files,
+            name=name,
+            output_dir=str(self.folder / name),
+            cache_dir=str(self.folder / "cache"),
+            config=config,
+            earlier=earlier,
+            seed=self.seed,
+        )
+        self._carry_out(spec, f"{name}-job")
+        return agent.model_copy(update={"model": ModelRef(source="folder", path=spec.output_dir)})
+
+    def success(self, name: str, agent: Agent, environment: str) -> float:
+        """Return the share of held-out tasks that an agent solves, greedily."""
+        spec = EvaluateSpec(agent=agent, environment=environment, n_tasks=self.size.tasks, seed=self.seed)
+        folder = self._carry_out(spec, f"{name}-{environment.split('/')[1].split('?')[0]}")
+        lines = (folder / "outputs" / "trajectory.jsonl").read_text(encoding="utf-8").splitlines()
+        return sum(json.loads(line)["record"]["outcome"]["status"] == "success" for line in lines) / len(lines)
+
+    def _carry_out(self, spec: JobSpec, name: str) -> Path:
+        folder = self.folder / f"job-{name}"
+        folder.mkdir()
+        job_kinds.run(spec, folder, FileReporter(JobDirectory(folder), 1, lambda: datetime.now(UTC)))
+        return folder
+
+
+def one_seed(bench: Bench, variants: tuple[str, ...]) -> dict[str, tuple[float, float, float]]:
+    """Return by agent: success in the first environment, success in the second, and processor seconds of its training."""
+    first, second = bench.demonstrations(FIRST, "first"), bench.demonstrations(SECOND, "second")
+    replay = ReplayConfig(size=bench.size.demonstrations, ratio=0.5)
+    ewc = EWCConfig(strength=bench.strength)
+    settings: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "replay": {"replay": replay},
+        "ewc": {"ewc": ewc, "kept": first},
+        "both": {"replay": replay, "ewc": ewc, "kept": first},
+    }
+    found = {}
+
+    def measure(name: str, agent: Agent, seconds: float) -> None:
+        found[name] = (bench.success(name, agent, FIRST), bench.success(name, agent, SECOND), seconds)
+        say(f"seed {bench.seed} {name}: {found[name]}")
+
+    began = time.process_time()
+    skilled = bench.train("skilled", STARTER, first, replay=replay)
+    measure("skilled", skilled, time.process_time() - began)
+    for variant in variants:
+        began = time.process_time()
+        agent = bench.train(variant, skilled, second, **settings[variant])
+        measure(variant, agent, time.process_time() - began)
+    return found
+
+
+def main() -> None:
+    """One line for each agent: success in the first environment over the seeds, with the second beside it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one seed, fewer tasks")
+    parser.add_argument("--strength", type=float, default=EWCConfig().strength, help="ewc.strength")
+    parser.add_argument("--rate", type=float, default=5e-4, help="learning rate")
+    parser.add_argument("--only", choices=VARIANTS, nargs="*", default=VARIANTS, help="variants to train")
+    asked = parser.parse_args()
+    size = QUICK if asked.quick else FULL
+    results: dict[str, list[tuple[float, float, float]]] = {}
+    with tempfile.TemporaryDirectory() as home:
+        for seed in range(size.seeds):
+            bench = Bench(Path(home) / str(seed), seed, size, asked.strength, asked.rate)
+            for name, figures in one_seed(bench, tuple(asked.only)).items():
+                results.setdefault(name, []).append(figures)
+    for name, runs in results.items():
+        first, second, seconds = (list(column) for column in zip(*runs, strict=True))
+        report(
+            f"forgetting {name}: success in {FIRST} after {FIRST if name == 'skilled' else SECOND}",
+            first,
+            "share",
+            None,
+            mean=round(statistics.mean(first), 4),
+            each=first,
+            second=second,
+            mean_second=round(statistics.mean(second), 4),
+            cpu_s=round(statistics.mean(seconds), 1),
+            strength=asked.strength,
+        )
+
+
+if __name__ == "__main__":
+    main()

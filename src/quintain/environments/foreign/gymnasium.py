@@ -1,0 +1,95 @@
+"""Gymnasium: environments whose actions are discrete or texts; what `render_mode="ansi"` draws is the observation.
+
+The agent reads the environment's own docstring, which documents the numbers of its actions, as the system prompt.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+from quintain.environments.foreign.adapter import SEEDS, Turn, library, tool, unknown_id
+
+_DOC_CHARS = 4000
+_MAX_TURNS = 100
+_COLOURED = re.compile(r"\x1b\[([0-9;]*)m(.*?)\x1b\[0m", re.DOTALL)
+_COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+"""Of the codes 30 to 37 (letters) and 40 to 47 (background) in ECMA-48."""
+
+
+def open_adapter(settings: dict[str, Any]) -> Gymnasium:
+    """Return the adapter of a registered environment.
+
+    Raises:
+        ValueError: an unknown id, or spaces without a form in text.
+    """
+    gym = library("gymnasium")
+    name = settings["name"]
+    for module in settings["modules"]:
+        library(module)  # it registers its environments
+    if name not in gym.registry:
+        raise ValueError(unknown_id("Gymnasium", name, gym.registry))
+    creator = gym.envs.registration.load_env_creator(gym.spec(name).entry_point)
+    ansi = "ansi" in getattr(creator, "metadata", {}).get("render_modes", ())
+    environment = gym.make(name, render_mode="ansi" if ansi else None, **settings["options"])
+    return Gymnasium(gym, environment, settings)
+
+
+class Gymnasium:
+    """An environment of Gymnasium; a task is a seed."""
+
+    n_tasks = SEEDS
+    takes_text = False
+
+    def __init__(self, gym: Any, environment: Any, settings: dict[str, Any]) -> None:
+        self._environment, self._name = environment, settings["name"]
+        self.version = f"1-gymnasium-{gym.__version__}"
+        space = environment.action_space
+        if isinstance(space, gym.spaces.Discrete):
+            low = int(space.start)
+            action: dict[str, Any] = {"type": "integer", "minimum": low, "maximum": low + int(space.n) - 1}
+        elif isinstance(space, gym.spaces.Text):
+            action = {"type": "string"}
+        else:
+            raise ValueError(f"expected discrete or text actions in {self._name}, got {space}; it has no form in text")
+        schema = {"type": "object", "properties": {"action": action}, "required": ["action"]}
+        self.tools = [tool(schema, "Carry out an action.")]
+        rules = inspect.cleandoc(environment.unwrapped.__doc__ or "")[:_DOC_CHARS]
+        self.system_prompt = settings["system_prompt"] or f"{rules}\n\nAct with the tool act."
+        self.max_turns = int(getattr(environment.spec, "max_episode_steps", None) or _MAX_TURNS)
+
+    def prompt(self, number: int) -> str:
+        """Name the environment and the seed."""
+        return f"{self._name}, seed {number}"
+
+    def reset(self, number: int) -> Turn:
+        """Start an episode with the task's number as the seed."""
+        observation, _ = self._environment.reset(seed=number)
+        return Turn(self._text(observation))
+
+    def act(self, arguments: dict[str, Any]) -> Turn:
+        """Carry out an action of the space."""
+        action = arguments.get("action")
+        space = self._environment.action_space
+        if isinstance(action, bool) or not isinstance(action, int | str) or not space.contains(action):
+            return Turn(f"Error: expected an action of {space}, got {action!r:.80}.", is_error=True)
+        observation, reward, terminated, truncated, _ = self._environment.step(action)
+        return Turn(self._text(observation), float(reward), bool(terminated), bool(truncated))
+
+    def close(self) -> None:
+        """Keep the environment: `reset` starts the next episode."""
+
+    def _text(self, observation: Any) -> str:
+        plain = self._environment.observation_space.to_jsonable([observation])
+        lines = [f"Observation: {plain[0] if len(plain) == 1 else [part[0] for part in plain]}"]
+        if self._environment.render_mode == "ansi":
+            lines.insert(0, _COLOURED.sub(_marked, str(self._environment.render()).strip("\n")))
+        return "\n".join(lines)
+
+
+def _marked(found: re.Match[str]) -> str:
+    """Return coloured text in brackets with the name of its colour, which carries meaning in these drawings."""
+    codes = [int(code) for code in found[1].split(";") if code]
+    names = [_COLOURS[code % 10] for code in codes if code // 10 in (3, 4) and code % 10 < 8]
+    return f"[{' '.join([*names, found[2]])}]"

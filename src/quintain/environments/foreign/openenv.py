@@ -1,0 +1,85 @@
+"""OpenEnv by its wire format: `/ws` keeps the session of an episode (each HTTP `/step` starts a new environment), `/schema` the tool.
+
+Messages are `{"type": "reset" | "step" | "close", "data": ...}`, answers `{"type": "observation", "data": {"observation", "reward",
+"done"}}` or `{"type": "error", "data": {"message", "code"}}`, as in openenv 0.10 (`core/env_server/http_server.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from quintain.environments.foreign.adapter import SEEDS, Turn, library, tool
+from quintain.environments.foreign.requests import MAX_BYTES, ask
+
+_INVALID = ("VALIDATION_ERROR", "EXECUTION_ERROR")
+"""Codes of errors that the agent's action causes."""
+
+
+def open_adapter(settings: dict[str, Any]) -> OpenEnv:
+    """Return the adapter of a server."""
+    return OpenEnv(settings, library("websockets.sync.client").connect)
+
+
+class OpenEnv:
+    """A server of OpenEnv; a task is a seed."""
+
+    takes_text = False
+
+    def __init__(self, settings: dict[str, Any], connect: Any) -> None:
+        self._settings, self._connect = settings, connect
+        self._session: Any = None
+        parts = urlsplit(settings["url"].rstrip("/").removesuffix("/ws"))
+        secure = "s" if parts.scheme in ("wss", "https") else ""
+        self._ws = urlunsplit(parts._replace(scheme=f"ws{secure}", path=f"{parts.path}/ws"))
+        http = urlunsplit(parts._replace(scheme=f"http{secure}"))
+        action = ask(f"{http}/schema", None, settings["timeout_s"])["action"]
+        action.get("properties", {}).pop("metadata", None)
+        self.tools = [tool(action, "Carry out an action.")]
+        about = ask(f"{http}/metadata", None, settings["timeout_s"])
+        self.version = f"1-openenv-{about.get('name')}-{about.get('version')}"
+        self.system_prompt = settings["system_prompt"] or f"{about.get('description') or ''}\n\nAct with the tool act."
+        self.max_turns = settings["max_turns"]
+        self.n_tasks = settings["n_tasks"] or SEEDS
+
+    def prompt(self, number: int) -> str:
+        """Name the server and the seed."""
+        return f"{self._settings['id']}, seed {number}"
+
+    def reset(self, number: int) -> Turn:
+        """Open a session and start an episode with the task's number as the seed."""
+        self.close()
+        seconds = self._settings["timeout_s"]
+        self._session = self._connect(self._ws, open_timeout=seconds, close_timeout=1, max_size=MAX_BYTES, proxy=None)
+        return self._exchange("reset", {**self._settings["reset"], "seed": number})
+
+    def act(self, arguments: dict[str, Any]) -> Turn:
+        """Carry out an action as the server's schema describes it."""
+        return self._exchange("step", arguments)
+
+    def close(self) -> None:
+        """End the session."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.send(json.dumps({"type": "close"}))
+            session.close()
+
+    def _exchange(self, kind: str, data: dict[str, Any]) -> Turn:
+        self._session.send(json.dumps({"type": kind, "data": data}))
+        answer = json.loads(self._session.recv(timeout=self._settings["timeout_s"]))
+        content = answer["data"]
+        if answer["type"] == "error":
+            text = f"{content.get('message')} {content.get('errors') or ''}".strip()
+            if kind == "step" and content.get("code") in _INVALID:
+                return Turn(f"Error: {text}", is_error=True)
+            raise ValueError(f"the server refused {kind}: {text}")
+        observation = {name: value for name, value in content["observation"].items() if name != "metadata"}
+        values = list(observation.values())
+        text = (
+            values[0]
+            if len(values) == 1 and isinstance(values[0], str)
+            else json.dumps(observation, ensure_ascii=False)
+        )
+        reward = content.get("reward")
+        return Turn(text, None if reward is None else float(reward), terminated=bool(content.get("done")))

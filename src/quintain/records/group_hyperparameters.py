@@ -1,0 +1,113 @@
+"""Hyperparameters of policy gradients on groups of runs."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from quintain.records.common_hyperparameters import TrainingConfig
+
+
+class GroupLossConfig(TrainingConfig):
+    """The loss of group-relative policy optimisation."""
+
+    method: Literal["grpo"] = "grpo"
+    loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo"] = Field(
+        default="dapo",
+        description="grpo: mean a run, then over runs; dapo: mean over tokens (arXiv 2503.14476); dr_grpo: sum by a "
+        "constant (arXiv 2503.20783); gspo: ratio of the sequence (arXiv 2507.18071); cispo: clipped weight "
+        "(arXiv 2506.13585).",
+    )
+    clip_low: float = Field(default=0.2, ge=0, le=1, description="The ratio is cut below 1 - clip_low.")
+    clip_high: float = Field(default=0.2, ge=0, le=100, description="The ratio is cut above 1 + clip_high.")
+    kl_coefficient: float = Field(
+        default=0.0, ge=0, le=100, description="Weight of the k3 estimate of the KL to the start model; 0: off."
+    )
+    delta: float | None = Field(
+        default=None,
+        gt=1,
+        le=1000,
+        description="Two-sided clip: bound of the ratio where the advantage is negative (arXiv 2505.07291); null: off.",
+    )
+    scale_rewards: Literal["group", "batch", "none"] = Field(
+        default="group",
+        description="Divide advantages by the standard deviation of the group's rewards (dr_grpo leaves it out) or of the "
+        "step's (arXiv 2508.08221).",
+    )
+    importance_cap: float | None = Field(
+        default=None,
+        gt=0,
+        le=1000,
+        description="Weigh tokens by the trainer's probability over the sampler's, at most this (truncated importance "
+        "sampling); null: off.",
+    )
+    mask_truncated: bool = Field(
+        default=False, description="Leave out runs that a limit cut off; their rewards still count (arXiv 2503.14476)."
+    )
+    overlong_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000_000,
+        description="Agent tokens of a run from which its reward is less by overlong_penalty (arXiv 2503.14476, eq. 13); "
+        "null: off.",
+    )
+    overlong_buffer: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000_000,
+        description="Tokens before overlong_tokens over which the penalty rises; null: a fifth of them.",
+    )
+    overlong_penalty: float = Field(default=1.0, gt=0, le=1000, description="Penalty of a run that is too long.")
+    step_level: bool = Field(
+        default=False, description="Spread a run's advantage over its steps by their values, mean and sign kept."
+    )
+    max_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Constant of dr_grpo; null: the longest run's, online max_new_tokens times max_turns.",
+    )
+
+    @field_validator("scale_rewards", mode="before")
+    @classmethod
+    def _by_group_or_not(cls, value: Any) -> Any:
+        """True and false, as in TRL and in stored jobs: by group, or not at all."""
+        return {True: "group", False: "none"}[value] if isinstance(value, bool) else value
+
+    @model_validator(mode="after")
+    def _bounds_fit(self) -> Self:
+        if self.delta is not None and (self.loss == "cispo" or self.delta <= 1 + self.clip_high):
+            raise PydanticCustomError(
+                "no_two_sided_clip",
+                "delta is {delta}, loss '{loss}' and clip_high {high}: delta bounds the ratio beyond 1 + clip_high, and cispo "
+                "has no such term; set delta above {least}, loss to another than cispo, or delta to null",
+                {"delta": self.delta, "loss": self.loss, "high": self.clip_high, "least": 1 + self.clip_high},
+            )
+        if self.scale_rewards == "batch" and self.loss == "dr_grpo":
+            raise PydanticCustomError(
+                "unscaled_loss",
+                "scale_rewards is 'batch' and loss is 'dr_grpo', which leaves advantages as they are; set scale_rewards to "
+                "'none', or loss to another",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _length_penalty_fits(self) -> Self:
+        defaults = type(self).model_fields
+        for name in ("overlong_buffer", "overlong_penalty"):
+            if self.overlong_tokens is None and getattr(self, name) != defaults[name].default:
+                raise PydanticCustomError(
+                    "no_length_limit",
+                    "{name} is {value} and overlong_tokens is null: no run is too long; set overlong_tokens, or leave {name} out",
+                    {"name": name, "value": getattr(self, name)},
+                )
+        if self.overlong_tokens is not None and (self.overlong_buffer or 0) > self.overlong_tokens:
+            raise PydanticCustomError(
+                "wide_buffer",
+                "overlong_buffer is {buffer} and overlong_tokens {tokens}: the penalty would begin below 0 tokens; set "
+                "overlong_buffer to at most overlong_tokens",
+                {"buffer": self.overlong_buffer, "tokens": self.overlong_tokens},
+            )
+        return self

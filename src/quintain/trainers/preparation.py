@@ -1,0 +1,61 @@
+"""Preparation of a run before its first step: the heads of step models, number format, learning rate and seeds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from quintain.records.dataset import Row
+from quintain.records.hyperparameters import PRMConfig
+from quintain.records.job import TrainSpec
+from quintain.records.learning_rates import default_rate
+from quintain.trainers.data.value_positions import labelled_heads
+from quintain.trainers.engine.machine import Machine, prepare
+from quintain.trainers.loop.precision import Format, choose, hold_base
+from quintain.trainers.models import LoadedModel, stored_heads
+
+
+def with_heads(spec: TrainSpec, rows: Sequence[Row]) -> TrainSpec:
+    """Return the job with the heads of its step model: the stored ones, else those of the labels."""
+    config = spec.config
+    if not isinstance(config, PRMConfig) or config.heads is not None:
+        return spec
+    heads = stored_heads(spec.agent.model) or labelled_heads(rows) or ("value",)
+    return spec.model_copy(update={"config": config.model_copy(update={"heads": heads})})
+
+
+def prepared(spec: TrainSpec, model: Any, directory: Path, *, acts: bool) -> tuple[Machine, Format]:
+    """Choose the number format of a run, convert the base to it, and tune the process; a resumed run repeats the choices."""
+    remembered = directory / "checkpoints" / "machine.json"
+    number_format = choose(spec.config.precision, model, remembered, casts_to_act=acts and spec.config.lora is None)
+    hold_base(model, spec.config, number_format)
+    machine = prepare(
+        model.device,
+        number_format.autocast or torch.float32,
+        remembered=remembered,
+        keep=spec.config.sharding == "none",
+        choices={"precision": number_format.name, "precision_rule": number_format.rule},
+    )
+    return machine, number_format
+
+
+def with_rate(spec: TrainSpec, loaded: LoadedModel) -> tuple[TrainSpec, str]:
+    """Return the job with its learning rate, and the rule that gave it."""
+    config = spec.config
+    if config.learning_rate is not None:
+        return spec, "as requested"
+    hidden = loaded.model.config.get_text_config(decoder=True).hidden_size
+    rate = default_rate(spec.method, hidden, adapters=config.lora is not None)
+    return spec.model_copy(update={"config": config.model_copy(update={"learning_rate": rate.value})}), rate.rule
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the random generators of Python, NumPy and torch."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)

@@ -1,0 +1,46 @@
+"""Importance correction where another program, or an older model, sampled the runs than the one that trains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from quintain.trainers.data.streams import Example, TokenRow
+from quintain.trainers.engine.forward import Engine
+from quintain.trainers.reference_log_probs import with_reference
+
+
+def corrected(examples: Sequence[Example], engine: Engine, *, cap: float, batch_tokens: int) -> list[Example]:
+    """Return the examples as if the engine's current model had sampled them, with truncated importance weights.
+
+    A token's advantage is multiplied by w = min(pi(t) / mu(t), cap), with mu the recorded probability of the sampler and
+    pi that of the current model, which becomes pi_old: the clipped ratio then starts at 1 whoever sampled. Truncated
+    importance sampling (Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training";
+    Ionides 2008), with pi as the proximal policy of decoupled PPO (Hilton et al. 2021, arXiv 2110.00641, eq. 4). w does
+    not weigh a KL term. A token of unknown mu has w = 1.
+
+    Args:
+        examples: With `advantage`; `old_logprob` is log mu, None or NaN where unknown.
+        engine: Computes pi.
+        cap: Largest weight, above 0.
+        batch_tokens: Token budget of a forward pass.
+
+    Raises:
+        TrainingFailed: A log-prob of the model is not finite (`reference_not_finite`).
+    """
+    scored = with_reference(examples, engine, cache=None, identity="", batch_tokens=batch_tokens)
+    return [
+        replace(example, rows=tuple(_corrected(*rows, cap) for rows in zip(example.rows, by_model.rows, strict=True)))
+        for example, by_model in zip(examples, scored, strict=True)
+    ]
+
+
+def _corrected(row: TokenRow, by_model: TokenRow, cap: float) -> TokenRow:
+    assert row.advantage is not None
+    assert by_model.ref_logprob is not None
+    sampler = np.full(len(row), np.nan, np.float32) if row.old_logprob is None else row.old_logprob
+    log_weight = np.minimum(by_model.ref_logprob - sampler, np.log(cap))
+    weight = np.where(np.isfinite(sampler), np.exp(log_weight), 1.0).astype(np.float32)
+    return replace(row, advantage=row.advantage * weight, old_logprob=by_model.ref_logprob)

@@ -1,0 +1,137 @@
+"""Teachers of distillation: models that give log-probs at the supervised places of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from quintain.errors import InvalidInput
+from quintain.records.agent import Agent
+from quintain.trainers.data.replay_buffer import read_examples, write_examples
+from quintain.trainers.data.streams import Example, Floats, Ints, TokenRow
+from quintain.trainers.data.teacher_tokens import with_own, with_top
+from quintain.trainers.engine.forward import Engine
+from quintain.trainers.engine.other_tokens import likeliest
+from quintain.trainers.engine.packing import micro_batches
+from quintain.trainers.loop.checkpoints import disk_errors_explained
+from quintain.trainers.losses.advantages import divergence_advantages
+from quintain.trainers.models import load_model
+
+
+class RowScores(NamedTuple):
+    """What a teacher gives for one row with n supervised places."""
+
+    ids: Ints | None
+    """int32 [n, k]; None where it was asked about the row's own tokens."""
+    logprobs: Floats
+    """float32 [n, k], nats; [n, 1] of the row's own tokens."""
+
+
+class Teacher(Protocol):
+    """A model that gives log-probs."""
+
+    def require_tokenizer(self, tokenizer: Any) -> None:
+        """Refuse a student whose token ids mean other tokens.
+
+        Raises:
+            InvalidInput: They do (`tokenizer_mismatch`).
+        """
+
+    def scores(self, examples: Sequence[Example], top_k: int | None) -> dict[TokenRow, RowScores]:
+        """Return the scores of the examples' rows.
+
+        Args:
+            examples: Examples with rows.
+            top_k: How many of the likeliest tokens; None: the row's own tokens.
+        """
+
+
+class LocalTeacher:
+    """A model on this machine, in eval mode."""
+
+    def __init__(self, agent: Agent, batch_tokens: int) -> None:
+        """Load the agent's model.
+
+        Args:
+            agent: The teacher.
+            batch_tokens: Token budget of a forward pass.
+        """
+        loaded = load_model(agent.model)
+        self._name, self._tokenizer, self._batch_tokens = agent.id or agent.name, loaded.tokenizer, batch_tokens
+        self._engine = Engine.of(loaded.model)
+
+    def require_tokenizer(self, tokenizer: Any) -> None:
+        """Refuse another vocabulary; see `Teacher`."""
+        if tokenizer.get_vocab() != self._tokenizer.get_vocab():
+            raise InvalidInput(
+                f"expected the student's tokenizer in the teacher {self._name}, got another vocabulary; name a teacher of the same "
+                "model family, or train with sft on its runs",
+                code="tokenizer_mismatch",
+            )
+
+    @torch.no_grad()
+    def scores(self, examples: Sequence[Example], top_k: int | None) -> dict[TokenRow, RowScores]:
+        """Return the scores of rows; see `Teacher`."""
+        found: dict[TokenRow, RowScores] = {}
+        for batch in micro_batches(examples, self._batch_tokens, share=self._engine.shares):
+            rows = [row for example in batch for row in example.rows]
+            if top_k is None:
+                ids, logprobs = None, self._engine.logprobs(rows).logprobs.float()[:, None]
+            else:
+                ids, logprobs = likeliest(self._engine, rows, top_k)
+            ends = np.cumsum([row.n_supervised for row in rows])[:-1]
+            parts = np.split(logprobs.cpu().numpy(), ends)
+            tops = [None] * len(rows) if ids is None else np.split(ids.int().cpu().numpy(), ends)
+            found |= {row: RowScores(top, part) for row, top, part in zip(rows, tops, parts, strict=True)}
+        return found
+
+
+def with_teacher(examples: Sequence[Example], teacher: Teacher, top_k: int | None) -> list[Example]:
+    """Return the examples with the teacher's log-probs in every row; see `Teacher.scores`."""
+    scores = teacher.scores(examples, top_k) if examples else {}
+    return [replace(e, rows=tuple(_scored(row, scores[row]) for row in e.rows)) for e in examples]
+
+
+def with_advantages(examples: Sequence[Example], teacher: Teacher) -> list[Example]:
+    """Return a group of the student's runs with the teacher's log-probs of its tokens, and their advantages."""
+    scored = with_teacher(examples, teacher, None)
+    rows = [row for example in scored for row in example.rows]
+    old = [row.old_logprob[row.places] if row.old_logprob is not None else None for row in rows]
+    own = [row.teacher_logprobs[row.places, 0] for row in rows if row.teacher_logprobs is not None]
+    advantages = dict(zip(rows, divergence_advantages(own, old), strict=True))
+    return [replace(e, rows=tuple(r.with_supervised("advantage", advantages[r]) for r in e.rows)) for e in scored]
+
+
+def kept_with_teacher(
+    examples: Sequence[Example], teacher: Teacher, top_k: int, path: Path, fingerprint: str
+) -> list[Example]:
+    """Return `with_teacher`, kept in a file, so that a resumed run has the same and asks nothing twice.
+
+    Args:
+        examples: The examples of a split.
+        teacher: The teacher.
+        top_k: How many of the likeliest tokens.
+        path: The file, below the job's `checkpoints`.
+        fingerprint: Of the renderer.
+    """
+    if path.exists():
+        try:
+            return read_examples(path).examples
+        except InvalidInput:
+            pass  # damaged: ask again
+    scored = with_teacher(examples, teacher, top_k)
+    with disk_errors_explained(path, path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_examples(path, scored, fingerprint)
+    return scored
+
+
+def _scored(row: TokenRow, scores: RowScores) -> TokenRow:
+    if scores.ids is None:
+        return with_own(row, scores.logprobs[:, 0])
+    return with_top(row, scores.ids, scores.logprobs)

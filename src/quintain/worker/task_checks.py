@@ -1,0 +1,40 @@
+"""Checks of written tasks by executing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
+from quintain.records.protocols import Reply, TaskSource, Turn
+from quintain.records.trajectory import OutcomeStatus
+
+
+class Idle:
+    """A policy that never calls a tool."""
+
+    def act(self, turns: Sequence[Turn]) -> list[Reply]:
+        """Say that nothing was done, in each episode."""
+        return [Reply(text="I did nothing.", thought="I did nothing.") for _ in turns]
+
+    def close(self, episode_id: str) -> None:
+        """Do nothing."""
+
+
+def solved_idly(
+    source: TaskSource, plans: Sequence[EpisodePlan], settings: EpisodeSettings, should_stop: Callable[[], bool]
+) -> list[str]:
+    """Return the ids of the tasks whose checks pass although nothing was done: they would reward any agent.
+
+    Args:
+        source: Makes the environments.
+        plans: Episodes with the tasks, each task once.
+        settings: Settings of the job's episodes; only one turn is played.
+        should_stop: Checked before every turn.
+    """
+    settings = replace(settings, max_turns=1)
+    return [
+        episode.result.task_id
+        for episode in run_episodes(source, Idle(), plans, settings, should_stop)
+        if episode.result.status is OutcomeStatus.SUCCESS
+    ]

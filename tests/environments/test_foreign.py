@@ -1,0 +1,235 @@
+"""Environments of other libraries and servers, each through its real adapter process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from environments.foreign_servers import Solver, foreign_servers
+from playing import Scripted, act, play, text_of
+from quintain.environments import registry
+from quintain.errors import InvalidInput, NotFound, QuintainError, Unavailable
+from quintain.records.protocols import Environment, Reply, TaskSource, TimeStep
+from quintain.records.trajectory import OutcomeStatus
+
+Begin = Callable[..., tuple[Environment, TimeStep]]
+PYTHON = "QUINTAIN_FOREIGN_PYTHON"
+"""Environment variable with an interpreter that has textarena and verifiers."""
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Iterator[Path]:
+    """The operator's file, in use."""
+    path = tmp_path / "environments.toml"
+    registry.configure(path)
+    yield path
+    registry.configure(None)
+
+
+@pytest.fixture
+def interpreter(operator: Path) -> str:
+    """Name the interpreter of the other libraries in the operator's file."""
+    python = os.environ.get(PYTHON)
+    if not python:
+        pytest.skip(f"{PYTHON} names no interpreter with textarena and verifiers")
+    operator.write_text(f"[python]\ntextarena = {python!r}\nverifiers = {python!r}\n", encoding="utf-8")
+    return python
+
+
+@pytest.fixture
+def begin() -> Iterator[Begin]:
+    """Begin an episode with a training task; episodes and their sources are closed at the end of the test."""
+    with ExitStack() as stack:
+        sources: set[int] = set()
+
+        def begin(source: TaskSource, place: int = 0) -> tuple[Environment, TimeStep]:
+            if id(source) not in sources:
+                sources.add(id(source))
+                stack.callback(source.close)  # type: ignore[attr-defined]
+            environment = source.make()
+            stack.callback(environment.close)
+            return environment, environment.reset(source.tasks("train", place + 1, 0)[place])
+
+        yield begin
+
+
+def test_servers_play_by_their_wire_formats_and_their_faults_end_the_episode_alone(
+    operator: Path, begin: Begin
+) -> None:
+    pytest.importorskip("websockets")
+    with foreign_servers(operator):
+        openenv, agentgym = registry.open_source("openenv:guess"), registry.open_source("agentgym:count")
+        train, held_out = (openenv.tasks(split, 5, 1) for split in ("train", "held_out"))
+        assert train == openenv.tasks("train", 5, 1)
+        assert not {task.id for task in train} & {task.id for task in held_out}
+        for source in (openenv, agentgym):
+            episodes = play(source, Scripted(Solver()), source.tasks("train", 6, 0), concurrency=3)
+            assert {(one.result.status, one.result.reward) for one in episodes} == {(OutcomeStatus.SUCCESS, 1.0)}
+            assert episodes[0].result.metrics["length"] == episodes[0].result.turns
+        environment, _ = begin(openenv)
+        assert environment.tools[0]["function"]["parameters"]["properties"].keys() == {"guess"}
+        refused = act(environment, "act", guess="x")
+        assert (refused.observations[0].is_error, "Field required" in text_of(refused)) == (True, True)
+        assert "call act" in text_of(act(environment, "shoot"))
+        assert environment.step([]).message == "You called no tool. Call act."
+        with pytest.raises(Unavailable, match="ConnectionClosed"):
+            act(environment, "act", guess=98)
+        crafting, _ = begin(agentgym)
+        said = crafting.take_answer("dance")  # type: ignore[attr-defined]
+        assert (said.message, said.observations) == ("Could not execute dance", ())
+        with pytest.raises(Unavailable, match="RemoteDisconnected"):
+            act(crafting, "act", action="quit")
+        with pytest.raises(Unavailable, match="Connection refused"):
+            registry.open_source("openenv:guess")
+
+
+def test_a_server_that_hangs_costs_its_episode_within_the_time_limit(operator: Path, begin: Begin) -> None:
+    pytest.importorskip("websockets")
+    with foreign_servers(operator):
+        operator.write_text(operator.read_text().replace("timeout_s = 8", "timeout_s = 3"), encoding="utf-8")
+        hanging: dict[str, dict[str, Any]] = {"openenv:guess": {"guess": 99}, "agentgym:count": {"action": "wait"}}
+        sources = {reference: registry.open_source(reference) for reference in hanging}
+
+        def wait(reference: str) -> str:
+            environment, _ = begin(sources[reference])
+            with pytest.raises(Unavailable, match=r"3 s and was killed|timed out") as failed:
+                act(environment, "act", **hanging[reference])
+            next_one, _ = begin(sources[reference], 1)
+            return f"{failed.value.code}, {text_of(act(next_one, 'act', guess=5, action='x'))[:5]}"
+
+        with ThreadPoolExecutor() as pool:
+            found = list(pool.map(wait, hanging))
+        assert {one.partition(",")[0] for one in found} <= {"environment_timeout", "environment_failed"}
+        assert [one.partition(", ")[2] for one in found] == ["Error", "Could"]
+
+
+def test_gymnasium_draws_as_text_and_the_return_decides(begin: Begin) -> None:
+    pytest.importorskip("gymnasium")
+    source = registry.open_source("gymnasium/FrozenLake-v1?is_slippery=false&max_turns=9&system_prompt=Go.")
+    environment, first = begin(source)
+    assert str(first.message).startswith("[red S]FFF\nFHFH")
+    assert (environment.max_turns, environment.system_prompt) == (9, "Go.")
+    assert environment.tools[0]["function"]["parameters"]["properties"]["action"]["maximum"] == 3
+    for wrong in (7, True, "2"):
+        assert act(environment, "act", action=wrong).observations[0].is_error
+    steps = [act(environment, "act", action=action) for action in (1, 1, 2, 1, 2, 2)]
+    assert text_of(steps[0]).endswith("[red F]HFH\nFFFH\nHFFG\nObservation: 4")
+    assert [(step.reward, step.terminated) for step in steps[-2:]] == [(None, False), (1.0, True)]
+    assert steps[-1].info["metrics"] == {"length": 6, "return": 1.0}
+    harder = registry.open_source("gymnasium/FrozenLake-v1?is_slippery=false&success_at=2")
+    assert harder.version != source.version
+    lost, _ = begin(harder)
+    act(lost, "act", action=1)
+    assert act(lost, "act", action=2).reward == -1.0  # a hole: the return 0 is 2 below success
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("gymnasium/FrozenLake-v0", "near: .*FrozenLake-v1"),
+        ("gymnasium/os:Env-v0", "registered environment"),
+        ("gymnasium/FrozenLake-v1?wings=2", "unexpected keyword argument 'wings'"),
+        ("gymnasium/Pendulum-v1", "expected discrete or text actions"),
+    ],
+)
+def test_what_gymnasium_cannot_play_is_refused_when_it_is_named(reference: str, message: str) -> None:
+    pytest.importorskip("gymnasium")
+    with pytest.raises(QuintainError, match=message):
+        registry.task_source(reference)
+
+
+def test_a_missing_library_or_interpreter_is_named_with_its_remedy(operator: Path) -> None:
+    with pytest.raises(InvalidInput, match="success_at"):
+        registry.task_source("gymnasium/X-v0?success_at=high")
+    operator.write_text("[gymnasium]\nmodules = ['no_such_module']\n[python]\ntextarena = '/no/python'\n")
+    with pytest.raises(Unavailable, match=r"expected a program that starts .*/no/python"):
+        registry.task_source("textarena/Nim-v0")
+    operator.write_text(f"[python]\ntextarena = '{sys.executable}'\n[verifiers.x]\ntaskset = 'x'\n")
+    for reference, package in (("textarena/Nim-v0", "textarena"), ("verifiers:x", "verifiers")):
+        with pytest.raises(Unavailable, match=rf"cannot import {package} in .*\[python\] {package} = 'PATH'"):
+            registry.task_source(reference)
+    with pytest.raises(NotFound, match=r"got 'openenv:x'.*known: verifiers:x.*\[openenv\.x\]"):
+        registry.task_source("openenv:x")
+
+
+@pytest.mark.parametrize(
+    ("text", "reference", "message"),
+    [
+        ('[openenv.a]\nurl = "file:///etc/passwd"', "openenv:a", "begins with http"),
+        ('[openenv.a]\nurl = "http://me:key@host/"', "openenv:a", "without user, password"),
+        ('[agentgym.a]\nurl = "http://h"', "agentgym:a", r"\[agentgym\.a\].*tasks"),
+        ('[openenv.a]\nurl = "http://h"\nsecret = 1', "openenv:a", "secret"),
+        ("[python]\ntextarena = 3", "textarena/X", "python.textarena"),
+        ("[gymnasium]\nmodules = 'x'", "gymnasium/X", "gymnasium.modules"),
+        ("openenv = 3", "openenv:a", "expected a table"),
+        ("[docker.x]", "openenv:a", "expected only tables"),
+    ],
+)
+def test_a_wrong_line_of_the_operator_file_is_refused_with_its_place(
+    operator: Path, text: str, reference: str, message: str
+) -> None:
+    operator.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidInput, match=message):
+        registry.task_source(reference)
+
+
+def test_textarena_games_play_alone_and_for_several_seats(interpreter: str, begin: Begin) -> None:
+    source = registry.open_source("textarena/TowerOfHanoi-v0")
+    environment, _ = begin(source)
+    for move in ("[A C]", "[A B]", "[C B]", "[A C]", "[B A]", "[B C]"):
+        assert act(environment, "act", action=move).reward is None
+    last = environment.take_answer("Then [A C]")  # type: ignore[attr-defined]
+    assert (last.reward, last.terminated) == (1.0, True)
+    two = registry.open_source("textarena/TicTacToe-v0?players=2")
+    game, first = begin(two)
+    assert (first.info["seats"], first.info["turn"]) == (2, 0)
+    turns = [act(game, "act", action=f"[{cell}]") for cell in (0, 3, 1, 4, 2)]
+    assert [turn.info["turn"] for turn in turns[:-1]] == [1, 0, 1, 0]
+    assert (turns[-1].terminated, turns[-1].info["rewards"]) == (True, [1.0, -1.0])
+
+
+TASKSET = """
+import verifiers.v1 as vf
+
+__all__ = ["Reverse"]
+
+class Data(vf.TaskData):
+    answer: str
+
+class ReverseTask(vf.Task[Data, vf.State, vf.TaskConfig]):
+    @vf.reward(weight=1.0)
+    async def exact(self, trace) -> float:
+        return float(trace.last_reply == self.data.answer)
+
+    @vf.metric
+    async def characters(self, trace) -> float:
+        return float(len(trace.last_reply))
+
+class Reverse(vf.Taskset[ReverseTask, vf.TasksetConfig]):
+    def load(self):
+        for word in ("abc", "stone", "river", "cloud", "grass", "light", "horse", "table", "plant", "music"):
+            yield ReverseTask(Data(prompt=f"Reverse {word}.", answer=word[::-1], system_prompt="Only the word."), self.config.task)
+"""
+
+
+def test_a_taskset_of_verifiers_scores_answers_by_its_own_rewards(
+    interpreter: str, operator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "reverse_words.py").write_text(TASKSET, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    operator.write_text(operator.read_text() + "[verifiers.reverse]\ntaskset = 'reverse-words'\n", encoding="utf-8")
+    source = registry.open_source("verifiers:reverse")
+    tasks = source.tasks("train", 3, 0)
+    answer = Scripted(lambda turn: Reply(text=(word := str(turn.messages[-1].content)[8:-1])[::-1], thought=word[::-1]))
+    right = play(source, answer, tasks)
+    assert {(one.result.status, one.result.reward) for one in right} == {(OutcomeStatus.SUCCESS, 1.0)}
+    assert right[0].result.metrics["characters"] == len(str(tasks[0].prompt)) - 9
+    wrong = play(source, Scripted(lambda turn: Reply(text="no", thought="no")), tasks[:1])
+    assert (wrong[0].result.status, wrong[0].result.reward) == (OutcomeStatus.FAILURE, 0.0)

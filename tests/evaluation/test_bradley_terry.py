@@ -1,0 +1,114 @@
+"""Strengths of players from paired comparisons, by hand and by an independent fit."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from quintain.errors import InvalidInput
+from quintain.evaluation.bradley_terry import ELO_SCALE, PRIOR, Game, fit_bradley_terry, fit_games
+
+
+def test_two_players_have_the_log_odds_of_their_wins_and_the_binomial_variance() -> None:
+    """p = 9/12, so the difference is log 3, and its variance 1 / (12 p (1 - p)) = 4/9; each strength has half and 1/4."""
+    fitted = fit_bradley_terry(np.array([[0, 9], [3, 0]]))
+    assert fitted.prior == 0
+    assert fitted.strengths == pytest.approx([math.log(3) / 2, -math.log(3) / 2])
+    assert fitted.covariance == pytest.approx(np.array([[1, -1], [-1, 1]]) / 9)
+    half = 1.959964 * 2 / 3
+    assert fitted.difference(0, 1) == pytest.approx((math.log(3), math.log(3) - half, math.log(3) + half), abs=1e-6)
+    assert fitted.intervals[0] == pytest.approx([math.log(3) / 2 - half / 2, math.log(3) / 2 + half / 2], abs=1e-6)
+    assert fitted.win_probability(0, 1) == pytest.approx(0.75)
+    assert fitted.elo()[0] - fitted.elo()[1] == pytest.approx(ELO_SCALE * math.log(3))
+    assert ELO_SCALE * math.log(10) == pytest.approx(400)
+
+
+def test_a_tie_counts_as_half_a_win_of_each() -> None:
+    """Three wins, one loss and four ties are 5 of 8."""
+    fitted = fit_bradley_terry(np.array([[0, 3 + 2], [1 + 2, 0]]))
+    assert fitted.win_probability(0, 1) == pytest.approx(5 / 8)
+
+
+def test_results_that_follow_the_model_exactly_give_its_strengths_back() -> None:
+    """Odds 1 : 2 : 4 : 8; 30 games a pair, shared in the proportion of the odds."""
+    odds = np.array([1.0, 2.0, 4.0, 8.0])
+    wins = 30 * odds[:, None] / (odds[:, None] + odds[None, :])
+    np.fill_diagonal(wins, 0)
+    fitted = fit_bradley_terry(wins)
+    assert fitted.strengths == pytest.approx(np.log(odds) - np.log(odds).mean())
+    assert fitted.covariance.sum(axis=1) == pytest.approx(np.zeros(4), abs=1e-12)
+
+
+def test_a_sparse_tournament_satisfies_the_likelihood_equations() -> None:
+    """Each player's wins equal the expected wins (Ford 1957), which one chain and one cross pair leave to solve."""
+    wins = np.array([[0, 4, 0, 1], [2, 0, 5, 0], [0, 3, 0, 2], [1, 0, 4, 0]], dtype=float)
+    fitted = fit_bradley_terry(wins)
+    expected = [
+        sum((wins[i, j] + wins[j, i]) * fitted.win_probability(i, j) for j in range(4) if i != j) for i in range(4)
+    ]
+    assert expected == pytest.approx(wins.sum(axis=1))
+
+
+def test_a_player_with_only_wins_gets_a_finite_strength_by_the_prior_and_is_refused_without() -> None:
+    """Two players, 3 to 0: with a virtual half win and half loss, s solves 3 (1 - f(2 s)) = f(s) - 1/2, f the logistic."""
+    fitted = fit_bradley_terry(np.array([[0, 3], [0, 0]]))
+    assert fitted.prior == PRIOR == 0.5
+    s = fitted.strengths[0]
+    logistic = 1 / (1 + math.exp(-s))
+    assert 3 * (1 - 1 / (1 + math.exp(-2 * s))) == pytest.approx(logistic - 0.5)
+    assert np.isfinite(fitted.intervals).all()
+    with pytest.raises(InvalidInput, match=r"only wins or only losses; give prior=0\.5"):
+        fit_bradley_terry(np.array([[0, 3], [0, 0]]), prior=0)
+
+
+@pytest.mark.parametrize(
+    ("wins", "message"),
+    [
+        (
+            np.kron(np.eye(2), [[0, 1], [1, 0]]),
+            "groups of 2, 2 players without one; compare players of different groups",
+        ),
+        (np.zeros((3, 3)), "groups of 1, 1, 1 players"),
+        (np.ones((2, 3)), "got shape"),
+        (np.array([[0, -1], [2, 0]]), "at least 0"),
+        (np.array([[0, math.nan], [2, 0]]), "finite"),
+        (np.eye(2), "0 on the diagonal"),
+        (np.zeros((1, 1)), "two or more players"),
+    ],
+)
+def test_results_without_strengths_are_refused_with_the_reason(wins: np.ndarray, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        fit_bradley_terry(wins)
+
+
+def test_what_favours_a_player_besides_its_strength_is_taken_out() -> None:
+    """Two equal players. Each wins 3 of 4 as the longer one, so one unit of length has log odds of log 3."""
+    games = [Game(0, 1, 9, 3, (1.0,)), Game(0, 1, 3, 9, (-1.0,)), Game(0, 1, 30, 10, (1.0,))]
+    assert fit_games(2, [game._replace(covariates=()) for game in games]).difference(0, 1)[1] > 0
+    fitted = fit_games(2, games)
+    assert fitted.strengths == pytest.approx([0, 0], abs=0.01)  # the weak prior of the coefficient moves it a little
+    assert fitted.coefficients == pytest.approx([math.log(3)], abs=0.01)
+    low, high = fitted.coefficient_intervals[0]
+    assert 0 < low < math.log(3) < high
+
+
+def test_a_covariate_that_separates_the_wins_has_a_finite_coefficient() -> None:
+    fitted = fit_games(2, [Game(0, 1, 1, 0, (1.0,)), Game(0, 1, 0, 1, (-1.0,))])
+    assert 0 < fitted.coefficients[0] < 20
+    assert fitted.strengths == pytest.approx([0, 0])
+
+
+def test_nine_of_ten_intervals_contain_the_strength_that_results_were_drawn_from() -> None:
+    """200 tournaments of four players with 40 games a pair; 90 % intervals contain 720 of 800 strengths, sd 8.5."""
+    rng = np.random.default_rng(0)
+    true = np.array([-0.9, -0.1, 0.3, 0.7])
+    chance = 1 / (1 + np.exp(true[None, :] - true[:, None]))
+    covered = 0
+    for _ in range(200):
+        upper = np.triu(rng.binomial(40, chance), 1)
+        wins = upper + np.tril((40 - upper).T, -1)
+        fitted = fit_bradley_terry(wins, confidence=0.9)
+        covered += int(((fitted.intervals[:, 0] <= true) & (true <= fitted.intervals[:, 1])).sum())
+    assert 690 <= covered <= 750, covered

@@ -1,0 +1,46 @@
+"""Combinations of options that cannot work are refused where settings are read, with the remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quintain.errors import InvalidInput
+from quintain.tools.training.methods import read_hyperparameters
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("dpo", {"loss": "robust"}, "set label_smoothing above 0, such as 0.1"),
+    ("dpo", {"loss": "exo"}, "set label_smoothing above 0, such as 0.001"),
+    ("dpo", {"loss": "nca", "label_smoothing": 0.1}, "set label_smoothing to 0, or loss to robust"),
+    ("dpo", {"loss": "apo_zero", "reference_free": True}, "set reference_free to false"),
+    ("dpo", {"discopop_tau": 0.5}, "set loss to discopop"),
+    ("dpo", {"reference_mixup": 0.5}, "set reference_sync_steps"),
+    ("dpo", {"reference_sync_steps": 8, "reference_free": True}, "set reference_free to false"),
+    ("dpo", {"reference_sync_steps": 8, "kl_stop": 0.1}, "set kl_stop to null"),
+    ("dpo", {"reference_sync_steps": 8, "sharding": "full", "processes": 2}, "set sharding to 'none'"),
+    ("dpo", {"reference_sync_steps": 8, "lora": {}}, "set reference_mixup to 1"),
+    ("dpo", {"sync_ref_model": True}, "give reference_sync_steps"),
+    ("grpo", {"delta": 1.1}, "set delta above 1.2"),
+    ("grpo", {"delta": 4.0, "loss": "cispo"}, "loss to another than cispo"),
+    ("grpo", {"scale_rewards": "batch", "loss": "dr_grpo"}, "set scale_rewards to 'none'"),
+    ("grpo", {"scale_rewards": "batch", "constraint": {"limit": 0.1}}, "set scale_rewards to group"),
+    ("grpo", {"importance_cap": 2.0, "constraint": {"limit": 0.1}}, "set importance_cap to null"),
+    ("grpo", {"overlong_penalty": 0.5}, "set overlong_tokens"),
+    ("grpo", {"overlong_buffer": 9}, "set overlong_tokens"),
+    ("grpo", {"overlong_buffer": 9, "overlong_tokens": 8}, "set overlong_buffer to at most overlong_tokens"),
+]
+
+
+def test_switches_of_reward_scaling_keep_their_meaning() -> None:
+    scales = [read_hyperparameters("grpo", {"scale_rewards": x}) for x in (True, False, "batch")]
+    assert [config.scale_rewards for config in scales] == ["group", "none", "batch"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("method", "settings", "remedy"), REFUSED, ids=lambda value: str(value)[:60])
+def test_options_that_do_not_fit_together_are_refused_with_the_remedy(
+    method: str, settings: dict[str, Any], remedy: str
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        read_hyperparameters(method, settings)
+    assert remedy in refused.value.message

@@ -1,0 +1,68 @@
+"""Stored runs sorted by the reward or by a scorer's stored values."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_client import ToolCaller
+from quintain.records.score import Score
+from quintain.tools.services import Services
+from tools.stored_records import add_runs
+from trajectory_runs import NOW, answer, run, user
+
+
+def value(run_id: str, scorer: str, value: float | None, rater: str | None = None, rubric: str | None = None) -> Score:
+    reason = None if value is not None else "the rater could not judge it"
+    return Score(
+        trajectory_id=run_id,
+        scorer=scorer,
+        status="unscored" if value is None else "scored",
+        value=value,
+        reason=reason,
+        rater=rater,
+        rubric=rubric,
+    )
+
+
+def test_runs_are_sorted_by_the_mean_of_their_raters_newest_verdicts_page_by_page(
+    services: Services, ask: ToolCaller
+) -> None:
+    """Means: a (0.2 + 0.6) / 2, b 0.9 after 0.1, c 0.5; d's value was taken back, e was judged by another rubric, f never."""
+    rewards = dict(zip("abcdef", (3.0, None, 1.0, 2.0, None, None), strict=True))
+    runs = [run(f"t-{name}", user(), answer(name), reward=reward, tags=(name,)) for name, reward in rewards.items()]
+    a, b, c, d, e, _ = add_runs(services, *runs)
+    services.store.scores.add_many(
+        [
+            value(e, "judge", 1.0, "assistant", "steps"),
+            value(a, "judge", 0.2, "assistant", "default"),
+            value(a, "judge", 0.6, "endpoint:x", "default"),
+            value(b, "judge", 0.1, "assistant", "default"),
+            value(b, "judge", 0.9, "assistant", "default"),
+            value(d, "judge", 0.8, "assistant", "default"),
+            value(d, "judge", None, "assistant", "default"),
+            value(c, "judge", 0.5, "assistant", "default"),
+        ],
+        NOW,
+    )
+
+    first = ask("search_trajectories", sort="judge", limit=2)
+    assert [(item["id"], item["score"]) for item in first["items"]] == [(b, 0.9), (c, 0.5)]
+    assert "sort='judge'" in first["next_step"]
+    second = ask("search_trajectories", sort="judge", limit=2, cursor=first["next_cursor"])
+    assert [(item["id"], item["score"]) for item in second["items"]] == [(a, 0.4)]
+    assert second["next_cursor"] is None
+
+    worst = ask("search_trajectories", sort="-judge:default", filter={"outcome": "success"})
+    assert [item["id"] for item in worst["items"]] == [a, c, b]
+    assert [item["id"] for item in ask("search_trajectories", sort="reward")["items"]] == [a, d, c]
+    assert [item["id"] for item in ask("search_trajectories", sort="judge", filter={"tags": ["c"]})["items"]] == [c]
+    (refused,) = ask.refused("search_trajectories", {"sort": "rules"})
+    assert refused.startswith(
+        "[nothing_to_sort] expected runs with stored values of 'rules' to sort by, got none; score"
+    )
+    (refused,) = ask.refused("search_trajectories", {"sort": "jugde"})
+    assert "did you mean" in refused
+    (refused,) = ask.refused("search_trajectories", {"sort": "-judge", "cursor": first["next_cursor"]})
+    assert refused.startswith("[bad_cursor]")
+    services.store.scores.add_many([value(a, "rules", 0.25)], NOW)
+    assert ask("search_trajectories", sort="rules")["items"][0]["score"] == pytest.approx(0.25)

@@ -1,0 +1,86 @@
+"""Runs that were cut off or are too long, and runs that another program sampled, in policy gradients."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from quintain.records.dataset import GroupRow
+from quintain.records.hyperparameters import GRPOConfig
+from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
+from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
+from quintain.trainers.data.streams import Example, token_row
+from quintain.trainers.engine.forward import Engine
+from quintain.trainers.losses.advantages import overlong_penalty
+from quintain.trainers.sampler_correction import corrected
+from tiny_models import tiny_model, tiny_tokenizer
+from trainers.own_forward import own_logprobs
+from trainers.runs import run_of
+
+TOKENIZER = tiny_tokenizer()
+
+
+def group(*runs: Trajectory, rewards: tuple[float, ...]) -> GroupRow:
+    return GroupRow(key="task", trajectories=runs, rewards=rewards)
+
+
+def made(row: GroupRow, config: GRPOConfig) -> tuple[Example | str, ExampleBatch]:
+    batch = ExampleBatch()
+    return ExampleMaker.of(TOKENIZER, "auto", config, 1024).group(row, batch), batch
+
+
+def test_runs_that_a_limit_cut_off_leave_the_loss_and_not_the_groups_mean() -> None:
+    """Rewards 1, 0, 0.5 with mean 0.5: the other runs keep the advantages 1 and 0 in units of the deviation, 0.5."""
+    good, bad, plain = run_of(0, "It costs 40."), run_of(0, "No idea."), run_of(0, "Perhaps 40.")
+    late = bad.model_copy(update={"outcome": Outcome(status=OutcomeStatus.TRUNCATED, reward=0.0)})
+    last = bad.steps[-1].model_copy(update={"extra": {"stop": "length"}})
+    long = bad.model_copy(update={"steps": (*bad.steps[:-1], last)})
+    for cut in (late, long):
+        row = group(good, cut, plain, rewards=(1.0, 0.0, 0.5))
+        whole, _ = made(row, GRPOConfig())
+        assert isinstance(whole, Example)
+        assert whole.n_members == 3
+        example, batch = made(row, GRPOConfig(mask_truncated=True))
+        assert isinstance(example, Example)
+        assert example.value == (1.0, 0.5)
+        assert batch.left_out_members == {"truncated": 1}
+        advantages = [float(r.advantage[r.supervised][0]) for r in example.rows if r.advantage is not None]
+        assert sorted(set(advantages)) == pytest.approx([0.0, 1.0], abs=1e-3)
+    assert made(group(late, long, rewards=(1.0, 0.0)), GRPOConfig(mask_truncated=True))[0] == "all_truncated"
+
+
+def test_the_penalty_of_length_rises_over_the_buffer() -> None:
+    """100 tokens with a buffer of 20: nothing up to 80, half at 90, all from 100 on."""
+    assert [overlong_penalty(n, 100, 20) for n in (0, 80, 90, 100, 500)] == [0.0, 0.0, 0.5, 1.0, 1.0]
+
+
+def test_of_two_good_runs_the_one_that_is_too_long_does_worse() -> None:
+    """Without the penalty both earn 1 and teach nothing. The longest run is at its limit: 1 - 0.25; the other earns 1."""
+    short, long = run_of(0, "It costs 40.", turns=1), run_of(0, "It costs 40, I think. " * 4, turns=1)
+    row = group(short, long, rewards=(1.0, 1.0))
+    assert made(row, GRPOConfig())[0] == "no_variance"
+    rendered = ExampleMaker.of(TOKENIZER, "auto", GRPOConfig(), 1024).renderer.render(long, 1024)
+    tokens = sum(r.n_supervised for r in rendered.rows)
+    config = GRPOConfig(overlong_tokens=tokens, overlong_buffer=1, overlong_penalty=0.25)
+    example, _ = made(row, config)
+    assert isinstance(example, Example)
+    assert example.value == (1.0, 0.75)
+
+
+def test_importance_weights_are_those_of_the_model_by_the_sampler_up_to_the_cap() -> None:
+    """The sampler's log-probs are the model's less ln 2, 0 and -ln 4 and unknown: weights 2, cut at 1.5, 1, 1/4 and 1."""
+    engine = Engine.of(tiny_model(TOKENIZER))
+    plain = token_row([5, 6, 7, 8, 9], [False, True, True, True, True], advantage=[2.0] * 5)
+    own = own_logprobs(engine.model, [plain]).detach().numpy()
+    sampler = own + np.asarray([-math.log(2), 0.0, math.log(4), math.nan])
+    example = Example((plain.with_supervised("old_logprob", sampler),), (0,))
+    (row,) = corrected([example], engine, cap=1.5, batch_tokens=64)[0].rows
+    assert row.advantage is not None
+    assert row.old_logprob is not None
+    assert row.advantage[1:].tolist() == pytest.approx([3.0, 2.0, 0.5, 2.0], rel=1e-4)
+    assert row.old_logprob[1:].tolist() == pytest.approx(own.tolist(), abs=1e-5)
+    (unknown,) = corrected([Example((plain,), (0,))], engine, cap=1.5, batch_tokens=64)[0].rows
+    assert unknown.advantage is not None
+    assert unknown.advantage[1:].tolist() == [2.0] * 4
