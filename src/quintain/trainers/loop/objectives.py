@@ -145,21 +145,7 @@ def objective_of(
         case SimPOConfig():
             return Objective(_bound(simpo_loss, config, "beta", "gamma"))
         case KTOConfig():
-            bound = _bound(kto_loss, config, "beta", "desirable_weight", "undesirable_weight")
-            objective = Objective(
-                bound,
-                needs_reference=True,
-                unpaired=unpaired or {},
-                batch_tokens=config.batch_tokens,
-                settings={"kl": 0.0},
-            )
-
-            def with_kl(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals) -> LossOutput:
-                output = bound(logprobs, streams, totals, **objective.settings)
-                return output._replace(metrics=output.metrics | {"kto_kl": (objective.settings["kl"], 1.0)})
-
-            objective.loss = with_kl
-            return objective
+            return _kto_objective(config, unpaired or {})
         case RankingConfig():
             return Objective(_bound(ranking_loss, config, "beta"), needs_reference=True)
         case RewardConfig():
@@ -190,6 +176,24 @@ def objective_of(
         case _ if config.method in ("sft", "bc", "pretrain"):  # type: ignore[attr-defined]
             return Objective(sft_loss, linear=True)
     raise InvalidInput(f"{type(config).__name__} has no objective")
+
+
+def _kto_objective(config: KTOConfig, unpaired: Mapping[str, Example]) -> Objective:
+    bound = _bound(kto_loss, config, "beta", "desirable_weight", "undesirable_weight")
+    objective = Objective(
+        bound,
+        needs_reference=True,
+        unpaired=unpaired,
+        batch_tokens=config.batch_tokens,
+        settings={"kl": 0.0},
+    )
+
+    def with_kl(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals) -> LossOutput:
+        output = bound(logprobs, streams, totals, **objective.settings)
+        return output._replace(metrics=output.metrics | {"kto_kl": (objective.settings["kl"], 1.0)})
+
+    objective.loss = with_kl
+    return objective
 
 
 def settled(config: TrainingConfig, training: Sequence[Example]) -> TrainingConfig:
