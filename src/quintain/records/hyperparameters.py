@@ -146,6 +146,10 @@ class ValueConfig(TrainingConfig):
         return self
 
 
+Head = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+"""What a run or step is valued by, such as `value`, or a part of its label: relevance, correctness or progress."""
+
+
 class RewardConfig(ValueConfig):
     """A reward model of whole runs, from pairs (Bradley-Terry; Ouyang et al. 2022, arXiv 2203.02155, eq. 1)."""
 
@@ -159,10 +163,14 @@ class RewardConfig(ValueConfig):
         le=100,
         description="Weight of (r_chosen + r_rejected)^2, which keeps rewards around 0 (arXiv 2312.09244, eq. 2); 0: off.",
     )
-
-
-Head = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
-"""What a step is valued by: `value`, or a part of its label such as relevance, correctness or progress."""
+    heads: tuple[Head, ...] | None = Field(
+        default=None,
+        max_length=20,
+        description="Parts of the reward, mixed by learned weights (arXiv 2406.12845); []: one number; null: all that are labelled.",
+    )
+    parts_weight: float = Field(
+        default=1.0, ge=0, le=1000, description="Weight of the cross-entropy of the parts beside that of the pairs."
+    )
 
 
 class PRMConfig(ValueConfig):

@@ -52,6 +52,7 @@ Take it where runs can be compared more easily than graded, and score new runs w
 mines pairs from outcomes, scores and recorded preferences; give a validation_share, so that the job reports how often the model is right.
 - The result has role `reward_model`: use it as score_trajectories(scorer='agent:NAME'), or as `reward_model` of grpo. It cannot act.
 - Only differences between runs of a task mean something; `centring` keeps them around 0, fit_calibration ties them to labels.
+- With export_dataset(curation={"parts_of": "judge"}) the judge's criteria become heads, mixed by weights that the pairs teach.
 - `margin_weight` above 0 asks for wider gaps where a pair's margin is known.
 - Runs that do not fit `max_length` whole are left out and counted: a reward model judges the end.""",
     "prm": """\

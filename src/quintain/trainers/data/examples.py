@@ -33,7 +33,7 @@ from quintain.trainers.data.chunking import chunk
 from quintain.trainers.data.run_lengths import cut_off, penalised_rewards
 from quintain.trainers.data.streams import Example, TokenRow, token_row
 from quintain.trainers.data.teacher_tokens import with_recorded
-from quintain.trainers.data.value_positions import labels_of, read_run, read_steps, with_labels
+from quintain.trainers.data.value_positions import labels_of, read_run, read_steps, with_labels, with_parts
 from quintain.trainers.losses.advantages import group_advantages, step_advantages
 from quintain.trainers.losses.step_weights import cloning_weights, step_weights
 from quintain.trainers.rendering.control_tokens import encode
@@ -161,12 +161,15 @@ class ExampleMaker:
         """Return a pair for a reward model, each run read at its end; the chosen member's value is the pair's margin."""
         if row.weight <= 0:
             return "zero_weight"
-        sides = list[TokenRow]()
-        for name, trajectory in (("chosen", row.chosen), ("rejected", row.rejected)):
+        sides, names = list[TokenRow](), heads_of(self.config)
+        for name, trajectory, parts in (
+            ("chosen", row.chosen, row.chosen_parts),
+            ("rejected", row.rejected, row.rejected_parts),
+        ):
             reading = read_run(self.renderer, trajectory, self.max_length)
             if reading.dropped:
                 return f"{name}_{reading.dropped}"
-            sides += reading.rows
+            sides += [with_parts(one, parts, names) for one in reading.rows] if len(names) > 1 else reading.rows
         if np.array_equal(sides[0].token_ids, sides[1].token_ids):
             return "equal_sides"
         key = f"{_key(row.chosen)}/{_key(row.rejected)}"

@@ -153,7 +153,7 @@ def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None 
         case RankingConfig():
             return Objective(_bound(ranking_loss, config, "beta"), needs_reference=True)
         case RewardConfig():
-            bound = _bound(reward_loss, config, "margin_weight", "centring")
+            bound = _bound(reward_loss, config, "margin_weight", "centring", "parts_weight", "heads")
             return Objective(bound, on_values=True, agreement=("reward_accuracy",))
         case PRMConfig():
             bound = _bound(prm_loss, config, "heads")
