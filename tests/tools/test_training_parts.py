@@ -51,10 +51,8 @@ def test_a_pissa_adapter_is_exported_and_trained_on_as_a_plain_one(
         return resolve_agent(services, name)
 
     first = trained(plain, PISSA, "first")
-    for format in ("adapter", "merged"):
-        job = export_agent(services, first.id or "", format=format)  # type: ignore[arg-type]
-        view = get_job(services, job.job_id)
-        assert (view.status, view.error) == ("succeeded", None)
+    merged = get_job(services, export_agent(services, first.id or "", format="merged").job_id)
+    assert (merged.status, merged.error) == ("succeeded", None)
     again = trained("first", {"lora": {"b_rate_ratio": 4.0}, **SHORT}, "again")
     settings = adapter_settings(services.settings.agents_dir / str(again.model.adapter))
     assert (settings.rank, settings.alpha) == (4, 8.0)

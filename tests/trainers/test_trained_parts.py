@@ -142,8 +142,7 @@ def test_frozen_blocks_and_embeddings_that_are_not_the_output_layer_stay() -> No
 
 
 PARTS: dict[str, dict[str, Any]] = {
-    "noise": {"neftune_alpha": 5.0},
-    "frozen": {"frozen_layers": 1},
+    "noise, frozen": {"neftune_alpha": 5.0, "frozen_layers": 1},
     "pissa": {"lora": LoraConfig(rank=2, alpha=8.0, init="pissa", b_rate_ratio=4.0)},
 }
 
@@ -169,7 +168,7 @@ def test_a_killed_run_resumes_to_bit_equal_weights_that_load_as_they_are(
     assert (
         logits(trained) - logits(load_model(ModelRef(source="folder", path=str(model_folder))).model)
     ).abs().max() > 0
-    if part == "frozen":
+    if part != "pissa":
         before, after = weights(model_folder), weights(tmp_path / "whole")
         assert {name for name in before if torch.equal(before[name], after[name])} == {
             n for n in before if "layers.0." in n
