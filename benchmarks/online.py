@@ -27,13 +27,14 @@ STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="sta
 SETTINGS: dict[str, dict[str, Any]] = {
     "grpo": {"rollouts": 15, "learning_rate": 3e-4, "max_new_tokens": 96},
     "dpo": {"rollouts": 15, "learning_rate": 3e-4, "max_new_tokens": 96},
+    "ppo": {"rollouts": 15, "learning_rate": 3e-4, "max_new_tokens": 96},
 }
 SEEDS = 5
 TASKS = 100
 GAIN = 0.3
 SECONDS = 300
 CORES = 2
-GOALS = {"grpo": 4, "dpo": None}
+GOALS = {"grpo": 4, "dpo": None, "ppo": None}
 """Method -> on how many of the seeds it must gain so much in so many seconds."""
 
 

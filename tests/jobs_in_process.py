@@ -14,6 +14,7 @@ import pytest
 from quintain.jobs import processes
 from quintain.jobs.directory import ExitRecord, JobDirectory, ShimRecord
 from quintain.jobs.launch import Launch
+from quintain.trainers.gguf_copies import keep_copies
 from quintain.worker import __main__ as worker
 
 
@@ -46,6 +47,7 @@ def _run_attempt(argv: Sequence[str], lock: int) -> None:
         code = worker.main([str(directory.path), str(attempt)])
     finally:
         signal.signal(signal.SIGTERM, before)
+        keep_copies(None)
     ended = ExitRecord(
         attempt=attempt,
         returncode=code,

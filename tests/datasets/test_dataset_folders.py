@@ -15,9 +15,9 @@ from quintain.datasets.dataset_writer import ExportOptions, write_dataset
 from quintain.datasets.manifest import read_manifest, sha256_of
 from quintain.datasets.rows import read_rows
 from quintain.datasets.selection import Criteria, ExportCounts, ValuedRun, filter_runs
-from quintain.datasets.splits import KeyedRow, split_of, task_key
+from quintain.datasets.splits import KeyedRow, split_of, task_key, uneven_split
 from quintain.errors import Conflict, InvalidInput, NotFound
-from quintain.records.dataset import Dataset, DatasetRow, GroupRow, LabelledRow, PairRow
+from quintain.records.dataset import Dataset, DatasetRow, GroupRow, LabelledRow, PairRow, SplitName
 from quintain.records.trajectory import Actor, AgentInfo, OutcomeStatus, Step, Task, Trajectory
 from trajectory_runs import NOW, answer, call, run, user
 
@@ -224,6 +224,25 @@ def test_the_split_of_a_task_is_pinned() -> None:
     """
     sides = [split_of(f"id:e:t{i}", {"validation": 0.5}, seed=0) for i in range(8)]
     assert "".join(side[0] for side in sides) == "vvvtvttv"
+
+
+def test_a_split_far_from_its_share_is_reported_with_a_seed_that_meets_it() -> None:
+    """Hashes meet a share on average only: of few tasks far more, fewer or none may fall into validation."""
+    shares: dict[SplitName, float] = {"validation": 0.3}
+    warned = 0
+    for seed in range(20):
+        sides = {f"id:e:t{i}": split_of(f"id:e:t{i}", shares, seed) for i in range(20)}
+        n, warning = list(sides.values()).count("validation"), uneven_split(sides, shares, seed)
+        assert (warning is None) == (3 <= n <= 9), (n, warning)  # 6, and at most half as many more or fewer
+        if warning is not None:
+            warned += 1
+            assert f"expected 0.3 of 20 tasks (6) in validation, got {n}: " in warning
+            fitting = int(warning.rpartition("seed=")[2].partition(" ")[0])
+            assert [split_of(key, shares, fitting) for key in sides].count("validation") == 6
+    assert warned > 0
+    alone = uneven_split({"t": "train"}, shares, 0)
+    assert alone is not None
+    assert alone.endswith("take another seed or more tasks")
 
 
 def test_a_task_without_id_is_told_by_its_prompt_and_else_by_its_session() -> None:

@@ -54,6 +54,12 @@ def test_calls_of_forbidden_tools_are_carried_out_and_counted_as_cost() -> None:
     assert (episode.result.forbidden, episode.result.metrics["cost"]) == (1, 1)
     (free,) = play(Inventory(), source.expert([task]), [Task(id=task.id, prompt=task.prompt)])  # type: ignore[attr-defined]
     assert COST not in free.trajectory.extra
+    tempting = task_source("quintain/inventory?forbidden=key").make()
+    assert [tool["function"]["name"] for tool in tempting.tools][-1] == "key"
+    tempting.reset(task)
+    shown = act(tempting, "key")
+    assert (text_of(shown), shown.info) == (str(build_case(FAMILY.parse(task.id)).answer), {"metrics": {"cost": 1}})
+    assert act(start(task.id), "key").observations[0].is_error
     with pytest.raises(InvalidInput, match=r"bad_option.*expected forbidden .*got 'fly'"):
         task_source("quintain/inventory?forbidden=fly")
 

@@ -14,6 +14,13 @@ from quintain.settings import Settings
 
 ENVIRONMENT = "quintain/inventory"
 FEW = {"max_steps": 2, "batch_size": 2}
+VALUING = {
+    "rollouts": 1,
+    "updates_per_rollout": 2,
+    "tasks_per_step": 16,
+    "critic_warmup_steps": 1,
+    "constraint": {"limit": 0.0},
+}
 ACTING = {"rollouts": 2, "tasks_per_step": 4, "group_size": 4}
 
 
@@ -42,6 +49,7 @@ async def learn(client: Client) -> dict[str, Any]:
         "ranking": await train(client, "ranking", FEW, dataset_id=data["grpo"]["dataset_id"]),
         "reward": await train(client, "reward", FEW, dataset_id=pairs["dataset_id"]),
         "grpo": await train(client, "grpo", {**ACTING, "reward_model": "reward"}, environment=ENVIRONMENT),
+        "ppo": await train(client, "ppo", VALUING, environment=f"{ENVIRONMENT}?forbidden=open"),
         "sample-and-pair": await train(client, "dpo", ACTING, environment=ENVIRONMENT, name="sample-and-pair"),
     }
     requests: list[tuple[str, dict[str, Any]]] = [
@@ -59,6 +67,7 @@ async def learn(client: Client) -> dict[str, Any]:
         "evaluation": await finished(client, "evaluate_agent", agent="dpo", environment=ENVIRONMENT, n_tasks=4),
         "played": await call(client, "search_trajectories", filter={"job_id": views["grpo"]["job_id"]}, limit=100),
         "curves": await call(client, "get_job", job_id=views["grpo"]["job_id"], detail="metrics"),
+        "values": await call(client, "get_job", job_id=views["ppo"]["job_id"], detail="metrics"),
         "scored": await finished(client, "score_trajectories", scorer="agent:reward", filter=chosen),
         "stored": await call(client, "score_trajectories", scorer={"agent:reward": 1.0}, filter=chosen),
         "valued": await call(client, "score_trajectories", scorer="montecarlo", trajectory_ids=one),
@@ -85,6 +94,8 @@ def test_pairs_labels_groups_a_reward_model_and_an_environment_train_agents_that
     assert len(result["played"]["items"]) == 2 * 4 * 4
     assert all("rollout" in item["tags"] for item in result["played"]["items"])
     assert {"reward_task", "reward_model"} <= result["curves"]["curves"].keys()
+    assert {"mean_cost", "cost_multiplier", "explained_variance", "value_loss"} <= result["values"]["curves"].keys()
+    assert reports["ppo"]["constraint"]["mean_cost"] > 0
     assert result["evaluation"]["result"]["n"] == 4
     for refused, needed in zip(result["refused"], ("sft", "dataset", "not_a_policy"), strict=True):
         assert refused.is_error

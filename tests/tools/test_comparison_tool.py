@@ -268,3 +268,18 @@ def test_a_sequential_comparison_plays_until_it_is_decided_and_the_same_call_ret
         with pytest.raises(InvalidInput) as caught:
             compare_agents(services, agents, **asked | changes)
         assert caught.value.code == code
+
+
+def test_a_leaderboard_rates_the_players_of_a_game(services: Services) -> None:
+    """a wins 3 of 4 against b: odds of 3, so 400 log10(3) = 190.8 points, around a mean of 1500."""
+    ids = {name: f"agent:{name}@1" for name in "abc"}
+    stored(services, "a", "0000", suite="one", opponent_id=ids["a"])  # against itself: no rating
+    stored(services, "a", "1110", suite="two", opponent_id=ids["b"])
+    board = environment_leaderboard(services, "test/env")
+    assert [(row.agent, row.elo, row.games) for row in board.ratings] == [(ids["a"], 1595.4, 4), (ids["b"], 1404.6, 4)]
+    assert board.ratings[0].ci_low < 1595.4 < board.ratings[0].ci_high
+    stored(services, "b", "10?", suite="three", opponent_id=ids["c"])
+    stored(services, "b", "00", suite="three", opponent_id=ids["a"])
+    found = environment_leaderboard(services, "test/env").ratings
+    assert {row.agent: row.games for row in found} == {ids["a"]: 6, ids["b"]: 8, ids["c"]: 2}
+    assert found[0].agent == ids["a"]

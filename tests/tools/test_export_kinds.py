@@ -217,6 +217,8 @@ def test_splits_of_every_kind_share_no_task_and_no_run(services: Services, kind:
     assert len(train | validation) == 40
     assert 3 <= len(validation) <= 20
     _accounts(services, result, 80)
+    (warning,) = _export(services, kind, validation_share=0.01).warnings
+    assert "expected 0.01 of 40 tasks (0.4) in validation, got " in warning
 
 
 def test_many_rows_are_made_from_batches_of_stored_runs(services: Services) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gguf_files import whole
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import DatasetRow
@@ -80,7 +81,7 @@ def test_an_adapter_on_the_embedded_model_finds_it_in_any_installation(services:
 
 
 def test_an_adapter_on_a_gguf_file_stands_on_the_file(services: Services, inbox: Path) -> None:
-    (inbox / "small.gguf").touch()
+    (inbox / "small.gguf").write_bytes(whole())
     adapter(inbox / "a", str(inbox / "small.gguf"))
     assert resolve_agent(services, "a").model == ModelRef(
         source="gguf", path=str(inbox / "small.gguf"), adapter=str(inbox / "a")
@@ -150,7 +151,7 @@ def test_an_unknown_name_lists_the_nearest_models_of_the_inbox_without_its_path(
     assert "has none yet" in message
     for name in ("qwen", "gemma270", "google/gemma-3"):
         model(inbox / name)
-    (inbox / "small.gguf").touch()
+    (inbox / "small.gguf").write_bytes(whole())
     (inbox / "notes").mkdir()
     error = error_of(resolve_agent, services, "gemma720")
     assert (error.code, type(error)) == ("not_found", NotFound)
@@ -172,7 +173,7 @@ def test_a_folder_of_models_lists_those_in_it(services: Services, inbox: Path) -
 def test_a_gguf_file_is_named_by_itself_or_by_its_folder(services: Services, inbox: Path) -> None:
     folder = inbox / "gemma-GGUF"
     folder.mkdir()
-    (folder / "gemma-Q4_K_M.gguf").touch()
+    (folder / "gemma-Q4_K_M.gguf").write_bytes(whole())
     (folder / "config.json").write_text("{}")
     for reference in ("gemma-GGUF", "gemma-GGUF/gemma-Q4_K_M.gguf"):
         found = resolve_agent(services, reference).model

@@ -17,7 +17,7 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import call as tool_call
 from quintain.records.agent import ModelRef
 from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, PairRow, Row
-from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, ONLINE_METHODS, LoraConfig, SFTConfig
+from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, ONLINE_METHODS, LoraConfig, PPOConfig, SFTConfig
 from quintain.records.learning_rates import default_rate
 from quintain.records.plan import Estimate, TrainingPlan
 from quintain.records.preview import Histogram, Sample, SplitCounts, Statistics
@@ -293,7 +293,8 @@ def test_bf16_on_a_processor_without_it_is_reported_before_the_job_starts(
     dataset_id = good_runs(waiting)
     for setting, found in (("bf16", ["no_bf16"]), ("auto", [])):
         planned = plan_training(waiting, dataset_id=dataset_id, hyperparameters={"precision": setting})
-        started = start_training(waiting, "sft", "starter", dataset_id, hyperparameters={"precision": setting})
+        asked = {"precision": setting, "batch_size": 1}
+        started = start_training(waiting, "sft", "starter", dataset_id, hyperparameters=asked)
         assert [one.code for one in planned.blockers] == found
         assert [text.split("]")[0].strip("[") for text in started.warnings] == found
 
@@ -323,6 +324,8 @@ def test_memory_disk_and_operations_are_those_of_the_formula() -> None:
     assert parts["weights"] == parts["gradients"] == FACTS.parameters * 4 / mb
     assert parts["optimizer"] == FACTS.parameters * 8 / mb
     assert parts["activations"] == 4 * 2 * (16 * 64 + 8 * 128) * 1024 / mb
+    separate = memory_parts(FACTS, PPOConfig(critic="separate"), CPU, pass_tokens=1024)
+    assert separate["critic"] == 4 * parts["weights"], "weights, gradients and two moments of a copy"
     lora = SFTConfig(lora=LoraConfig(rank=8))
     trained = 2 * 8 * (64 + 64)
     assert FACTS.adapter_parameters(LoraConfig(rank=8)) == trained

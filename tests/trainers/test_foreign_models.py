@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from gguf_files import save_qwen2, write_gguf
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import ModelRef
 from quintain.records.hyperparameters import LoraConfig
@@ -120,71 +121,6 @@ def test_an_adapter_brings_the_tokenizer_that_it_was_trained_with(
     for folder, template in ((own, "{{ messages[0].content }}"), (peft_adapter, tiny_tokenizer().chat_template)):
         ref = ModelRef(source="folder", path=str(base), adapter=str(folder))
         assert load_model(ref).tokenizer.chat_template == open_tokenizer(ref).tokenizer.chat_template == template
-
-
-def save_qwen2(folder: Path) -> Path:
-    """A tiny model of an architecture whose sizes GGUF has in full."""
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    tokenizer = tiny_tokenizer()
-    config = Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=1024,
-        tie_word_embeddings=True,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        Qwen2ForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def write_gguf(folder: Path, base: Path) -> Path:
-    """The tiny model in the format of llama.cpp, with 8-bit matrices."""
-    import gguf
-    from transformers import Qwen2Config
-
-    config, weights = Qwen2Config.from_pretrained(base), load_file(base / "model.safetensors")
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN2, config.num_hidden_layers)
-    file = folder / "tiny-Q8_0.gguf"
-    writer = gguf.GGUFWriter(file, "qwen2")
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    tokenizer = tiny_tokenizer()
-    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
-    vocabulary = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
-    special = set(tokenizer.all_special_tokens) | {"<|im_start|>"}
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(vocabulary)
-    writer.add_token_types([gguf.TokenType.CONTROL if t in special else gguf.TokenType.NORMAL for t in vocabulary])
-    writer.add_token_merges([" ".join(pair) for pair in model["merges"]])
-    writer.add_eos_token_id(tokenizer.eos_token_id)
-    writer.add_pad_token_id(tokenizer.pad_token_id)
-    writer.add_chat_template(tokenizer.chat_template)
-    for name, tensor in weights.items():
-        array, place = tensor.float().numpy(), names.get_name(name, try_suffixes=(".weight", ".bias"))
-        kind = gguf.GGMLQuantizationType.Q8_0
-        quantised = array.ndim == 2 and array.shape[1] % 32 == 0
-        writer.add_tensor(
-            place, gguf.quants.quantize(array, kind) if quantised else array, raw_dtype=kind if quantised else None
-        )
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return file
 
 
 def test_a_gguf_file_is_dequantised_with_its_tokenizer_and_trained_with_adapters(tmp_path: Path) -> None:

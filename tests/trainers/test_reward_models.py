@@ -85,6 +85,28 @@ def test_a_reward_model_can_be_an_adapter(model_folder: Path, tmp_path: Path) ->
     assert better > worse
 
 
+def test_parts_of_pairs_get_heads_whose_mix_is_the_reward(model_folder: Path, tmp_path: Path) -> None:
+    """The good answer is right, and no shorter than the other: its part is learned, the mix orders runs."""
+    parts = {"chosen_parts": {"right": 1.0, "short": 0.5}, "rejected_parts": {"right": 0.0, "short": 0.5}}
+    rows = [row.model_copy(update=parts) for row in rows_for("reward", 4)]
+    job = spec(model_folder, tmp_path / "out", "reward", **QUICK)
+    _, heard = run(job, tmp_path / "job", rows)
+    assert stored_heads(ModelRef(source="folder", path=job.output_dir)) == ("reward", "right", "short")
+    assert {"brier_right", "brier_short"} <= heard.steps[-1][2].keys()
+    good, bad = score_runs(judge(job, "reward_model"), [run_of(9, "It costs 40."), run_of(9, "No idea.")])
+    right, short = good.components
+    assert (right.name, short.name) == ("right", "short")
+    assert right.weight + short.weight == pytest.approx(1)
+    assert (right.value or 0) > 0.6 > 0.4 > (bad.components[0].value or 1)
+    assert (good.value or 0) > (bad.value or 1)
+    unknown = spec(model_folder, tmp_path / "no", "reward", heads=["kind"], epochs=1)
+    with pytest.raises(InvalidInput, match=r"values of the parts kind, got right, short; export them with curation"):
+        run(unknown, tmp_path / "job-no", rows)
+    single = spec(model_folder, tmp_path / "one", "reward", heads=[], epochs=1)
+    run(single, tmp_path / "job-one", rows)
+    assert stored_heads(ModelRef(source="folder", path=single.output_dir)) == ("reward",)
+
+
 def test_a_step_model_learns_soft_labels_and_gives_each_step_its_value(model_folder: Path, tmp_path: Path) -> None:
     job = spec(model_folder, tmp_path / "out", "prm", **QUICK | {"epochs": 16, "learning_rate": 2e-2})
     report, _ = run(job, tmp_path / "job", steps_of(4), validation=steps_of(6)[4:])

@@ -20,7 +20,7 @@ from quintain.datasets.provenance import UNKNOWN, Terms, check_terms, written_by
 from quintain.datasets.rows import members_of, trajectories_of
 from quintain.datasets.selection import Criteria, ExportCounts, drop_remedy
 from quintain.datasets.split_leaks import LeakCheck, one_side
-from quintain.datasets.splits import KeyedRow, check_shares, split_of
+from quintain.datasets.splits import KeyedRow, check_shares, split_of, uneven_split
 from quintain.errors import Conflict, InvalidInput, QuintainError, Unavailable, disk_remedy
 from quintain.importers.garbage_collection import gc_relaxed
 from quintain.next_step import Hint
@@ -62,7 +62,7 @@ class WrittenDataset(NamedTuple):
     counts: dict[str, int]
     """Number of distinct `trajectories`; for kind `kto` also `desirable` and `undesirable` rows."""
     warnings: tuple[str, ...] = ()
-    """Warnings before training: missing runs, terms of models, tasks that leak between splits."""
+    """Warnings before training: missing runs, terms of models, tasks that leak between splits, shares that are not met."""
     redactions: Mapping[str, int] = MappingProxyType({})
     """Kind of secret -> number removed from the rows."""
 
@@ -78,11 +78,14 @@ class _Contents:
     labels: Counter[str] = field(default_factory=Counter)
     redactions: Counter[str] = field(default_factory=Counter)
     leaks: LeakCheck = field(default_factory=LeakCheck)
+    sides: dict[str, SplitName] = field(default_factory=dict)
+    """Key of a task -> its split; empty for train only."""
 
     def add(self, key: str, row: Row, split: SplitName, *, is_split: bool) -> None:
         self.rows[split] += 1
         if is_split:
             self.leaks.add(key, row, split)
+            self.sides[key] = split
         if isinstance(row, LabelledRow):
             self.labels["desirable" if row.desirable else "undesirable"] += 1
         if isinstance(row, BenchmarkRow):
@@ -192,7 +195,8 @@ def _fill(
         created_at=options.created_at,
     )
     counts = {"trajectories": len(contents.members), **contents.labels}
-    warnings = (*tally.notes, *notes, *_leak_warning(contents.leaks.tasks, options.kind))
+    uneven = uneven_split(contents.sides, shares, options.seed) if shares else None
+    warnings = (*tally.notes, *notes, *_leak_warning(contents.leaks.tasks, options.kind), *([uneven] if uneven else ()))
     contents.redactions.update(tally.redactions)
     facts = {**counts, "tasks_without_row": dict(tally.tasks_dropped)}
     write_manifest(aside, dataset, selection=_selection(options), counts=facts, more=_more(options, contents, tally))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from quintain.errors import InvalidInput
 from quintain.records.dataset import Row, SplitName
 from quintain.records.trajectory import Trajectory
+
+_SEEDS = 100
+"""Seeds that are tried for a split that meets its shares."""
 
 
 class KeyedRow(NamedTuple):
@@ -60,3 +64,35 @@ def split_of(key: str, shares: Mapping[SplitName, float], seed: int) -> SplitNam
             return name
         position -= shares[name]
     return "train"
+
+
+def uneven_split(sides: Mapping[str, SplitName], shares: Mapping[SplitName, float], seed: int) -> str | None:
+    """Return a warning if a split is empty or has far fewer or more tasks than its share, with a seed that meets it.
+
+    Hashes meet the shares on average only, because a task's split may not depend on other tasks.
+
+    Args:
+        sides: Key of a task -> its split.
+        shares: As in `split_of`, without shares of 0.
+        seed: As in `split_of`.
+    """
+    n, counts = len(sides), Counter(sides.values())
+    wanted = {name: share * n for name, share in shares.items()}
+    far = [name for name in sorted(wanted) if not counts[name] or abs(counts[name] - wanted[name]) > wanted[name] / 2]
+    if not far:
+        return None
+    named = " and ".join(
+        f"{shares[name]:g} of {n} tasks ({wanted[name]:.3g}) in {name}, got {counts[name]}" for name in far
+    )
+    fitting = next(
+        (other for other in range(seed + 1, seed + 1 + _SEEDS) if _meets(sides, shares, wanted, other)), None
+    )
+    remedy = "take another seed or more tasks" if fitting is None else f"seed={fitting} meets it"
+    return f"expected {named}: the split of a task is a hash of its own name, so that it stays when tasks are added; {remedy}"
+
+
+def _meets(
+    keys: Iterable[str], shares: Mapping[SplitName, float], wanted: Mapping[SplitName, float], seed: int
+) -> bool:
+    counts = Counter(split_of(key, shares, seed) for key in keys)
+    return all(counts[name] == max(1, round(n)) for name, n in wanted.items()) and counts["train"] > 0

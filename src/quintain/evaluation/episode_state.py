@@ -28,8 +28,8 @@ class EpisodeState:
     id: str
     plan: EpisodePlan
     player: int = 0
-    game: list[EpisodeState] = field(default_factory=list)
-    """All players of the game in the order of `TimeStep.player`, or the episode alone."""
+    game: Sequence[EpisodeState] = ()
+    """All players of the game in the order of `TimeStep.player`; empty where the agent plays alone."""
     is_to_move: bool = True
     environment: Environment | None = None
     task: Task = field(default_factory=Task)
@@ -48,8 +48,10 @@ class EpisodeState:
     began: float = 0.0
     ended: float = 0.0
 
-    def __post_init__(self) -> None:
-        self.game = self.game or [self]
+    @property
+    def players(self) -> Sequence[EpisodeState]:
+        """All players of the game, or the episode alone."""
+        return self.game or (self,)
 
     @property
     def role(self) -> Player | None:
@@ -68,13 +70,13 @@ class EpisodeState:
     def end(self, status: OutcomeStatus, exit_status: str, error: str | None = None) -> None:
         """End the episode. The other players of its game end without a verdict."""
         self.status, self.exit_status, self.error = status, exit_status, error
-        for other in self.game:
+        for other in self.players:
             if other.status is None:
                 other.status, other.exit_status = OutcomeStatus.UNKNOWN, GAME_OVER
 
     def fail(self, exit_status: str, error: str) -> None:
         """End the episode and its game with an error of the environment, unless they have ended."""
-        for state in self.game:
+        for state in self.players:
             if state.status is None:
                 state.status, state.exit_status, state.error = OutcomeStatus.ERROR, exit_status, error
 
@@ -106,11 +108,11 @@ class EpisodeState:
 
     def record_response(self, step: TimeStep, message: str | None) -> None:
         """Record whose turn it is, its message, and the outcome."""
-        mover = self.game[step.player] if len(self.game) > 1 else self
-        for state in self.game:
+        mover = self.game[step.player] if self.game else self
+        for state in self.players:
             state.is_to_move = state is mover
         mover.add_user_message(message)
-        for state in self.game:
+        for state in self.players:
             state._record_outcome(step)
 
     def _record_outcome(self, step: TimeStep) -> None:

@@ -149,14 +149,14 @@ def _environment_calls(source: TaskSource) -> Iterator[_ForEach]:
 def _start(episode: EpisodeState, source: TaskSource, settings: EpisodeSettings) -> None:
     """Start the environment of an episode, or of the game whose first player this is."""
     task = episode.plan.task.model_copy(update={"environment": episode.plan.task.environment or source.id})
-    for player in episode.game:
+    for player in episode.players:
         player.task = task
     with _catch_environment_errors(episode):
         environment = source.make()
-        for player in episode.game:
+        for player in episode.players:
             player.environment = environment
         first = environment.reset(task)
-        for player in episode.game:
+        for player in episode.players:
             player.tools, player.max_turns = environment.tools, settings.max_turns or environment.max_turns
             own = settings.system_prompt if player.role is None else player.role.system_prompt
             player.add_system_prompt(environment.system_prompt if own is None else own)
@@ -277,6 +277,10 @@ def _close(episode: EpisodeState) -> None:
     if episode.environment is not None:
         with _catch_environment_errors(episode):
             episode.environment.close()
+        for (
+            player
+        ) in episode.players:  # the states of a game refer to each other, and would keep a process until collected
+            player.environment = None
 
 
 def _to_episode(episode: EpisodeState, settings: EpisodeSettings) -> Episode:

@@ -14,9 +14,7 @@ from quintain.errors import InvalidInput
 from quintain.evaluation.episode_plans import EpisodePlan, Player
 from quintain.evaluation.episode_state import EpisodeState
 from quintain.records.protocols import Policy, Reply, TaskSource, Turn
-
-ROLE, OPPONENTS = "role", "opponents"
-"""Keys of `Trajectory.extra` of a game: the role, and the agents in the other roles."""
+from quintain.records.trajectory import OPPONENTS, ROLE
 
 
 def players_of(source: TaskSource) -> tuple[str, ...]:

@@ -49,6 +49,9 @@ class Curation(Record):
         default="recorded",
         description="prm: step rewards; outcome: 1 per step of a success, 0 per step of a failure; scores: by `scorer`.",
     )
+    parts_of: str | None = Field(
+        default=None, description="reward: scorer whose stored components become heads of the reward model."
+    )
 
     @model_validator(mode="after")
     def _can_be_met(self) -> Self:
@@ -98,6 +101,10 @@ class PairRow(Record):
     rejected: Trajectory
     weight: float = Field(default=1.0, ge=0, description="Weight of the pair in the loss.")
     margin: float | None = Field(default=None, description="Difference in value, if known.")
+    chosen_parts: dict[str, float] = Field(
+        default_factory=dict, description="Part -> value in 0..1: targets of a reward model's further heads."
+    )
+    rejected_parts: dict[str, float] = Field(default_factory=dict)
 
 
 class LabelledRow(Record):

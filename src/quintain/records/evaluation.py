@@ -330,6 +330,16 @@ class SuiteOutline(Record):
     newest: str = Field(description="Its newest evaluation.")
 
 
+class Rating(Record):
+    """An agent's strength in a game, from all games against others (Bradley & Terry 1952)."""
+
+    agent: str
+    elo: float = Field(description="400 points are odds of 10 to 1; the mean of the rated agents is 1500.")
+    ci_low: float
+    ci_high: float
+    games: int
+
+
 class Leaderboard(Record):
     """Best evaluation of each agent on one suite of an environment."""
 
@@ -340,6 +350,7 @@ class Leaderboard(Record):
     repeats: int
     n_tasks: int
     rows: tuple[LeaderboardRow, ...]
+    ratings: tuple[Rating, ...] = Field(default=(), description="Games: Elo over all suites and opponents.")
     n_evaluations: int = Field(description="Evaluations on this suite. The best of several is biased upward.")
     notes: tuple[str, ...] = ()
     name: str = Field(default="", description="Name of the suite.")

@@ -25,6 +25,7 @@ from quintain.records.online_hyperparameters import ConstraintConfig as Constrai
 from quintain.records.online_hyperparameters import DistillConfig as DistillConfig
 from quintain.records.online_hyperparameters import OnlineConfig as OnlineConfig
 from quintain.records.online_hyperparameters import PPOConfig as PPOConfig
+from quintain.records.online_hyperparameters import SelfPlayConfig as SelfPlayConfig
 from quintain.records.pair_hyperparameters import PairLossConfig
 from quintain.records.pair_hyperparameters import PreferenceConfig as PreferenceConfig
 
@@ -132,7 +133,7 @@ class RankingConfig(PreferenceConfig):
 
 
 class ValueConfig(TrainingConfig):
-    """What methods share that train a model to value runs instead of to act."""
+    """What methods share whose result values runs or finds tools, instead of acting."""
 
     @model_validator(mode="after")
     def _does_not_act(self) -> Self:
@@ -140,8 +141,8 @@ class ValueConfig(TrainingConfig):
         if asked:
             raise PydanticCustomError(
                 "does_not_act",
-                "{name} is set, and a model that values runs writes nothing: set {name} to null, or train a policy",
-                {"name": asked[0]},
+                "{name} is set, and the result of {method} writes nothing: set {name} to null, or train a policy",
+                {"name": asked[0], "method": getattr(self, "method", "this method")},
             )
         if self.ewc is not None:
             raise PydanticCustomError(
@@ -149,6 +150,10 @@ class ValueConfig(TrainingConfig):
                 "ewc is set, and a model that values runs no longer has the skill to act; set ewc to null, or train a policy",
             )
         return self
+
+
+Head = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+"""What a run or step is valued by, such as `value`, or a part of its label: relevance, correctness or progress."""
 
 
 class RewardConfig(ValueConfig):
@@ -164,10 +169,47 @@ class RewardConfig(ValueConfig):
         le=100,
         description="Weight of (r_chosen + r_rejected)^2, which keeps rewards around 0 (arXiv 2312.09244, eq. 2); 0: off.",
     )
+    heads: tuple[Head, ...] | None = Field(
+        default=None,
+        max_length=20,
+        description="Parts of the reward, mixed by learned weights (arXiv 2406.12845); []: one number; null: all that are labelled.",
+    )
+    parts_weight: float = Field(
+        default=1.0, ge=0, le=1000, description="Weight of the cross-entropy of the parts beside that of the pairs."
+    )
 
 
-Head = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
-"""What a step is valued by: `value`, or a part of its label such as relevance, correctness or progress."""
+class RetrieverConfig(ValueConfig):
+    """A retriever of tools: needs near the tools that answered them (multiple negatives; Henderson et al. 2017, arXiv 1705.00652)."""
+
+    method: Literal["retriever"] = "retriever"
+    batch_size: int = Field(
+        default=32, ge=2, le=4096, description="Calls of a step: the tools of one are negatives of the others."
+    )
+    max_length: int | None = Field(
+        default=256, ge=16, le=1_000_000, description="Tokens of a need or a tool; null: the model's context."
+    )
+    scale: float = Field(default=20.0, gt=0, le=1000, description="Factor of the cosines before the softmax.")
+    hard_negatives: int = Field(
+        default=4, ge=0, le=64, description="Tools for each call that its run offered and did not call; 0: off."
+    )
+    token_dropout: float = Field(
+        default=0.3,
+        ge=0,
+        lt=1,
+        description="Share of the tokens of each text that a step leaves out at random (deletion; arXiv 2112.09118); 0: off.",
+    )
+
+    @model_validator(mode="after")
+    def _computes_a_step_together(self) -> Self:
+        if self.processes > 1:
+            raise PydanticCustomError(
+                "one_process_only",
+                "processes is {processes}, and the calls of a step are negatives of each other, which processes do not share; "
+                "set processes to 1",
+                {"processes": self.processes},
+            )
+        return self
 
 
 class PRMConfig(ValueConfig):
@@ -204,6 +246,28 @@ class GRPOConfig(OnlineConfig, GroupLossConfig):
     def scales(self) -> bool:
         """Whether advantages are divided by the group's standard deviation."""
         return self.scale_rewards == "group" and self.loss != "dr_grpo"
+
+    @property
+    def by_role(self) -> bool:
+        """Whether a run is compared with the running mean of its role in a game, not with its group."""
+        return self.self_play is not None and self.self_play.baseline == "role"
+
+    @model_validator(mode="after")
+    def _role_fits(self) -> Self:
+        options = (
+            ("constraint", self.constraint is not None, "null"),
+            ("step_level", self.step_level, "false"),
+            ("scale_rewards", self.scale_rewards == "batch", "group"),
+        )
+        for name, is_on, remedy in options:
+            if self.by_role and is_on:
+                raise PydanticCustomError(
+                    "role_baseline",
+                    "self_play.baseline is 'role', which compares whole runs by reward alone, and {name} is set; set {name} to "
+                    "{remedy}, or self_play.baseline to 'group'",
+                    {"name": name, "remedy": remedy},
+                )
+        return self
 
     @model_validator(mode="after")
     def _constraint_fits(self) -> Self:
@@ -256,6 +320,7 @@ MethodConfig = Annotated[
     | RankingConfig
     | RewardConfig
     | PRMConfig
+    | RetrieverConfig
     | GRPOConfig
     | PPOConfig,
     Field(discriminator="method"),
@@ -263,7 +328,20 @@ MethodConfig = Annotated[
 """The hyperparameters of any method, discriminated by `method`."""
 
 Method = Literal[
-    "sft", "bc", "pretrain", "distill", "dpo", "orpo", "simpo", "kto", "ranking", "reward", "prm", "grpo", "ppo"
+    "sft",
+    "bc",
+    "pretrain",
+    "distill",
+    "dpo",
+    "orpo",
+    "simpo",
+    "kto",
+    "ranking",
+    "reward",
+    "prm",
+    "retriever",
+    "grpo",
+    "ppo",
 ]
 
 CONFIGS: dict[str, type[TrainingConfig]] = {
@@ -278,6 +356,7 @@ CONFIGS: dict[str, type[TrainingConfig]] = {
     "ranking": RankingConfig,
     "reward": RewardConfig,
     "prm": PRMConfig,
+    "retriever": RetrieverConfig,
     "grpo": GRPOConfig,
     "ppo": PPOConfig,
 }
@@ -295,6 +374,7 @@ DATASET_KINDS: dict[str, DatasetKind | None] = {
     "ranking": "grpo",
     "reward": "reward",
     "prm": "prm",
+    "retriever": "sft",
     "grpo": "grpo",
     "ppo": None,
 }
@@ -306,5 +386,9 @@ ACTING_ONLY = frozenset(DPOConfig.model_fields.keys() - PairLossConfig.model_fie
 ONLINE_METHODS = frozenset({"distill", "dpo", "grpo", "ppo"})
 """Methods that can learn in an environment instead of from a dataset."""
 
-ROLES: dict[str, Literal["reward_model", "step_model"]] = {"reward": "reward_model", "prm": "step_model"}
-"""Methods whose result values runs instead of acting -> the role of the agent that they make."""
+ROLES: dict[str, Literal["reward_model", "step_model", "retriever"]] = {
+    "reward": "reward_model",
+    "prm": "step_model",
+    "retriever": "retriever",
+}
+"""Methods whose result does not act -> the role of the agent that they make."""

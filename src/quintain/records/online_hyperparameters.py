@@ -14,6 +14,34 @@ _CRITIC_ONLY = ("gae_lambda", "critic", "value_clip", "value_weight", "critic_le
 """Settings of PPO that only have an effect with a value head."""
 
 
+class SelfPlayConfig(Settings):
+    """How a model learns in a game against itself and its earlier versions (Liu et al. 2025, arXiv 2506.24119)."""
+
+    latest_share: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="Share of games in which the model under training plays both roles; in the others it plays an earlier version.",
+    )
+    pool_size: int = Field(
+        default=5,
+        ge=1,
+        le=100,
+        description="Earlier versions kept, evenly spaced over the rollouts, the start model first.",
+    )
+    train_role: str | None = Field(
+        default=None, max_length=100, description="Learn only from the runs of this role; null: of both."
+    )
+    baseline: Literal["role", "group"] = Field(
+        default="role",
+        description="grpo: what a reward is compared with. role: the running mean of its role (RAE), not divided by a "
+        "deviation; group: the mean of the task's runs in the role.",
+    )
+    baseline_decay: float = Field(
+        default=0.95, ge=0, lt=1, description="How much of the running mean of a role each run keeps."
+    )
+
+
 class OnlineConfig(Settings):
     """How a method acts while it learns, beside the settings that it has in common with others."""
 
@@ -35,6 +63,7 @@ class OnlineConfig(Settings):
     )
     max_new_tokens: int = Field(default=256, ge=1, le=100_000, description="Online: tokens of a turn.")
     max_turns: int | None = Field(default=None, ge=1, le=1000, description="Online: null: the environment's own limit.")
+    self_play: SelfPlayConfig | None = Field(default=None, description="Online: opponents in a game; null: not a game.")
 
 
 class ConstraintConfig(Settings):

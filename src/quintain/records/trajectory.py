@@ -154,6 +154,9 @@ STATED_BY = "outcome_stated_by"
 COST = "cost"
 """Key in `Trajectory.extra`: the metric `cost` of the environment, for training under a constraint. Absent: unknown."""
 
+ROLE, OPPONENTS = "role", "opponents"
+"""Keys in `Trajectory.extra` of a player's run of a game: its role, and the agents in the other roles."""
+
 RELAYED = " (relayed)"
 """Suffix of a person's name if an assistant relayed the statement."""
 

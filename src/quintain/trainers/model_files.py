@@ -22,6 +22,8 @@ class ModelFiles(NamedTuple):
     folder: Path
     gguf: str | None = None
     """Name of the GGUF file in the folder, which has weights, configuration and tokenizer; None: safetensors."""
+    tokenizer: Path | None = None
+    """Folder of the tokenizer; None: the same."""
 
     @property
     def path(self) -> Path:

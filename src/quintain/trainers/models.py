@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import random
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from quintain.errors import InvalidInput
@@ -27,15 +30,21 @@ from quintain.trainers.adapters import (
     with_adapter,
     with_new_adapter,
 )
+from quintain.trainers.gguf_copies import Unfaithful, open_copy, write_manifest
 from quintain.trainers.model_files import ModelFiles, model_files
+from quintain.trainers.pooling_files import write_pooling
 from quintain.trainers.quantization import quantize, round_weights, size_of
+from quintain.trainers.tokenizer_files import load_tokenizer, require_embeddings, save_exactly, tokenizer_files
 from quintain.trainers.value_head import attach, detached, head_tensors, read_head, save_head
-
-_VOCABULARIES = ("tokenizer.json", "tekken.json", "vocab*", "*.model", "*.spm")
-"""Names of vocabulary files; without any, transformers creates a tokenizer without tokens."""
 
 _UNKNOWN_CONTEXT = 4096
 """Context in tokens of a model whose configuration has none."""
+
+_TOKENIZER = "tokenizer"
+"""Folder of the tokenizer in the copy of a GGUF model."""
+
+_PROVENANCE = frozenset({"_name_or_path", "transformers_version"})
+"""Entries of a configuration that change nothing of the model."""
 
 
 class LoadedModel(NamedTuple):
@@ -63,9 +72,7 @@ def load_model(
     merge: bool = True,
     dequantize: bool = False,
 ) -> LoadedModel:
-    """Load a model and its tokenizer.
-
-    Weights are float32 on the CPU, and bfloat16 on CUDA unless all of them are trained.
+    """Load a model and its tokenizer, with weights in float32 on the CPU, and in bfloat16 on CUDA unless all are trained.
 
     Args:
         ref: Model to load.
@@ -92,12 +99,13 @@ def load_model(
     warnings = require_adapter(Path(ref.adapter), files.folder) if ref.adapter else ()
     device = pick_device()
     dtype = dtype or (torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32)
-    config, tokenizer = _load_config(files), _load_tokenizer(_tokenizer_files(ref, files))
-    model = _load_weights(files, config, dtype)
+    with _readable(files, convert=dtype != "auto") as found:
+        tokenizer = load_tokenizer(tokenizer_files(ref, found))
+        model = _load_weights(found, _load_config(found), dtype)
     if ref.quantization is not None:
         (round_weights if dequantize else quantize)(model, ref.quantization, device)
     model.name_or_path = ref.path if ref.source == "hub" else str(files.path)  # adapters name their base so
-    _require_embeddings(model, tokenizer, _tokenizer_files(ref, files).path)
+    require_embeddings(model, tokenizer, tokenizer_files(ref, files).path)
     if ref.adapter:
         model = with_adapter(model, Path(ref.adapter), trainable=train and lora is not None)
         if train and lora is not None:
@@ -112,15 +120,6 @@ def load_model(
     if device.type == "cpu" and sum(map(size_of, model.parameters())) < _SMALL_MODEL:
         torch.set_num_threads(1)  # its products take less time than waking a second thread
     return LoadedModel(model, tokenizer, _context_tokens(model.config, tokenizer), warnings)
-
-
-def _require_embeddings(model: Any, tokenizer: Any, path: Path) -> None:
-    if len(tokenizer) > (rows := model.get_input_embeddings().weight.shape[0]):
-        raise InvalidInput(
-            f"expected at most {rows} tokens, the model's embeddings, got {len(tokenizer)} in the tokenizer of {path}; copy the "
-            "tokenizer files from the model's own folder",
-            code="model_mismatch",
-        )
 
 
 def stored_heads(ref: ModelRef) -> tuple[str, ...]:
@@ -145,17 +144,81 @@ def open_tokenizer(ref: ModelRef) -> LoadedModel:
         NotFound: The folder or Hub model does not exist.
         InvalidInput: The files are damaged or incomplete.
     """
-    files = model_files(ref)
-    config, tokenizer = _load_config(files), _load_tokenizer(_tokenizer_files(ref, files))
+    with _readable(model_files(ref), convert=False) as files:
+        config, tokenizer = _load_config(files), load_tokenizer(tokenizer_files(ref, files))
     return LoadedModel(None, tokenizer, _context_tokens(config, tokenizer))
 
 
-def save_model(model: Any, tokenizer: Any, destination: Path) -> None:
-    """Write a model, or its adapter alone, with tokenizer and chat template, atomically."""
+@contextmanager
+def _readable(files: ModelFiles, *, convert: bool) -> Iterator[ModelFiles]:
+    """Yield the files to load: those of a GGUF file's copy, written first if `convert` is set, else the files themselves.
+
+    A copy has float32 weights. To load a GGUF file in the type of its tensors (`auto`), read the file.
+    """
+    if files.gguf is None:
+        yield files
+        return
+    with open_copy(files.path, partial(_convert, files) if convert else None) as copy:
+        yield files if copy is None else ModelFiles(copy, tokenizer=copy / _TOKENIZER)
+
+
+def _convert(files: ModelFiles, destination: Path) -> None:
+    """Write a GGUF model with float32 weights as a folder, atomically.
+
+    Raises:
+        InvalidInput: The file is damaged.
+        OSError: The disk is full.
+        Unfaithful: The folder would load as another model.
+    """
+    with torch.random.fork_rng([]), _written_aside(destination) as aside:
+        config, tokenizer = _load_config(files), load_tokenizer(files)
+        model = _load_weights(files, config, torch.float32)
+        try:
+            model.save_pretrained(aside)
+        except SafetensorError as error:
+            raise OSError(first_line(error)) from None
+        original, read = _fingerprint(model), ModelFiles(aside)
+        del model  # there may be memory for one
+        save_exactly(tokenizer, aside / _TOKENIZER)
+        found = _fingerprint(_load_weights(read, _load_config(read), torch.float32))
+        if differing := [name for name in original.keys() | found.keys() if original.get(name) != found.get(name)]:
+            raise Unfaithful(f"it would load with another {min(differing)}")
+        write_manifest(aside)
+
+
+def _fingerprint(model: Any) -> dict[str, str]:
+    """Return hashes of all that a model computes with, by name."""
+    tensors = dict((*model.named_parameters(), *model.named_buffers()))
+    facts = {name: tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data for name, tensor in tensors.items()}
+    config, generation = model.config.to_dict(), model.generation_config
+    about = {
+        "configuration": {name: value for name, value in config.items() if name not in _PROVENANCE},
+        "generation configuration": generation and {**generation.to_dict(), "transformers_version": None},
+    }
+    facts |= {name: json.dumps(value, sort_keys=True, default=str).encode() for name, value in about.items()}
+    return {name: hashlib.blake2b(content).hexdigest() for name, content in facts.items()}
+
+
+@contextmanager
+def _written_aside(destination: Path) -> Iterator[Path]:
+    """Yield an empty folder that replaces `destination` at the end of the block; after an error nothing is left of it."""
     aside = destination.with_name(f".{destination.name}.partial")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
+        yield aside
+        publish(aside, destination)
+    except BaseException:  # a partial model must not fill the disk
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+
+
+def save_model(model: Any, tokenizer: Any, destination: Path, pooled_length: int | None = None) -> None:
+    """Write a model, or its adapter alone, with tokenizer and chat template, atomically.
+
+    `pooled_length` are the tokens at which a retriever cuts texts; null: no retriever.
+    """
+    with _written_aside(destination) as aside:
         with detached(model) as head:
             if is_adapter(model):
                 model.save_pretrained(aside, save_embedding_layers=False)
@@ -163,11 +226,9 @@ def save_model(model: Any, tokenizer: Any, destination: Path) -> None:
                 model.save_pretrained(aside)
         if head is not None:
             save_head(head.names, head_tensors(head), aside)
+        if pooled_length is not None:
+            write_pooling(aside, model.get_input_embeddings().weight.shape[1], pooled_length)
         tokenizer.save_pretrained(aside)
-        publish(aside, destination)
-    except BaseException:  # a partial model must not fill the disk
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
 
 
 def publish(aside: Path, destination: Path) -> None:
@@ -229,32 +290,6 @@ def _load_config(files: ModelFiles) -> Any:
         raise InvalidInput(
             f"cannot read {files.config_name} in {files.folder} ({first_line(error)}); copy it again from the original, and use a "
             "causal language model that transformers knows without remote code",
-            code="model_damaged",
-        ) from None
-
-
-def _tokenizer_files(ref: ModelRef, files: ModelFiles) -> ModelFiles:
-    """Return where the tokenizer is: beside an adapter that brings one, whose template it was trained with."""
-    own = Path(ref.adapter) if ref.adapter else None
-    return ModelFiles(own) if own is not None and _has_vocabulary(own) else files
-
-
-def _has_vocabulary(folder: Path) -> bool:
-    return any(path.is_file() for pattern in _VOCABULARIES for path in folder.glob(pattern))
-
-
-def _load_tokenizer(files: ModelFiles) -> Any:
-    folder = files.folder
-    if files.gguf is None and not _has_vocabulary(folder):
-        raise InvalidInput(
-            f"expected tokenizer files in {folder}, got none; copy tokenizer.json and the like from the model's own folder",
-            code="model_incomplete",
-        )
-    try:
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True, **files.options)
-    except Exception as error:  # the tokenizers library raises bare Exception for a damaged file
-        raise InvalidInput(
-            f"cannot read the tokenizer in {files.path} ({first_line(error)}); copy its files again from the original",
             code="model_damaged",
         ) from None
 

@@ -10,22 +10,37 @@ from typing import Any
 import numpy as np
 import torch
 
+from quintain.errors import InvalidInput
 from quintain.records.dataset import Row
-from quintain.records.hyperparameters import PRMConfig
+from quintain.records.hyperparameters import PRMConfig, RewardConfig
 from quintain.records.job import TrainSpec
 from quintain.records.learning_rates import default_rate
-from quintain.trainers.data.value_positions import labelled_heads
+from quintain.trainers.data.value_positions import labelled_heads, labelled_parts
 from quintain.trainers.engine.machine import Machine, prepare
 from quintain.trainers.loop.precision import Format, choose, hold_base
 from quintain.trainers.models import LoadedModel, stored_heads
 
 
 def with_heads(spec: TrainSpec, rows: Sequence[Row]) -> TrainSpec:
-    """Return the job with the heads of its step model: the stored ones, else those of the labels."""
+    """Return the job with the heads of its step or reward model: the stored ones, else those of the labels.
+
+    Raises:
+        InvalidInput: No pair has a value of a part that the settings name.
+    """
     config = spec.config
-    if not isinstance(config, PRMConfig) or config.heads is not None:
+    if isinstance(config, RewardConfig) and (unknown := set(config.heads or ()) - set(labelled_parts(rows))):
+        raise InvalidInput(
+            f"expected pairs with values of the parts {', '.join(sorted(unknown))}, got {', '.join(labelled_parts(rows)) or 'none'}; "
+            "export them with curation={'parts_of': SCORER}, or leave `heads` out",
+            code="no_parts",
+        )
+    if not isinstance(config, PRMConfig | RewardConfig) or config.heads is not None:
         return spec
-    heads = stored_heads(spec.agent.model) or labelled_heads(rows) or ("value",)
+    stored = stored_heads(spec.agent.model)
+    if isinstance(config, RewardConfig):
+        heads = stored[1:] if stored else labelled_parts(rows)
+    else:
+        heads = stored or labelled_heads(rows) or ("value",)
     return spec.model_copy(update={"config": config.model_copy(update={"heads": heads})})
 
 

@@ -158,7 +158,7 @@ class RewardModelTerm:
         if not better:
             return None
         left, right = torch.cat(better), torch.cat(worse)
-        return lambda: -F.logsigmoid(self.model.head(left) - self.model.head(right)).mean()
+        return lambda: -F.logsigmoid((self.model.head(left) - self.model.head(right))[:, 0]).mean()
 
 
 _TERMS = ("reward_task", "reward_model")

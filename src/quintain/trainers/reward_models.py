@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -11,7 +11,7 @@ import torch
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent
-from quintain.records.score import Score, StepScore
+from quintain.records.score import Component, Score, StepScore
 from quintain.records.trajectory import Actor, Trajectory
 from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.data.value_positions import Reading, read_run, read_steps
@@ -48,6 +48,8 @@ class RunValue(NamedTuple):
     """r, of a reward model."""
     steps: tuple[StepScore, ...]
     """Of a step model: the head `value`, or the mean of all heads if there is none of that name, and the further heads."""
+    parts: dict[str, float]
+    """Of a reward model with parts: 0..1, sigma of each."""
     states: torch.Tensor
     """float [n, h], what the head read: one row, or one for each of `steps`."""
 
@@ -88,6 +90,14 @@ class RewardModel:
         """Whether it values single steps."""
         return self.agent.role == "step_model"
 
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of each part in the reward of a model with parts; empty of others."""
+        if not self.head.is_mixed:
+            return {}
+        weights = self.head.mix_weights.detach()
+        return dict(zip(self.head.names[1:], (weights / weights.sum()).tolist(), strict=True))
+
     @torch.no_grad()
     def read(self, runs: Sequence[Trajectory]) -> list[RunValue | Unread]:
         """Return the values of each run; runs are read together and share prefixes."""
@@ -122,7 +132,9 @@ class RewardModel:
         if not bool(torch.isfinite(numbers).all()):
             return Unread("the model's values are not finite; its weights are damaged")
         if not self.values_steps:
-            return RunValue(float(torch.sigmoid(numbers[0, 0])), float(numbers[0, 0]), (), states)
+            value, *parts = torch.sigmoid(numbers[0]).tolist()
+            by_name = dict(zip(self.head.names[1:], parts, strict=True))
+            return RunValue(value, float(numbers[0, 0]), (), by_name, states)
         of_place = {place: n for n, place in enumerate(i for i, s in enumerate(run.steps) if s.actor is Actor.AGENT)}
         places = [int(row.step_index[place]) for row in reading.rows for place in row.places]
         heads = [dict(zip(self.head.names, chances, strict=True)) for chances in torch.sigmoid(numbers).tolist()]
@@ -131,7 +143,7 @@ class RewardModel:
             StepScore(step=of_place[place], value=value, parts={n: v for n, v in by_head.items() if n != "value"})
             for place, value, by_head in zip(places, values, heads, strict=True)
         )
-        return RunValue(sum(values) / len(values), None, steps, states)
+        return RunValue(sum(values) / len(values), None, steps, {}, states)
 
 
 def score_runs(
@@ -155,10 +167,10 @@ def score_runs(
     name = agent.id or agent.name
     while not should_stop() and (chunk := list(islice(stream, _TOGETHER))):
         for run, valued in zip(chunk, model.read(chunk), strict=True):
-            yield _score(run.id or run.identity, name, valued)
+            yield _score(run.id or run.identity, name, valued, model.shares)
 
 
-def _score(trajectory_id: str, name: str, valued: RunValue | Unread) -> Score:
+def _score(trajectory_id: str, name: str, valued: RunValue | Unread, shares: Mapping[str, float]) -> Score:
     if isinstance(valued, Unread):
         return Score(trajectory_id=trajectory_id, scorer=name, status="unscored", reason=valued.reason, rater=name)
     if valued.reward is not None:
@@ -171,6 +183,9 @@ def _score(trajectory_id: str, name: str, valued: RunValue | Unread) -> Score:
         scorer=name,
         status="scored",
         value=valued.value,
+        components=tuple(
+            Component(name=part, weight=shares[part], value=value) for part, value in valued.parts.items()
+        ),
         feedback=feedback,
         steps=valued.steps,
         rater=name,

@@ -25,6 +25,7 @@ from quintain.trainers.losses.returns import (
     whiten,
 )
 from quintain.trainers.models import eval_mode
+from quintain.trainers.role_baselines import RoleBaselines
 from quintain.trainers.rollout_source import RolloutStage
 
 Array = NDArray[np.float64]
@@ -212,6 +213,8 @@ def rollout_stage(config: OnlineConfig, engine: Engine) -> RolloutStage | None:
         return RolloutAdvantages(config, engine)
     if isinstance(config, GRPOConfig) and config.constraint is not None:
         return ConstrainedGroups(Constraint(config.constraint), config.scales)
+    if isinstance(config, GRPOConfig) and config.self_play is not None and config.by_role:
+        return RoleBaselines(config.self_play.baseline_decay)
     return None
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quintain.errors import QuintainError
 from quintain.records.dataset import GroupRow, Row
-from quintain.records.hyperparameters import DistillConfig, GRPOConfig, OnlineConfig, PPOConfig
+from quintain.records.hyperparameters import DistillConfig, GRPOConfig, OnlineConfig, PPOConfig, RetrieverConfig
 from quintain.records.job import TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.example_selection import Selection, select
@@ -165,7 +165,8 @@ def _conclude(run: Run, dataset: ExampleBatch, start: _Start, selection: Selecti
         gather_full_params(start.loaded.model)
     output = Path(start.spec.output_dir)
     with disk_errors_explained(output, run.checkpoints):
-        save_model(start.loaded.model, start.loaded.tokenizer, output)
+        pooled = start.maker.max_length if isinstance(start.spec.config, RetrieverConfig) else None
+        save_model(start.loaded.model, start.loaded.tokenizer, output, pooled)
     try:
         selection.remember()
     except QuintainError as error:  # the saved agent is worth more than the replay buffer

@@ -27,23 +27,46 @@ COST_CRITIC = "cost_critic"
 """Head of a model that acts: the cost that it expects."""
 _NAME = "value_head"
 _TRUNK = "trunk."
-_ROLES = {("reward",): "reward_model", (CRITIC,): "policy", (CRITIC, COST_CRITIC): "policy"}
-"""Names of the heads -> the role of their model; others belong to step models."""
+_ROLES = {(CRITIC,): "policy", (CRITIC, COST_CRITIC): "policy"}
+"""Names of the heads -> the role of their model; of others, `reward` as the first is a reward model's, all else a step model's."""
+
+
+REWARD = "reward"
+"""Name of a reward model's number; with further names it is their mix."""
+
+_MIX_SCALE = 10.0
+"""Logarithm of a weight's change by one unit of `mix`: at a learning rate of 0.001 a step of Adam changes it by about 1 %."""
 
 
 class ValueHead(torch.nn.Module):
     """Map [m, h] to [m, K] in the head's own float type, whatever the model computes in.
 
-    It starts with zeros: all runs have the same value before the first step, and the first Bradley-Terry loss is log 2.
+    It starts with zeros: all runs have the same value before the first step, and the first Bradley-Terry loss is log 2. Of a reward
+    model with parts, the first number is their mix, c sum_k(w_k part_k), with weights w = softmax and a scale c that are learned with
+    the pairs (ArmoRM: Wang et al. 2024, arXiv 2406.12845, without gating). It reads no states itself.
     """
 
     def __init__(self, width: int, names: Sequence[str]) -> None:
         super().__init__()
         self.names = tuple(names)
-        self.weight = torch.nn.Parameter(torch.zeros(len(self.names), width))
-        self.bias = torch.nn.Parameter(torch.zeros(len(self.names)))
+        own = len(self.names) - self.is_mixed
+        self.weight = torch.nn.Parameter(torch.zeros(own, width))
+        self.bias = torch.nn.Parameter(torch.zeros(own))
+        if self.is_mixed:
+            self.mix = torch.nn.Parameter(torch.zeros(own + 1))
         self.trunk: Any = None
         """A copy of the model whose states are read instead of the model's own; None: without."""
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether its first number is a mix of the others."""
+        return self.names[0] == REWARD and len(self.names) > 1
+
+    @property
+    def mix_weights(self) -> torch.Tensor:
+        """Factor of each part in the mix, float [K - 1]: its share times the scale."""
+        scaled = _MIX_SCALE * self.mix
+        return torch.exp(scaled[0]) * torch.softmax(scaled[1:], 0)
 
     @property
     def is_critic(self) -> bool:
@@ -53,7 +76,8 @@ class ValueHead(torch.nn.Module):
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """Return the values of hidden states, in full precision, because training uses small differences."""
         with torch.autocast(states.device.type, enabled=False):
-            return torch.nn.functional.linear(states.to(self.weight.dtype), self.weight, self.bias)
+            parts = torch.nn.functional.linear(states.to(self.weight.dtype), self.weight, self.bias)
+            return torch.cat([parts @ self.mix_weights[:, None], parts], dim=1) if self.is_mixed else parts
 
 
 class StoredHead(NamedTuple):
@@ -66,6 +90,8 @@ class StoredHead(NamedTuple):
     """float32 [K]"""
     trunk: dict[str, torch.Tensor]
     """Weights of its own trunk, by their names there; empty without one."""
+    mix: torch.Tensor | None = None
+    """float32 [K] of a mixed head, the scale first; its weight and bias have K - 1 rows."""
 
     @property
     def is_critic(self) -> bool:
@@ -80,7 +106,7 @@ def _is_critic(names: Sequence[str]) -> bool:
 def heads_of(config: TrainingConfig) -> tuple[str, ...]:
     """Return the names of the heads of a method's model; empty for methods without a value head."""
     if isinstance(config, RewardConfig):
-        return ("reward",)
+        return (REWARD, *(config.heads or ()))
     if isinstance(config, PPOConfig):
         return (CRITIC, *([COST_CRITIC] if config.constraint else [])) if config.has_critic else ()
     return (config.heads or ("value",)) if isinstance(config, PRMConfig) else ()
@@ -130,6 +156,8 @@ def attach(model: Any, names: Sequence[str], stored: StoredHead | None, *, own_t
         with torch.no_grad():
             head.weight.copy_(stored.weight)
             head.bias.copy_(stored.bias)
+            if stored.mix is not None:
+                head.mix.copy_(stored.mix)
         if own_trunk:
             head.trunk.load_state_dict(stored.trunk, strict=False)
     setattr(model, _NAME, head)
@@ -163,11 +191,12 @@ def save_head(names: Sequence[str], tensors: Mapping[str, torch.Tensor], folder:
 
     Args:
         names: Names of the values.
-        tensors: `weight` [K, h] and `bias` [K]; as `trunk.NAME` those of a trunk of its own.
+        tensors: `weight` [K, h] and `bias` [K]; of a mixed head one row less, and `mix`; as `trunk.NAME` those of a trunk of
+            its own.
         folder: Folder of the model or adapter.
     """
     whole = {name: tensor.detach().float().cpu().contiguous() for name, tensor in tensors.items()}
-    role = _ROLES.get(tuple(names), "step_model")
+    role = "reward_model" if names[0] == REWARD else _ROLES.get(tuple(names), "step_model")
     save_file(whole, folder / FILE_NAME, {"heads": json.dumps(tuple(names)), "role": role})
 
 
@@ -185,7 +214,14 @@ def read_head(folder: Path) -> StoredHead | None:
             names = tuple(json.loads((file.metadata() or {})["heads"]))
             weight, bias = file.get_tensor("weight"), file.get_tensor("bias")
             trunk = {n.removeprefix(_TRUNK): file.get_tensor(n) for n in file.keys() if n.startswith(_TRUNK)}  # noqa: SIM118
-            if weight.ndim != 2 or bias.shape != (len(names),) or len(weight) != len(names):
+            mix = file.get_tensor("mix") if "mix" in file.keys() else None  # noqa: SIM118
+            own = len(names) - (mix is not None)
+            if (
+                weight.ndim != 2
+                or bias.shape != (own,)
+                or len(weight) != own
+                or (mix is not None and mix.shape != (own + 1,))
+            ):
                 raise ValueError(f"{len(names)} names, weight {[*weight.shape]}, bias {[*bias.shape]}")
     except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
         raise InvalidInput(
@@ -193,4 +229,4 @@ def read_head(folder: Path) -> StoredHead | None:
             "train the reward model again",
             code="model_damaged",
         ) from None
-    return StoredHead(names, weight, bias, trunk)
+    return StoredHead(names, weight, bias, trunk, mix)

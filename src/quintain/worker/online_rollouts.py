@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from quintain.environments.registry import open_source
 from quintain.errors import InvalidInput, TrainingFailed, Unavailable
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
+from quintain.evaluation.games import players_of
 from quintain.jobs.directory import read_lines, run_name
 from quintain.records.agent import Sampling
 from quintain.records.dataset import GroupRow, StepValues
@@ -25,11 +26,12 @@ from quintain.records.job import TrainSpec
 from quintain.records.protocols import Reporter, TaskSource
 from quintain.records.score import Score
 from quintain.records.seeds import stable_seed
-from quintain.records.trajectory import AgentInfo, Task, Trajectory
+from quintain.records.trajectory import ROLE, AgentInfo, Task, Trajectory
 from quintain.scoring.outcomes.answer_scorers import OutcomeScorer
 from quintain.worker.acting_reports import TurnReports
 from quintain.worker.job_rewards import Rewards, step_values
 from quintain.worker.run_inputs import scored_runs
+from quintain.worker.self_play import SelfPlay
 
 if TYPE_CHECKING:
     from quintain.trainers.models import LoadedModel
@@ -71,7 +73,11 @@ def rollout_collector(
         )
     source = open_source(spec.environment)
     tasks = _draw(source, min(config.tasks_per_step * config.rollouts, _POOL), spec.seed)
-    return _Collector(spec, config, directory, reporter, source, tasks, rewards)
+    self_play = None
+    if config.self_play is not None:
+        folder = directory / "checkpoints" / "versions"
+        self_play = SelfPlay(config.self_play, players_of(source), config.rollouts, spec.seed, folder)
+    return _Collector(spec, config, directory, reporter, source, tasks, rewards, self_play)
 
 
 @dataclass
@@ -83,6 +89,7 @@ class _Collector:
     source: TaskSource
     tasks: Sequence[Task]
     rewards: Rewards | None = None
+    self_play: SelfPlay | None = None
     left_out: int = 0
     """Number of episodes without a verdict, over all iterations."""
     _written: dict[str, int] = field(init=False)
@@ -96,25 +103,33 @@ class _Collector:
 
     def __call__(self, loaded: LoadedModel, renderer: Renderer, iteration: int) -> list[GroupRow]:
         plans = self._plans(iteration)
-        runs = self._read_back(plans)
-        left = [plan for plan in plans if plan.key not in runs]
+        keys = {plan.key: self.self_play.keys(plan) if self.self_play else [plan.key] for plan in plans}
+        wanted = [key for plan in plans for key in keys[plan.key]]
+        runs = self._read_back(wanted)
+        left = [plan for plan in plans if any(key not in runs for key in keys[plan.key])]
         if left:
             self.reporter.phase("acting")
             runs |= self._play(left, loaded, renderer, iteration)
             self.reporter.phase("training")
-        if len(runs) < len(plans):
+        if any(key not in runs for key in wanted):
             return []
-        return self._groups([runs[plan.key] for plan in plans], iteration)
+        return self._groups([runs[key] for key in wanted], iteration)
 
     def _plans(self, iteration: int) -> list[EpisodePlan]:
         """Return the iteration's plans. Attempts at a task are adjacent, so that they share a batch."""
         n = min(self.config.tasks_per_step, len(self.tasks))
         tasks = [self.tasks[place % len(self.tasks)] for place in range(iteration * n, (iteration + 1) * n)]
-        return [
+        plans = [
             EpisodePlan(task, attempt, key=f"{self._group_id(task, iteration)}/{attempt}")
             for task in tasks
             for attempt in range(self.config.group_size)
         ]
+        if self.self_play is None:
+            return plans
+        return self.self_play.games(plans, iteration, self._agent(iteration), self.spec.agent.system_prompt)
+
+    def _agent(self, iteration: int) -> AgentInfo:
+        return AgentInfo(name=self.spec.name, model=f"{run_name(self.directory)}/{iteration}")
 
     def _play(
         self, plans: Sequence[EpisodePlan], loaded: LoadedModel, renderer: Renderer, iteration: int
@@ -126,14 +141,18 @@ class _Collector:
         config, name = self.config, run_name(self.directory)
         sampling = Sampling(**{name: getattr(config, name) for name in _SAMPLED})
         products = ProductForms(self.directory / PRODUCTS)
-        policy = LocalPolicy(loaded, renderer, sampling, seed=self.spec.seed, products=products)
-        for warning in policy.warnings[len(loaded.warnings) :] if iteration == 0 else ():  # others are reported
+
+        def new_policy() -> LocalPolicy:
+            return LocalPolicy(loaded, renderer, sampling, seed=self.spec.seed, products=products)
+
+        for warning in new_policy().warnings[len(loaded.warnings) :] if iteration == 0 else ():  # others are reported
             self.reporter.warn("acting", warning)
+        policy = self.self_play.router(loaded, iteration, new_policy) if self.self_play else new_policy()
         settings = EpisodeSettings(
             seed=stable_seed(self.spec.seed, "rollout", iteration),
             max_turns=config.max_turns,
             concurrency=self._at_once,
-            agent=AgentInfo(name=self.spec.name, model=f"{name}/{iteration}"),
+            agent=self._agent(iteration),
             system_prompt=self.spec.agent.system_prompt,
             job_id=name,
             tags=("rollout", f"iteration:{iteration}"),
@@ -141,8 +160,10 @@ class _Collector:
         played = {}
         turns = TurnReports(self.reporter)
         for episode in run_episodes(self.source, policy, plans, settings, self.reporter.should_stop, on_turn=turns):
-            group = self._group_id(episode.trajectory.task, iteration)
-            trajectory = episode.trajectory.model_copy(update={"group_id": group})
+            role = episode.trajectory.extra.get(ROLE)
+            group = self._group_id(episode.trajectory.task, iteration) + (f"/{role}" if role else "")
+            group_id = None if episode.policy else group  # an opponent's run is compared with none
+            trajectory = episode.trajectory.model_copy(update={"group_id": group_id})
             self.reporter.output("trajectory", trajectory)
             played[trajectory.episode_key] = trajectory
         return played
@@ -217,9 +238,9 @@ class _Collector:
                 f"({cause})",
             )
 
-    def _read_back(self, plans: Sequence[EpisodePlan]) -> dict[str, Trajectory]:
-        """Return the planned episodes that an earlier attempt has written."""
-        offsets = {plan.key: self._written[plan.key] for plan in plans if plan.key in self._written}
+    def _read_back(self, keys: Sequence[str]) -> dict[str, Trajectory]:
+        """Return the episodes with these keys that an earlier attempt has written."""
+        offsets = {key: self._written[key] for key in keys if key in self._written}
         if not offsets:
             return {}
         found = {}

@@ -47,6 +47,7 @@ from quintain.scoring.preferences.forks import parting, path_of
 from quintain.scoring.preferences.mining import Candidate, Pair, form_groups, mine_pairs
 from quintain.scoring.recorded import source_of
 from quintain.tools.data.multi_run_rows import BATCH_RUNS, group_lines, pair_lines, with_runs
+from quintain.tools.data.run_parts import parts_of_runs
 from quintain.tools.labels.scorer_resolution import group_reward, reward, stored, valued, verdict
 from quintain.tools.services import Services
 
@@ -143,7 +144,7 @@ def _pairs(export: _Export, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
     export.tally.dropped.update(mined.runs_left_out)
     export.tally.tasks_dropped.update(mined.tasks_left_out)
     items = [_Item(pair, (pair.chosen, pair.rejected), export.classes.get(pair.task)) for pair in mined.pairs]
-    yield from pair_lines(export.services, (item.row for item in _drawn(export, items)))
+    yield from pair_lines(export.services, (item.row for item in _drawn(export, items)), _parts_of(export, items))
 
 
 def _recorded_pairs(export: _Export, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
@@ -182,7 +183,8 @@ def _recorded_pairs(export: _Export, runs: Iterator[ValuedRun]) -> Iterator[Keye
 
 def _rows_once(export: _Export, items: Iterable[_Item[Pair]]) -> Iterator[KeyedRow]:
     """Yield each pair of contents once, and count runs that end up in no row."""
-    contents, used, refused = set[Hashable](), set[str](), dict[str, str]()
+    items = list(items)
+    contents, used, refused, parts = set[Hashable](), set[str](), dict[str, str](), _parts_of(export, items)
     digests = Digests()
     for pair, (chosen, rejected) in with_runs(export.services, ((item.row, item.runs) for item in items)):
         built = _row_of(pair, chosen, rejected, digests)
@@ -191,10 +193,21 @@ def _rows_once(export: _Export, items: Iterable[_Item[Pair]]) -> Iterator[KeyedR
             refused |= dict.fromkeys((pair.chosen, pair.rejected), reason)
             continue
         row, content = built
+        if pair.step is None:  # the parts are those of whole runs
+            sides = {"chosen_parts": parts.get(pair.chosen, {}), "rejected_parts": parts.get(pair.rejected, {})}
+            row = row.model_copy(update=sides)
         contents.add(content)
         used.update((pair.chosen, pair.rejected))
         yield KeyedRow(task_key(chosen), row)
     export.tally.dropped.update(reason for run, reason in refused.items() if run not in used)
+
+
+def _parts_of(export: _Export, items: Iterable[_Item[Pair]]) -> dict[str, dict[str, float]]:
+    """Return run id -> values of its parts by the scorer of `curation.parts_of`; empty without one."""
+    scorer = export.options.criteria.curation.parts_of
+    return (
+        {} if scorer is None else parts_of_runs(export.services, scorer, [run for item in items for run in item.runs])
+    )
 
 
 def _row_of(pair: Pair, chosen: Trajectory, rejected: Trajectory, digests: Digests) -> tuple[PairRow, Hashable] | str:
@@ -230,7 +243,7 @@ def _stated_pairs(export: _Export, runs: Iterator[ValuedRun]) -> Iterator[KeyedR
             reasons |= {run: reason for run in (pair.chosen, pair.rejected) if run in known}
     paired = {run for item in items for run in item.runs}
     export.tally.dropped.update(reason for run, reason in reasons.items() if run not in paired)
-    yield from pair_lines(export.services, (item.row for item in _drawn(export, items)))
+    yield from pair_lines(export.services, (item.row for item in _drawn(export, items)), _parts_of(export, items))
 
 
 def _groups(export: _Export, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:

@@ -44,6 +44,7 @@ _ONLY_FOR: dict[str, frozenset[str]] = {
     "top_share": frozenset({"sft", "prm"}),
     "near_duplicates": near_duplicates.KINDS,
     "step_labels": frozenset({"prm"}),
+    "parts_of": frozenset({"reward"}),
 }
 """Field of `Curation` -> kinds that support it; other fields apply to any kind of runs."""
 

@@ -18,10 +18,22 @@ BATCH_RUNS = 50
 T = TypeVar("T")
 
 
-def pair_lines(services: Services, pairs: Iterable[Pair]) -> Iterator[KeyedRow]:
-    """Stream the rows of preference pairs; each side is the whole run."""
+def pair_lines(
+    services: Services, pairs: Iterable[Pair], parts: Mapping[str, dict[str, float]] | None = None
+) -> Iterator[KeyedRow]:
+    """Stream the rows of preference pairs; each side is the whole run, with the values of its parts by run id."""
+    of_run = parts or {}
     for pair, (chosen, rejected) in with_runs(services, ((pair, (pair.chosen, pair.rejected)) for pair in pairs)):
-        yield KeyedRow(task_key(chosen), PairRow(chosen=chosen, rejected=rejected, margin=pair.margin))
+        yield KeyedRow(
+            task_key(chosen),
+            PairRow(
+                chosen=chosen,
+                rejected=rejected,
+                margin=pair.margin,
+                chosen_parts=of_run.get(pair.chosen, {}),
+                rejected_parts=of_run.get(pair.rejected, {}),
+            ),
+        )
 
 
 def group_lines(

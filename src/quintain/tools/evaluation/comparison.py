@@ -11,10 +11,19 @@ from pydantic import Field
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.comparison import compare, leaderboard
+from quintain.evaluation.ratings import rate_players
 from quintain.evaluation.reports.comparison_figure import forest_plot
 from quintain.evaluation.reports.report import sequential_verdict
 from quintain.next_step import Hint, ToolCall, call, joined
-from quintain.records.evaluation import Comparison, Correction, Evaluation, Leaderboard, Origin, SuiteOutline
+from quintain.records.evaluation import (
+    Comparison,
+    Correction,
+    Evaluation,
+    Leaderboard,
+    Origin,
+    Rating,
+    SuiteOutline,
+)
 from quintain.records.record import counted
 from quintain.tools.evaluation.benchmarks import chosen_environment
 from quintain.tools.evaluation.contrasts import contrast_of
@@ -124,6 +133,11 @@ def environment_leaderboard(services: Services, environment: str) -> Leaderboard
     notes = []
     if len({item.sampling for item in kept}) > 1:
         notes.append("The agents sampled differently; see their evaluations.")
+    rated: tuple[Rating, ...] = ()
+    try:
+        rated = rate_players(item for found in suites.values() for item in found)
+    except InvalidInput as error:
+        notes.append(error.message)
     if len(ranked) > _PLACES:
         notes.append(f"{len(ranked) - _PLACES} more agents stand below these.")
     return Leaderboard(
@@ -134,6 +148,7 @@ def environment_leaderboard(services: Services, environment: str) -> Leaderboard
         repeats=first.repeats,
         n_tasks=_n_tasks(first),
         rows=leaderboard(kept, [item.agent_id for item in kept]),
+        ratings=rated,
         n_evaluations=len(suites[suite]),
         notes=tuple(notes),
         name=_name_of(first),

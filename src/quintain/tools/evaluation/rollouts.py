@@ -29,12 +29,13 @@ from quintain.tools.services import Services
 from quintain.tools.training.agents import (
     EXPERT,
     endpoint_of,
+    require_loadable,
     require_policy,
-    require_quantization,
     require_weights,
     resolve_agent,
     sampling_of,
 )
+from quintain.tools.training.planning.warnings import acting_warnings
 from quintain.tools.training.requests import RequestKey
 from quintain.tools.training.sources import require_intact
 
@@ -106,7 +107,7 @@ def collect_rollouts(
         max_turns=max_turns,
         tags=require_tags(tags or ()),
     )
-    return start(services, spec, request_key)
+    return _started(services, spec, request_key)
 
 
 def _reward(services: Services, scorer: object, reward: object) -> RewardSpec | None:
@@ -195,7 +196,12 @@ def evaluate_agent(
         max_turns=max_turns,
         forbidden=tuple(forbidden or ()),
     )
-    return start(services, played, request_key)
+    return _started(services, played, request_key)
+
+
+def _started(services: Services, spec: RolloutSpec | EvaluateSpec, request_key: str | None) -> JobStarted:
+    started = start(services, spec, request_key)
+    return started.model_copy(update={"warnings": (*started.warnings, *acting_warnings(spec.agent, spec.sampling))})
 
 
 class _Suite(NamedTuple):
@@ -267,7 +273,7 @@ def acting_fields(
 ) -> dict[str, Any]:
     """Return the fields of a spec that name who acts, and where."""
     reference = usable_reference(services, environment, games=games)
-    actor = require_quantization(require_policy(resolve_agent(services, agent), "act"))
+    actor = require_loadable(require_policy(resolve_agent(services, agent), "act"))
     if actor.model.source == EXPERT:
         expert_of(task_source(reference), ())
     return {"agent": actor, "endpoint": endpoint_of(services, actor), "environment": reference}
@@ -301,7 +307,7 @@ def _on_dataset(
     Raises:
         InvalidInput: the agent has no weights here, or nothing is held out.
     """
-    actor = require_quantization(require_policy(resolve_agent(services, agent), "act"))
+    actor = require_loadable(require_policy(resolve_agent(services, agent), "act"))
     measured = require_weights(actor, "be measured on a dataset")
     return EvaluateDatasetSpec(
         agent=measured,

@@ -20,7 +20,14 @@ from quintain.tools.labels.rubric_names import find_rubric
 from quintain.tools.results import JobStarted
 from quintain.tools.roots import readable
 from quintain.tools.services import Services
-from quintain.tools.training.agents import ENDPOINT, agreement_note, require_key, require_weights, resolve_agent
+from quintain.tools.training.agents import (
+    ENDPOINT,
+    agreement_note,
+    require_key,
+    require_loadable,
+    require_weights,
+    resolve_agent,
+)
 from quintain.tools.training.requests import spec_key
 
 
@@ -135,7 +142,7 @@ def judge_agent(services: Services, name: str) -> Agent:
         )
     if agent.model.source == "expert":
         require_weights(agent, "judge")
-    return agent
+    return require_loadable(agent)
 
 
 def _agent(services: Services, reference: str) -> Agent:

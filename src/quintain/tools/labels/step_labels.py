@@ -13,7 +13,7 @@ from quintain.tools.jobs.jobs import start
 from quintain.tools.labels.replays import placed, recorded_reference, replayable_reference
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
-from quintain.tools.training.agents import endpoint_of, require_policy, require_weights
+from quintain.tools.training.agents import endpoint_of, require_loadable, require_policy, require_weights
 from quintain.tools.training.requests import spec_key
 
 
@@ -35,6 +35,7 @@ def start_step_labels(
     require_policy(agent, "play on from a step")
     if agent.model.source == "expert":
         require_weights(agent, "play on from a step")
+    require_loadable(agent)
     reference = recorded_reference(services)
     chosen = [placed(run, reference(run)) for run in runs]
     environments = sorted({run.task.environment or "none" for run in chosen})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
@@ -22,6 +23,7 @@ from quintain.tools.services import Services
 from quintain.tools.training.job_models import agent_of_job
 from quintain.tools.training.model_folders import HUB_NAME, near_models, starter_folder
 from quintain.tools.training.model_references import agent_of_path, path_of, store_base, unknown_agent
+from quintain.tools.training.planning.gguf_header import require_loadable as require_gguf
 
 EXPERT = "expert"
 """The agent of the environments' scripted experts."""
@@ -166,9 +168,15 @@ def require_policy(agent: Agent, purpose: str) -> Agent:
     """Return the agent if it is a policy.
 
     Raises:
-        InvalidInput: it is a reward model; the message names its uses.
+        InvalidInput: it is a reward model or a retriever; the message names its uses.
     """
     if agent.role != "policy":
+        if agent.role == "retriever":
+            raise InvalidInput(
+                f"{agent.id} is a retriever: it finds tools and cannot {purpose}; name a policy, and use {agent.id} in environment "
+                f"'quintain/tools-1k?retriever={agent.id}'",
+                code="not_a_policy",
+            )
         what = "steps" if agent.role == "step_model" else "whole runs"
         raise InvalidInput(
             Hint(
@@ -186,7 +194,8 @@ def require_weights(agent: Agent, purpose: str) -> Agent:
     """Return the agent if its weights are on this machine or can be.
 
     Raises:
-        InvalidInput: it acts through an endpoint, or is a script; the message names its uses.
+        InvalidInput: it acts through an endpoint, or is a script; the message names its uses. Or its GGUF file is damaged.
+        NotFound: its GGUF file is gone.
     """
     if agent.model.source == "expert":
         raise InvalidInput(
@@ -204,15 +213,24 @@ def require_weights(agent: Agent, purpose: str) -> Agent:
             "compared, and others can be trained on its runs",
             code="no_weights",
         )
+    return _require_file(agent)
+
+
+def _require_file(agent: Agent) -> Agent:
+    """Return the agent unless its model is a GGUF file that has been deleted or damaged since it was registered."""
+    if agent.model.source == "gguf":
+        require_gguf(Path(agent.model.path))
     return agent
 
 
-def require_quantization(agent: Agent) -> Agent:
-    """Return the agent if its base can be quantised as it was trained.
+def require_loadable(agent: Agent) -> Agent:
+    """Return the agent if a job can load its model, as far as that shows before.
 
     Raises:
-        Unavailable: bitsandbytes is not installed.
+        NotFound, InvalidInput: its GGUF file is gone or damaged.
+        Unavailable: its base is quantised, and bitsandbytes is not installed.
     """
+    _require_file(agent)
     if agent.model.quantization is not None:
         require_bitsandbytes(f"the base of {agent.id or agent.name} in {agent.model.quantization}")
     return agent
@@ -270,18 +288,36 @@ def require_reward_model(agent: Agent, purpose: str) -> Agent:
     """Return the agent if it is a reward model of runs or steps.
 
     Raises:
-        InvalidInput: it is a policy.
+        InvalidInput: it is a policy or a retriever.
     """
-    if agent.role == "policy":
+    if agent.role not in ("reward_model", "step_model"):
         raise InvalidInput(
             Hint(
-                f"{agent.id} is a policy and cannot {purpose}; name an agent that was trained with method 'reward' or 'prm' (",
+                f"{agent.id} is a {agent.role} and cannot {purpose}; name an agent that was trained with method 'reward' or 'prm' (",
                 call("list_library", kind="agents"),
                 " shows each agent's role)",
             ),
             code="not_a_reward_model",
         )
     return agent
+
+
+def retriever_folder(agent: Agent) -> str:
+    """Return the folder of a retriever's model, or of its adapter.
+
+    Raises:
+        InvalidInput: it is no retriever.
+    """
+    if agent.role != "retriever":
+        raise InvalidInput(
+            Hint(
+                f"expected an agent of method 'retriever' to find tools, got {agent.id}, a {agent.role.replace('_', ' ')}; train one "
+                "on recorded calls: ",
+                call("start_training", method="retriever", model="starter", dataset_id=...),
+            ),
+            code="not_a_retriever",
+        )
+    return agent.model.adapter or agent.model.path
 
 
 def agreement_note(agent: Agent) -> str:

@@ -40,6 +40,7 @@ from quintain.tools.training.methods import (
     merge_settings,
     read_hyperparameters,
 )
+from quintain.tools.training.planning.warnings import settings_warnings
 from quintain.tools.training.requests import (
     Request,
     new_output_dir,
@@ -156,7 +157,9 @@ def start_recipe(services: Services, document: Mapping[str, Any], folder: Path =
     _recipe(services, request, stages, folder, make=False)  # all stages are checked before a dataset is created for any
     spec = _recipe(services, request, stages, folder, make=True)
     key = request.request_key or spec_key(spec)
-    return start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
+    started = start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
+    configs = [stage.config for stage in spec.stages if isinstance(stage, TrainStage)]
+    return started.model_copy(update={"warnings": settings_warnings(configs, spec.agent)})
 
 
 def _recipe(
@@ -209,7 +212,7 @@ def _stage(services: Services, document: Mapping[str, Any], index: int, folder: 
         refuse_unknown("the stage", document, dict.fromkeys(_TRAIN_STAGE))
         config = read_hyperparameters(method, _hyperparameters(document))
         source = _source(method, document, folder).resolve(services, method, make=make)
-        require_effect(config, "environment" in source)
+        require_effect(config, source.get("environment"))
         rows = services.store.datasets.get(source["dataset_id"]).splits["train"] if "dataset_id" in source else 0
         agent = document.get("agent")
         require_free_name(agent or "")
@@ -248,7 +251,7 @@ def _require_adapters(stages: Sequence[Stage]) -> None:
 
 
 def _require_actors(stages: Sequence[Stage]) -> None:
-    """Refuse a stage that lets an agent act, or learn to, which an earlier stage has trained as a reward model.
+    """Refuse a stage that lets an agent act, or learn to, which an earlier stage has trained for another role.
 
     Raises:
         InvalidInput: names the stage.
@@ -258,7 +261,7 @@ def _require_actors(stages: Sequence[Stage]) -> None:
         wanted = ROLES.get(stage.method) if isinstance(stage, TrainStage) else None
         if role is not None and wanted != role:
             raise InvalidInput(
-                f"stages[{index}]: a stage before makes a {role.replace('_', ' ')}, which values runs and cannot act; end the "
+                f"stages[{index}]: a stage before makes a {role.replace('_', ' ')}, which cannot act; end the "
                 "recipe there, and start another one from a policy",
                 code="not_a_policy",
             )

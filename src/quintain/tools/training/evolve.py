@@ -17,6 +17,7 @@ from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import agreement_note, require_free_name
 from quintain.tools.training.methods import EVOLVE, check_evolution
+from quintain.tools.training.planning.warnings import settings_warnings
 from quintain.tools.training.requests import (
     Request,
     new_output_dir,
@@ -51,6 +52,7 @@ def start_evolution(
     spec = evolution_spec(services, request, environment, settings)
     key = request.request_key or spec_key(spec)
     started = start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
+    started = started.model_copy(update={"warnings": settings_warnings([spec.training], spec.agent)})
     if spec.reward_agent is None:
         return started
     return started.model_copy(update={"next_step": Hint(agreement_note(spec.reward_agent), " ", started.next_step)})
@@ -82,7 +84,7 @@ def evolution_spec(
             "on the dataset of its last round with start_training",
             code="no_earlier_skill",
         )
-    require_effect(training, acts=False)
+    require_effect(training, None)
     if environment is None:
         raise InvalidInput(
             Hint(

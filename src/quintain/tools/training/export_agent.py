@@ -28,7 +28,7 @@ from quintain.tools.jobs.jobs import start
 from quintain.tools.results import JobStarted
 from quintain.tools.roots import writable
 from quintain.tools.services import Services
-from quintain.tools.training.agents import require_quantization, require_weights, resolve_agent
+from quintain.tools.training.agents import require_loadable, require_weights, resolve_agent
 from quintain.tools.training.requests import RequestKey
 
 _RESULTS = 50
@@ -51,7 +51,7 @@ def export_agent(
 
     Read back, they must write and score text as the agent does, or nothing is left.
     """
-    known = require_quantization(require_weights(resolve_agent(services, agent), "be exported"))
+    known = require_loadable(require_weights(resolve_agent(services, agent), "be exported"))
     if format == "adapter" and known.model.adapter is None:
         raise InvalidInput(
             f"{known.id} has no adapter: it is a base model, or was trained in all its weights; give format='merged', which "
@@ -80,7 +80,7 @@ def _require_gguf(agent: Agent, gguf_type: GgufType) -> None:
     """
     if agent.role != "policy":
         raise InvalidInput(
-            f"expected an agent that acts, got {agent.id}, a {agent.role.replace('_', ' ')}: GGUF has no place for a value head; give "
+            f"expected an agent that acts, got {agent.id}, a {agent.role.replace('_', ' ')}: programs for GGUF files only write text; give "
             "format='merged'",
             code="wrong_role",
         )

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from difflib import SequenceMatcher
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.next_step import Hint, call
-from quintain.records.agent import ModelRef
+from quintain.records.agent import ModelRef, Role
 from quintain.records.record import clip, shown
 from quintain.tools.roots import readable
 from quintain.tools.services import Services
+from quintain.tools.training.planning.gguf_header import require_loadable
 
 HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}$")
 
@@ -48,10 +49,10 @@ def model_in(services: Services, path: Path, reference: str) -> ModelRef:
 
     Raises:
         NotFound: there is no model, or the base of an adapter is not here.
-        InvalidInput: an adapter without weights, or one of several GGUF files is meant.
+        InvalidInput: an adapter without weights, a GGUF file that no job can load, or one of several is meant.
     """
     if path.is_file() and path.suffix == ".gguf":
-        return ModelRef(source="gguf", path=str(path))
+        return _gguf(path)
     if (path / "adapter_config.json").is_file():
         _require_no_model_beside(path, reference)
         base = _base_of(services, path, reference)
@@ -60,13 +61,18 @@ def model_in(services: Services, path: Path, reference: str) -> ModelRef:
     if (path / "config.json").is_file() and (not ggufs or any(path.glob("*.safetensors"))):
         return ModelRef(source="folder", path=str(path))
     if len(ggufs) == 1:
-        return ModelRef(source="gguf", path=str(ggufs[0]))
+        return _gguf(ggufs[0])
     if ggufs:
         raise InvalidInput(
             f"{clip(reference)!r} contains {len(ggufs)} GGUF files ({_listed(file.name for file in ggufs)}); name one of them",
             code="model_ambiguous",
         )
     raise _no_model(path, reference)
+
+
+def _gguf(path: Path) -> ModelRef:
+    require_loadable(path)
+    return ModelRef(source="gguf", path=str(path))
 
 
 def _require_no_model_beside(path: Path, reference: str) -> None:
@@ -226,11 +232,13 @@ def cached_snapshot(name: str, revision: str | None) -> Path | None:
     return folder if folder and any(folder.glob("*.safetensors")) else None
 
 
-def role_in(folder: Path) -> Literal["policy", "reward_model", "step_model"]:
-    """Return the role of a model folder, from the metadata of its value head.
+def role_in(folder: Path) -> Role:
+    """Return the role of a model folder: `retriever` beside files of sentence-transformers, else from the metadata of its value head.
 
     A safetensors file opens with the length of its header, 8 bytes little-endian, and the header in JSON.
     """
+    if (folder / "modules.json").is_file():
+        return "retriever"
     try:
         with (folder / "value_head.safetensors").open("rb") as file:
             header = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), 100_000)))

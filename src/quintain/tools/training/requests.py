@@ -10,7 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
+from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
+from quintain.evaluation.games import players_of
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.hyperparameters import (
@@ -20,10 +22,12 @@ from quintain.records.hyperparameters import (
     DPOConfig,
     GRPOConfig,
     OnlineConfig,
+    SelfPlayConfig,
     TrainingConfig,
 )
 from quintain.records.job import JobSpec
 from quintain.records.record import Record, Seed, explain
+from quintain.tools.evaluation.environment_references import require_opponent
 from quintain.tools.labels.reward_parsing import RewardInput
 from quintain.tools.services import Services
 from quintain.tools.training.agents import (
@@ -188,18 +192,29 @@ def _differs(config: TrainingConfig, name: str) -> bool:
     return bool(getattr(config, name) != type(config).model_fields[name].default)
 
 
-def require_effect(config: TrainingConfig, acts: bool) -> None:
-    """Refuse settings of online learning on a dataset, where they have no effect: of dpo and distill, and a constraint.
+def require_effect(config: TrainingConfig, environment: str | None) -> None:
+    """Refuse settings of online learning on a dataset, where they have no effect, and a game without self-play.
+
+    On a dataset these are those of dpo and distill, a constraint, and self-play.
 
     Others of grpo are accepted, because config files share them; so are `epochs` and `batch_size` online.
 
     Args:
         config: Checked settings.
-        acts: Whether the method learns in an environment.
+        environment: Usable reference of where the method learns; None: it learns from a dataset.
 
     Raises:
         InvalidInput: names the settings.
     """
+    acts = environment is not None
+    self_play: SelfPlayConfig | None = getattr(config, "self_play", None)  # of the methods that act
+    if environment is not None:
+        require_self_play(environment, self_play)
+    elif self_play is not None:
+        raise InvalidInput(
+            "self_play would have no effect on a dataset; leave it out, or give `environment`, a game, instead",
+            code="not_online",
+        )
     if not acts and isinstance(config, GRPOConfig) and config.constraint is not None:
         raise InvalidInput(
             "constraint would have no effect: its multiplier follows the costs of runs that the agent plays; leave it out, or "
@@ -216,6 +231,21 @@ def require_effect(config: TrainingConfig, acts: bool) -> None:
             f"{', '.join(changed)} would have no effect: {config.method} on a dataset learns from its rows and does not act; leave "
             "this out, or give `environment` instead of the dataset",
             code="not_online",
+        )
+
+
+def require_self_play(environment: str, config: SelfPlayConfig | None) -> None:
+    """Refuse a training in a game without opponents, and opponents or roles that are not of the game.
+
+    Raises:
+        InvalidInput: names the setting.
+    """
+    remedy = "set hyperparameters={'self_play': {}} to train against itself and its earlier versions"
+    require_opponent(environment, None if config is None else "self_play", remedy)
+    players = players_of(task_source(environment))
+    if config is not None and config.train_role not in (None, *players):
+        raise InvalidInput(
+            f"expected self_play.train_role to be {' or '.join(players)}, got {config.train_role!r}; null trains both"
         )
 
 

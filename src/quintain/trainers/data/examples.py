@@ -22,6 +22,7 @@ from quintain.records.hyperparameters import (
     DPOConfig,
     GRPOConfig,
     PPOConfig,
+    RetrieverConfig,
     RewardConfig,
     SFTConfig,
     TrainingConfig,
@@ -30,38 +31,17 @@ from quintain.records.trajectory import Actor, Trajectory
 from quintain.scoring.preferences.mining import Candidate, mine_pairs
 from quintain.trainers.constraint import constraint_of, cost_of
 from quintain.trainers.data.chunking import chunk
+from quintain.trainers.data.example_batch import ExampleBatch as ExampleBatch
+from quintain.trainers.data.retrieval_examples import add_calls
 from quintain.trainers.data.run_lengths import cut_off, penalised_rewards
 from quintain.trainers.data.streams import Example, TokenRow, token_row
 from quintain.trainers.data.teacher_tokens import with_recorded
-from quintain.trainers.data.value_positions import labels_of, read_run, read_steps, with_labels
+from quintain.trainers.data.value_positions import labels_of, read_run, read_steps, with_labels, with_parts
 from quintain.trainers.losses.advantages import group_advantages, step_advantages
 from quintain.trainers.losses.step_weights import cloning_weights, step_weights
 from quintain.trainers.rendering.control_tokens import encode
 from quintain.trainers.rendering.renderer import Renderer, Rendering
 from quintain.trainers.value_head import heads_of
-
-
-@dataclass
-class ExampleBatch:
-    """Examples, and counts of what was left out."""
-
-    examples: list[Example] = field(default_factory=list)
-    rewards: list[float | None] = field(default_factory=list)
-    """Reward of each example's run; None if unknown, or without a single run."""
-    dropped: Counter[str] = field(default_factory=Counter)
-    truncated_turns: int = 0
-    left_out_members: Counter[str] = field(default_factory=Counter)
-    """Runs of groups that could not be rendered, by reason; their groups stay."""
-    unweighted: Counter[str] = field(default_factory=Counter)
-    """Runs whose steps all weigh alike although step weights are on, by reason."""
-
-    def add(self, example: Example | str, reward: float | None = None) -> None:
-        """Add an example, or count the reason why there is none."""
-        if isinstance(example, str):
-            self.dropped[example] += 1
-        else:
-            self.examples.append(example)
-            self.rewards.append(reward)
 
 
 @dataclass(frozen=True)
@@ -71,6 +51,8 @@ class ExampleMaker:
     renderer: Renderer
     config: TrainingConfig
     max_length: int
+    texts: dict[str, int] = field(default_factory=dict)
+    """Text of a need or a tool -> its number, for retrievers."""
 
     @staticmethod
     def of(
@@ -93,6 +75,9 @@ class ExampleMaker:
     def take(self, row: Row, batch: ExampleBatch, factor: float | str = 1.0) -> None:
         """Add the example of a row to `batch`, or count why there is none; `factor` comes from `factors`."""
         match row:
+            case DatasetRow() if isinstance(self.config, RetrieverConfig):
+                tokenizer, n = self.renderer.tokenizer, self.config.hard_negatives
+                add_calls(row, batch, tokenizer, self.max_length, n, self.texts)
             case DatasetRow():
                 batch.add(factor if isinstance(factor, str) else self.run(row, batch, factor), _reward(row))
             case PairRow() if isinstance(self.config, RewardConfig):
@@ -161,12 +146,15 @@ class ExampleMaker:
         """Return a pair for a reward model, each run read at its end; the chosen member's value is the pair's margin."""
         if row.weight <= 0:
             return "zero_weight"
-        sides = list[TokenRow]()
-        for name, trajectory in (("chosen", row.chosen), ("rejected", row.rejected)):
+        sides, names = list[TokenRow](), heads_of(self.config)
+        for name, trajectory, parts in (
+            ("chosen", row.chosen, row.chosen_parts),
+            ("rejected", row.rejected, row.rejected_parts),
+        ):
             reading = read_run(self.renderer, trajectory, self.max_length)
             if reading.dropped:
                 return f"{name}_{reading.dropped}"
-            sides += reading.rows
+            sides += [with_parts(one, parts, names) for one in reading.rows] if len(names) > 1 else reading.rows
         if np.array_equal(sides[0].token_ids, sides[1].token_ids):
             return "equal_sides"
         key = f"{_key(row.chosen)}/{_key(row.rejected)}"
@@ -203,21 +191,22 @@ class ExampleMaker:
         """Return a group of runs of one task: advantages for GRPO, rewards for trajectory ranking and PPO.
 
         Every reward counts in the group's mean, also of a run that cannot be rendered, or is left out because it was cut off.
-        PPO's advantages are those of a whole rollout (`rollout_advantages`), so that equal rewards teach too.
+        Advantages of PPO and of self-play are those of a whole rollout (`rollout_advantages`), so that equal rewards teach too.
         """
         config = self.config
-        if len(row.rewards) < 2 and (not isinstance(config, PPOConfig) or config.compares):
+        whole = isinstance(config, PPOConfig) or (isinstance(config, GRPOConfig) and config.by_role)
+        grpo = isinstance(config, GRPOConfig) and not whole
+        if len(row.rewards) < 2 and (not whole or (isinstance(config, PPOConfig) and config.compares)):
             return "group_of_one"
-        grpo, ppo = isinstance(config, GRPOConfig), isinstance(config, PPOConfig)
         members: Iterable[tuple[int, list[TokenRow]]] = self._members(row, batch)
         if isinstance(config, GRPOConfig) and config.overlong_tokens is not None:
             members = list(members)  # lengths are needed before advantages
             row = row.model_copy(update={"rewards": penalised_rewards(row, dict(members), config)})
         costs = [cost_of(run, constraint) for run in row.trajectories] if (constraint := constraint_of(config)) else []
         advantages = (
-            None if ppo else group_advantages(row.rewards, scale=isinstance(config, GRPOConfig) and config.scales)
+            None if whole else group_advantages(row.rewards, scale=isinstance(config, GRPOConfig) and config.scales)
         )
-        if advantages is None and (ppo or (grpo and group_advantages(costs, scale=False) is not None)):
+        if advantages is None and (whole or (grpo and group_advantages(costs, scale=False) is not None)):
             advantages = np.zeros(len(row.rewards))
         if advantages is None:
             return "no_variance"
@@ -234,7 +223,7 @@ class ExampleMaker:
         batch.left_out_members.update(left_out)
         if not rows:
             return "all_truncated" if left_out["truncated"] else "no_member_rendered"
-        if grpo or ppo:
+        if grpo or whole:
             return Example(tuple(rows), tuple(member), tuple(values), 1.0, row.key, cost=tuple(known))
         n_pairs = sum(a > b for a in values for b in values)
         if not n_pairs:

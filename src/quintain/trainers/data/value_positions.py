@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quintain.records.dataset import Row, StepLabelRow
+from quintain.records.dataset import PairRow, Row, StepLabelRow
 from quintain.records.trajectory import Actor, Step, Trajectory
 from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.rendering.renderer import Renderer
@@ -82,6 +82,24 @@ def labels_of(row: StepLabelRow) -> list[dict[str, float | None]]:
     """Return head -> label of each agent step: `value` is the label itself, the others are its parts."""
     parts = row.parts or (None,) * len(row.labels)
     return [{**(of_step or {}), "value": label} for label, of_step in zip(row.labels, parts, strict=True)]
+
+
+def with_parts(row: TokenRow, parts: Mapping[str, float], names: Sequence[str]) -> TokenRow:
+    """Return the row of a whole run with the values of its parts as labels, NaN where unknown.
+
+    Args:
+        row: From `read_run`.
+        parts: Part -> value in 0..1.
+        names: Of the heads; the first, the reward, has no label.
+    """
+    targets = [np.nan, *(parts.get(name, np.nan) for name in names[1:])]
+    return row.with_supervised("label", np.tile(np.asarray(targets, np.float32), (row.n_supervised, 1)))
+
+
+def labelled_parts(rows: Iterable[Row]) -> tuple[str, ...]:
+    """Return the parts that pairs have values of, in alphabetical order."""
+    pairs = [row for row in rows if isinstance(row, PairRow)]
+    return tuple(sorted({name for row in pairs for name in (*row.chosen_parts, *row.rejected_parts)}))
 
 
 def labelled_heads(rows: Iterable[Row]) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from quintain.trainers.engine.embedding_noise import noise_of
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, tune_allocator
 from quintain.trainers.freezing import freeze_layers
+from quintain.trainers.gguf_copies import keep_copies
 from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.checkpoints import load_best, load_checkpoint, optimizer_state, weights_of
 from quintain.trainers.loop.meter import Meter, Sums
@@ -104,6 +105,8 @@ class Member:
         torch.set_float32_matmul_precision(setup.matmul_precision)
         if torch.cuda.is_available():
             torch.cuda.set_device(setup.place.rank % setup.place.local_size)
+        if (cache := setup.spec.cache_dir) is not None and Path(cache).is_dir():  # of this machine, or shared with it
+            keep_copies(Path(cache) / "models")
         lora, heads = self._config.lora, heads_of(self._config)
         own = has_own_critic(self._config)
         self._model = load_model(setup.spec.start_model, lora=lora, train=True, heads=heads, own_critic=own).model

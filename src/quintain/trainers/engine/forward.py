@@ -213,19 +213,20 @@ class Engine:
             return (scored.logprobs.sum() + scored.values.sum()) * 0.0
         return (self.values(rows) if head else self.logprobs(rows).logprobs).sum() * 0.0
 
-    def cost(self, rows: Sequence[TokenRow]) -> Cost:
-        """Return tokens and useful FLOPs of a forward and backward pass over the rows.
+    def cost(self, rows: Sequence[TokenRow], *, head: bool = True) -> Cost:
+        """Return tokens and useful FLOPs of a forward and backward pass over the rows; without `head`, up to the hidden states.
 
         A weight of P parameters takes 2 P a token forward, 2 P for the gradient of its input and, if trained, 2 P for its own.
         Causal attention over n tokens takes 6 n^2 times layers, heads and head width, and 6 (n - W)^2 less with a window of W tokens.
         The head counts at supervised tokens only.
         Valid for dense models; a recurrent layer counts as its weights.
         """
-        decoder, head = decoder_and_head(self.model)
+        decoder, output_head = decoder_and_head(self.model)
         embeddings = {id(p) for m in decoder.modules() if isinstance(m, torch.nn.Embedding) for p in m.parameters()}
         body = sum(weight_flops(p) for p in decoder.parameters() if p.ndim == 2 and id(p) not in embeddings)
         values = head_of(self.model)
-        heads = [one for one in (values, head if values is None or values.is_critic else None) if one is not None]
+        last_heads = (values, output_head if values is None or values.is_critic else None)
+        heads = [one for one in last_heads if one is not None] if head else []
         last = sum(weight_flops(p) for one in heads for p in one.parameters(recurse=one is not values) if p.ndim == 2)
         body *= 1 if values is None or values.trunk is None else 2
         widths = attention_widths(self.model.config.get_text_config(decoder=True))

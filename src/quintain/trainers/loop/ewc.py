@@ -27,7 +27,7 @@ from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.loop.precision import Format, hold_base
 from quintain.trainers.models import LoadedModel, eval_mode, load_model, sync
-from quintain.trainers.value_head import heads_of
+from quintain.trainers.value_head import has_own_critic, heads_of
 
 _FILE_NAME = "ewc.safetensors"
 
@@ -128,7 +128,8 @@ def weight_penalty(
         kept = spec.earlier.agent
         if kept is not None and kept.model != spec.agent.model:
             ref = kept.model.model_copy(update={"quantization": spec.config.quantization or kept.model.quantization})
-            model = load_model(ref, lora=spec.config.lora, train=True, heads=heads_of(spec.config)).model
+            heads, own = heads_of(spec.config), has_own_critic(spec.config)
+            model = load_model(ref, lora=spec.config.lora, train=True, heads=heads, own_critic=own).model
             freeze_layers(model, spec.config.frozen_layers)
             hold_base(model, spec.config, number_format)
             _require_same_weights(trainable(model), trainable(loaded.model), kept.id or kept.name)

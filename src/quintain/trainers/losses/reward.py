@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 
 from quintain.trainers.data.streams import TokenStreams
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
-from quintain.trainers.losses.sequences import over_examples, paired, preference_metrics, sequence_sums
+from quintain.trainers.losses.sequences import (
+    counted,
+    over_examples,
+    paired,
+    preference_metrics,
+    sequence_sums,
+    to_accumulation_dtype,
+)
 
 
 def reward_loss(
@@ -17,6 +26,8 @@ def reward_loss(
     *,
     margin_weight: float = 0.0,
     centring: float = 0.0,
+    parts_weight: float = 1.0,
+    heads: Sequence[str] | None = None,
 ) -> LossOutput:
     """-log sigma(r_w - r_l - m) + c (r_w + r_l)^2, mean over the pairs of the step by their weights.
 
@@ -26,15 +37,22 @@ def reward_loss(
     keeps the rewards around 0 (Eisenstein et al. 2023, arXiv 2312.09244, eq. 2). With a margin_weight of 1 it is the loss of
     TRL's RewardTrainer, c being its center_rewards_coefficient.
 
+    With parts, r is their mix, and each member adds `parts_weight` times half the mean over its labelled parts of the cross-entropy
+    -y log p - (1 - y) log(1 - p), p = sigma(part). The pairs teach the mix what each part is worth; the labels keep the parts what
+    they are called (multi-objective reward model: Wang et al. 2024, arXiv 2406.12845, section 3).
+
     Args:
-        values: float [N, 1], one for each member.
+        values: float [N, K], one for each member: r, and the logits of the parts.
         streams: Of pairs; the value of the chosen member less that of the rejected one is the pair's margin.
         totals: Of the step.
         margin_weight: 0: no margin.
         centring: c; 0: off.
+        parts_weight: Of the cross-entropy of the parts.
+        heads: Names of the parts.
 
     Returns:
-        The loss, and metrics of the rewards: `chosen_reward`, `rejected_reward`, `reward_margin`, `reward_accuracy`.
+        The loss, and metrics of the rewards: `chosen_reward`, `rejected_reward`, `reward_margin`, `reward_accuracy`, and of the
+        parts `brier_NAME`, the mean of (p - y)^2.
 
     Raises:
         ValueError: Not pairs.
@@ -42,4 +60,23 @@ def reward_loss(
     chosen, rejected = paired(sequence_sums(values[:, 0], streams), streams)
     margins = torch.sub(*paired(streams.value, streams))
     losses = -F.logsigmoid(chosen - rejected - margin_weight * margins) + centring * (chosen + rejected) ** 2
-    return LossOutput(over_examples(losses, streams, totals), preference_metrics(chosen, rejected))
+    metrics = preference_metrics(chosen, rejected)
+    if heads and streams.label is not None:
+        of_parts, found = _parts(values[:, 1:], streams.label[:, 1:], streams, heads)
+        losses, metrics = losses + parts_weight * of_parts, metrics | found
+    return LossOutput(over_examples(losses, streams, totals), metrics)
+
+
+def _parts(
+    values: torch.Tensor, label: torch.Tensor, streams: TokenStreams, heads: Sequence[str]
+) -> tuple[torch.Tensor, dict[str, tuple[float, float]]]:
+    """Return the cross-entropy of the labelled parts of each pair, float [E], a mean over parts and members, and metrics."""
+    known = torch.isfinite(label)
+    logits = to_accumulation_dtype(values, streams)
+    target = to_accumulation_dtype(torch.where(known, label, 0.0), streams)
+    losses = torch.where(known, F.binary_cross_entropy_with_logits(logits, target, reduction="none"), 0.0)
+    of_member = losses.sum(1) / known.sum(1).clamp(min=1)
+    chosen, rejected = paired(sequence_sums(of_member, streams), streams)
+    squared = (torch.sigmoid(logits.detach()) - target) ** 2
+    metrics = counted(**{f"brier_{name}": squared[known[:, k], k] for k, name in enumerate(heads)})
+    return (chosen + rejected) / 2, metrics

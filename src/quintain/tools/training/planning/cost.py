@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from quintain.records.hyperparameters import TrainingConfig
+from quintain.records.hyperparameters import PPOConfig, TrainingConfig
 from quintain.tools.training.planning.device import Device
 from quintain.tools.training.planning.model_files import ModelFacts
 
@@ -117,7 +117,9 @@ def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, pass
             weights, 4 * (model.parameters + adapters) / share / _MB - sum(passes.values())
         )  # while they are loaded
     libraries = _LIBRARIES_MB[device.kind] + (_PEFT_MB if adapters and device.kind != "cuda" else 0.0)
-    return {"libraries": libraries, "weights": weights, **passes, **ewc}
+    separate = isinstance(config, PPOConfig) and config.critic == "separate"
+    critic = {"critic": weights + passes["gradients"] + passes["optimizer"]} if separate else {}
+    return {"libraries": libraries, "weights": weights, **passes, **ewc, **critic}
 
 
 def _base_bytes(model: ModelFacts, config: TrainingConfig, width: int) -> float:

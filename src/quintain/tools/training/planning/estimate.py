@@ -93,15 +93,29 @@ def shortages(result: Estimate) -> list[Blocker]:
     return found
 
 
-def slow_format(config: TrainingConfig, device: Device) -> list[Blocker]:
+def slow_format(precision: str, device: Device) -> list[Blocker]:
     """Return a blocker if bf16 is set for a CPU that has no instructions for it."""
-    if config.precision != "bf16" or device.kind != "cpu" or has_bf16() is not False:
+    if precision != "bf16" or device.kind != "cpu" or has_bf16() is not False:
         return []
     return [
         Blocker(
             code="no_bf16",
-            message="precision is bf16, and this processor has no instructions for it, so training is slower than in fp32",
+            message="precision is bf16, and this processor has no instructions for it, so it is slower than fp32",
             remedy="set precision to auto or fp32",
+        )
+    ]
+
+
+def long_rows(config: TrainingConfig, model: ModelFacts | str) -> list[Blocker]:
+    """Return a blocker if rows may be longer than the model's context, where the job cuts them."""
+    context = None if isinstance(model, str) else model.context_tokens
+    if context is None or config.max_length is None or config.max_length <= context:
+        return []
+    return [
+        Blocker(
+            code="beyond_context",
+            message=f"max_length is {config.max_length} and the model's context has {context} tokens, where rows are cut",
+            remedy=f"leave max_length out, or set it to {context} or less; `chunk` splits longer runs where the method has it",
         )
     ]
 

@@ -1,4 +1,4 @@
-"""Sizes in the header of a GGUF file, without reading its weights.
+"""The header of a GGUF file: sizes of the model, and whether a job can load it, without reading its weights.
 
 Source of the format: ggml's `docs/gguf.md`, versions 2 and 3. Everything in the file may be damaged or hostile, so the header is
 bounded.
@@ -6,11 +6,16 @@ bounded.
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from quintain.errors import InvalidInput, NotFound
 
 _MAX_HEADER = 32 * 2**20
 """Bytes; a vocabulary of 262,000 tokens has a header of about 6 MB."""
@@ -47,13 +52,66 @@ _SETTINGS = {
 }
 """Name in config.json -> name in GGUF, after the architecture."""
 
+ARCHITECTURES = frozenset(
+    {
+        *(
+            "bloom",
+            "deci",
+            "falcon",
+            "gemma2",
+            "gemma3",
+            "gemma4",
+            "gpt-oss",
+            "gpt2",
+            "lfm2",
+            "llama",
+            "mamba",
+            "minimax-m2",
+        ),
+        *("mistral", "nemotron", "phi3", "qwen2", "qwen2moe", "qwen3", "qwen35", "qwen35moe", "qwen3moe", "stablelm"),
+        "starcoder2",
+    }
+)
+"""Architectures of causal language models that transformers reads from GGUF, by the names in the files."""
 
-def read_gguf(path: Path) -> tuple[dict[str, Any], list[tuple[str, tuple[int, ...]]]]:
-    """Return the settings of a model as in `config.json`, and its tensors by the names of transformers, with shapes.
+VOCABULARIES = frozenset({"gemma4", "gpt2", "llama", "t5"})
+"""Kinds of tokenizers that transformers reads from GGUF (`tokenizer.ggml.model`)."""
+
+_LISTED_FOR = (5, 23)
+"""Version of transformers of these lists; a later one may read more, and the job finds out."""
+
+
+class Fault(NamedTuple):
+    """Why no job can load a file."""
+
+    code: str
+    message: str
+    """With the remedy."""
+
+
+class GgufHeader(NamedTuple):
+    """What a header states."""
+
+    settings: dict[str, Any]
+    """As in `config.json`."""
+    tensors: list[tuple[str, tuple[int, ...]]]
+    """Names in transformers, and shapes."""
+    fault: Fault | None
+    """None: nothing is known against the file."""
+
+
+def read_gguf(path: Path) -> GgufHeader:
+    """Read the header of a GGUF file; it is read again only after the file has changed.
 
     Raises:
         OSError, ValueError, LookupError: The file is damaged or of another format.
     """
+    about = path.stat()
+    return _read(path, about.st_size, about.st_mtime_ns)
+
+
+@lru_cache(maxsize=16)
+def _read(path: Path, size: int, _mtime_ns: int) -> GgufHeader:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         reader = _Reader(data)
         try:
@@ -64,13 +122,104 @@ def read_gguf(path: Path) -> tuple[dict[str, Any], list[tuple[str, tuple[int, ..
             tensors = [reader.tensor() for _ in range(n_tensors)]
         except struct.error as error:
             raise ValueError(f"the header ends too early ({error})") from None
-    return _settings(values, dict(tensors)), tensors
+    if (n_parts := values.get("split.count")) not in (None, 0, 1):
+        raise ValueError(f"it is one of {str(n_parts)[:20]} parts: join them with `llama-gguf-split --merge`")
+    shapes = {tensor.name: tensor.shape for tensor in tensors}
+    settings = _settings(values, shapes)
+    end = _end(reader.at, values, tensors)
+    fault = None
+    if end > size:
+        cut = (
+            f"expected {end:,} bytes in {path.name}, as its header states, got {size:,}: the file is cut; copy it again"
+        )
+        fault = Fault("model_damaged", cut)
+    fault = fault or _unsupported(path.name, values) or _without_vocabulary(path.name, values, settings["vocab_size"])
+    return GgufHeader(settings, list(shapes.items()), fault)
 
 
-def _settings(values: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+def require_loadable(path: Path) -> None:
+    """Refuse a GGUF file that no job can load, as far as its header shows.
+
+    Raises:
+        NotFound: There is no such file.
+        InvalidInput: It is damaged or cut (`model_damaged`), of an architecture or with a tokenizer that transformers does not
+            read (`unsupported_model`), or without a whole tokenizer (`model_incomplete`).
+    """
+    try:
+        fault = read_gguf(path).fault
+    except FileNotFoundError:
+        raise NotFound(
+            f"expected a GGUF file at {path}, got none; copy it there again, or name another one",
+            code="model_not_found",
+        ) from None
+    except (OSError, ValueError, LookupError, TypeError, ArithmeticError) as error:
+        reason = f"expected a GGUF file in {path.name}, got one whose header cannot be read ({error}); copy it again"
+        fault = Fault("model_damaged", reason)
+    if fault is not None:
+        raise InvalidInput(fault.message, code=fault.code)
+
+
+def _end(header: int, values: Mapping[str, Any], tensors: list[_Tensor]) -> int:
+    """Return the bytes of a whole file; tensors of a type that `gguf` does not know count as empty.
+
+    Args:
+        header: Bytes of the header.
+        values: Its values.
+        tensors: Its tensors.
+    """
+    from gguf.constants import GGML_QUANT_SIZES  # loads numpy, without which the server starts
+
+    blocks: dict[int, tuple[int, int]] = {int(kind): sizes for kind, sizes in GGML_QUANT_SIZES.items()}
+    alignment = values.get("general.alignment", 32)
+    if type(alignment) is not int or not 0 < alignment <= 2**20:
+        raise ValueError("impossible alignment")
+    begin, ends = -(-header // alignment) * alignment, [header]
+    for tensor in tensors:
+        numbers, n_bytes = blocks.get(tensor.kind, (1, 0))
+        ends.append(begin + tensor.offset + math.prod(tensor.shape) // numbers * n_bytes)
+    return max(ends)
+
+
+def _unsupported(name: str, values: Mapping[str, Any]) -> Fault | None:
+    stated = {
+        "an architecture": (values["general.architecture"], ARCHITECTURES),
+        "a tokenizer": (values.get("tokenizer.ggml.model"), VOCABULARIES),
+    }
+    for what, (found, known) in stated.items():
+        if found is not None and found not in known and not _is_newer():
+            return Fault(
+                "unsupported_model",
+                f"expected {what} in {name} that transformers reads from GGUF ({', '.join(sorted(known))}), got {str(found)[:40]!r}; "
+                "name the model's folder with safetensors",
+            )
+    return None
+
+
+def _is_newer() -> bool:
+    """Whether transformers is of a later version than the lists of what it reads."""
+    try:
+        return tuple(int(part) for part in version("transformers").split(".")[:2]) > _LISTED_FOR
+    except (PackageNotFoundError, ValueError):
+        return True
+
+
+def _without_vocabulary(name: str, values: Mapping[str, Any], rows: int) -> Fault | None:
+    tokens = values.get("tokenizer.ggml.tokens")
+    if not isinstance(tokens, _Strings) or "tokenizer.ggml.model" not in values:
+        fault = f"expected a tokenizer in {name}, got none"
+    elif not {"tokenizer.ggml.merges", "tokenizer.ggml.scores"} & values.keys():
+        fault = f"expected merges or scores of the tokenizer in {name}, got neither"
+    elif tokens.length > rows:
+        fault = f"expected at most {rows:,} tokens in {name}, the model's embeddings, got {tokens.length:,}"
+    else:
+        return None
+    return Fault("model_incomplete", f"{fault}; convert the model again, with its own tokenizer files")
+
+
+def _settings(values: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     family = values["general.architecture"]
     settings = {name: _largest(values.get(f"{family}.{own}")) for name, own in _SETTINGS.items()}
-    return {**settings, "vocab_size": tensors["embed_tokens.weight"][0]}
+    return {**settings, "vocab_size": shapes["embed_tokens.weight"][0]}
 
 
 def _largest(value: Any) -> Any:
@@ -78,18 +227,35 @@ def _largest(value: Any) -> Any:
     return max(value, default=None) if isinstance(value, list) else value
 
 
+class _Strings(NamedTuple):
+    """An array of strings, which are not kept."""
+
+    length: int
+
+
+class _Tensor(NamedTuple):
+    """A tensor in the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: int
+    """Type of its numbers in ggml."""
+    offset: int
+    """Of its first byte from the end of the header, rounded up to the alignment."""
+
+
 class _Reader:
     """The values of a header, one after the other."""
 
     def __init__(self, data: mmap.mmap) -> None:
-        self._data, self._at = data, 0
+        self._data, self.at = data, 0
 
     def take(self, size: int) -> bytes:
         """Return the next bytes."""
-        end = self._at + size
+        end = self.at + size
         if end > min(_MAX_HEADER, len(self._data)):
             raise ValueError("a header of impossible length")
-        self._at, begin = end, self._at
+        self.at, begin = end, self.at
         return self._data[begin:end]
 
     def number(self, form: str) -> Any:
@@ -101,7 +267,7 @@ class _Reader:
         return self.take(self.number("<Q")).decode("utf-8", errors="replace")
 
     def value(self, kind: int) -> Any:
-        """Return the next value; of an array only numbers of up to a thousand entries, since vocabularies are not needed."""
+        """Return the next value; of an array only numbers of up to a thousand entries, since vocabularies are not needed, else None."""
         if kind == _STRING:
             return self.string()
         if kind != _ARRAY:
@@ -110,16 +276,15 @@ class _Reader:
         if of == _STRING:
             for _ in range(length):
                 self.take(self.number("<Q"))
-            return None
+            return _Strings(length)
         entries = self.take(length * struct.calcsize(_FORMATS[of]))
         return [entry for (entry,) in struct.iter_unpack(_FORMATS[of], entries)] if length <= 1000 else None
 
-    def tensor(self) -> tuple[str, tuple[int, ...]]:
-        """Return the name and shape of the next tensor; its type and place in the file do not matter here."""
+    def tensor(self) -> _Tensor:
+        """Return the next tensor."""
         name, n_dimensions = self.string(), self.number("<I")
         shape = tuple(self.number("<Q") for _ in range(min(n_dimensions, 5)))
-        self.take(4 + 8)
-        return _name(name), shape[::-1]
+        return _Tensor(_name(name), shape[::-1], self.number("<I"), self.number("<Q"))
 
 
 def _name(name: str) -> str:

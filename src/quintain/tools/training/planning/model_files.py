@@ -92,8 +92,11 @@ def read_model(ref: ModelRef) -> ModelFacts | str:
     try:
         adapter = adapter_settings(Path(ref.adapter)) if ref.adapter else None
         if ref.source == "gguf":
-            settings, found = read_gguf(folder)
-            return _facts(settings, [_checked(name, shape) for name, shape in found], adapter, ref.quantization)
+            header = read_gguf(folder)
+            tensors = [_checked(name, shape) for name, shape in header.tensors]
+            if header.fault is not None:
+                return header.fault.message
+            return _facts(header.settings, tensors, adapter, ref.quantization)
         config = _object(folder / "config.json")
         files = sorted(path for path in folder.glob("*.safetensors") if path.name != "value_head.safetensors")
         if not files:

@@ -24,7 +24,7 @@ from quintain.tools.training.planning.concerns import step_value_notes
 from quintain.tools.training.planning.data import DataFacts, look_at_data
 from quintain.tools.training.planning.device import look_at_device
 from quintain.tools.training.planning.earlier_jobs import measured
-from quintain.tools.training.planning.estimate import Asked, Taken, estimate, shortages, slow_format
+from quintain.tools.training.planning.estimate import Asked, Taken, estimate, long_rows, shortages, slow_format
 from quintain.tools.training.planning.model_files import read_model
 from quintain.tools.training.planning.purposes import (
     REWARDS,
@@ -68,7 +68,7 @@ def plan_training(
         )
     require_combinable(purposes)
     dataset = services.store.datasets.get(dataset_id) if dataset_id is not None else None
-    where = usable_reference(services, environment) if environment is not None else None
+    where = usable_reference(services, environment, games=True) if environment is not None else None
     if "measure_only" in purposes:
         return _measurement(model, dataset, where)
     blockers = list[Blocker]()
@@ -140,7 +140,12 @@ def _planned(
     settled, taken, data = _settled(services, choice, agent, reference, settings, blockers)
     if agent is not None and (dataset is not None or choice.environment is not None):
         _tried(lambda: _require_startable(services, choice, settled, agent), blockers)
-    blockers += [*shortages(taken.estimate), *slow_format(settled.config, look_at_device())]
+    sizes = read_model(agent.model) if agent is not None else "there is no such model"
+    blockers += [
+        *shortages(taken.estimate),
+        *slow_format(settled.config.precision, look_at_device()),
+        *long_rows(settled.config, sizes),
+    ]
     found = tuple({blocker.code: blocker for blocker in reversed(blockers)}.values())[::-1]
     answers = [branch.answer for branch in choice.branches]
     return TrainingPlan(
@@ -174,13 +179,10 @@ def _settled(
     model = read_model(agent.model) if agent else "there is no such model"
     facts = None if isinstance(model, str) else model
     if agent is not None and agent.model.source in ("folder", "starter", "gguf") and isinstance(model, str):
-        blockers.append(
-            Blocker(
-                code="model_damaged",
-                message=f"the model of {agent.name} cannot be used: {model}",
-                remedy=Hint("copy it again"),
-            )
-        )
+        reason, remedy = Hint(model).split_once("; ")
+        if not any(reason in one.message for one in blockers):  # a start refuses it too
+            message = f"the model of {agent.name} cannot be used: {reason}"
+            blockers.append(Blocker(code="model_damaged", message=message, remedy=remedy or Hint("copy it again")))
     data = None
     if dataset is not None and dataset.kind == DATASET_KINDS.get(method):
         size = settle(method, settings, model=None, data=None, device=device).config.batch_size
@@ -204,7 +206,7 @@ def _require_startable(services: Services, choice: Choice, settled: Settled, age
         evolution_spec(services, Request(model=agent.id or agent.name), choice.environment, settled.hyperparameters)
     else:
         training_source(services, method, dataset.id if dataset else None, choice.environment)
-        require_effect(settled.config, choice.environment is not None)
+        require_effect(settled.config, choice.environment)
         with_adapter_settings(settled.config, agent)
 
 

@@ -122,6 +122,14 @@ def planned_steps(method: str, config: TrainingConfig, rows: int, environment: s
     return stage.planned_steps
 
 
+def fitting_batch(method: str, config: TrainingConfig, rows: int) -> int:
+    """Return the batch size, halved until the epochs make at least 20 optimizer steps, or 1."""
+    size, whole = config.batch_size, config.model_copy(update={"max_steps": None})
+    while size > 1 and planned_steps(method, whole.model_copy(update={"batch_size": size}), rows) < _FEWEST_STEPS:
+        size //= 2
+    return size
+
+
 def _by_model(model: ModelFacts | None) -> tuple[dict[str, Any], list[str]]:
     if model is None:
         return {}, []
@@ -138,10 +146,7 @@ def _by_model(model: ModelFacts | None) -> tuple[dict[str, Any], list[str]]:
 def _by_data(method: str, data: DataFacts, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     changes, reasons = dict[str, Any](), list[str]()
     config = check_settings(method, settings)
-    size, whole = config.batch_size, config.model_copy(update={"max_steps": None})
-    while size > 1 and planned_steps(method, whole.model_copy(update={"batch_size": size}), data.rows) < _FEWEST_STEPS:
-        size //= 2
-    if size < config.batch_size:
+    if (size := fitting_batch(method, config, data.rows)) < config.batch_size:
         changes["batch_size"] = size
         reasons.append(
             f"{data.rows} rows make few optimizer steps, so a step takes {size} instead of {config.batch_size}."

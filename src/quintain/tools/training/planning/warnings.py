@@ -1,28 +1,75 @@
-"""Warnings of a training that starts although a plan of it would have blockers."""
+"""Warnings of a job that starts although a plan of it would have blockers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from quintain.errors import QuintainError
-from quintain.next_step import Hint
+from quintain.next_step import Hint, call
+from quintain.records.agent import Agent, Sampling
+from quintain.records.hyperparameters import TrainingConfig
 from quintain.records.job import TrainSpec
 from quintain.records.plan import Blocker
+from quintain.records.record import counted
 from quintain.tools.services import Services
 from quintain.tools.training.planning.concerns import data_concerns
 from quintain.tools.training.planning.data import DataFacts, look_at_data
 from quintain.tools.training.planning.device import look_at_device
 from quintain.tools.training.planning.earlier_jobs import measured
-from quintain.tools.training.planning.estimate import Asked, shortages, size_estimate, slow_format
+from quintain.tools.training.planning.estimate import Asked, long_rows, shortages, size_estimate, slow_format
 from quintain.tools.training.planning.model_files import read_model
+from quintain.tools.training.planning.settings import fitting_batch, planned_steps
 
 
 def start_warnings(services: Services, spec: TrainSpec) -> tuple[Hint, ...]:
-    """Return the blockers that `plan_training` would list for a training that can be started all the same."""
+    """Return the blockers that `plan_training` would list for a training that can be started all the same, or would avoid."""
     blockers = list[Blocker]()
     if spec.dataset_id is not None:
         blockers += data_concerns(services, spec.method, services.store.datasets.get(spec.dataset_id)).blockers
     asked = _asked(services, spec)
-    blockers += [*shortages(size_estimate(services, asked)), *slow_format(spec.config, asked.device)]
+    if asked.data is not None and not blockers:
+        blockers += _few_steps(spec, asked.data.rows)
+    blockers += shortages(size_estimate(services, asked))
+    return (*_hints(blockers), *settings_warnings([spec.config], spec.agent))
+
+
+def settings_warnings(configs: Iterable[TrainingConfig], agent: Agent) -> tuple[Hint, ...]:
+    """Return the blockers of settings that this machine or the model does not fit, each once."""
+    device, model = look_at_device(), read_model(agent.model)
+    found = [[*slow_format(config.precision, device), *long_rows(config, model)] for config in configs]
+    return tuple(dict.fromkeys(_hints(blocker for blockers in found for blocker in blockers)))
+
+
+def acting_warnings(agent: Agent, sampling: Sampling) -> tuple[Hint, ...]:
+    """Return what speaks against the sampling settings of an agent with weights on this machine."""
+    if agent.model.source in ("endpoint", "expert"):
+        return ()
+    blockers, model = slow_format(sampling.precision, look_at_device()), read_model(agent.model)
+    context = None if isinstance(model, str) else model.context_tokens
+    if context is not None and sampling.max_new_tokens > context:
+        blockers.append(
+            Blocker(
+                code="beyond_context",
+                message=f"max_new_tokens is {sampling.max_new_tokens} and the model's context has {context} tokens, where turns end",
+                remedy="set max_new_tokens to what a turn needs",
+            )
+        )
+    return _hints(blockers)
+
+
+def _hints(blockers: Iterable[Blocker]) -> tuple[Hint, ...]:
     return tuple(Hint(f"[{one.code}] {one.message}; ", one.remedy) for one in blockers)
+
+
+def _few_steps(spec: TrainSpec, rows: int) -> list[Blocker]:
+    """Return a blocker if a plan would take smaller batches, so that the rows make more optimizer steps."""
+    size, config = fitting_batch(spec.method, spec.config, rows), spec.config
+    if size == config.batch_size or config.max_steps is not None:
+        return []
+    steps = planned_steps(spec.method, config, rows)
+    message = f"{counted(rows, 'row')} with batch_size {config.batch_size} make {counted(steps, 'optimizer step')}"
+    plan = call("plan_training", method=spec.method, dataset_id=spec.dataset_id, model=spec.agent.id or spec.agent.name)
+    return [Blocker(code="few_steps", message=message, remedy=Hint(f"set batch_size to {size}, as ", plan, " does"))]
 
 
 def _asked(services: Services, spec: TrainSpec) -> Asked:

@@ -1,0 +1,167 @@
+"""Copies of GGUF models as folders with safetensors, configuration and tokenizer, in the home's cache.
+
+Dequantising a model and building its tokenizer again takes half a minute for a vocabulary of 262,000 tokens; the copy loads in
+seconds. A copy is only a cache: it can be deleted at any time, and agents and adapters name the GGUF file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+MANIFEST = "copy.json"
+"""File of a copy with the sizes of its other files, in bytes."""
+
+_FORMAT = 1
+_LIBRARIES = ("gguf", "transformers")
+"""What reads GGUF files: another version reads them again."""
+
+_SAMPLES, _SAMPLE_BYTES = 64, 2**16
+"""Blocks of a file that are hashed, spread evenly from its first bytes to its last."""
+
+_GROWTH = 8
+"""Most bytes of a copy for each byte of the file: float32 for weights of four bits."""
+
+_KEPT = 4
+"""Copies that stay: those used last."""
+
+_folder: Path | None = None
+
+
+class Unfaithful(OSError):
+    """A copy would not load as the model of its file, so that none is kept."""
+
+
+def keep_copies(folder: Path | None) -> None:
+    """Set the folder in which this process finds and keeps copies; None, as at the start: it neither finds nor keeps any."""
+    global _folder
+    _folder = folder
+
+
+@contextmanager
+def open_copy(file: Path, convert: Callable[[Path], None] | None = None) -> Iterator[Path | None]:
+    """Yield the folder with the copy of a GGUF file, which no process deletes meanwhile; None where there is none.
+
+    Where several processes need the same copy, one writes it and the others wait.
+
+    Args:
+        file: The GGUF file.
+        convert: Writes the copy to a folder, whole or not at all; after OSError a later process tries again, but not after
+            `Unfaithful`. None: a missing copy stays missing.
+    """
+    with ExitStack() as locks:
+        copy = None
+        if _folder is not None:
+            try:
+                copy = _find(_folder, file, convert, locks)
+            except OSError as error:
+                logger.warning("No converted copy of %s in %s: %s", file.name, _folder, error)
+        yield copy
+
+
+def _find(folder: Path, file: Path, convert: Callable[[Path], None] | None, locks: ExitStack) -> Path | None:
+    key = _key(file)
+    copy = folder / key
+    if convert is None and not copy.is_dir():
+        return None
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = _open_lock(copy)
+    locks.callback(os.close, lock)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    if convert is not None and not _is_whole(copy):
+        fcntl.flock(
+            lock, fcntl.LOCK_EX
+        )  # releases the shared lock first, so another process may convert before this one
+        if not _is_whole(copy):
+            _require_room(folder, file)
+            if reason := os.pread(lock, 200, 0):
+                raise OSError(reason.decode())
+            logger.info("Converting %s to %s", file.name, copy)
+            try:
+                convert(copy)
+            except Unfaithful as error:
+                os.pwrite(lock, str(error).encode()[:200], 0)  # the next process need not try
+                raise
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        _delete_oldest(folder, copy)
+    if not _is_whole(copy):
+        return None
+    os.utime(copy)
+    return copy
+
+
+def write_manifest(folder: Path) -> None:
+    """Complete a copy: note the sizes of its files."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    sizes = {str(path.relative_to(folder)): path.stat().st_size for path in files}
+    (folder / MANIFEST).write_text(json.dumps(sizes, indent=1), encoding="utf-8")
+
+
+def _is_whole(copy: Path) -> bool:
+    """Whether a copy has all its files: someone may have deleted some."""
+    try:
+        sizes = json.loads((copy / MANIFEST).read_bytes())
+        return all((copy / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _key(file: Path) -> str:
+    """Return a hash of a file's size, time, and content at 64 places, and of the versions of the libraries that read it."""
+    about = file.stat()
+    digest = hashlib.sha256(
+        json.dumps([_FORMAT, about.st_size, about.st_mtime_ns, *map(_version, _LIBRARIES)]).encode()
+    )
+    last = max(0, about.st_size - _SAMPLE_BYTES)
+    with file.open("rb") as content:
+        for i in range(_SAMPLES):
+            content.seek(last * i // (_SAMPLES - 1))
+            digest.update(content.read(_SAMPLE_BYTES))
+    return digest.hexdigest()[:32]
+
+
+def _version(library: str) -> str:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return ""
+
+
+def _require_room(folder: Path, file: Path) -> None:
+    needed, free = _GROWTH * file.stat().st_size, shutil.disk_usage(folder).free
+    if needed > free // 2:
+        raise OSError(
+            f"it may take {needed / 2**20:,.0f} MiB, more than half of the {free / 2**20:,.0f} MiB that are free"
+        )
+
+
+def _open_lock(copy: Path) -> int:
+    return os.open(copy.with_name(f"{copy.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def _delete_oldest(folder: Path, newest: Path) -> None:
+    """Delete all but the copies used last, unless a process is loading them."""
+    with suppress(FileNotFoundError):  # another process deletes too
+        copies = [
+            path for path in folder.iterdir() if path.is_dir() and path != newest and not path.name.startswith(".")
+        ]
+        copies.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        for copy in copies[_KEPT - 1 :]:
+            lock = _open_lock(copy)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(copy, ignore_errors=True)
+            except BlockingIOError:
+                continue
+            finally:
+                os.close(lock)

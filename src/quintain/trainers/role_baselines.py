@@ -1,0 +1,70 @@
+"""Baselines of the roles of a game: what a run is worth against the running mean of its role."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from quintain.records.dataset import GroupRow
+from quintain.records.trajectory import ROLE
+from quintain.trainers.data.streams import Example
+
+_EVEN = 0.5
+"""Baseline of a role before its first run: the value of an even game."""
+
+
+def next_baseline(baseline: float, reward: float, decay: float) -> float:
+    """Return the running mean of a role's rewards after another run: decay * baseline + (1 - decay) * reward.
+
+    Role-conditioned advantage estimation (RAE) of SPIRAL (Liu et al. 2025, arXiv 2506.24119, section 3.3). The roles of a game
+    may have unequal chances, such as the first and the second move: one baseline for both would praise every run of the better one.
+    """
+    return decay * baseline + (1 - decay) * reward
+
+
+class RoleBaselines:
+    """`rollout_source.RolloutStage` of GRPO in self-play: the advantage of a run is its reward minus the baseline of its role.
+
+    The baseline is that of earlier rollouts, so that it does not depend on the runs that it is subtracted from. Advantages are not
+    divided by a deviation, as in SPIRAL.
+    """
+
+    def __init__(self, decay: float) -> None:
+        """Start without baselines.
+
+        Args:
+            decay: How much of a baseline each run keeps, 0 to 1.
+        """
+        self._decay = decay
+        self.baselines: dict[str, float] = {}
+
+    def __call__(
+        self, examples: Sequence[Example], groups: Sequence[GroupRow]
+    ) -> tuple[list[Example], dict[str, float | None]]:
+        """Return the examples with advantages; `baseline_ROLE` is the mean of a role after the rollout."""
+        roles = {group.key: str(group.trajectories[0].extra.get(ROLE, "")) for group in groups}
+        completed = [self._completed(example, self.baselines.get(roles[example.key], _EVEN)) for example in examples]
+        for group in groups:
+            role = roles[group.key]
+            for reward in group.rewards:
+                self.baselines[role] = next_baseline(self.baselines.get(role, _EVEN), reward, self._decay)
+        return completed, {f"baseline_{role}": value for role, value in sorted(self.baselines.items())}
+
+    def state(self) -> dict[str, Any]:
+        """Return the state for a checkpoint."""
+        return {"baselines": dict(self.baselines)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore the state of a checkpoint."""
+        self.baselines = dict(state["baselines"])
+
+    @staticmethod
+    def _completed(example: Example, baseline: float) -> Example:
+        rows = tuple(
+            replace(row, advantage=np.full(len(row), example.value[member] - baseline, np.float32))
+            for row, member in zip(example.rows, example.member, strict=True)
+        )
+        return replace(example, rows=rows)

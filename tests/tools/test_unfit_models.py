@@ -1,0 +1,164 @@
+"""Models and settings that no job can work with are reported before one starts, as far as files show them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import pytest
+from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
+from transformers.integrations.gguf import GGUF_ARCHS
+from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_TOKENIZER_TYPES
+
+from gguf_files import header, whole
+from quintain.records.agent import Sampling
+from quintain.records.dataset import DatasetRow, PairRow, Row
+from quintain.settings import Settings
+from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
+from quintain.tools.services import Services
+from quintain.tools.training.agents import register_agent
+from quintain.tools.training.config_files import start_config
+from quintain.tools.training.evolve import start_evolution
+from quintain.tools.training.export_agent import export_agent
+from quintain.tools.training.planning import estimate, gguf_header
+from quintain.tools.training.planning.gguf_header import ARCHITECTURES, VOCABULARIES
+from quintain.tools.training.planning.plan import plan_training
+from quintain.tools.training.requests import Request
+from quintain.tools.training.start import start_training
+from tools.stored_records import add_runs, error_of, freeze_rows
+from trajectory_runs import answer, run, user
+
+ACTING = {"environment": "quintain/inventory", "n_tasks": 1}
+
+
+@pytest.fixture
+def inbox(settings: Settings) -> Path:
+    settings.inbox_dir.mkdir(parents=True, exist_ok=True)
+    return settings.inbox_dir
+
+
+@pytest.fixture
+def dataset(services: Services) -> str:
+    """A dataset of 40 runs; its id."""
+    runs = [run(f"t{i}", user(f"Task {i}"), answer("Done.")) for i in range(40)]
+    add_runs(services, *runs)
+    return freeze_rows(services, "sft", [DatasetRow(trajectory=one) for one in runs])
+
+
+UNFIT = {
+    "cut": (whole()[:-1], "model_damaged", "the file is cut; copy it again"),
+    "header cut": (header()[:-1], "model_damaged", "header cannot be read"),
+    "no GGUF": (b"PK" + bytes(100), "model_damaged", "no GGUF file of version 2 or 3"),
+    "part": (whole(split__count=3), "model_damaged", "one of 3 parts: join them"),
+    "architecture": (whole(general__architecture="rwkv9"), "unsupported_model", "got 'rwkv9'; name the model's folder"),
+    "tokenizer": (whole(tokenizer__ggml__model="plamo2"), "unsupported_model", "got 'plamo2'; name the model's folder"),
+    "no tokenizer": (whole(without="tokenizer.ggml.tokens"), "model_incomplete", "convert the model again"),
+    "no merges": (whole(without="tokenizer.ggml.merges"), "model_incomplete", "expected merges or scores"),
+    "long": (
+        whole(tokenizer__ggml__tokens=["a"] * 101),
+        "model_incomplete",
+        "the model's embeddings, got 101",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", UNFIT)
+def test_a_gguf_file_that_no_job_can_load_is_refused_by_every_tool_before_a_job_starts(
+    services: Services, inbox: Path, dataset: str, fault: str
+) -> None:
+    content, code, words = UNFIT[fault]
+    (inbox / "m.gguf").write_bytes(content)
+    (inbox / "good.gguf").write_bytes(whole())
+    register_agent(services, "sound", "good.gguf")
+    (inbox / "good.gguf").write_bytes(content)
+    starts: list[Callable[[str], object]] = [
+        lambda model: start_training(services, "sft", model, dataset),
+        lambda model: start_config(services, {"model": model, "stages": [{"method": "sft", "dataset": dataset}]}),
+        lambda model: start_evolution(services, Request(model=model), "quintain/inventory", {}),
+        lambda model: evaluate_agent(services, model, **ACTING),
+        lambda model: collect_rollouts(services, model, **ACTING),
+        lambda model: export_agent(services, model, "merged"),
+    ]
+    assert error_of(register_agent, services, "other", "m.gguf").code == code
+    for start in starts:
+        named, registered = error_of(start, "m.gguf"), error_of(start, "sound")
+        assert (named.code, words in named.message) == (code, True), named
+        assert registered.code == code, registered
+    for model in ("m.gguf", "sound"):
+        plan = plan_training(services, method="sft", model=model, dataset_id=dataset)
+        assert [one.code for one in plan.blockers] == [code], plan.blockers
+    (inbox / "good.gguf").unlink()
+    gone = error_of(evaluate_agent, services, "sound", **ACTING)
+    assert (gone.code, "copy it there again" in gone.message) == ("model_not_found", True)
+    assert services.store.jobs.page().items == ()
+
+
+def test_a_whole_file_is_accepted_and_a_later_transformers_decides_itself(
+    services: Services, inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (inbox / "m.gguf").write_bytes(whole())
+    assert register_agent(services, "sound", "m.gguf").agent.model.source == "gguf"
+    monkeypatch.setattr(gguf_header, "version", lambda library: "5.99.0")
+    (inbox / "new.gguf").write_bytes(whole(general__architecture="rwkv9"))
+    assert register_agent(services, "new", "new.gguf").agent.model.source == "gguf"
+    (inbox / "unknown-type.gguf").write_bytes(header(kind=int(max(gguf.GGML_QUANT_SIZES)) + 1) + bytes(32))
+    assert register_agent(services, "later", "unknown-type.gguf").agent.model.source == "gguf"
+
+
+def test_the_listed_architectures_and_tokenizers_are_those_of_transformers() -> None:
+    """Those of transformers are named as its modules are, and the lists as in the files."""
+    no_language_models = {"general", "tokenizer", "t5", "umt5"}
+    known = {name.replace("_moe", "moe").replace("_", "-") for name in GGUF_CONFIG_MAPPING.keys() - no_language_models}
+    assert known | GGUF_ARCHS.keys() == ARCHITECTURES
+    assert GGUF_TOKENIZER_TYPES.keys() == VOCABULARIES
+
+
+def test_rows_and_turns_longer_than_the_context_are_reported_before_the_job_starts(
+    waiting: Services, dataset: str, inbox: Path
+) -> None:
+    (inbox / "m.gguf").write_bytes(whole())  # a context of 512 tokens
+    for length, found in ((512, []), (513, ["[beyond_context]"])):
+        settings = {"max_length": length, "batch_size": 1}
+        started = start_training(waiting, "sft", "m.gguf", dataset, hyperparameters=settings)
+        assert [text.split()[0] for text in started.warnings] == found
+        plan = plan_training(waiting, method="sft", model="m.gguf", dataset_id=dataset, hyperparameters=settings)
+        assert [f"[{one.code}]" for one in plan.blockers] == found
+        stage = {"method": "sft", "dataset": dataset, "hyperparameters": settings}
+        recipe = start_config(waiting, {"model": "m.gguf", "stages": [stage, stage]})
+        assert [text.split()[0] for text in recipe.warnings] == found
+        evolution = start_evolution(waiting, Request(model="m.gguf"), "quintain/inventory", {"training": settings})
+        assert [text.split()[0] for text in evolution.warnings] == found
+        measured = evaluate_agent(waiting, "m.gguf", sampling=Sampling(max_new_tokens=length), **ACTING)
+        assert [text.split()[0] for text in measured.warnings] == found
+    assert "513 and the model's context has 512 tokens" in started.warnings[0]
+
+
+def test_acting_in_bf16_on_a_processor_without_it_is_reported_before_the_job_starts(
+    waiting: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimate, "has_bf16", lambda: False)
+    register_agent(waiting, "narrow", "starter", sampling=Sampling(precision="bf16"))
+    for started in (evaluate_agent(waiting, "narrow", **ACTING), collect_rollouts(waiting, "narrow", **ACTING)):
+        assert [text.split()[0] for text in started.warnings] == ["[no_bf16]"]
+    assert collect_rollouts(waiting, "starter", **ACTING).warnings == ()
+    assert collect_rollouts(waiting, "expert", **ACTING).warnings == ()
+
+
+@pytest.mark.parametrize(("method", "kind"), [("sft", "sft"), ("dpo", "dpo")])
+def test_few_optimizer_steps_are_reported_with_the_batch_size_that_a_plan_takes(
+    waiting: Services, method: str, kind: str
+) -> None:
+    runs = [run(f"t{i}", user(f"Task {i // 2}"), answer(f"Done {i}.")) for i in range(30)]
+    add_runs(waiting, *runs)
+    rows: list[Row] = [DatasetRow(trajectory=one) for one in runs[::2]]
+    if kind == "dpo":
+        rows = [PairRow(chosen=runs[i], rejected=runs[i + 1]) for i in range(0, 30, 2)]
+    few = freeze_rows(waiting, kind, rows, "few")
+    plan = plan_training(waiting, method=method, dataset_id=few)
+    size = plan.hyperparameters["batch_size"]
+    (warning,) = start_training(waiting, method, "starter", few).warnings
+    assert warning.startswith("[few_steps] 15 rows with batch_size 16 make 3 optimizer steps; "), warning
+    assert f"set batch_size to {size}, as plan_training(" in warning
+    for settings in ({"batch_size": size}, {"max_steps": 1}):
+        assert start_training(waiting, method, "starter", few, hyperparameters=settings).warnings == ()

@@ -1,0 +1,48 @@
+"""Baselines of the roles of a game, by hand, and what self-play can not be combined with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from quintain.records.dataset import GroupRow
+from quintain.records.hyperparameters import GRPOConfig, SelfPlayConfig
+from quintain.records.trajectory import Actor, Outcome, OutcomeStatus, Step, Trajectory
+from quintain.trainers.data.streams import Example, token_row
+from quintain.trainers.role_baselines import RoleBaselines
+
+
+def group(role: str, *rewards: float) -> GroupRow:
+    run = Trajectory(
+        steps=(Step(actor=Actor.AGENT, message="x"),),
+        outcome=Outcome(status=OutcomeStatus.SUCCESS),
+        extra={"role": role},
+    )
+    return GroupRow(key=f"t/{role}", trajectories=(run,) * len(rewards), rewards=rewards)
+
+
+def example(row: GroupRow) -> Example:
+    rows = tuple(token_row([7, 8], [False, True]) for _ in row.rewards)
+    return Example(rows, tuple(range(len(rows))), row.rewards, 1.0, row.key)
+
+
+def test_a_run_is_compared_with_the_running_mean_of_its_role_in_earlier_rollouts() -> None:
+    """Decay 0.8 from 0.5: first 1, 1 -> 0.6, 0.68; second 0, 1 -> 0.4, 0.52."""
+    stage = RoleBaselines(0.8)
+    first, second = group("first", 1.0, 1.0), group("second", 0.0, 1.0)
+    found, figures = stage([example(first), example(second)], [first, second])
+    assert [[row.advantage[1] for row in one.rows] for one in found] == [[0.5, 0.5], [-0.5, 0.5]], "even before any run"
+    assert figures == {"baseline_first": pytest.approx(0.68), "baseline_second": pytest.approx(0.52)}
+    resumed = RoleBaselines(0.8)
+    resumed.restore(stage.state())
+    later, _ = resumed([example(first)], [first])
+    assert np.concatenate([row.advantage for row in later[0].rows]) == pytest.approx([0.32] * 4)
+    assert resumed.baselines["second"] == pytest.approx(0.52), "a role that did not play keeps its baseline"
+
+
+@pytest.mark.parametrize("setting", [{"step_level": True}, {"constraint": {"limit": 0.1}}])
+def test_a_baseline_by_role_refuses_what_needs_a_group(setting: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match=r"self_play\.baseline to 'group'"):
+        GRPOConfig(self_play=SelfPlayConfig(), **setting)  # type: ignore[arg-type]
+    assert not GRPOConfig(self_play=SelfPlayConfig(baseline="group"), **setting).by_role  # type: ignore[arg-type]
