@@ -1,6 +1,6 @@
 """A server that speaks the HTTP protocol of AgentGym (`agentenv-textcraft/agentenv_textcraft/server.py`), as a process of its own.
 
-Its environment: count from 1 to 3 or 4. The action `wait` never answers, `quit` ends the process.
+Its environment: count from 1 to 2 or 3. The action `wait` never answers, `quit` ends the process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def answer(path: str, body: dict[str, Any]) -> Any:
         del environments[body["id"]]
         return True
     if path == "/reset":
-        count[:] = [0, 3 + body["data_idx"] % 2]
+        count[:] = [0, 2 + body["data_idx"] % 2]
         return {"id": body["id"], "observation": f"Count to {count[1]}.", "done": False, "reward": 0}
     match body["action"]:
         case "quit":

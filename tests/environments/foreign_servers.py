@@ -13,8 +13,7 @@ from typing import Any
 from quintain.records.protocols import Reply, Turn
 from quintain.records.trajectory import Action
 
-LAKE = "gymnasium/FrozenLake-v1?is_slippery=false&max_turns=8&system_prompt=Walk to G."
-_LAKE_MOVES = (1, 1, 2, 1, 2, 2)
+LAKE = 'gymnasium/FrozenLake-v1?desc=["SFFG"]&is_slippery=false&max_turns=5&system_prompt=Walk to G.'
 _FOLDER = Path(__file__).parent
 PROFILES = """
 [openenv.guess]
@@ -57,7 +56,7 @@ class Solver:
         text, place = str(turn.messages[-1].content), self._turns[turn.episode_id]
         self._turns[turn.episode_id] += 1
         if "Observation" in text:
-            return _call(action=_LAKE_MOVES[place])
+            return _call(action=2)
         if text.startswith("Count"):
             self._counts.add(turn.episode_id)
         return _call(action=str(place + 1)) if turn.episode_id in self._counts else _call(guess=place)

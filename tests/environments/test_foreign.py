@@ -188,11 +188,16 @@ def test_textarena_games_play_alone_and_for_several_seats(interpreter: str, begi
     last = environment.take_answer("Then [A C]")  # type: ignore[attr-defined]
     assert (last.reward, last.terminated) == (1.0, True)
     two = registry.open_source("textarena/TicTacToe-v0?players=2")
+    assert two.players == ("player 0", "player 1")  # type: ignore[attr-defined]
     game, first = begin(two)
-    assert (first.info["seats"], first.info["turn"]) == (2, 0)
-    turns = [act(game, "act", action=f"[{cell}]") for cell in (0, 3, 1, 4, 2)]
-    assert [turn.info["turn"] for turn in turns[:-1]] == [1, 0, 1, 0]
-    assert (turns[-1].terminated, turns[-1].info["rewards"]) == (True, [1.0, -1.0])
+    turns = [act(game, "act", action=f"[{cell}]") for cell in (0, 3, 1)]
+    assert (act(game, "shoot").player, game.step([]).player) == (1, 1)
+    turns += [act(game, "act", action=f"[{cell}]") for cell in (4, 2)]
+    assert [turn.player for turn in (first, *turns[:-1])] == [0, 1, 0, 1, 0]
+    assert ("Player 1" in str(turns[0].message), text_of(turns[0])) == (True, "It is the other player's turn.")
+    assert (turns[-1].terminated, turns[-1].rewards, turns[-1].reward) == (True, (1.0, 0.0), None)
+    with pytest.raises(Unavailable, match="set the option players=2"):
+        registry.open_source("textarena/TicTacToe-v0")
 
 
 TASKSET = """

@@ -29,7 +29,7 @@ def test_an_agent_learns_from_demonstrations_in_environments_of_other_libraries(
                 assert recorded["status"] == "success", recorded
             source.close()  # type: ignore[attr-defined]
         tool(action="export", kind="sft", name="worlds", filter={"outcome": "success"})
-        settings = {"learning_rate": 3e-3, "epochs": 16, "batch_size": 2}
+        settings = {"learning_rate": 3e-3, "epochs": 14, "batch_size": 2}
         asked = {"algorithm": "sft", "model_name": "starter", "dataset": "worlds", "name": "player"}
         trained = tool(action="train", hyperparameters=settings, **asked)
         assert trained["status"] == "success", trained

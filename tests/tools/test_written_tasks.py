@@ -71,3 +71,11 @@ def test_tasks_that_cannot_be_played_are_refused_with_their_place(
     assert message in refused["message"]
     several = {"mcp:notes": 1, "quintain/math": 1}
     assert "got several" in tool(action="collect", agent="expert", environment=several, tasks=tasks)["message"]
+
+
+@pytest.mark.usefixtures("jobs_in_process")
+def test_written_questions_are_played_without_a_server(tool: Caller) -> None:
+    rows = [{"prompt": f"What is {n} + {n}?", "answer": 2 * n} for n in range(3)]
+    collected = tool(action="collect", agent="expert", environment="quintain/tasks", tasks=rows, split="held_out")
+    job = tool(action="wait", job_id=collected["job_id"])
+    assert (job["result"]["n"], job["result"]["success_rate"], job["result"]["report"]) == (3, 1.0, {}), job

@@ -61,6 +61,14 @@ outcome traced back, or Monte Carlo completions; null labels are not learnt from
 - The result has role `step_model`: its score of a run is the mean over the steps, and grpo takes it with `step_level` for credit by step.
 - Labels with parts (relevance, correctness, progress) get a head each, beside `value`.
 - Labels are shares in 0..1 and are met as such: a step that leads to success in 3 of 4 completions is worth 0.75.""",
+    "retriever": """\
+Take it where an agent has more tools than fit its prompt, and recorded runs show which tool answers which need. Data:
+export_dataset(kind='sft') with runs whose `tools` have names and descriptions; give a validation_share.
+- Each successful call is a pair: the latest message of the user, and the called tool. The other tools of a step's calls are
+  negatives; `hard_negatives` adds tools that the same run offered and did not call. A larger `batch_size` has more negatives.
+- The result has role `retriever`: `quintain/tools-1k?retriever=agent:NAME` searches with it, and export_agent writes a folder that
+  sentence-transformers loads. It cannot act.
+- What the training calls never mention is not learnt: needs in wholly new words need a larger start model.""",
     "grpo": """\
 Online (`environment`): the agent plays each task `group_size` times, and what did better than its group becomes likelier. Take it
 after sft, when the agent succeeds sometimes: where all runs of a group earn the same there is nothing to learn, and the report

@@ -22,6 +22,7 @@ TEXT_CHARS = 20_000
 """Maximum characters of an observation or prompt; the rest is cut."""
 SEEDS = 1_000_000
 """Number of tasks where every seed is one."""
+_MOVED = "It is the other player's turn."
 HELD_OUT = 5
 """One task in so many is held out, by its number alone."""
 
@@ -37,6 +38,10 @@ class Turn(NamedTuple):
     info: dict[str, Any] = {}  # noqa: RUF012 - a field of a tuple, never changed
     is_error: bool = False
     """Whether the action was invalid and changed nothing."""
+    player: int = 0
+    """In a game of several: for whom `text` is, and who acts next."""
+    rewards: tuple[float, ...] = ()
+    """In a game of several: one per player at the end, 1 for a win, 0.5 for a draw, 0 for a loss."""
 
 
 class Adapter(Protocol):
@@ -49,6 +54,8 @@ class Adapter(Protocol):
     max_turns: int
     takes_text: bool
     """Whether the text of a turn without a call is an action: `{"action": text}`."""
+    players: tuple[str, ...]
+    """Roles of a game of several players; empty: the agent acts alone."""
 
     def prompt(self, number: int) -> str:
         """Return the text of a task as lists show it."""
@@ -82,21 +89,22 @@ class Session:
         self._adapter, self._name, self._rules = adapter, settings["id"], settings["rules"]
         self._success_at, self._max_turns = settings["success_at"], settings["max_turns"]
         self._return: float | None = None
-        self._length = 0
+        self._length = self._player = 0
 
     def answer(self, request: dict[str, Any]) -> Any:
         """Return the answer to a request of `isolated.IsolatedSource`."""
         match request:
             case {"op": "describe"}:
-                return {"id": self._name, "version": f"{self._adapter.version}-{self._rules}"}
+                version = f"{self._adapter.version}-{self._rules}"
+                return {"id": self._name, "version": version, "players": self._adapter.players}
             case {"op": "tasks", "split": split, "n": n, "seed": seed}:
                 return [self._task(number, split) for number in self._draw(split, n, seed)]
             case {"op": "reset", "task": task}:
-                return self._reset(int(task["metadata"]["number"]))
+                return self._reset(task.get("metadata", {}).get("number"))
             case {"op": "step", "actions": actions}:
-                return self._step(actions)
+                return {"player": self._player} | self._step(actions)
             case {"op": "take_answer", "text": text}:
-                return self._timed(self._adapter.act({"action": text}), as_message=True)
+                return self._time_step(self._adapter.act({"action": text}), as_message=True)
             case {"op": "close"}:
                 with suppress(Exception):  # the episode is over, and its server may be gone
                     self._adapter.close()
@@ -130,12 +138,16 @@ class Session:
         task = {"id": f"{self._name}/{number}", "prompt": prompt, "environment": self._name}
         return task | {"metadata": {"number": number, "split": split}}
 
-    def _reset(self, number: int) -> dict[str, Any]:
+    def _reset(self, number: Any) -> dict[str, Any]:
+        if not isinstance(number, int) or not 0 <= number < self._adapter.n_tasks:
+            raise ValueError(
+                f"expected a task whose metadata has a `number` below {self._adapter.n_tasks:,}, got {number!r:.40}"
+            )
         self._return, self._length = None, 0
         turn = self._adapter.reset(number)
-        adapter = self._adapter
+        self._player, adapter = turn.player, self._adapter
         return {
-            "first": {"message": _cut(turn.text) or "Begin.", "info": turn.info},
+            "first": {"message": _cut(turn.text) or "Begin.", "info": turn.info, "player": turn.player},
             "system_prompt": _cut(adapter.system_prompt),
             "tools": list(adapter.tools),
             "max_turns": self._max_turns or adapter.max_turns,
@@ -154,21 +166,27 @@ class Session:
             return _refused(f"no tool is called {action['tool'][:40]!r}; call act")
         if not isinstance(action.get("args"), dict):
             return _refused("the arguments of act are not valid JSON")
-        return self._timed(self._adapter.act(action["args"]))
+        return self._time_step(self._adapter.act(action["args"]))
 
-    def _timed(self, turn: Turn, *, as_message: bool = False) -> dict[str, Any]:
+    def _time_step(self, turn: Turn, *, as_message: bool = False) -> dict[str, Any]:
         """Return a turn as a `TimeStep`. The reward at the end is `1 + return - success_at`, so that 1 is the bound of success."""
         if turn.reward is not None:
             self._return = (self._return or 0.0) + turn.reward
         self._length += not turn.is_error
-        text = _cut(turn.text)
-        step: dict[str, Any] = {"terminated": turn.terminated, "truncated": turn.truncated and not turn.terminated}
-        step |= {"message": text} if as_message else {"observations": [{"content": text, "is_error": turn.is_error}]}
+        text, is_over = _cut(turn.text), turn.terminated or turn.truncated
         metrics = {**turn.info.get("metrics", {}), "length": self._length}
         metrics |= {} if self._return is None else {"return": self._return}
-        if self._return is not None and (turn.terminated or turn.truncated):
+        step: dict[str, Any] = {"terminated": turn.terminated, "truncated": turn.truncated and not turn.terminated}
+        step |= {"info": {**turn.info, "metrics": metrics}, "player": turn.player, "rewards": turn.rewards}
+        if is_over and self._return is not None:
             step["reward"] = 1 + self._return - self._success_at
-        return step | {"info": {**turn.info, "metrics": metrics}}
+        passes_on = turn.player != self._player and not is_over
+        if as_message or passes_on:
+            step["message"] = text
+        if not as_message:
+            step["observations"] = [{"content": _MOVED if passes_on else text, "is_error": turn.is_error}]
+        self._player = turn.player
+        return step
 
 
 def _refused(text: str, times: int = 1) -> dict[str, Any]:

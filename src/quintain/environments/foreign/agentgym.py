@@ -24,6 +24,7 @@ class AgentGym:
     """A server of AgentGym."""
 
     takes_text = True
+    players = ()
     tools = (text_tool("Carry out an action."),)
     version = "1-agentgym"
 

@@ -41,6 +41,7 @@ class Gymnasium:
 
     n_tasks = SEEDS
     takes_text = False
+    players = ()
 
     def __init__(self, gym: Any, environment: Any, settings: dict[str, Any]) -> None:
         self._environment, self._name = environment, settings["name"]

@@ -26,6 +26,7 @@ class OpenEnv:
     """A server of OpenEnv; a task is a seed."""
 
     takes_text = False
+    players = ()
 
     def __init__(self, settings: dict[str, Any], connect: Any) -> None:
         self._settings, self._connect = settings, connect

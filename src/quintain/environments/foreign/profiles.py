@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, ValidationError
 
 from quintain.environments.servers import Seconds, bad_file, read_document, resolve_path
 from quintain.errors import NotFound
@@ -61,7 +61,7 @@ class ForeignProfile(Record):
     system_prompt: str | None = Field(default=None, description="Null: the one of the server or task.")
     max_turns: Annotated[int, Field(ge=1, le=1000), BeforeValidator(require_number)] = 20
     timeout_s: Seconds = Field(default=60.0, description="Seconds for one answer, and for the start.")
-    success_at: float = Field(default=1.0, description="Return from which on an episode is a success.")
+    success_at: FiniteFloat = Field(default=1.0, description="Return from which on an episode is a success.")
 
     @property
     def id(self) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from quintain.environments.foreign.profiles import (
     KINDS,
@@ -72,10 +72,10 @@ def factory(environment_id: str, path: Path | None) -> Callable[..., TaskSource]
 
 def _library_factory(library: str, name: str, path: Path | None) -> Callable[..., TaskSource]:
     def environment(
-        success_at: float = 1.0,
+        success_at: FiniteFloat = 1.0,
         max_turns: Annotated[int, Field(ge=1, le=1000)] | None = None,
         timeout_s: Seconds = _TIMEOUT_S,
-        system_prompt: str | None = None,
+        system_prompt: Annotated[str, Field(max_length=20_000)] | None = None,
         **options: str,
     ) -> TaskSource:
         settings = {"name": name, "success_at": success_at, "max_turns": max_turns, "system_prompt": system_prompt}

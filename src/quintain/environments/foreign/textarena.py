@@ -1,7 +1,6 @@
 """TextArena: text games of one or several players; a task is a seed.
 
-In a game of several players each call acts for the player whose turn it is: `info` of every step names the seats and whose turn
-follows, and of the last step the reward of each seat.
+With the option `players` above 1, each call acts for the player whose turn it is, and each player gets a reward at the end.
 """
 
 from __future__ import annotations
@@ -16,17 +15,24 @@ _SYSTEM_PROMPT = "Play the game. Call act with your move, written in the format 
 
 
 def open_adapter(settings: dict[str, Any]) -> TextArena:
-    """Return the adapter of a registered game; its option `players` sets the number of seats.
+    """Return the adapter of a registered game; its option `players` sets the number of players.
 
     Raises:
-        ValueError: an unknown id.
+        ValueError: an unknown id, or a number of players that the game does not have.
     """
     arena = library("textarena")
-    if settings["name"] not in arena.envs.registration.ENV_REGISTRY:
-        raise ValueError(unknown_id("TextArena", settings["name"], arena.envs.registration.ENV_REGISTRY))
-    options = dict(settings["options"])
-    players = options.pop("players", 1)
-    return TextArena(arena.make(settings["name"], **options), settings, int(players))
+    name, options = settings["name"], dict(settings["options"])
+    if name not in arena.envs.registration.ENV_REGISTRY:
+        raise ValueError(unknown_id("TextArena", name, arena.envs.registration.ENV_REGISTRY))
+    players = int(options.pop("players", 1))
+    game = arena.make(name, **options)
+    try:
+        game.reset(num_players=players, seed=0)
+    except AssertionError as error:
+        raise ValueError(
+            f"{name} does not start with {players} players ({error}); set the option players=2, or more"
+        ) from None
+    return TextArena(game, settings, players)
 
 
 class TextArena:
@@ -38,8 +44,9 @@ class TextArena:
     max_turns = _MAX_TURNS
 
     def __init__(self, game: Any, settings: dict[str, Any], players: int) -> None:
-        self._game, self._name, self._players = game, settings["name"], players
+        self._game, self._name, self._seats = game, settings["name"], players
         self.system_prompt = settings["system_prompt"] or _SYSTEM_PROMPT
+        self.players = tuple(f"player {seat}" for seat in range(players)) if players > 1 else ()
         self.version = f"1-textarena-{version('textarena')}"
 
     def prompt(self, number: int) -> str:
@@ -48,27 +55,31 @@ class TextArena:
 
     def reset(self, number: int) -> Turn:
         """Start a game with the task's number as the seed."""
-        self._game.reset(num_players=self._players, seed=number)
+        self._game.reset(num_players=self._seats, seed=number)
         limit = getattr(self._game.state, "max_turns", None)
         self.max_turns = int(limit) + 1 if isinstance(limit, int) else _MAX_TURNS
         return self._next()
 
     def act(self, arguments: dict[str, Any]) -> Turn:
         """Make a move for the player whose turn it is."""
-        move = arguments.get("action")
+        move, mover = arguments.get("action"), int(self._game.state.current_player_id)
         if not isinstance(move, str) or not move.strip():
-            return Turn(f"Error: expected a move as text in `action`, got {move!r:.80}.", is_error=True)
+            fault = f"Error: expected a move as text in `action`, got {move!r:.80}."
+            return Turn(fault, is_error=True, player=mover)
         done, _ = self._game.step(move)
         if not done:
             return self._next()
         rewards, notes = self._game.close()
-        seats = [float((rewards or {}).get(seat, 0.0)) for seat in range(self._players)]
-        reason = str((notes or {}).get(0, {}).get("reason") or "The game is over.")
-        return Turn(reason, seats[0], terminated=True, info={"seats": self._players, "rewards": seats})
+        values = [float((rewards or {}).get(seat, 0.0)) for seat in range(self._seats)]
+        reason = str((notes or {}).get(mover, {}).get("reason") or "The game is over.")
+        if not self.players:
+            return Turn(reason, values[0], terminated=True)
+        shares = tuple(min(max((value + 1) / 2, 0.0), 1.0) for value in values)  # TextArena: 1 wins, 0 draws, -1 loses
+        return Turn(reason, terminated=True, player=mover, rewards=shares)
 
     def close(self) -> None:
         """Keep the game: `reset` starts the next one."""
 
     def _next(self) -> Turn:
         player, text = self._game.get_observation()
-        return Turn(str(text), info={"seats": self._players, "turn": int(player)})
+        return Turn(str(text), player=int(player))

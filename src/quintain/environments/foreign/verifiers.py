@@ -49,6 +49,7 @@ class Verifiers:
     """A taskset; a task is an index."""
 
     takes_text = True
+    players = ()
     tools: tuple[dict[str, Any], ...] = ()
     max_turns = 1
     system_prompt = ""

@@ -83,7 +83,7 @@ class ServerSource:
         return Episode(self._profile, self._borrow, self._give_back)
 
     def expert(self, tasks: Sequence[Task]) -> Policy:
-        """Return a policy that plays the scripts of generated tasks."""
+        """Return a policy that plays the scripts of generated or written tasks."""
         from quintain.environments.mcp_server.scripted_policy import expert
 
         return expert(tasks)
