@@ -53,6 +53,10 @@ OPTIONS: dict[str, Option] = {
     "masked runs": Option({"mask_truncated": True}, accepts=GRPO),
     "overlong penalty": Option({"overlong_tokens": 8}, accepts=GRPO),
     "unscaled": Option({"scale_rewards": "none"}, accepts=GRPO),
+    "neftune": Option({"neftune_alpha": 5.0}, accepts=frozenset({"sft", "bc"})),
+    "lora+": Option({"lora": {"b_rate_ratio": 16.0}}, accepts=frozenset(CONFIGS)),
+    "pissa": Option({"lora": {"init": "pissa"}}, accepts=frozenset(CONFIGS)),
+    "frozen layers": Option({"frozen_layers": 1}, accepts=frozenset(CONFIGS)),
     **{name: Option({name: value}, accepts=ONLINE_METHODS) for name, value in SAMPLING.items()},
 }
 """Name -> option. Those that change no loss act elsewhere; tests of their own show it."""
@@ -78,6 +82,8 @@ def loss_of(config: TrainingConfig) -> float:
     values = logprobs[:, None]
     if config.method == "distill":  # type: ignore[attr-defined]
         streams = replace(streams, teacher_logprobs=values.detach() - 0.1)
+    if objective.on_values:
+        streams = replace(streams, label=torch.full_like(values, 0.5))
     if objective.with_values:
         streams = replace(streams, label=values + 1, old_value=values + 0.1)
     scores = TokenScores(values if objective.on_values else logprobs, None, collision, values)

@@ -40,6 +40,12 @@ class SFTConfig(TrainingConfig):
     step_weighting: Literal["none", "reward"] = Field(
         default="none", description="reward: a step's tokens weigh v / mean(v) of its run, v its value; unknown: 1."
     )
+    neftune_alpha: float | None = Field(
+        default=None,
+        gt=0,
+        le=1000,
+        description="Noise on the embeddings, alpha / sqrt(length x width) (NEFTune, arXiv 2310.05914: 5); null: off.",
+    )
     chunk: bool = Field(
         default=False, description="Split trajectories that are too long at step borders instead of cutting them."
     )

@@ -76,6 +76,7 @@ counts it. Offline (`dataset_id`, export_dataset(kind='grpo')): the same on stor
 that wrote them make it exact.
 - `rollouts` x `updates_per_rollout` is the length of an online run; `epochs` does not count there.
 - `kl_coefficient` above 0, or `kl_stop`, keeps the model near its start.
+- `constraint` bounds the mean cost of a run, online; see ppo.
 - `reward_model` adds a trained reward model: alpha x task + beta x value of the run; with a step model and `step_level` each step
   gets its own credit. If `reward_task` falls while `reward_model` rises, the policy fools the model; `refresh_every_steps` refits it.
 - `loss: dapo` weighs tokens alike, `dr_grpo` takes out both known biases.
@@ -89,6 +90,8 @@ sometimes. It learns in an `environment` only.
   `explained_variance` is still below 0 when the policy starts to move.
 - `action_level: token` values every token, `turn` every turn; text of the environment neither discounts nor counts as an action.
 - `kl_coefficient` is part of the reward; `kl_target` adapts it so that `kl_sampled` stays near it.
+- `critic: separate` keeps the values out of the policy's layers, for twice the memory.
+- `constraint` bounds the mean cost of a run (forbidden calls, or any declared scorer) by a learned multiplier; watch `mean_cost`.
 - `advantage: rloo` (with `group_size` 4 or more) and `reinforce_pp` need no value head: cheaper, and noisier.
 - The result keeps its value head, and the next PPO of it goes on from there; every other method leaves it out.""",
     "evolve": """\
