@@ -49,9 +49,7 @@ def start_training(
         Field(description="How to learn; list_library(kind='methods') describes each."),
     ],
     model: AgentReference,
-    dataset_id: Annotated[
-        str | None, Field(description="Dataset id or name, of the kind that the method learns from.")
-    ] = None,
+    dataset_id: Annotated[str | None, Field(description="Dataset of the kind that the method learns from.")] = None,
     environment: Annotated[
         Environments | None,
         Field(description="Instead of a dataset: where the agent acts while it learns."),
@@ -60,7 +58,7 @@ def start_training(
     name: NewName = None,
     hyperparameters: Annotated[
         dict[str, Any] | None,
-        Field(description="Settings of the method, checked strictly; see guide://methods/METHOD. Null: defaults."),
+        Field(description="Settings, as guide://methods/METHOD lists them. Null: defaults."),
     ] = None,
     seed: TrainingSeed = 0,
     request_key: RequestKey = None,
