@@ -49,7 +49,9 @@ def start_training(
         Field(description="How to learn; list_library(kind='methods') describes each."),
     ],
     model: AgentReference,
-    dataset_id: Annotated[str | None, Field(description="Dataset of the kind that the method learns from.")] = None,
+    dataset_id: Annotated[
+        str | None, Field(description="Dataset id or name, of the kind that the method learns from.")
+    ] = None,
     environment: Annotated[
         Environments | None,
         Field(description="Instead of a dataset: where the agent acts while it learns."),
@@ -58,7 +60,7 @@ def start_training(
     name: NewName = None,
     hyperparameters: Annotated[
         dict[str, Any] | None,
-        Field(description="Settings, as guide://methods/METHOD lists them. Null: defaults."),
+        Field(description="Settings of the method; see guide://methods/METHOD. Null: defaults."),
     ] = None,
     seed: TrainingSeed = 0,
     request_key: RequestKey = None,
