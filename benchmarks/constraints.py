@@ -79,7 +79,7 @@ def with_habit(folder: Path) -> Agent:
 
     spec = TrainSpec(
         method="sft", agent=STARTER, dataset_id="habit", name="habit", output_dir=str(folder / "habit"),
-        config=CONFIGS["sft"](epochs=3.0, learning_rate=5e-4), seed=0,  # type: ignore[arg-type]
+        config=CONFIGS["sft"](epochs=4.0, batch_size=8, learning_rate=1e-3), seed=0,  # type: ignore[arg-type]
     )  # fmt: skip
     rows = [DatasetRow(trajectory=run) for run in demonstrations()]
     train(spec, Data(rows), _new(folder / "habit-job"), _reporter(folder / "habit-job"))

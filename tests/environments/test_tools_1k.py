@@ -75,24 +75,32 @@ def test_rare_words_weigh_more_and_ties_stand_in_the_order_of_the_texts() -> Non
 
 
 def test_figures_of_a_ranking_by_hand() -> None:
-    """The relevant ones stand at ranks 2 and 6 of 7, out of three relevant ones: 1 of 5 and 2 of 10 slots, first at rank 2."""
+    """The relevant ones stand at ranks 2 and 6 of 7, out of three relevant ones: 1 of 5 and 2 of 10 slots, first at rank 2.
+
+    Gains: 1 / log2(3) at rank 2 and 1 / log2(7) at rank 6, of at most 1 + 1 / log2(3) + 1/2 for three at the top.
+    """
+    best = 1 + 1 / math.log2(3) + 1 / 2
     found = ranking_metrics(list("axbcdyz"), frozenset("xyw"), ks=(1, 5, 10))
     assert found == {
         "top_k_accuracy@1": 0.0,
         "recall@1": 0.0,
         "precision@1": 0.0,
+        "ndcg@1": 0.0,
         "top_k_accuracy@5": 1.0,
         "recall@5": 1 / 3,
         "precision@5": 1 / 5,
+        "ndcg@5": pytest.approx(1 / math.log2(3) / best),
         "top_k_accuracy@10": 1.0,
         "recall@10": 2 / 3,
         "precision@10": 2 / 10,
+        "ndcg@10": pytest.approx((1 / math.log2(3) + 1 / math.log2(7)) / best),
         "mrr": 1 / 2,
     }
     assert ranking_metrics([], frozenset("x"), ks=(1,)) == {
         "top_k_accuracy@1": 0,
         "recall@1": 0,
         "precision@1": 0,
+        "ndcg@1": 0,
         "mrr": 0,
     }
 
@@ -243,12 +251,28 @@ def test_in_direct_mode_tools_that_were_not_offered_do_not_exist() -> None:
     assert (done.reward, done.info["metrics"]) == (1.0, {"tool_correct": 1.0, "arguments_correct": 1.0})
 
 
+def test_in_retrieved_mode_the_tools_are_those_that_the_retriever_ranks_first_for_the_prompt() -> None:
+    """With BM25 hard needs do not have their tool among them, and then cannot be served; the ranking is measured."""
+    source = task_source("quintain/tools-1k?mode=retrieved&k=5")
+    assert source.version == "1-retrieved5"
+    episodes = play(source, source.expert(()), source.tasks("held_out", 40, 0))
+    recalled = sum(episode.result.metrics["recall@5"] for episode in episodes)
+    assert 0 < recalled == sum(episode.result.success is True for episode in episodes) < 40
+    environment = source.make()
+    task = source.tasks("train", 1, 0)[0]
+    prompt = environment.reset(task).message
+    assert [tool["function"]["name"] for tool in environment.tools] == [t.name for t in catalogue().search(prompt, 5)]
+    step = act(environment, "no_such_tool")
+    assert step.info["metrics"].keys() >= {"recall@5", "ndcg@5", "mrr"}
+
+
 def test_options_are_checked() -> None:
     for wrong, message in (
         ("?mode=guess", "mode"),
         ("?mode=direct&k=1", "greater than or equal to 2"),
         ("?mode=direct&k=51", "less than or equal to 50"),
         ("?k=5", "in mode search, where the agent chooses k"),
+        ("?mode=direct&retriever=finder", "where the right tool is always a candidate"),
     ):
         with pytest.raises(InvalidInput, match=message):
             task_source(f"quintain/tools-1k{wrong}")

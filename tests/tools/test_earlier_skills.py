@@ -14,6 +14,7 @@ from quintain.tools.data.lineage import datasets_of
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
 from quintain.tools.training.config_files import start_config
+from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.start import start_training
 from tools.stored_records import error_of, freeze_rows
 from trajectory_runs import answer, run, user
@@ -84,6 +85,10 @@ def test_what_has_no_earlier_skill_to_keep_is_refused_before_a_job_starts(librar
     error = error_of(start_training, library, "evolve", "clerk", environment=ENVIRONMENT, hyperparameters=evolved)
     assert "leave ewc out" in error.message
     assert library.store.jobs.page().items == ()
+    plan = plan_training(library, method="sft", model="starter", dataset_id="second", hyperparameters={"ewc": {}})
+    assert "no_earlier_skill" in {blocker.code for blocker in plan.blockers}
+    plan = plan_training(library, method="sft", model="clerk", dataset_id="second", hyperparameters={"ewc": {}})
+    assert {blocker.code for blocker in plan.blockers} == {"too_few_rows"}
 
 
 def recipe(*stages: dict[str, Any]) -> dict[str, Any]:

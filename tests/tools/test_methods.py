@@ -88,6 +88,15 @@ UNFIT: list[tuple[str, dict[str, Any], str, list[str]]] = [
         "invalid_input",
         ["updates_per_rollout is 4", "minibatches 3"],
     ),
+    (
+        "evolve",
+        {
+            "environment": ENVIRONMENT,
+            "hyperparameters": {"train": "grpo", "training": {"constraint": {"limit": 0.1}}},
+        },
+        "not_online",
+        ["constraint would have no effect", "`environment`"],
+    ),
     ("grpo", {"environment": "moon"}, "environment_not_found", ["moon", ENVIRONMENT]),
     ("sft", {"dataset_id": "none"}, "not_found", ["none"]),
     (

@@ -9,6 +9,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import nn
+from torch.nn import functional as F
 from transformers import (
     BertConfig,
     BertLMHeadModel,
@@ -32,7 +33,7 @@ from transformers import (
 
 from quintain.errors import InvalidInput
 from quintain.trainers.data.streams import TokenRow
-from quintain.trainers.engine import attention, cpu_attention, forward
+from quintain.trainers.engine import attention, cpu_attention, forward, machine
 from quintain.trainers.engine import head as output
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import Segment
@@ -447,3 +448,22 @@ def test_a_model_that_reads_ahead_is_refused() -> None:
         Engine.of(BertLMHeadModel(BertConfig(**sizes, num_hidden_layers=1)))
     assert refused.value.code == "not_causal"
     assert Engine.of(BertLMHeadModel(BertConfig(**sizes, num_hidden_layers=1, is_decoder=True))).path == "padded"
+
+
+def test_long_ranges_agree_whichever_back_end_computes_their_products() -> None:
+    """1,300 tokens: ranges of 512 keys and more, and of fewer."""
+    torch.manual_seed(0)
+    inputs = [torch.randn(1, heads, 1300, 16, requires_grad=True) for heads in (4, 2, 2)]
+    results = []
+    for precision in ("highest", "medium") if machine.medium_is_exact("cpu") else ("highest",):
+        with machine.products_of(precision):
+            out, _ = attention.packed_attention(
+                None, *inputs, None, packed=attention.Layout((Segment(0, 1300),), "flash_cpu")
+            )
+            results.append([out, *torch.autograd.grad(out.square().sum(), inputs)])
+    query, key, value = inputs
+    expected = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+    plain = [expected.transpose(1, 2), *torch.autograd.grad(expected.square().sum(), inputs)]
+    for found in results:
+        for ours, theirs in zip(found, plain, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=2e-5)

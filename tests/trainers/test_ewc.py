@@ -12,14 +12,17 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import Row, TextRow
-from quintain.records.hyperparameters import EWCConfig, LoraConfig
+from quintain.records.hyperparameters import CONFIGS, EWCConfig, LoraConfig
 from quintain.records.job import TrainSpec
 from quintain.records.recipe import EarlierSkill
+from quintain.trainers.data.example_selection import mean_losses
+from quintain.trainers.data.examples import ExampleMaker
 from quintain.trainers.data.streams import Example
 from quintain.trainers.engine import head
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.other_tokens import drawn_nll
 from quintain.trainers.loop.ewc import WeightPenalty, fisher_diagonal
+from quintain.trainers.models import load_model
 from quintain.trainers.train import Data, train
 from tiny_models import save_tiny_model
 from trainers.own_forward import gradients, make, own_logprobs, row
@@ -103,8 +106,10 @@ def test_a_skill_is_forgotten_less_and_a_killed_run_resumes_to_bit_equal_weights
     assert "fisher" in recorder.phases
 
     def loss_on_earlier(agent: Path) -> float:
-        probe = spec(agent, tmp_path / f"probe-{agent.name}", "pretrain", batch_size=4, max_steps=1)
-        return metric(run(probe, tmp_path / f"job-probe-{agent.name}", EARLIER)[1], "loss")[0]
+        loaded = load_model(ModelRef(source="folder", path=str(agent)))
+        maker = ExampleMaker.of(loaded.tokenizer, "auto", CONFIGS["pretrain"](), 1024)
+        losses = mean_losses(Engine.of(loaded.model), maker.make(EARLIER).examples, 300)
+        return sum(losses) / len(losses)
 
     before, forgot, kept = (loss_on_earlier(tmp_path / name) for name in ("skilled", "plain", "out"))
     assert before < kept < forgot

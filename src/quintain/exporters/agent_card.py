@@ -86,7 +86,8 @@ def _header(handover: AgentExport) -> dict[str, Any]:
         if _methods(handover):
             header["base_model_relation"] = "adapter" if handover.format == "adapter" else "finetune"
     header["library_name"] = {"adapter": "peft", "gguf": "gguf"}.get(handover.format, "transformers")
-    header["pipeline_tag"] = "text-generation" if handover.agent.role == "policy" else "text-classification"
+    pipelines = {"policy": "text-generation", "retriever": "sentence-similarity"}
+    header["pipeline_tag"] = pipelines.get(handover.agent.role, "text-classification")
     tags = ["quintain", "agent" if handover.agent.role == "policy" else handover.agent.role.replace("_", "-")]
     header["tags"] = [*tags, *(["lora"] if handover.agent.model.adapter else []), *_methods(handover)]
     if handover.provenance.datasets:
@@ -114,7 +115,12 @@ def _sections(handover: AgentExport) -> Iterator[str]:
     agent = handover.agent
     yield f"# {agent.name}, version {agent.version}"
     yield ""
-    what = {"policy": "An agent", "reward_model": "A reward model", "step_model": "A step model"}[agent.role]
+    what = {
+        "policy": "An agent",
+        "reward_model": "A reward model",
+        "step_model": "A step model",
+        "retriever": "A retriever",
+    }[agent.role]
     yield f"{what}, `{agent.id}`, handed over by Quintain {handover.quintain} as `{handover.format}`."
     if handover.base["source"] == "hub":
         revision = f" at revision `{handover.base['revision']}`" if handover.base["revision"] else ""
@@ -191,6 +197,9 @@ def _use(handover: AgentExport) -> Iterator[str]:
         load.append('model = AutoModelForCausalLM.from_pretrained("this-folder", dtype="auto")')
         serve = f"vllm serve this-folder --served-model-name {name}"
     yield from ("```python", *load, 'tokenizer = AutoTokenizer.from_pretrained("this-folder")', "```", "")
+    if handover.agent.role == "retriever":
+        yield 'It embeds texts and does not act: `SentenceTransformer("this-folder").encode(texts)` (mean of the last hidden states).'
+        return
     if handover.agent.role != "policy":
         heads = "`value_head.safetensors`: a linear map (`weight`, `bias`) from the last hidden states to its numbers"
         yield f"It values runs and does not act; what it values by is in {heads}."

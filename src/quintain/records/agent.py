@@ -18,6 +18,10 @@ Quantization = Literal["nf4", "int8"]
 """Type of the quantised linear layers of a base model: NF4 with double quantisation, or int8 by row."""
 
 
+Role = Literal["policy", "reward_model", "step_model", "retriever"]
+"""Use of an agent's model."""
+
+
 class ModelRef(Record):
     """Location of the weights, the endpoint profile of a remote model, or the scripted experts of the environments."""
 
@@ -55,9 +59,11 @@ class Sampling(Record):
 
 
 class Agreement(Record):
-    """Accuracy of a model that scores runs on held-out labels, with the exact 95 % interval (Clopper & Pearson 1934)."""
+    """Accuracy of a model that does not act on held-out labels, with the exact 95 % interval (Clopper & Pearson 1934)."""
 
-    of: str = Field(description="Unit: pairs in the labelled order, or steps on their label's side of 0.5.")
+    of: str = Field(
+        description="Unit: pairs in the labelled order, steps on their label's side of 0.5, or calls whose tool ranks first."
+    )
     right: int = Field(ge=0)
     n: int = Field(ge=1)
     rate: float
@@ -86,12 +92,13 @@ class Agent(Record):
         default="auto",
         description="Format of turns: native tool calls, ReAct text, or whatever the model's template supports.",
     )
-    role: Literal["policy", "reward_model", "step_model"] = Field(
+    role: Role = Field(
         default="policy",
-        description="policy: acts; reward_model: scores whole runs; step_model: scores steps (a process reward model).",
+        description="policy: acts; reward_model: scores whole runs; step_model: scores steps (a process reward model); "
+        "retriever: finds tools.",
     )
     held_out: Agreement | None = Field(
-        default=None, description="Accuracy of a reward model or step model. Null: unknown."
+        default=None, description="Accuracy of a model that does not act. Null: unknown, or a policy."
     )
     description: str = ""
     parent: str | None = Field(default=None, description="The agent from which it was trained.")

@@ -45,6 +45,21 @@ class LoraConfig(Settings):
     dora: bool = Field(
         default=False, description="Learn magnitude and direction apart (DoRA, Liu et al. 2024, arXiv 2402.09353)."
     )
+    init: Literal["default", "pissa"] = Field(
+        default="default",
+        description="default: B is 0; pissa: the weights' principal part (arXiv 2404.02948), stored with twice the rank.",
+    )
+    b_rate_ratio: float = Field(
+        default=1.0,
+        ge=1,
+        le=1000,
+        description="Learning rate of B over that of A (LoRA+, arXiv 2402.12354: 16); 1: off.",
+    )
+
+    @property
+    def stored_rank(self) -> int:
+        """Rank of the stored adapter: pissa's has the start beside the trained part."""
+        return 2 * self.rank if self.init == "pissa" else self.rank
 
     @field_validator("targets")
     @classmethod
@@ -151,6 +166,12 @@ class TrainingConfig(Settings):
         default=None, ge=16, le=1_000_000, description="Tokens of a row; null: the model's context."
     )
     lora: LoraConfig | None = Field(default=None, description="Train adapters only; null: train all weights.")
+    frozen_layers: int = Field(
+        default=0,
+        ge=0,
+        le=1000,
+        description="Lowest blocks that stay as they are, with the embeddings (arXiv 1911.03090); 0: off.",
+    )
     quantization: Quantization | None = Field(
         default=None,
         description="QLoRA: linear layers of the frozen base in NF4 or int8, by bitsandbytes; null: as the agent's are.",
@@ -235,6 +256,38 @@ class TrainingConfig(Settings):
                 "sharding is 'full', which divides neither quantised weights nor 8-bit moments; set sharding to 'none', or "
                 "quantization to null and optimizer to 'adamw'",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _trained_parts_fit(self) -> Self:
+        pissa = self.lora is not None and self.lora.init == "pissa"
+        obstacles = (
+            (
+                self.frozen_layers and self.lora,
+                "frozen_layers is set",
+                "lora too, which freezes every layer",
+                "frozen_layers to 0",
+            ),
+            (
+                self.frozen_layers and self.sharding != "none",
+                "frozen_layers is set",
+                "sharding is 'full'",
+                "sharding to 'none'",
+            ),
+            (pissa and self.quantization, "lora.init is 'pissa'", "quantization is set", "lora.init to 'default'"),
+            (
+                pissa and self.weight_decay,
+                "lora.init is 'pissa'",
+                "weight_decay would shrink its constants",
+                "weight_decay to 0",
+            ),
+            (pissa and self.sharding != "none", "lora.init is 'pissa'", "sharding is 'full'", "sharding to 'none'"),
+        )
+        for is_met, one, other, remedy in obstacles:
+            if is_met:
+                raise PydanticCustomError(
+                    "parts_conflict", "{one}, and {other}; set {remedy}", {"one": one, "other": other, "remedy": remedy}
+                )
         return self
 
     @model_validator(mode="after")

@@ -40,6 +40,12 @@ class SFTConfig(TrainingConfig):
     step_weighting: Literal["none", "reward"] = Field(
         default="none", description="reward: a step's tokens weigh v / mean(v) of its run, v its value; unknown: 1."
     )
+    neftune_alpha: float | None = Field(
+        default=None,
+        gt=0,
+        le=1000,
+        description="Noise on the embeddings, alpha / sqrt(length x width) (NEFTune, arXiv 2310.05914: 5); null: off.",
+    )
     chunk: bool = Field(
         default=False, description="Split trajectories that are too long at step borders instead of cutting them."
     )
@@ -127,7 +133,7 @@ class RankingConfig(PreferenceConfig):
 
 
 class ValueConfig(TrainingConfig):
-    """What methods share that train a model to value runs instead of to act."""
+    """What methods share whose result values runs or finds tools, instead of acting."""
 
     @model_validator(mode="after")
     def _does_not_act(self) -> Self:
@@ -135,8 +141,8 @@ class ValueConfig(TrainingConfig):
         if asked:
             raise PydanticCustomError(
                 "does_not_act",
-                "{name} is set, and a model that values runs writes nothing: set {name} to null, or train a policy",
-                {"name": asked[0]},
+                "{name} is set, and the result of {method} writes nothing: set {name} to null, or train a policy",
+                {"name": asked[0], "method": getattr(self, "method", "this method")},
             )
         if self.ewc is not None:
             raise PydanticCustomError(
@@ -171,6 +177,39 @@ class RewardConfig(ValueConfig):
     parts_weight: float = Field(
         default=1.0, ge=0, le=1000, description="Weight of the cross-entropy of the parts beside that of the pairs."
     )
+
+
+class RetrieverConfig(ValueConfig):
+    """A retriever of tools: needs near the tools that answered them (multiple negatives; Henderson et al. 2017, arXiv 1705.00652)."""
+
+    method: Literal["retriever"] = "retriever"
+    batch_size: int = Field(
+        default=32, ge=2, le=4096, description="Calls of a step: the tools of one are negatives of the others."
+    )
+    max_length: int | None = Field(
+        default=256, ge=16, le=1_000_000, description="Tokens of a need or a tool; null: the model's context."
+    )
+    scale: float = Field(default=20.0, gt=0, le=1000, description="Factor of the cosines before the softmax.")
+    hard_negatives: int = Field(
+        default=4, ge=0, le=64, description="Tools for each call that its run offered and did not call; 0: off."
+    )
+    token_dropout: float = Field(
+        default=0.3,
+        ge=0,
+        lt=1,
+        description="Share of the tokens of each text that a step leaves out at random (deletion; arXiv 2112.09118); 0: off.",
+    )
+
+    @model_validator(mode="after")
+    def _computes_a_step_together(self) -> Self:
+        if self.processes > 1:
+            raise PydanticCustomError(
+                "one_process_only",
+                "processes is {processes}, and the calls of a step are negatives of each other, which processes do not share; "
+                "set processes to 1",
+                {"processes": self.processes},
+            )
+        return self
 
 
 class PRMConfig(ValueConfig):
@@ -281,6 +320,7 @@ MethodConfig = Annotated[
     | RankingConfig
     | RewardConfig
     | PRMConfig
+    | RetrieverConfig
     | GRPOConfig
     | PPOConfig,
     Field(discriminator="method"),
@@ -288,7 +328,20 @@ MethodConfig = Annotated[
 """The hyperparameters of any method, discriminated by `method`."""
 
 Method = Literal[
-    "sft", "bc", "pretrain", "distill", "dpo", "orpo", "simpo", "kto", "ranking", "reward", "prm", "grpo", "ppo"
+    "sft",
+    "bc",
+    "pretrain",
+    "distill",
+    "dpo",
+    "orpo",
+    "simpo",
+    "kto",
+    "ranking",
+    "reward",
+    "prm",
+    "retriever",
+    "grpo",
+    "ppo",
 ]
 
 CONFIGS: dict[str, type[TrainingConfig]] = {
@@ -303,6 +356,7 @@ CONFIGS: dict[str, type[TrainingConfig]] = {
     "ranking": RankingConfig,
     "reward": RewardConfig,
     "prm": PRMConfig,
+    "retriever": RetrieverConfig,
     "grpo": GRPOConfig,
     "ppo": PPOConfig,
 }
@@ -320,6 +374,7 @@ DATASET_KINDS: dict[str, DatasetKind | None] = {
     "ranking": "grpo",
     "reward": "reward",
     "prm": "prm",
+    "retriever": "sft",
     "grpo": "grpo",
     "ppo": None,
 }
@@ -331,5 +386,9 @@ ACTING_ONLY = frozenset(DPOConfig.model_fields.keys() - PairLossConfig.model_fie
 ONLINE_METHODS = frozenset({"distill", "dpo", "grpo", "ppo"})
 """Methods that can learn in an environment instead of from a dataset."""
 
-ROLES: dict[str, Literal["reward_model", "step_model"]] = {"reward": "reward_model", "prm": "step_model"}
-"""Methods whose result values runs instead of acting -> the role of the agent that they make."""
+ROLES: dict[str, Literal["reward_model", "step_model", "retriever"]] = {
+    "reward": "reward_model",
+    "prm": "step_model",
+    "retriever": "retriever",
+}
+"""Methods whose result does not act -> the role of the agent that they make."""

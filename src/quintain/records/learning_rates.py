@@ -17,6 +17,7 @@ _BASE = {
     "ranking": 5e-7,
     "reward": 5e-6,
     "prm": 5e-6,
+    "retriever": 5e-6,
     "grpo": 1e-6,
     "ppo": 1e-6,
 }
@@ -26,6 +27,7 @@ _SMALL = {
     **dict.fromkeys(("sft", "bc", "pretrain", "distill"), 5e-4),
     **dict.fromkeys(("dpo", "orpo", "simpo", "kto", "ranking", "grpo", "ppo"), 1e-4),
     **dict.fromkeys(("reward", "prm"), 3e-4),
+    "retriever": 1e-3,
 }
 """Rates at which the starter (0.8 M parameters, hidden size 128) learns; no published source reaches so far down."""
 

@@ -156,6 +156,13 @@ class TaskSource(Protocol):
         """Create a single-use environment."""
 
 
+class TextRetriever(Protocol):
+    """A search over texts."""
+
+    def search(self, query: str, k: int) -> list[int]:
+        """Return the numbers of at most `k` texts, best first."""
+
+
 class Scorer(Protocol):
     """A pure function from a trajectory to a score."""
 

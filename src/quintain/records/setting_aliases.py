@@ -36,6 +36,9 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "lora_dropout": ("lora.dropout",),
     "lora_target_modules": ("lora.targets",),
     "use_dora": ("lora.dora",),
+    "init_lora_weights": ("lora.init",),
+    "loraplus_lr_ratio": ("lora.b_rate_ratio",),
+    "neftune_noise_alpha": ("neftune_alpha",),
     "chunk_long_trajectories": ("chunk",),
     "curriculum_start_ratio": ("curriculum.start_ratio",),
     "curriculum_warmup_epochs": ("curriculum.warmup_epochs",),
@@ -97,6 +100,7 @@ VALUES: dict[str, dict[Any, Any]] = {
     "coreset_strategy": {"loss_topk": "loss"},
     "optim": {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_bnb_8bit": "adamw_8bit"},
     "selection_method": {"rejection_sampling": "rejection"},
+    "init_lora_weights": {True: "default", "pissa_niter_4": "pissa", "pissa_niter_16": "pissa"},
     "loss_type": {"exo_pair": "exo", "nca_pair": "nca"},
 }
 """Alias -> its values that have another name here."""
@@ -116,7 +120,7 @@ QUANTIZATIONS = {"load_in_4bit": "nf4", "load_in_8bit": "int8"}
 FIXED: dict[str, tuple[Any, str]] = {
     "agent_format": (True, "runs are always trained as multi-turn conversations; leave it out"),
     "mask_observations": (True, "observations are never trained on; leave it out"),
-    "use_lora_plus": (False, "all adapters learn at one rate here; leave it out and raise learning_rate"),
+    "use_lora_plus": (False, "give lora.b_rate_ratio, such as 16, and leave it out"),
     "sync_ref_model": (False, "give reference_sync_steps and reference_mixup, and leave it out"),
     "coreset_metric_key": ("loss", "the loss is that of the start model on the data; leave it out"),
     "use_advantage": (True, "the advantage of a group is always taken; leave it out"),

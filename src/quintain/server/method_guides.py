@@ -61,6 +61,14 @@ outcome traced back, or Monte Carlo completions; null labels are not learnt from
 - The result has role `step_model`: its score of a run is the mean over the steps, and grpo takes it with `step_level` for credit by step.
 - Labels with parts (relevance, correctness, progress) get a head each, beside `value`.
 - Labels are shares in 0..1 and are met as such: a step that leads to success in 3 of 4 completions is worth 0.75.""",
+    "retriever": """\
+Take it where an agent has more tools than fit its prompt, and recorded runs show which tool answers which need. Data:
+export_dataset(kind='sft') with runs whose `tools` have names and descriptions; give a validation_share.
+- Each successful call is a pair: the latest message of the user, and the called tool. The other tools of a step's calls are
+  negatives; `hard_negatives` adds tools that the same run offered and did not call. A larger `batch_size` has more negatives.
+- The result has role `retriever`: `quintain/tools-1k?retriever=agent:NAME` searches with it, and export_agent writes a folder that
+  sentence-transformers loads. It cannot act.
+- What the training calls never mention is not learnt: needs in wholly new words need a larger start model.""",
     "grpo": """\
 Online (`environment`): the agent plays each task `group_size` times, and what did better than its group becomes likelier. Take it
 after sft, when the agent succeeds sometimes: where all runs of a group earn the same there is nothing to learn, and the report
@@ -68,6 +76,7 @@ counts it. Offline (`dataset_id`, export_dataset(kind='grpo')): the same on stor
 that wrote them make it exact.
 - `rollouts` x `updates_per_rollout` is the length of an online run; `epochs` does not count there.
 - `kl_coefficient` above 0, or `kl_stop`, keeps the model near its start.
+- `constraint` bounds the mean cost of a run, online; see ppo.
 - `reward_model` adds a trained reward model: alpha x task + beta x value of the run; with a step model and `step_level` each step
   gets its own credit. If `reward_task` falls while `reward_model` rises, the policy fools the model; `refresh_every_steps` refits it.
 - `loss: dapo` weighs tokens alike, `dr_grpo` takes out both known biases.
@@ -81,6 +90,8 @@ sometimes. It learns in an `environment` only.
   `explained_variance` is still below 0 when the policy starts to move.
 - `action_level: token` values every token, `turn` every turn; text of the environment neither discounts nor counts as an action.
 - `kl_coefficient` is part of the reward; `kl_target` adapts it so that `kl_sampled` stays near it.
+- `critic: separate` keeps the values out of the policy's layers, for twice the memory.
+- `constraint` bounds the mean cost of a run (forbidden calls, or any declared scorer) by a learned multiplier; watch `mean_cost`.
 - `advantage: rloo` (with `group_size` 4 or more) and `reinforce_pp` need no value head: cheaper, and noisier.
 - The result keeps its value head, and the next PPO of it goes on from there; every other method leaves it out.""",
     "evolve": """\

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.hyperparameters import LoraConfig
+from quintain.trainers.pissa import doubled_alpha, initialize
 
 
 def require_adapter(folder: Path, base: Path) -> tuple[str, ...]:
@@ -126,9 +127,9 @@ def with_new_adapter(model: Any, lora: LoraConfig) -> Any:
     from peft import get_peft_model
 
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-    alpha: Any = lora.alpha  # annotated as int, but any number works
+    alpha: Any = doubled_alpha(lora) if lora.init == "pissa" else lora.alpha  # annotated as int, but any number works
     settings = PeftLora(
-        r=lora.rank,
+        r=lora.stored_rank,
         lora_alpha=alpha,
         lora_dropout=lora.dropout,
         use_rslora=lora.rslora,
@@ -138,13 +139,16 @@ def with_new_adapter(model: Any, lora: LoraConfig) -> Any:
     )
     linear = {name.split(".")[-1] for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
     try:
-        return get_peft_model(model, settings)
+        adapted = get_peft_model(model, settings)
     except ValueError as error:
         raise InvalidInput(
             f"lora.targets {lora.targets!r} does not fit this model ({model.config.model_type}): "
             f"{first_line(error).split('. ')[0]}; name others of its linear layers in lora.targets ({', '.join(sorted(linear))}), "
             "or give lora=null to train all weights"
         ) from None
+    if lora.init == "pissa":
+        initialize(adapted, lora.rank)
+    return adapted
 
 
 def merge_adapter(model: Any) -> Any:

@@ -32,6 +32,7 @@ from quintain.trainers.adapters import (
 )
 from quintain.trainers.gguf_copies import Unfaithful, open_copy, write_manifest
 from quintain.trainers.model_files import ModelFiles, model_files
+from quintain.trainers.pooling_files import write_pooling
 from quintain.trainers.quantization import quantize, round_weights, size_of
 from quintain.trainers.tokenizer_files import load_tokenizer, require_embeddings, save_exactly, tokenizer_files
 from quintain.trainers.value_head import attach, detached, head_tensors, read_head, save_head
@@ -212,8 +213,11 @@ def _written_aside(destination: Path) -> Iterator[Path]:
         raise
 
 
-def save_model(model: Any, tokenizer: Any, destination: Path) -> None:
-    """Write a model, or its adapter alone, with tokenizer and chat template, atomically."""
+def save_model(model: Any, tokenizer: Any, destination: Path, pooled_length: int | None = None) -> None:
+    """Write a model, or its adapter alone, with tokenizer and chat template, atomically.
+
+    `pooled_length` are the tokens at which a retriever cuts texts; null: no retriever.
+    """
     with _written_aside(destination) as aside:
         with detached(model) as head:
             if is_adapter(model):
@@ -222,6 +226,8 @@ def save_model(model: Any, tokenizer: Any, destination: Path) -> None:
                 model.save_pretrained(aside)
         if head is not None:
             save_head(head.names, head_tensors(head), aside)
+        if pooled_length is not None:
+            write_pooling(aside, model.get_input_embeddings().weight.shape[1], pooled_length)
         tokenizer.save_pretrained(aside)
 
 

@@ -134,7 +134,7 @@ class RolloutAdvantages:
         with eval_mode(self._engine.model):
             for batch in micro_batches(examples, self._config.batch_tokens, share=self._engine.shares):
                 rows = [row for example in batch for row in example.rows]
-                scores = score(rows).double().cpu().numpy()
+                scores = score(rows).cpu().double().numpy()
                 found |= zip(rows, np.split(scores, np.cumsum([row.n_supervised for row in rows])[:-1]), strict=True)
         return found
 
@@ -167,7 +167,7 @@ class RolloutAdvantages:
             else:
                 run.advantages = discounted_sums(run.rewards, config.gamma)
         if config.compares:
-            totals = [run.rewards.sum(0) for run in task]
+            totals = [run.advantages[0] for run in task]
             for run, baseline in zip(task, baselines(totals, leave_one_out=config.advantage == "rloo"), strict=True):
                 run.advantages = run.advantages - baseline
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quintain.records.hyperparameters import DPOConfig, KTOConfig, TrainingConfig
+from quintain.records.hyperparameters import DPOConfig, KTOConfig, RetrieverConfig, TrainingConfig
 from quintain.trainers.data.mismatched import mismatched
+from quintain.trainers.data.retrieval_examples import relevant_tools
 from quintain.trainers.data.streams import Example
 from quintain.trainers.loop.objectives import Objective, objective_of
 from quintain.trainers.loop.synced_reference import SyncedReference
@@ -25,7 +26,8 @@ def run_objective(
         for examples in (training, held_out):
             found = mismatched(examples, max_length)
             unpaired |= dict(zip(found, references.with_logprobs(list(found.values())), strict=True))
-    objective = objective_of(config, unpaired)
+    relevant = relevant_tools([*training, *held_out]) if isinstance(config, RetrieverConfig) else {}
+    objective = objective_of(config, unpaired, relevant)
     objective.needs_reference |= config.kl_stop is not None
     return objective
 

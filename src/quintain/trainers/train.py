@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quintain.errors import QuintainError
 from quintain.records.dataset import GroupRow, Row
-from quintain.records.hyperparameters import DistillConfig, GRPOConfig, OnlineConfig, PPOConfig
+from quintain.records.hyperparameters import DistillConfig, GRPOConfig, OnlineConfig, PPOConfig, RetrieverConfig
 from quintain.records.job import TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.example_selection import Selection, select
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example
 from quintain.trainers.distributed.sharding import gather_full_params
+from quintain.trainers.engine.embedding_noise import noise_of
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, tune_allocator
+from quintain.trainers.freezing import freeze_layers
 from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.loop.ewc import WeightPenalty, weight_penalty
 from quintain.trainers.loop.identity import run_identity
@@ -106,6 +108,7 @@ def train(
         seed_everything(spec.seed)
         heads, own = heads_of(spec.config), has_own_critic(spec.config)
         loaded = load_model(spec.start_model, lora=spec.config.lora, train=True, heads=heads, own_critic=own)
+        freeze_layers(loaded.model, spec.config.frozen_layers)
         spec, rate_rule = with_rate(spec, loaded)
         machine, number_format = prepared(spec, loaded.model, directory, acts=collect is not None)
         start = _Start(spec, data, directory, reporter, loaded, machine, number_format)
@@ -162,7 +165,8 @@ def _conclude(run: Run, dataset: ExampleBatch, start: _Start, selection: Selecti
         gather_full_params(start.loaded.model)
     output = Path(start.spec.output_dir)
     with disk_errors_explained(output, run.checkpoints):
-        save_model(start.loaded.model, start.loaded.tokenizer, output)
+        pooled = start.maker.max_length if isinstance(start.spec.config, RetrieverConfig) else None
+        save_model(start.loaded.model, start.loaded.tokenizer, output, pooled)
     try:
         selection.remember()
     except QuintainError as error:  # the saved agent is worth more than the replay buffer
@@ -211,6 +215,7 @@ class _Start:
             share_prefixes=config.share_prefixes,
             gradient_checkpointing=config.gradient_checkpointing,
             autocast=number_format.autocast,
+            noise=noise_of(config),
         )
 
     def examples_of(self, rows: Sequence[Row]) -> ExampleBatch:

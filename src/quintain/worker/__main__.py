@@ -7,13 +7,16 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from quintain.environments.registry import configure
+from quintain.environments.retrieval import configure_retrieval
 from quintain.errors import QuintainError
 from quintain.jobs.directory import JobDirectory
 from quintain.records.job import JobError
+from quintain.records.protocols import TextRetriever
 from quintain.settings import secret
 from quintain.trainers.gguf_copies import keep_copies
 from quintain.worker import job_kinds, parent_watch
@@ -32,6 +35,7 @@ def main(arguments: list[str]) -> int:
     directory = JobDirectory(Path(folder))
     home = directory.path.absolute().parents[1]
     configure(home / "environments.toml", secret, home / "endpoints.toml")
+    configure_retrieval(_open_retriever)
     keep_copies(home / "cache" / "models")
     reporter = FileReporter(directory, attempt, lambda: datetime.now(UTC))
     signal.signal(signal.SIGTERM, lambda *_: reporter.request_stop())
@@ -46,6 +50,12 @@ def main(arguments: list[str]) -> int:
         return 1
     reporter.result(result)
     return 0
+
+
+def _open_retriever(folder: Path, texts: Sequence[str]) -> TextRetriever:
+    from quintain.trainers.retriever import open_retriever
+
+    return open_retriever(folder, texts)
 
 
 def failure_of(error: Exception) -> JobError:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from random import Random
 from typing import Any
 
+from quintain.datasets.recorded_calls import tool_document
+from quintain.environments.retrieval import BM25, trained_retriever
 from quintain.environments.tools_1k.lexicon import CATEGORIES, OPTIONAL, PARAMETERS, VERBS, VERBS_OF_CATEGORY, Parameter
 from quintain.environments.tools_1k.retriever import Retriever
+from quintain.records.protocols import TextRetriever
 from quintain.records.record import clip, nearest
 from quintain.records.seeds import stable_seed
 
@@ -61,7 +65,7 @@ class Tool:
 
     @property
     def text(self) -> str:
-        """The indexed text: name, description, category and parameters."""
+        """The text in the lexical index: name, description, category and parameters."""
         names = " ".join(parameter.name for parameter in self.parameters)
         return f"{self.name.replace('_', ' ')} {self.description} {self.category} {names}"
 
@@ -89,12 +93,27 @@ class Catalogue:
     """All tools by name, and their search index."""
 
     tools: dict[str, Tool]
-    retriever: Retriever
+    retriever: TextRetriever
 
     def search(self, query: str, k: int) -> list[Tool]:
         """Return the `k` tools that fit a query best."""
         tools = list(self.tools.values())
         return [tools[place] for place in self.retriever.search(query, k)]
+
+
+@cache
+def catalogue_with(retriever: str) -> Catalogue:
+    """Return the thousand tools, searched by a retriever: `bm25`, or a trained one by its folder.
+
+    Raises:
+        Unavailable: as `environments.retrieval.trained_retriever`.
+        InvalidInput: The folder is no retriever's.
+    """
+    everything = catalogue()
+    if retriever == BM25:
+        return everything
+    texts = [tool_document(tool.schema) for tool in everything.tools.values()]
+    return Catalogue(everything.tools, trained_retriever(Path(retriever), texts))
 
 
 @cache

@@ -1,9 +1,10 @@
 """A tool-selection environment: find the right one of a thousand tools and call it with the right arguments.
 
 In mode `search` the agent has two tools, `search_tools` and `call_tool`. In mode `direct` it has `k` of the thousand tools,
-including the right one. A call that fits the schema of its tool ends the episode; any other call returns an error. The
-`info["metrics"]` of the last step measures the search: all listed tools, in the order of first appearance, form one ranking.
-Without a search there are no ranking metrics.
+including the right one; in mode `retrieved` the `k` tools that a retriever finds by the prompt. A call that fits the schema of its
+tool ends the episode; any other call returns an error. The `info["metrics"]` of the last step measures the search: all listed tools,
+in the order of first appearance, form one ranking; in mode `retrieved` the offered tools. Without a search there are no ranking
+metrics.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StrictInt, StrictStr
 
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
+from quintain.environments.retrieval import BM25
 from quintain.environments.tool_calls import only_call, read_call, refusal, tool_schemas, unreadable
-from quintain.environments.tools_1k.catalogue import ENVIRONMENT_ID, VERSION, Tool, catalogue
+from quintain.environments.tools_1k.catalogue import ENVIRONMENT_ID, VERSION, Tool, catalogue, catalogue_with
 from quintain.environments.tools_1k.needs import DIFFICULTIES, FAMILY, Need, build_need
 from quintain.environments.tools_1k.retriever import ranking_metrics
 from quintain.errors import InvalidInput
@@ -29,7 +31,7 @@ SEARCH_PROMPT = "You do what is asked by calling one of many tools. Find it with
 DIRECT_PROMPT = "You do what is asked by calling the one tool that fits, once."
 CANDIDATES = 10
 
-Mode = Literal["search", "direct"]
+Mode = Literal["search", "direct", "retrieved"]
 Candidates = Annotated[int, Field(ge=2, le=50), BeforeValidator(lambda k: require_number(k))]
 
 
@@ -59,7 +61,8 @@ class SearchEpisode:
     tools = TOOLS
     max_turns = 10
 
-    def __init__(self) -> None:
+    def __init__(self, retriever: str = BM25) -> None:
+        self._retriever = retriever
         self._need: Need | None = None
         self._seen: dict[str, None] = {}
         self._searches = 0
@@ -90,7 +93,7 @@ class SearchEpisode:
         """Do nothing: the episode has no resources."""
 
     def _search(self, wanted: SearchTools) -> TimeStep:
-        found = catalogue().search(wanted.query, wanted.k)
+        found = catalogue_with(self._retriever).search(wanted.query, wanted.k)
         self._searches += 1
         self._seen.update(dict.fromkeys(tool.name for tool in found))
         listed = "\n".join(tool.line for tool in found) or "No tool matches; try other words."
@@ -106,15 +109,15 @@ class SearchEpisode:
 
 
 class DirectEpisode:
-    """An episode of mode `direct`."""
+    """An episode of mode `direct`, or with a retriever of mode `retrieved`."""
 
     id = ENVIRONMENT_ID
     system_prompt = DIRECT_PROMPT
     max_turns = 4
 
-    def __init__(self, candidates: int) -> None:
+    def __init__(self, candidates: int, retriever: str | None = None) -> None:
         self.tools: tuple[dict[str, Any], ...] = ()
-        self._candidates = candidates
+        self._candidates, self._retriever = candidates, retriever
         self._offered: dict[str, Tool] = {}
         self._need: Need | None = None
 
@@ -122,7 +125,10 @@ class DirectEpisode:
         """Start the task with its candidate tools and return its prompt."""
         key = FAMILY.parse(task.id)
         self._need = need = build_need(key)
-        tools = candidate_tools(need, self._candidates, Random(stable_seed(VERSION, "candidates", key.id)))
+        if self._retriever is None:
+            tools = candidate_tools(need, self._candidates, Random(stable_seed(VERSION, "candidates", key.id)))
+        else:
+            tools = catalogue_with(self._retriever).search(need.prompt, self._candidates)
         self._offered = {tool.name: tool for tool in tools}
         self.tools = tuple(tool.schema for tool in tools)
         return TimeStep(message=need.prompt)
@@ -136,13 +142,18 @@ class DirectEpisode:
         tool = self._offered.get(call.tool)
         if tool is None:
             fault = f"no tool is called {call.tool[:40]!r}; call one of: {', '.join(self._offered)}"
-            return TimeStep(observations=(refusal(fault),))
+            return TimeStep(observations=(refusal(fault),), info={"metrics": self._metrics()})
         if call.args is None:
             return TimeStep(observations=(refusal(unreadable(call)),))
-        return _finish(self._need, tool, call.args, {})
+        return _finish(self._need, tool, call.args, self._metrics())
 
     def close(self) -> None:
         """Do nothing: the episode has no resources."""
+
+    def _metrics(self) -> dict[str, float]:
+        if self._retriever is None or self._need is None:
+            return {}
+        return ranking_metrics(list(self._offered), frozenset((self._need.tool.name,)))
 
 
 def candidate_tools(need: Need, k: int, rng: Random) -> list[Tool]:
@@ -188,27 +199,37 @@ class ThousandTools:
         k: Candidates | None = None,
         difficulty: Difficulty = "all",
         types: Names = ("all",),
+        retriever: str = BM25,
     ) -> None:
         """Configure the mode and filter the tasks.
 
         Args:
-            mode: `search`, or `direct` with candidates.
-            k: Number of candidates in mode `direct`, default 10.
+            mode: `search`, or with candidates: `direct` or `retrieved`.
+            k: Number of candidates, default 10.
             difficulty: One difficulty, or `all`.
             types: Categories, or `all`.
+            retriever: What finds tools: `bm25`, or an agent of method `retriever`, here by the folder of its model.
 
         Raises:
-            InvalidInput: A category is unknown, or `k` is given in mode `search`.
+            InvalidInput: A category is unknown, `k` is given in mode `search`, or a retriever in mode `direct`.
         """
         if mode == "search" and k is not None:
             raise InvalidInput(
-                "expected k in mode direct only, got it in mode search, where the agent chooses k; add mode=direct or remove k",
+                "expected k in modes direct and retrieved only, got it in mode search, where the agent chooses k; add "
+                "mode=direct or remove k",
                 code="bad_option",
             )
-        self._candidates = (k or CANDIDATES) if mode == "direct" else None
+        if mode == "direct" and retriever != BM25:
+            raise InvalidInput(
+                "expected retriever in modes search and retrieved only, got it in mode direct, where the right tool is always a "
+                "candidate; set mode=retrieved or remove retriever",
+                code="bad_option",
+            )
+        self._retriever, self._mode = retriever, mode
+        self._candidates = (k or CANDIDATES) if mode != "search" else None
         self._difficulties = chosen_levels(difficulty, DIFFICULTIES)
         self._types = chosen_names("types", types, FAMILY.types)
-        self.version = VERSION if self._candidates is None else f"{VERSION}-direct{self._candidates}"
+        self.version = VERSION if self._candidates is None else f"{VERSION}-{mode}{self._candidates}"
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
         """Return `n` distinct tasks of `train` or `held_out`; the right tools of the two splits are disjoint."""
@@ -218,7 +239,9 @@ class ThousandTools:
 
     def make(self) -> Environment:
         """Return a new episode."""
-        return SearchEpisode() if self._candidates is None else DirectEpisode(self._candidates)
+        if self._candidates is None:
+            return SearchEpisode(self._retriever)
+        return DirectEpisode(self._candidates, self._retriever if self._mode == "retrieved" else None)
 
     def expert(self, tasks: Sequence[Task]) -> Policy:
         """Return the scripted expert of the mode."""

@@ -71,8 +71,9 @@ def ranking_metrics(ranking: Sequence[str], relevant: frozenset[str], ks: Sequen
     """Return the metrics of one ranking.
 
     `top_k_accuracy@k`: 1 if a relevant name is among the first k; `recall@k`: share of the relevant names among the first k;
-    `precision@k`: relevant names among the first k, divided by k; `mrr`: 1 / rank of the first relevant name, or 0 without one
-    (the mean over rankings is the mean reciprocal rank, Voorhees 1999).
+    `precision@k`: relevant names among the first k, divided by k; `ndcg@k`: sum of 1 / log2(1 + rank) over the relevant names
+    among the first k, divided by its maximum (Järvelin and Kekäläinen 2002, with relevance 0 or 1); `mrr`: 1 / rank of the first
+    relevant name, or 0 without one (the mean over rankings is the mean reciprocal rank, Voorhees 1999).
 
     Args:
         ranking: Distinct names, best first.
@@ -85,5 +86,11 @@ def ranking_metrics(ranking: Sequence[str], relevant: frozenset[str], ks: Sequen
         found[f"top_k_accuracy@{k}"] = float(hits > 0)
         found[f"recall@{k}"] = hits / len(relevant)
         found[f"precision@{k}"] = hits / k
+        gain = sum(_discount(rank) for rank, name in enumerate(ranking[:k], start=1) if name in relevant)
+        found[f"ndcg@{k}"] = gain / sum(map(_discount, range(1, min(k, len(relevant)) + 1)))
     first = next((rank for rank, name in enumerate(ranking, start=1) if name in relevant), None)
     return {**found, "mrr": 0.0 if first is None else 1 / first}
+
+
+def _discount(rank: int) -> float:
+    return 1 / math.log2(1 + rank)

@@ -84,6 +84,8 @@ def job_links(connection: Connection, job: Job) -> Iterator[Link]:
         yield Link(Ref("job", job.resumed_from), me)
     if isinstance(spec, _AGENT_SPECS) and spec.agent.id:
         yield Link(Ref("agent", spec.agent.id), me)
+    if isinstance(spec, RolloutSpec | EvaluateSpec) and spec.opponent is not None and spec.opponent.id:
+        yield Link(Ref("agent", spec.opponent.id), me)
     if isinstance(spec, CompareSpec):
         yield from (Link(Ref("agent", side.agent.id), me) for side in (spec.a, spec.b) if side.agent.id)
     if isinstance(spec, PreviewSpec | EvaluateDatasetSpec | EvaluateSpec) and spec.dataset_id is not None:

@@ -162,7 +162,7 @@ def _scorers(services: Services) -> list[dict[str, Any]]:
         {name: value for name, value in scorer._asdict().items() if value is not None} for scorer in describe_scorers()
     ]
     for agent in services.store.agents.page(limit=200, cursor=None).items:
-        if agent.role != "policy":
+        if agent.role in ("reward_model", "step_model"):
             about = f"a {agent.role.replace('_', ' ')}: alone it starts a job, in a mix its stored scores count"
             items.append({"name": agent.id, "about": about, "source": f"trained by {agent.job_id or 'an earlier job'}"})
     return items

@@ -151,6 +151,12 @@ def preview_spec(
             "dataset of another kind",
             code="wrong_dataset_kind",
         )
+    if chosen == "retriever":
+        raise InvalidInput(
+            "a preview shows the turns that a model learns to write, and a retriever writes nothing; preview with method='sft' to "
+            "see the runs whose calls it learns from",
+            code="no_preview",
+        )
     config = read_hyperparameters(chosen, hyperparameters)
     _require_fit(services, dataset, chosen)
     if chosen in _SHOWN_AS:

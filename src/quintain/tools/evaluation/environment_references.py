@@ -10,12 +10,14 @@ from pydantic import BeforeValidator, Field
 
 from quintain.environments.references import Reference, parse_reference, parts_of, write_mixture, write_reference
 from quintain.environments.registry import PATH_OPTIONS, SANDBOX_ID, task_source
+from quintain.environments.retrieval import AGENT_OPTIONS, BM25
 from quintain.errors import InvalidInput, Refused
 from quintain.evaluation.games import players_of
 from quintain.records.record import clip, shown
 from quintain.sandbox.sandbox import IMAGE
 from quintain.tools.roots import readable
 from quintain.tools.services import Services
+from quintain.tools.training.agents import resolve_agent, retriever_folder
 
 
 def _weighted(value: Any) -> Any:
@@ -42,14 +44,14 @@ def usable_reference(services: Services, reference: str | Mapping[str, float], *
 
     Args:
         services: Whose settings hold the roots.
-        reference: `ID` or `ID?option=value&option=value`; the options `file` and `tasks` are paths. Of several
+        reference: `ID` or `ID?option=value&option=value`; the options `file` and `tasks` are paths, `retriever` is an agent. Of several
             environments their weights, as a mapping, as `ID=WEIGHT,ID=WEIGHT` or as `references.write_mixture` writes them.
         games: Whether the caller can name an opponent, so that games of two players are usable.
 
     Raises:
         NotFound: no such environment or file.
-        InvalidInput: an option that the environment does not take, a file with bad rows, a game of several players, or as
-            `references.parts_of`.
+        InvalidInput: an option that the environment does not take, a file with bad rows, an agent that is no retriever, a game of
+            several players, or as `references.parts_of`.
         Refused: a file outside the allowed roots, or a sandbox that the operator has not set.
         Unavailable: the package that brings an environment cannot be imported.
     """
@@ -113,7 +115,12 @@ def plain_reference(reference: str | Mapping[str, float]) -> str:
 def _usable(services: Services, reference: str, *, games: bool = False) -> str:
     name, options = parse_reference(reference)
     files = {option: str(readable(services, options[option], "tasks")) for option in PATH_OPTIONS if option in options}
-    if fixed := files | _sandbox_options(services, name, options):
+    agents = {
+        option: retriever_folder(resolve_agent(services, options[option]))
+        for option in AGENT_OPTIONS.get(name, ())
+        if options.get(option, BM25) != BM25
+    }
+    if fixed := files | agents | _sandbox_options(services, name, options):
         reference = write_reference(Reference(name, {**options, **fixed}))
     source = task_source(reference)
     if (players := players_of(source)) and not games:

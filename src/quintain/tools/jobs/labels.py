@@ -39,10 +39,10 @@ def _label(spec: JobSpec) -> str:
             return f"evolve {_name(spec.agent)} -> {spec.name} on {spec.environment}"
         case RolloutSpec():
             tasks = _tasks(spec.n_tasks, spec.attempts, "attempt")
-            return f"rollouts of {_name(spec.agent)} in {spec.environment}: {tasks}, {spec.split}"
+            return f"rollouts of {_players(spec)} in {spec.environment}: {tasks}, {spec.split}"
         case EvaluateSpec():
             tasks = _tasks(spec.n_tasks, spec.repeats, "repeat")
-            return f"evaluate {_name(spec.agent)} on {spec.dataset_id or spec.environment}: {tasks}, {spec.split}"
+            return f"evaluate {_players(spec)} on {spec.dataset_id or spec.environment}: {tasks}, {spec.split}"
         case CompareSpec(a=a, b=b):
             tasks = _tasks(a.n_tasks, a.repeats, "repeat")
             return f"compare {_name(a.agent)} and {_name(b.agent)} in {a.environment}: at most {tasks}, {a.split}"
@@ -79,6 +79,11 @@ def _data_label(spec: JobSpec) -> str:
 
 def _name(agent: Agent) -> str:
     return agent.name
+
+
+def _players(spec: RolloutSpec | EvaluateSpec) -> str:
+    against = f" against {_name(spec.opponent)}" if spec.opponent is not None else ""
+    return f"{_name(spec.agent)}{against}"
 
 
 def _tasks(n: int, each: int, of: str) -> str:

@@ -129,6 +129,13 @@ def _after_training(spec: JobSpec, agent_id: str) -> Hint:
             call("compare_agents", agents=[..., agent_id]),
             ".",
         )
+    if role == "retriever":
+        found = f"quintain/tools-1k?mode=retrieved&retriever={agent_id}"
+        return Hint(
+            "This agent finds tools and does not act. Measure how often the right tool is found, then the same with retriever=bm25: ",
+            call("evaluate_agent", agent="expert", environment=found),
+            ".",
+        )
     return Hint(
         f"This agent scores {'steps' if role == 'step_model' else 'whole runs'} and does not act: ",
         call("score_trajectories", scorer=agent_id, filter=...),

@@ -53,7 +53,7 @@ def register_agent(
     ] = "auto",
     description: Annotated[str, Field(max_length=2000, description="A note for people.")] = "",
 ) -> AgentResult:
-    """Name a model with its system prompt and sampling settings, so that it can act, be trained and be compared.
+    """Name a model with its system prompt and sampling settings.
 
     Base models are registered when first used, trained agents by their job. The same name with other content makes the next
     version.
@@ -168,9 +168,15 @@ def require_policy(agent: Agent, purpose: str) -> Agent:
     """Return the agent if it is a policy.
 
     Raises:
-        InvalidInput: it is a reward model; the message names its uses.
+        InvalidInput: it is a reward model or a retriever; the message names its uses.
     """
     if agent.role != "policy":
+        if agent.role == "retriever":
+            raise InvalidInput(
+                f"{agent.id} is a retriever: it finds tools and cannot {purpose}; name a policy, and use {agent.id} in environment "
+                f"'quintain/tools-1k?retriever={agent.id}'",
+                code="not_a_policy",
+            )
         what = "steps" if agent.role == "step_model" else "whole runs"
         raise InvalidInput(
             Hint(
@@ -282,18 +288,36 @@ def require_reward_model(agent: Agent, purpose: str) -> Agent:
     """Return the agent if it is a reward model of runs or steps.
 
     Raises:
-        InvalidInput: it is a policy.
+        InvalidInput: it is a policy or a retriever.
     """
-    if agent.role == "policy":
+    if agent.role not in ("reward_model", "step_model"):
         raise InvalidInput(
             Hint(
-                f"{agent.id} is a policy and cannot {purpose}; name an agent that was trained with method 'reward' or 'prm' (",
+                f"{agent.id} is a {agent.role} and cannot {purpose}; name an agent that was trained with method 'reward' or 'prm' (",
                 call("list_library", kind="agents"),
                 " shows each agent's role)",
             ),
             code="not_a_reward_model",
         )
     return agent
+
+
+def retriever_folder(agent: Agent) -> str:
+    """Return the folder of a retriever's model, or of its adapter.
+
+    Raises:
+        InvalidInput: it is no retriever.
+    """
+    if agent.role != "retriever":
+        raise InvalidInput(
+            Hint(
+                f"expected an agent of method 'retriever' to find tools, got {agent.id}, a {agent.role.replace('_', ' ')}; train one "
+                "on recorded calls: ",
+                call("start_training", method="retriever", model="starter", dataset_id=...),
+            ),
+            code="not_a_retriever",
+        )
+    return agent.model.adapter or agent.model.path
 
 
 def agreement_note(agent: Agent) -> str:

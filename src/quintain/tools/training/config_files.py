@@ -251,7 +251,7 @@ def _require_adapters(stages: Sequence[Stage]) -> None:
 
 
 def _require_actors(stages: Sequence[Stage]) -> None:
-    """Refuse a stage that lets an agent act, or learn to, which an earlier stage has trained as a reward model.
+    """Refuse a stage that lets an agent act, or learn to, which an earlier stage has trained for another role.
 
     Raises:
         InvalidInput: names the stage.
@@ -261,7 +261,7 @@ def _require_actors(stages: Sequence[Stage]) -> None:
         wanted = ROLES.get(stage.method) if isinstance(stage, TrainStage) else None
         if role is not None and wanted != role:
             raise InvalidInput(
-                f"stages[{index}]: a stage before makes a {role.replace('_', ' ')}, which values runs and cannot act; end the "
+                f"stages[{index}]: a stage before makes a {role.replace('_', ' ')}, which cannot act; end the "
                 "recipe there, and start another one from a policy",
                 code="not_a_policy",
             )

@@ -80,7 +80,7 @@ def _require_gguf(agent: Agent, gguf_type: GgufType) -> None:
     """
     if agent.role != "policy":
         raise InvalidInput(
-            f"expected an agent that acts, got {agent.id}, a {agent.role.replace('_', ' ')}: GGUF has no place for a value head; give "
+            f"expected an agent that acts, got {agent.id}, a {agent.role.replace('_', ' ')}: programs for GGUF files only write text; give "
             "format='merged'",
             code="wrong_role",
         )

@@ -36,6 +36,7 @@ METHODS: dict[str, str] = {
     "ranking": "Trajectory ranking: the order of all runs of a task by reward, pair by pair.",
     "reward": "Reward model: learns from pairs which of two runs is better, and scores runs; it does not act.",
     "prm": "Process reward model: learns from labels of steps how good each step of a run is; it does not act.",
+    "retriever": "Tool retriever: learns from recorded calls which tool answers a need, and finds tools; it does not act.",
     "grpo": "Group-relative policy optimisation: more of what did better than the other runs of a task; on stored groups, or "
     "online in an environment.",
     "ppo": "Proximal policy optimisation: as grpo, with a value head that learns what to expect; RLOO and REINFORCE++ are forms "
@@ -68,6 +69,9 @@ RELATED: dict[str, tuple[str, str]] = {
     ),
     **dict.fromkeys(("rm", "bradley_terry", "reward_model"), ("reward", "pairs to a score of whole runs")),
     **dict.fromkeys(("process_reward", "step_reward", "orm"), ("prm", "labels to a value of each step")),
+    **dict.fromkeys(
+        ("embedding", "biencoder", "bi_encoder", "sentence_transformer"), ("retriever", "texts to vectors")
+    ),
     **dict.fromkeys(("cpt", "clm", "continued_pretraining"), ("pretrain", "plain text")),
     **dict.fromkeys(("finetune", "instruction_tuning"), ("sft", "repeat what good runs did")),
     **dict.fromkeys(("distillation", "kd", "gkd", "minillm", "opd"), ("distill", "hyperparameters={'teacher': NAME}")),

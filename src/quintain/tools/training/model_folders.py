@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from difflib import SequenceMatcher
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.next_step import Hint, call
-from quintain.records.agent import ModelRef
+from quintain.records.agent import ModelRef, Role
 from quintain.records.record import clip, shown
 from quintain.tools.roots import readable
 from quintain.tools.services import Services
@@ -232,11 +232,13 @@ def cached_snapshot(name: str, revision: str | None) -> Path | None:
     return folder if folder and any(folder.glob("*.safetensors")) else None
 
 
-def role_in(folder: Path) -> Literal["policy", "reward_model", "step_model"]:
-    """Return the role of a model folder, from the metadata of its value head.
+def role_in(folder: Path) -> Role:
+    """Return the role of a model folder: `retriever` beside files of sentence-transformers, else from the metadata of its value head.
 
     A safetensors file opens with the length of its header, 8 bytes little-endian, and the header in JSON.
     """
+    if (folder / "modules.json").is_file():
+        return "retriever"
     try:
         with (folder / "value_head.safetensors").open("rb") as file:
             header = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), 100_000)))

@@ -38,24 +38,24 @@ from quintain.tools.training.agents import (
     resolve_agent,
 )
 from quintain.tools.training.methods import describe_settings
-from quintain.tools.training.planning.model_files import adapter_settings, stored_quantization
+from quintain.tools.training.planning.model_files import ModelFacts, adapter_settings, read_model, stored_quantization
 
 AgentReference = Annotated[
     str,
-    Field(description="Agent id or name, `starter`, a folder of a model or adapter, a GGUF file, or a job."),
+    Field(description="Agent id or name, `starter`, a folder of a model or adapter, a GGUF file, a job."),
 ]
 NewName = Annotated[
     str | None,
     Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-        description="Name of the resulting agent; default: NAME-METHOD.",
+        description="Of the new agent; default: NAME-METHOD.",
     ),
 ]
 RewardArgument = Annotated[
     RewardInput | None,
     Field(description='Scorers by weight instead of the given reward: {"outcome": 0.8, "length": 0.2}.'),
 ]
-TrainingSeed = Annotated[Seed, Field(description="Seed of data order and initialisation.")]
+TrainingSeed = Annotated[Seed, Field(description="Of data order and start.")]
 RequestKey = Annotated[
     str | None,
     Field(max_length=200, description="Returns the unfinished job with this key."),
@@ -127,16 +127,44 @@ def with_adapter_settings(config: TrainingConfig, agent: Agent) -> TrainingConfi
     to the job, which explains it.
 
     Raises:
-        InvalidInput: all weights of a quantised model are to be trained, or its base is to be quantised otherwise.
+        InvalidInput: all weights of a quantised model are to be trained, its base is to be quantised otherwise, or the settings
+            freeze or initialise what the model does not have.
         Unavailable: the settings need bitsandbytes, which is not installed.
     """
+    _require_parts(config, agent)
     config = _with_quantization(config, agent)
-    if config.lora is None or config.lora.model_fields_set or agent.model.adapter is None:
+    lora = config.lora
+    if lora is None or not lora.model_fields_set <= {"b_rate_ratio"} or agent.model.adapter is None:
         return config
     try:
-        return config.model_copy(update={"lora": adapter_settings(Path(agent.model.adapter))})
+        own = adapter_settings(Path(agent.model.adapter))
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return config
+    return config.model_copy(update={"lora": own.model_copy(update={"b_rate_ratio": lora.b_rate_ratio})})
+
+
+def _require_parts(config: TrainingConfig, agent: Agent) -> None:
+    """Refuse to freeze more blocks than the model can spare, and to begin adapters as parts of weights that cannot change."""
+    name = agent.id or agent.name
+    if config.lora is not None and config.lora.init == "pissa":
+        if agent.model.adapter is not None:
+            raise InvalidInput(
+                f"lora.init: expected 'default' for {name}, whose adapter is trained further, got 'pissa'; leave it out, or export "
+                "the agent merged and start from the result",
+                code="adapter_exists",
+            )
+        if agent.model.quantization or stored_quantization(agent.model):
+            raise InvalidInput(
+                f"lora.init: expected 'default' for {name}, whose weights are quantised, got 'pissa'; set it to 'default'",
+                code="quantized_base",
+            )
+    facts = read_model(agent.model) if config.frozen_layers else None
+    if isinstance(facts, ModelFacts) and config.frozen_layers >= facts.layers:
+        raise InvalidInput(
+            f"frozen_layers: expected at most {facts.layers - 1} for {name}, which has {facts.layers} blocks, got "
+            f"{config.frozen_layers}; set it to {facts.layers - 1} or less",
+            code="too_many_layers",
+        )
 
 
 def _with_quantization(config: TrainingConfig, agent: Agent) -> TrainingConfig:

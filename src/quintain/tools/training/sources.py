@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quintain.datasets.manifest import FILE_NAME, sha256_of
+from quintain.datasets.recorded_calls import require_calls
+from quintain.datasets.rows import read_rows
 from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import Hint, call
 from quintain.records.dataset import Dataset
@@ -98,8 +100,8 @@ def training_source(
     """Return the fields of a spec that name the source of a training.
 
     Raises:
-        InvalidInput: neither or both are given, the method does not learn online, or the dataset is of another kind or was
-            changed on disk.
+        InvalidInput: neither or both are given, the method does not learn online, or the dataset is of another kind, was
+            changed on disk, or as `require_calls`.
         NotFound: there is no such dataset or environment.
         Conflict: the dataset contains forgotten runs.
     """
@@ -146,6 +148,8 @@ def training_source(
             code="empty_dataset",
         )
     require_intact(dataset)
+    if method == "retriever":
+        require_calls(row.trajectory for row in read_rows(Path(dataset.path), "train"))
     return {"dataset_id": dataset.id, "dataset_path": dataset.path, "dataset_files": dataset.files}
 
 

@@ -22,6 +22,7 @@ from quintain.records.hyperparameters import (
     DPOConfig,
     GRPOConfig,
     PPOConfig,
+    RetrieverConfig,
     RewardConfig,
     SFTConfig,
     TrainingConfig,
@@ -30,6 +31,8 @@ from quintain.records.trajectory import Actor, Trajectory
 from quintain.scoring.preferences.mining import Candidate, mine_pairs
 from quintain.trainers.constraint import constraint_of, cost_of
 from quintain.trainers.data.chunking import chunk
+from quintain.trainers.data.example_batch import ExampleBatch as ExampleBatch
+from quintain.trainers.data.retrieval_examples import add_calls
 from quintain.trainers.data.run_lengths import cut_off, penalised_rewards
 from quintain.trainers.data.streams import Example, TokenRow, token_row
 from quintain.trainers.data.teacher_tokens import with_recorded
@@ -41,29 +44,6 @@ from quintain.trainers.rendering.renderer import Renderer, Rendering
 from quintain.trainers.value_head import heads_of
 
 
-@dataclass
-class ExampleBatch:
-    """Examples, and counts of what was left out."""
-
-    examples: list[Example] = field(default_factory=list)
-    rewards: list[float | None] = field(default_factory=list)
-    """Reward of each example's run; None if unknown, or without a single run."""
-    dropped: Counter[str] = field(default_factory=Counter)
-    truncated_turns: int = 0
-    left_out_members: Counter[str] = field(default_factory=Counter)
-    """Runs of groups that could not be rendered, by reason; their groups stay."""
-    unweighted: Counter[str] = field(default_factory=Counter)
-    """Runs whose steps all weigh alike although step weights are on, by reason."""
-
-    def add(self, example: Example | str, reward: float | None = None) -> None:
-        """Add an example, or count the reason why there is none."""
-        if isinstance(example, str):
-            self.dropped[example] += 1
-        else:
-            self.examples.append(example)
-            self.rewards.append(reward)
-
-
 @dataclass(frozen=True)
 class ExampleMaker:
     """Creates examples for one model and one method."""
@@ -71,6 +51,8 @@ class ExampleMaker:
     renderer: Renderer
     config: TrainingConfig
     max_length: int
+    texts: dict[str, int] = field(default_factory=dict)
+    """Text of a need or a tool -> its number, for retrievers."""
 
     @staticmethod
     def of(
@@ -93,6 +75,9 @@ class ExampleMaker:
     def take(self, row: Row, batch: ExampleBatch, factor: float | str = 1.0) -> None:
         """Add the example of a row to `batch`, or count why there is none; `factor` comes from `factors`."""
         match row:
+            case DatasetRow() if isinstance(self.config, RetrieverConfig):
+                tokenizer, n = self.renderer.tokenizer, self.config.hard_negatives
+                add_calls(row, batch, tokenizer, self.max_length, n, self.texts)
             case DatasetRow():
                 batch.add(factor if isinstance(factor, str) else self.run(row, batch, factor), _reward(row))
             case PairRow() if isinstance(self.config, RewardConfig):

@@ -17,6 +17,7 @@ REMEDIES = {
     "all_truncated": "every run of these groups was cut off: set mask_truncated to false, or raise max_new_tokens and max_turns",
     "below_min_reward": "lower min_reward",
     "reward_unknown": "score the runs and export again, or set min_reward and temperature to null",
+    "no_calls": "export runs that call tools and contain their definitions (`tools`)",
     "zero_weight": "export rows with a weight above 0",
 }
 

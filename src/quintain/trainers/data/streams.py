@@ -88,7 +88,9 @@ class TokenRow:
 def token_row(token_ids: Sequence[int], supervised: Sequence[bool], **streams: Sequence[float] | None) -> TokenRow:
     """Create a row from lists; `weight` is 1 and `step_index` 0 at supervised tokens by default."""
     mask = np.asarray(supervised, np.bool_)
-    known = {name: np.asarray(s, np.float32) for name, s in streams.items() if s is not None and name != "step_index"}
+    known: dict[str, Any] = {
+        name: np.asarray(s, np.float32) for name, s in streams.items() if s is not None and name != "step_index"
+    }
     index = streams.get("step_index")
     return TokenRow(
         token_ids=np.asarray(token_ids, np.int32),

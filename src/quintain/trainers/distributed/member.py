@@ -18,8 +18,10 @@ from quintain.records.job import TrainSpec
 from quintain.trainers.data.streams import Example
 from quintain.trainers.distributed.collectives import RankPlace, join, leave, open_store, share_weights, sum_gradients
 from quintain.trainers.distributed.sharding import gather_full_params, shard
+from quintain.trainers.engine.embedding_noise import noise_of
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, tune_allocator
+from quintain.trainers.freezing import freeze_layers
 from quintain.trainers.gguf_copies import keep_copies
 from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.checkpoints import load_best, load_checkpoint, optimizer_state, weights_of
@@ -108,6 +110,7 @@ class Member:
         lora, heads = self._config.lora, heads_of(self._config)
         own = has_own_critic(self._config)
         self._model = load_model(setup.spec.start_model, lora=lora, train=True, heads=heads, own_critic=own).model
+        freeze_layers(self._model, self._config.frozen_layers)
         torch.set_num_threads(setup.threads)
         number_format = setup.number_format
         hold_base(self._model, self._config, number_format)
@@ -116,6 +119,7 @@ class Member:
             share_prefixes=self._config.share_prefixes,
             gradient_checkpointing=self._config.gradient_checkpointing,
             autocast=number_format.autocast,
+            noise=noise_of(self._config),
         )
         self._objective = objective_of(setup.objective)
         self._scale = loss_scale(self._model.device, enabled=number_format.scales_loss)

@@ -28,10 +28,11 @@ from quintain.trainers.engine.attention import (
     packed_attention_in,
 )
 from quintain.trainers.engine.causality import layer_windows, picked_keys, reads_ahead, shorter_windows
+from quintain.trainers.engine.embedding_noise import embedding_noise
 from quintain.trainers.engine.flops import attention_widths, weight_flops
 from quintain.trainers.engine.head import AS_COMPUTED, LogitShape, ShapedHead
 from quintain.trainers.engine.head import TokenScores as TokenScores
-from quintain.trainers.engine.packing import computed_tokens, pack
+from quintain.trainers.engine.packing import computed_tokens, like_lengths, pack
 from quintain.trainers.engine.pruning import last_block, pruned, query_runs
 from quintain.trainers.engine.rotary import PADDING, Rotary
 from quintain.trainers.engine.self_check import CHECK_WINDOW, distance, own_states, padded_inputs, probes
@@ -83,6 +84,8 @@ class Engine:
     reason: str | None = None
     """Why the model does not take the fastest path; None if it does."""
     autocast: torch.dtype | None = None
+    noise: float = 0.0
+    """Alpha of `embedding_noise` while the model is trained."""
     whole_logits: bool = False
     """Padded path: whether the logits differ from head(hidden states)."""
     logit_shape: LogitShape = AS_COMPUTED
@@ -97,6 +100,7 @@ class Engine:
         share_prefixes: bool = True,
         gradient_checkpointing: bool = False,
         autocast: torch.dtype | None = None,
+        noise: float = 0.0,
     ) -> Engine:
         """Return the fastest engine that agrees with the model's own padded forward pass on a few short rows.
 
@@ -107,6 +111,7 @@ class Engine:
             share_prefixes: Compute the tokens of shared prefixes once.
             gradient_checkpointing: Compute activations again in the backward pass.
             autocast: Type of matrix products under autocast; None: the weights' own.
+            noise: Alpha of the noise on the embeddings in training.
 
         Raises:
             InvalidInput: The model is not causal (`not_causal`).
@@ -123,7 +128,7 @@ class Engine:
                     "choose a causal model, or set is_decoder to true in the config.json of a BERT-like one",
                     code="not_causal",
                 )
-            engine = replace(_checked(fastest), autocast=autocast)
+            engine = replace(_checked(fastest), autocast=autocast, noise=noise)
         if checkpointed:
             enable_checkpointing(whole, attention_configs(whole))
         return engine
@@ -208,19 +213,20 @@ class Engine:
             return (scored.logprobs.sum() + scored.values.sum()) * 0.0
         return (self.values(rows) if head else self.logprobs(rows).logprobs).sum() * 0.0
 
-    def cost(self, rows: Sequence[TokenRow]) -> Cost:
-        """Return tokens and useful FLOPs of a forward and backward pass over the rows.
+    def cost(self, rows: Sequence[TokenRow], *, head: bool = True) -> Cost:
+        """Return tokens and useful FLOPs of a forward and backward pass over the rows; without `head`, up to the hidden states.
 
         A weight of P parameters takes 2 P a token forward, 2 P for the gradient of its input and, if trained, 2 P for its own.
         Causal attention over n tokens takes 6 n^2 times layers, heads and head width, and 6 (n - W)^2 less with a window of W tokens.
         The head counts at supervised tokens only.
         Valid for dense models; a recurrent layer counts as its weights.
         """
-        decoder, head = decoder_and_head(self.model)
+        decoder, output_head = decoder_and_head(self.model)
         embeddings = {id(p) for m in decoder.modules() if isinstance(m, torch.nn.Embedding) for p in m.parameters()}
         body = sum(weight_flops(p) for p in decoder.parameters() if p.ndim == 2 and id(p) not in embeddings)
         values = head_of(self.model)
-        heads = [one for one in (values, head if values is None or values.is_critic else None) if one is not None]
+        last_heads = (values, output_head if values is None or values.is_critic else None)
+        heads = [one for one in last_heads if one is not None] if head else []
         last = sum(weight_flops(p) for one in heads for p in one.parameters(recurse=one is not values) if p.ndim == 2)
         body *= 1 if values is None or values.trunk is None else 2
         widths = attention_widths(self.model.config.get_text_config(decoder=True))
@@ -304,6 +310,7 @@ class Engine:
         with ExitStack() as stack:
             stack.enter_context(packed_attention_in(attention_configs(decoder)))
             stack.enter_context(self._rotary.factors_by_row(factors.to(self._device)))
+            stack.enter_context(embedding_noise(self.model, self.noise, plan.row_lengths))
             if self.pruned:
                 stack.enter_context(pruned(last_block(decoder), plan.select, runs))
             ids, positions = plan.token_ids.unsqueeze(0), plan.positions.unsqueeze(0)
@@ -320,7 +327,8 @@ class Engine:
         for group in self._together(rows):
             batch = padded_inputs([rows[i] for i in group], self._device)
             factors = torch.tensor([[self._rotary.factors_of(len(rows[i]))] for i in group], device=self._device)
-            with self._rotary.factors_by_row(factors.where(batch["attention_mask"].bool(), PADDING)):
+            noise = embedding_noise(self.model, self.noise, batch["attention_mask"].sum(1, keepdim=True))
+            with noise, self._rotary.factors_by_row(factors.where(batch["attention_mask"].bool(), PADDING)):
                 output_states = self.model(**batch).logits if decoder is None else decoder(**batch).last_hidden_state
             width = output_states.shape[1]
             places = np.concatenate([at * width + rows[i].places - 1 for at, i in enumerate(group)])
@@ -332,18 +340,7 @@ class Engine:
 
     def _together(self, rows: Sequence[TokenRow]) -> list[list[int]]:
         """Return the groups of rows that are padded together."""
-        return [list(range(len(rows)))] if self.gathered else _like_lengths(rows, picked_keys(self.model.config))
-
-
-def _like_lengths(rows: Sequence[TokenRow], limit: float) -> list[list[int]]:
-    """Group rows at least three quarters as long as the longest of their group; rows above a limit are alone."""
-    groups: list[list[int]] = []
-    for i in sorted(range(len(rows)), key=lambda i: -len(rows[i])):
-        if groups and 0.75 * len(rows[groups[-1][0]]) <= len(rows[i]) and len(rows[groups[-1][0]]) <= limit:
-            groups[-1].append(i)
-        else:
-            groups.append([i])
-    return groups
+        return [list(range(len(rows)))] if self.gathered else like_lengths(rows, picked_keys(self.model.config))
 
 
 def _checked(engine: Engine) -> Engine:

@@ -43,6 +43,8 @@ class Plan:
     """int64 [n]"""
     positions: torch.Tensor
     """int64 [n]; the place of each token in its row."""
+    row_lengths: torch.Tensor
+    """int64 [n]; the length of each token's row; of shared tokens, that of one of their rows."""
     segments: tuple[Segment, ...]
     """They cover the n tokens in order."""
     select: torch.Tensor
@@ -91,6 +93,9 @@ def pack(rows: Sequence[TokenRow], *, share: bool = True) -> Plan:
         token_ids=torch.from_numpy(_joined([inputs[i][shared:] for i, shared in zip(order, common, strict=True)])),
         positions=torch.from_numpy(
             _joined([np.arange(shared, len(inputs[i])) for i, shared in zip(order, common, strict=True)])
+        ),
+        row_lengths=torch.from_numpy(
+            _joined([np.full(len(inputs[i]) - shared, len(rows[i])) for i, shared in zip(order, common, strict=True)])
         ),
         segments=tuple(segments),
         select=torch.from_numpy(select),
@@ -195,3 +200,14 @@ def _predictors(row: TokenRow, path: tuple[Range, ...]) -> NDArray[np.int64]:
 
 def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
+
+
+def like_lengths(rows: Sequence[TokenRow], limit: float) -> list[list[int]]:
+    """Group rows at least three quarters as long as the longest of their group; rows above a limit are alone."""
+    groups: list[list[int]] = []
+    for i in sorted(range(len(rows)), key=lambda i: -len(rows[i])):
+        if groups and 0.75 * len(rows[groups[-1][0]]) <= len(rows[i]) and len(rows[groups[-1][0]]) <= limit:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    return groups

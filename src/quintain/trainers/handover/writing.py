@@ -28,6 +28,7 @@ from quintain.trainers.handover.ollama import go_template
 from quintain.trainers.handover.parity import Measurement, Probes, compare, count_equal, measure
 from quintain.trainers.model_files import model_files
 from quintain.trainers.models import LoadedModel, load_model, open_tokenizer, pick_device, stored_heads
+from quintain.trainers.pooling_files import read_pooling, write_pooling
 from quintain.trainers.quantization import size_of
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE
@@ -98,7 +99,7 @@ def write_agent(
             stored_in, architecture = _write_adapter(agent.model, folder), ""
         else:
             stored_in, architecture = _write_merged(agent, heads, renderer, folder)
-        _write_tokenizer(agent.model, folder)
+        _write_tokenizer(agent, folder)
     if reporter.should_stop():
         return None
     reporter.phase("checking")
@@ -220,12 +221,17 @@ def _generation(before: Any, loaded: LoadedModel, renderer: Renderer, sampling: 
     )
 
 
-def _write_tokenizer(ref: ModelRef, folder: Path) -> None:
-    """Write a freshly loaded tokenizer: truncation and padding of earlier calls would be saved too."""
-    tokenizer = open_tokenizer(ref).tokenizer
+def _write_tokenizer(agent: Agent, folder: Path) -> None:
+    """Write a freshly loaded tokenizer: truncation and padding of earlier calls would be saved too.
+
+    A retriever gets the files by which sentence-transformers pools, too.
+    """
+    tokenizer = open_tokenizer(agent.model).tokenizer
     if not getattr(tokenizer, "chat_template", None):
         tokenizer.chat_template = FALLBACK_TEMPLATE
     tokenizer.save_pretrained(folder)
+    if agent.role == "retriever":
+        write_pooling(folder, *read_pooling(Path(agent.model.adapter or agent.model.path)))
 
 
 def _require_room(folder: Path, weights: int) -> None:

@@ -44,9 +44,10 @@ def write_weights(folder: Path, model: Any, weights: dict[str, torch.Tensor], to
         model.peft_config["default"].save_pretrained(str(folder))
     elif hasattr(model, "config"):
         stored = model.state_dict().keys()
+        frozen = ((name, p) for name, p in model.named_parameters() if not p.requires_grad)
         tensors |= {
-            name: b.detach().cpu().contiguous()
-            for name, b in model.named_buffers()
+            name: x.detach().cpu().contiguous()
+            for name, x in (*model.named_buffers(), *frozen)
             if name in stored and not name.startswith(_HEAD)
         }
         model.config.save_pretrained(folder)

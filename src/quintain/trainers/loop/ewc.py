@@ -22,6 +22,7 @@ from quintain.trainers.data.examples import ExampleMaker
 from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.other_tokens import drawn_nll
+from quintain.trainers.freezing import freeze_layers
 from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.loop.precision import Format, hold_base
@@ -129,6 +130,7 @@ def weight_penalty(
             ref = kept.model.model_copy(update={"quantization": spec.config.quantization or kept.model.quantization})
             heads, own = heads_of(spec.config), has_own_critic(spec.config)
             model = load_model(ref, lora=spec.config.lora, train=True, heads=heads, own_critic=own).model
+            freeze_layers(model, spec.config.frozen_layers)
             hold_base(model, spec.config, number_format)
             _require_same_weights(trainable(model), trainable(loaded.model), kept.id or kept.name)
             engine = Engine.of(model, share_prefixes=engine.shares, autocast=engine.autocast)

@@ -20,6 +20,7 @@ _SAMPLED = 64
 _ADDED = frozenset(
     {
         *("constraint", "ewc", "optimizer", "quantization"),
+        *("frozen_layers", "neftune_alpha"),
         *("min_p", "top_k", "top_p"),
         *("delta", "importance_cap", "mask_truncated", "overlong_buffer", "overlong_penalty", "overlong_tokens"),
         *("discopop_tau", "ld_alpha", "policy_weighting", "reference_mixup", "reference_sync_steps"),
@@ -48,6 +49,9 @@ def run_identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> st
     for name in _ADDED & config.keys():  # checkpoints from before these settings still fit
         if config[name] == type(spec.config).model_fields[name].default:
             del config[name]
+    for name, default in (("init", "default"), ("b_rate_ratio", 1.0)):
+        if config["lora"] is not None and config["lora"][name] == default:
+            del config["lora"][name]
     if config.get("scale_rewards") in ("group", "none"):  # once a switch
         config["scale_rewards"] = config["scale_rewards"] == "group"
     agent = spec.start_model

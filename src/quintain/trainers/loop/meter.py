@@ -53,9 +53,9 @@ class Meter:
         """Stop the clock, once the optimizer has taken its step."""
         self._seconds = time.perf_counter() - self._began
 
-    def count(self, rows: Sequence[TokenRow]) -> None:
-        """Count the rows of a forward pass."""
-        cost = self._engine.cost(rows)
+    def count(self, rows: Sequence[TokenRow], *, head: bool = True) -> None:
+        """Count the rows of a forward pass, with the product of the head or without."""
+        cost = self._engine.cost(rows, head=head)
         self.sums.include(Sums(**cost._asdict()))
 
     def metrics(self) -> dict[str, float | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from quintain.records.hyperparameters import (
     PPOConfig,
     PRMConfig,
     RankingConfig,
+    RetrieverConfig,
     RewardConfig,
     SimPOConfig,
     TrainingConfig,
@@ -36,6 +37,7 @@ from quintain.trainers.losses.orpo import orpo_loss
 from quintain.trainers.losses.ppo import ppo_loss
 from quintain.trainers.losses.prm import prm_loss
 from quintain.trainers.losses.ranking import ranking_loss
+from quintain.trainers.losses.retriever import retriever_loss
 from quintain.trainers.losses.reward import reward_loss
 from quintain.trainers.losses.sft import sft_loss
 from quintain.trainers.losses.simpo import simpo_loss
@@ -67,6 +69,10 @@ class Objective:
     """Whether the loss takes values of the value head [N, K] instead of log-probs [N]."""
     with_values: bool = False
     """Whether the loss takes them beside the log-probs, as `values`."""
+    couples_examples: bool = False
+    """Whether the loss takes the mean states [S, h] of the texts of a whole step, which are negatives of each other."""
+    token_dropout: float = 0.0
+    """Share of the tokens of such texts that a training step leaves out."""
     agreement: tuple[str, ...] = ()
     """Metrics of agreement with held-out labels; the first one is an accuracy."""
     unpaired: Mapping[str, Example] = field(default_factory=dict)
@@ -115,8 +121,12 @@ class Objective:
         self.settings["kl"] = kto_kl(policy, reference, n)  # with NaN the step's loss is NaN, which the loop reports
 
 
-def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None = None) -> Objective:
-    """Return the objective of a method; `unpaired` is for KTO, see `Objective.unpaired`.
+def objective_of(
+    config: TrainingConfig,
+    unpaired: Mapping[str, Example] | None = None,
+    relevant: Mapping[float, Set[float]] | None = None,
+) -> Objective:
+    """Return the objective of a method; `unpaired` is for KTO (`Objective.unpaired`), `relevant` for retrievers (`retriever_loss`).
 
     Raises:
         InvalidInput: The method does not train by gradients.
@@ -135,21 +145,7 @@ def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None 
         case SimPOConfig():
             return Objective(_bound(simpo_loss, config, "beta", "gamma"))
         case KTOConfig():
-            bound = _bound(kto_loss, config, "beta", "desirable_weight", "undesirable_weight")
-            objective = Objective(
-                bound,
-                needs_reference=True,
-                unpaired=unpaired or {},
-                batch_tokens=config.batch_tokens,
-                settings={"kl": 0.0},
-            )
-
-            def with_kl(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals) -> LossOutput:
-                output = bound(logprobs, streams, totals, **objective.settings)
-                return output._replace(metrics=output.metrics | {"kto_kl": (objective.settings["kl"], 1.0)})
-
-            objective.loss = with_kl
-            return objective
+            return _kto_objective(config, unpaired or {})
         case RankingConfig():
             return Objective(_bound(ranking_loss, config, "beta"), needs_reference=True)
         case RewardConfig():
@@ -158,6 +154,13 @@ def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None 
         case PRMConfig():
             bound = _bound(prm_loss, config, "heads")
             return Objective(bound, on_values=True, agreement=("step_accuracy", "brier"))
+        case RetrieverConfig():
+            return Objective(
+                _bound(partial(retriever_loss, relevant=relevant or {}), config, "scale"),
+                couples_examples=True,
+                token_dropout=config.token_dropout,
+                agreement=("retrieval_accuracy",),
+            )
         case GRPOConfig():
             return Objective(_bound(grpo_loss, config, *_GRPO), needs_reference=config.kl_coefficient > 0)
         case PPOConfig():
@@ -173,6 +176,24 @@ def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None 
         case _ if config.method in ("sft", "bc", "pretrain"):  # type: ignore[attr-defined]
             return Objective(sft_loss, linear=True)
     raise InvalidInput(f"{type(config).__name__} has no objective")
+
+
+def _kto_objective(config: KTOConfig, unpaired: Mapping[str, Example]) -> Objective:
+    bound = _bound(kto_loss, config, "beta", "desirable_weight", "undesirable_weight")
+    objective = Objective(
+        bound,
+        needs_reference=True,
+        unpaired=unpaired,
+        batch_tokens=config.batch_tokens,
+        settings={"kl": 0.0},
+    )
+
+    def with_kl(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals) -> LossOutput:
+        output = bound(logprobs, streams, totals, **objective.settings)
+        return output._replace(metrics=output.metrics | {"kto_kl": (objective.settings["kl"], 1.0)})
+
+    objective.loss = with_kl
+    return objective
 
 
 def settled(config: TrainingConfig, training: Sequence[Example]) -> TrainingConfig:

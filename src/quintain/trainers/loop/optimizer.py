@@ -20,7 +20,8 @@ _CRITIC_RATE = 10.0
 def adamw(model: Any, config: TrainingConfig) -> torch.optim.Optimizer:
     """Return AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101); biases and norm weights do not decay.
 
-    Its learning rate is set at each update; `rate` of a group is its factor, above 1 for the critic of PPO.
+    Its learning rate is set at each update; `rate` of a group is its factor, above 1 for the critic of PPO, and for B of
+    adapters with LoRA+ (Hayou et al. 2024, arXiv 2402.12354, section 5).
 
     `adamw_8bit` keeps the moments of matrices of 4,096 numbers or more in 8 bits
     (Dettmers et al. 2021, arXiv 2110.02861).
@@ -29,16 +30,21 @@ def adamw(model: Any, config: TrainingConfig) -> torch.optim.Optimizer:
         Unavailable: `adamw_8bit` without bitsandbytes (`missing_extra`).
         InvalidInput: `adamw_8bit` on a device for which bitsandbytes has no optimizer.
     """
-    parameters = list(trainable(model).values())
+    parameters = trainable(model)
     head = head_of(model)
     critic = {id(p) for p in head.parameters()} if head is not None and head.is_critic else set[int]()
+    ratio = config.lora.b_rate_ratio if config.lora is not None else 1.0
+    rates = {
+        name: _critic_rate(config) if id(p) in critic else ratio if _is_b(name) else 1.0
+        for name, p in parameters.items()
+    }
     groups = [
         {
-            "params": [p for p in parameters if (p.ndim > 1) == decays and (id(p) in critic) == valuing],
+            "params": [p for name, p in parameters.items() if (p.ndim > 1) == decays and rates[name] == rate],
             "weight_decay": config.weight_decay if decays else 0.0,
-            "rate": _critic_rate(config) if valuing else 1.0,
+            "rate": rate,
         }
-        for valuing in (False, True)
+        for rate in sorted(set(rates.values()))
         for decays in (True, False)
     ]
     groups = [g for g in groups if g["params"]]
@@ -50,6 +56,11 @@ def adamw(model: Any, config: TrainingConfig) -> torch.optim.Optimizer:
         )
     optimizer: torch.optim.Optimizer = bitsandbytes().optim.AdamW8bit(groups, lr=0.0)
     return optimizer
+
+
+def _is_b(name: str) -> bool:
+    """Whether a parameter is the matrix B of an adapter, by peft's names of its modules."""
+    return bool({"lora_B", "lora_embedding_B"} & {*name.split(".")})
 
 
 def _critic_rate(config: TrainingConfig) -> float:

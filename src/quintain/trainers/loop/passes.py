@@ -9,6 +9,7 @@ import torch
 
 from quintain.trainers.data.streams import Example, streams_of
 from quintain.trainers.engine.forward import Engine
+from quintain.trainers.loop.coupled_passes import coupled_backward, coupled_held_out
 from quintain.trainers.loop.meter import Meter
 from quintain.trainers.loop.objectives import Objective
 from quintain.trainers.losses.grpo import k3
@@ -37,6 +38,8 @@ def backward(
     Returns:
         What the passes add to the step's loss.
     """
+    if objective.couples_examples:
+        return coupled_backward(engine, objective, scale, batches, totals, meter)
     loss = 0.0
     for batch in batches:
         if not batch:
@@ -88,6 +91,9 @@ def held_out(
     """Return the sums of validation micro-batches, without dropout; `totals` are those of the whole split."""
     sums = ValidationSums(0.0, {})
     with eval_mode(engine.model):
+        if objective.couples_examples:
+            output = coupled_held_out(engine, objective, batches, totals)
+            return ValidationSums(float(output.loss), output.metrics)
         for batch in batches:
             if not batch:
                 engine.idle()

@@ -78,6 +78,9 @@ def left_out(batch: ExampleBatch, n_rows: int, max_length: int, split: str = "")
     if batch.left_out_members:
         n = batch.left_out_members.total()
         sentences.append(f"{n} runs{where} were left out of their groups: {_reasons(batch.left_out_members)}")
+    if batch.left_out_calls:
+        n = batch.left_out_calls.total()
+        sentences.append(f"{n} calls{where} teach a retriever nothing: {_reasons(batch.left_out_calls)}")
     if batch.unweighted:
         sentences.append(
             f"the steps of {batch.unweighted.total()} runs{where} weigh alike, because their values rank none of them "

@@ -124,7 +124,13 @@ def _finished(directory: Path, prefix: str) -> Iterator[EpisodeResult]:
 
 
 def _figures(test: SequentialTest) -> dict[str, float | None]:
-    return {name: getattr(test, name) for name in ("e_value", "difference", "ci_low", "ci_high")}
+    """Return the points of the job's curves; the confidence sequence is drawn as the bounds of the difference."""
+    return {
+        "difference": test.difference,
+        "difference_low": test.ci_low,
+        "difference_high": test.ci_high,
+        "e_value": test.e_value,
+    }
 
 
 def _conclude(

@@ -215,7 +215,8 @@ def _conclude(
 ) -> JobResult:
     report_errors(results, spec.environment, reporter)
     tally = _tally_of(results)
-    runs = TrajectorySet(count=len(results), filter={"job_id": directory.name})
+    players = 1 if spec.opponent is None else 2
+    runs = TrajectorySet(count=len(results) * players, filter={"job_id": directory.name})
     report = spending_report(directory, spec.endpoint) if spec.endpoint is not None else {}
     if isinstance(spec, RolloutSpec):
         report |= exploration.report() if exploration else {}

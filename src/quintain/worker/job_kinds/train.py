@@ -116,18 +116,19 @@ _UNMEASURED = "its accuracy is unknown, because there are no held-out labels"
 _AGREES = {
     "reward": ("reward_accuracy", "pairs ordered as labelled"),
     "prm": ("step_accuracy", "steps on their label's side of 0.5"),
+    "retriever": ("retrieval_accuracy", "calls whose tool ranks first among the tools of these calls"),
 }
-"""Method -> its accuracy metric, and the unit that it counts."""
+"""Method of `ROLES` -> its accuracy metric, and the unit that it counts."""
 
 
 def held_out_agreement(method: str, figures: Mapping[str, tuple[float, float]]) -> Agreement | None:
-    """Return how often a model that scores runs agreed with the labels of the validation split.
+    """Return how often a model that does not act agreed with the labels of the validation split.
 
     The pairs of a task and the steps of a run are not independent, so the interval is too narrow. With keep_best, the same
     split also selected the weights.
 
     Args:
-        method: `reward` or `prm`.
+        method: One of `ROLES`.
         figures: Metric -> (sum, count) over the validation split.
 
     Returns:
@@ -153,7 +154,7 @@ def held_out_agreement(method: str, figures: Mapping[str, tuple[float, float]]) 
 def _agent(spec: TrainSpec, job_id: str, agreement: Agreement | None) -> Agent:
     """Return the trained agent, with its parent's prompt, sampling settings and turn format.
 
-    The description of a model that scores runs contains its held-out accuracy.
+    The description of an agent that does not act contains its held-out accuracy.
     """
     accuracy = f"; {agreement or _UNMEASURED}" if spec.method in ROLES else ""
     if spec.config.lora is None:

@@ -85,8 +85,11 @@ class Work(NamedTuple):
 
 
 def trained_parameters(model: ModelFacts, config: TrainingConfig) -> int:
-    """Count the parameters that receive gradients."""
-    return model.parameters if config.lora is None else model.adapter_parameters(config.lora)
+    """Count the parameters that receive gradients; frozen blocks are counted as equal parts of all blocks."""
+    if config.lora is not None:
+        return model.adapter_parameters(config.lora)
+    share = min(config.frozen_layers / max(model.layers, 1), 1.0)
+    return model.parameters - round(share * sum(matrix.size for matrix in model.matrices))
 
 
 def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, pass_tokens: float) -> dict[str, float]:

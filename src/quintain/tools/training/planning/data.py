@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from quintain.datasets.recorded_calls import calls_of_run
 from quintain.datasets.rows import read_rows, trajectories_of
 from quintain.datasets.step_labels import step_values_of, unweighted_reason
 from quintain.errors import QuintainError
 from quintain.records.dataset import Dataset, DatasetRow, GroupRow, Row, StepValues, TextRow
+from quintain.records.hyperparameters import RetrieverConfig
 from quintain.records.preview import Sample, Statistics
 from quintain.records.trajectory import Actor, Step, Trajectory, text_of
 from quintain.tools.data.preview import preview_spec
@@ -93,7 +95,8 @@ def look_at_data(
     """
     rows = dataset.splits.get("train", 0)
     sample = _sample(dataset, rows)
-    pieces = [_pieces(row) for row in sample]
+    negatives = int(settings.get("hard_negatives", RetrieverConfig.model_fields["hard_negatives"].default))
+    pieces = [_calls(row, negatives) if method == "retriever" else _pieces(row) for row in sample]
     total = sum(piece.length for row in pieces for piece in row)
     scale = rows / len(sample) if sample else 0.0
     stepped = [run for row in sample for run in _with_step_values(row)]
@@ -139,6 +142,13 @@ def _pieces(row: Row) -> list[_Piece]:
     if isinstance(row, TextRow):
         return [_Piece((), len(row.text), len(row.text))]
     return [_piece(run) for run in trajectories_of(row)]
+
+
+def _calls(row: Row, negatives: int) -> list[_Piece]:
+    """Return the calls of a run: the texts that a retriever reads for each."""
+    calls = calls_of_run(row.trajectory).calls if isinstance(row, DatasetRow) else ()
+    sizes = [sum(map(len, (call.need, call.document, *call.uncalled[:negatives]))) for call in calls]
+    return [_Piece((), size, size) for size in sizes]
 
 
 def _piece(run: Trajectory) -> _Piece:

@@ -17,6 +17,7 @@ from quintain.records.plan import Blocker, Estimate, TrainingPlan
 from quintain.tools.evaluation.environment_references import Environments, usable_reference
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
+from quintain.tools.training.earlier_skills import earlier_skill
 from quintain.tools.training.evolve import evolution_spec
 from quintain.tools.training.methods import EVOLVE, canonical_settings, describe_method, merge_settings, require_method
 from quintain.tools.training.planning.choice import Choice, Wish, choose
@@ -43,6 +44,7 @@ from quintain.tools.training.requests import (
     with_adapter_settings,
 )
 from quintain.tools.training.sources import training_source
+from quintain.tools.training.teachers import teacher_of
 from quintain.tools.training.training_rewards import REWARDED
 
 T = TypeVar("T")
@@ -207,7 +209,9 @@ def _require_startable(services: Services, choice: Choice, settled: Settled, age
     else:
         training_source(services, method, dataset.id if dataset else None, choice.environment)
         require_effect(settled.config, choice.environment)
-        with_adapter_settings(settled.config, agent)
+        config = with_adapter_settings(settled.config, agent)
+        earlier_skill(services, config, agent)
+        teacher_of(services, config, agent, acts=choice.environment is not None)
 
 
 def _nothing(choice: Choice, model: str, blockers: list[Blocker]) -> TrainingPlan:

@@ -16,6 +16,7 @@ Purpose = Literal[
     "improve_by_acting",
     "score_runs",
     "label_steps",
+    "find_tools",
     "absorb_text",
     "short_answers",
     "measure_only",
@@ -39,6 +40,7 @@ PURPOSES: dict[Purpose, Meaning] = {
     "improve_by_acting": Meaning("try tasks, do more of what worked", ("grpo", "evolve", "dpo", "ppo")),
     "score_runs": Meaning("learn to value whole runs: a reward model", ("reward",)),
     "label_steps": Meaning("learn to value each step: a process reward model", ("prm",)),
+    "find_tools": Meaning("learn which tool answers a need: a retriever", ("retriever",)),
     "absorb_text": Meaning("learn the content of plain texts", ("pretrain",)),
     "short_answers": Meaning("succeed in fewer words: part of the reward is for brevity", ("grpo", "evolve")),
     "measure_only": Meaning("measure an agent, train nothing"),
@@ -46,7 +48,7 @@ PURPOSES: dict[Purpose, Meaning] = {
     "fit_memory": Meaning("train on a machine with little memory"),
     "finish_sooner": Meaning("spend less time, at some cost in quality"),
 }
-"""The first eight choose a method. The last three are constraints that change settings."""
+"""The first nine choose a method. The last three are constraints that change settings."""
 
 REWARDS: dict[Purpose, dict[str, float]] = {"short_answers": {"outcome": 0.8, "length": 0.2}}
 """Purpose -> the reward that serves it."""

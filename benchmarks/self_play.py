@@ -1,0 +1,100 @@
+"""Does self-play pay? `python -m benchmarks.self_play [--seeds N] [--rollouts N] [--baseline role|group]`.
+
+The embedded model learns the moves of `quintain/nim` from the scripted expert's games, then plays against itself and its earlier
+versions. It is measured against the model before self-play, and both against the expert, on held-out positions; roles alternate.
+Every figure is a line of JSON on stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from typing import Any
+
+from benchmarks.figures import report, say, summarize
+from quintain.evaluation.statistics.success_rates import clopper_pearson
+from quintain.tools import RLTrainingTool
+
+ENVIRONMENT = "quintain/nim?difficulty=easy&types=normal"
+GAMES = 100
+
+
+class Study:
+    """One seed in a home of its own."""
+
+    def __init__(self, home: str, seed: int) -> None:
+        self._tool, self._seed = RLTrainingTool(home=home), seed
+
+    def job(self, action: str, **arguments: Any) -> dict[str, Any]:
+        """Carry out a job and return its result."""
+        started = json.loads(self._tool.run({"action": action, "seed": self._seed, **arguments}))
+        if "job_id" not in started:
+            raise RuntimeError(f"{action}: {started}")
+        job = json.loads(self._tool.run({"action": "wait", "job_id": started["job_id"]}))
+        if job["status"] != "succeeded":
+            raise RuntimeError(f"{action}: {job.get('error')}")
+        result: dict[str, Any] = job["result"] | {"job_id": started["job_id"]}
+        return result
+
+    def learn_moves(self) -> str:
+        """Train the embedded model on games of the expert against itself; return the agent."""
+        played = self.job("collect_rollouts", agent="expert", environment=ENVIRONMENT, opponent="self", n_tasks=400)
+        found = {"job_id": played["job_id"]}  # both players: the expert's moves are right in lost games too
+        keep = ["success", "failure"]
+        self._tool.run({"action": "export_dataset", "kind": "sft", "name": "games", "filter": found, "outcomes": keep})
+        settings = {"epochs": 2, "learning_rate": 1e-3}
+        trained = self.job(
+            "start_training", method="sft", model="starter", dataset_id="games", name="mover", hyperparameters=settings
+        )
+        return str(trained["agent"])
+
+    def play_itself(self, agent: str, rollouts: int, baseline: str) -> str:
+        """Train an agent by self-play; return the new one."""
+        settings = {
+            "self_play": {"baseline": baseline}, "rollouts": rollouts, "tasks_per_step": 8, "group_size": 8,
+            "max_new_tokens": 64, "learning_rate": 3e-4,
+        }  # fmt: skip
+        trained = self.job(
+            "start_training",
+            method="grpo",
+            model=agent,
+            environment=ENVIRONMENT,
+            name="player",
+            hyperparameters=settings,
+        )
+        return str(trained["agent"])
+
+    def wins(self, agent: str, opponent: str) -> tuple[int, int]:
+        """Return the games that an agent wins against another on held-out positions, and the games with a verdict."""
+        about = self.job("evaluate_agent", agent=agent, environment=ENVIRONMENT, opponent=opponent, n_tasks=GAMES)
+        return round(about["success_rate"] * about["n"]), about["n"]
+
+
+def main() -> None:
+    """Print the figures of each seed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--rollouts", type=int, default=20)
+    parser.add_argument("--baseline", choices=("role", "group"), default="role")
+    asked = parser.parse_args()
+    for seed in range(asked.seeds):
+        with tempfile.TemporaryDirectory() as home:
+            began, study = time.perf_counter(), Study(home, seed)
+            mover = study.learn_moves()
+            player = study.play_itself(mover, asked.rollouts, asked.baseline)
+            for name, agent, opponent in (
+                ("self-play against its start", player, mover),
+                ("self-play against the expert", player, "expert"),
+                ("its start against the expert", mover, "expert"),
+            ):
+                rate = clopper_pearson(*study.wins(agent, opponent))
+                more: dict[str, Any] = {"low": rate.ci_low, "high": rate.ci_high, "n": rate.n, "seed": seed}
+                report(f"nim, {asked.baseline} baseline, {name}: games won", [rate.value or 0.0], "share", None, **more)
+            say(f"seed {seed}: {time.perf_counter() - began:.0f} s")
+    summarize()
+
+
+if __name__ == "__main__":
+    main()

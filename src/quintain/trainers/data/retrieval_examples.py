@@ -1,0 +1,88 @@
+"""Examples of a retriever: a need, the tool that was called for it, and tools that were offered beside it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from quintain.datasets.recorded_calls import RecordedCall, calls_of_run
+from quintain.records.dataset import DatasetRow
+from quintain.trainers.data.example_batch import ExampleBatch
+from quintain.trainers.data.streams import Example, TokenRow, token_row
+
+_FILLER = 0
+"""Token id behind a text: rows are read before their marked tokens, so each has one more, on which nothing depends."""
+
+
+def add_calls(
+    row: DatasetRow, batch: ExampleBatch, tokenizer: Any, max_length: int, n_negatives: int, texts: dict[str, int]
+) -> None:
+    """Add an example for each recorded call of a run, or count why there is none.
+
+    Member 0 is the need, member 1 the called tool, the others are hard negatives. A member's value is the number of its text.
+
+    Args:
+        row: The run.
+        batch: Receives the examples, and the calls that count for nothing.
+        tokenizer: Of the model.
+        max_length: Maximum tokens of a text.
+        n_negatives: Maximum number of hard negatives.
+        texts: Text -> its number; receives new texts.
+    """
+    found = calls_of_run(row.trajectory)
+    batch.left_out_calls.update(found.left_out)
+    if not found.calls or row.weight <= 0:
+        batch.add("zero_weight" if found.calls else "no_calls")
+        return
+    run = row.trajectory.id or row.trajectory.identity
+    for call in found.calls:
+        members = (call.need, call.document, *hard_negatives(call, n_negatives))
+        rows = tuple(text_row(tokenizer, text, max_length) for text in members)
+        values = tuple(float(texts.setdefault(text, len(texts))) for text in members)
+        batch.add(Example(rows, tuple(range(len(rows))), values, row.weight, f"{run}/{call.tool}", divisible=False))
+
+
+def relevant_tools(examples: Sequence[Example]) -> dict[float, set[float]]:
+    """Return need -> its tools, by value, from examples as `add_calls` makes them."""
+    relevant: dict[float, set[float]] = {}
+    for example in examples:
+        relevant.setdefault(example.value[0], set()).add(example.value[1])
+    return relevant
+
+
+def thinned(example: Example, share: float, seed: int) -> Example:
+    """Return the example without a random share of its tokens; one token of each text stays.
+
+    Deletion as augmentation (Izacard et al. 2022, arXiv 2112.09118, section 3.1): no single word decides, so other phrasings are
+    found too. It depends on the example and the seed alone, not on the rest of the step.
+    """
+    if not share:
+        return example
+    chance = random.Random(f"thinned/{seed}/{example.key}")
+    rows = []
+    for row in example.rows:
+        ids = row.token_ids[:-1].tolist()
+        kept = [token for token in ids if chance.random() >= share] or [chance.choice(ids)]
+        rows.append(_read_everywhere(kept))
+    return replace(example, rows=tuple(rows))
+
+
+def text_row(tokenizer: Any, text: str, max_length: int) -> TokenRow:
+    """Return the row of a text, marked so that the state of each of its tokens is read; cut at `max_length` tokens.
+
+    The ids are those of the tokenizer's own call, special tokens included, as in sentence-transformers.
+    """
+    ids = tokenizer(text, truncation=True, max_length=max_length, verbose=False)["input_ids"] or [_FILLER]
+    return _read_everywhere(ids)
+
+
+def _read_everywhere(ids: Sequence[int]) -> TokenRow:
+    return token_row([*ids, _FILLER], [False, *(True for _ in ids)])
+
+
+def hard_negatives(call: RecordedCall, n: int) -> tuple[str, ...]:
+    """Return the texts of at most `n` tools that were offered beside a call, drawn at random by the call alone."""
+    others = [text for text in dict.fromkeys(call.uncalled) if text != call.document]
+    return tuple(random.Random(f"negatives/{call.need}/{call.tool}").sample(others, min(n, len(others))))

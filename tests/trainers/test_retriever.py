@@ -1,0 +1,166 @@
+"""Retrievers from training to search: passes, resumption, the folder on disk, vectors and indexes."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from quintain.errors import InvalidInput, TrainingFailed, Unavailable
+from quintain.records.dataset import DatasetRow
+from quintain.records.hyperparameters import RetrieverConfig
+from quintain.trainers import text_index
+from quintain.trainers.data.retrieval_examples import thinned
+from quintain.trainers.data.streams import Example, token_row
+from quintain.trainers.retriever import TextEncoder, open_retriever
+from quintain.trainers.text_index import EXACT_LIMIT, ExactIndex, GraphIndex, require_index
+from trainers.runs import LORA, Killed, Recorder, metric, run, same, spec
+from trajectory_runs import call, user
+from trajectory_runs import run as run_of
+
+NAMES = ("search", "open", "submit", "price")
+TOOLS = tuple({"type": "function", "function": {"name": name, "description": f"the {name} of items"}} for name in NAMES)
+WORDS = ("look up", "unlock", "hand in", "cost")
+"""What people say for each tool."""
+
+
+def rows(n: int) -> list[DatasetRow]:
+    calls = [(NAMES[i % 4], f"{WORDS[i % 4]} number {i}") for i in range(n)]
+    return [DatasetRow(trajectory=run_of(need, user(need), call(name), tools=TOOLS)) for name, need in calls]
+
+
+def test_a_retriever_learns_resumes_bit_equal_and_is_the_same_however_a_step_is_split(
+    model_folder: Path, tmp_path: Path
+) -> None:
+    """Two hard negatives a call. Passes of at most 64 tokens are several; with adapters, dropout is the same in both of each."""
+    settings = {"batch_size": 4, "learning_rate": 1e-2, "hard_negatives": 2, "batch_tokens": 64}
+    adapters = {**settings, "epochs": 6, "lora": LORA, "token_dropout": 0.1}
+    job = spec(model_folder, tmp_path / "out", "retriever", **adapters)
+    report, recorder = run(job, tmp_path / "job", rows(8), validation=rows(4))
+    losses = metric(recorder, "loss")
+    assert losses[-1] < losses[0]
+    right, n = report.held_out["retrieval_accuracy"]
+    assert (n, right > 2) == (4, True)
+    again = spec(model_folder, tmp_path / "again", "retriever", **adapters)
+    with pytest.raises(Killed):
+        run(again, tmp_path / "again-job", rows(8), Recorder(kill_at=3), rows(4))
+    resumed, rest = run(again, tmp_path / "again-job", rows(8), validation=rows(4))
+    assert resumed.resumed_from_step == 2
+    assert metric(rest, "loss") == losses[2:]
+    assert same(tmp_path / "out", tmp_path / "again")
+
+    split, whole = (
+        run(
+            spec(
+                model_folder,
+                tmp_path / name,
+                "retriever",
+                **{**settings, "epochs": 1, "batch_tokens": tokens, "token_dropout": 0},
+            ),
+            tmp_path / f"{name}-job",
+            rows(8),
+        )[1]
+        for name, tokens in (("split", 64), ("whole", 100_000))
+    )
+    for figure in ("loss", "grad_norm"):
+        assert metric(split, figure) == pytest.approx(metric(whole, figure), rel=1e-5)
+
+    retriever = open_retriever(tmp_path / "out", [f"{name}: the {name} of items" for name in NAMES])
+    found = [retriever.search(f"{words} number 77", 1) for words in WORDS]
+    assert sum(first == [i] for i, first in enumerate(found)) >= 3
+    assert retriever.search("cost", 9) == sorted(retriever.search("cost", 9), key=retriever.search("cost", 4).index)
+
+
+def test_token_dropout_keeps_a_token_of_each_text_and_depends_on_example_and_seed_alone() -> None:
+    rows = (token_row([*range(1, 41), 0], [False, *[True] * 40]), token_row([7, 0], [False, True]))
+    example = Example(rows, (0, 1), (0.0, 1.0), key="run/tool", divisible=False)
+    assert thinned(example, 0.0, 3) is example
+    long, short = thinned(example, 0.5, 3).rows
+    kept = long.token_ids[:-1].tolist()
+    assert kept == sorted(kept)
+    assert 10 < len(kept) < 30
+    assert short.token_ids.tolist() == [7, 0]
+    assert long.supervised.tolist() == [False, *[True] * len(kept)]
+    assert thinned(example, 0.5, 3).rows[0].token_ids.tolist() == long.token_ids.tolist()
+    assert thinned(example, 0.5, 4).rows[0].token_ids.tolist() != long.token_ids.tolist()
+
+
+def test_the_folder_is_one_of_sentence_transformers_and_gives_the_same_vectors(
+    model_folder: Path, tmp_path: Path
+) -> None:
+    """Its three modules, carried out with transformers alone: the trunk, the mean over the mask, the norm."""
+    job = spec(model_folder, tmp_path / "out", "retriever", batch_size=4, max_steps=1, max_length=16)
+    run(job, tmp_path / "job", rows(4))
+    folder = tmp_path / "out"
+    modules = json.loads((folder / "modules.json").read_text())
+    assert [one["type"].rpartition(".")[2] for one in modules] == ["Transformer", "Pooling", "Normalize"]
+    assert json.loads((folder / "sentence_bert_config.json").read_text())["max_seq_length"] == 16
+    assert json.loads((folder / "1_Pooling" / "config.json").read_text())["word_embedding_dimension"] == 16
+
+    texts = [
+        "look up the price",
+        "hand in a number that is far longer than sixteen tokens can ever be, is it not?",
+        "x",
+    ]
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    batch = tokenizer(texts, padding=True, truncation=True, max_length=16, return_tensors="pt")
+    with torch.no_grad():
+        states = AutoModel.from_pretrained(folder).eval()(**batch).last_hidden_state
+    mask = batch["attention_mask"].unsqueeze(-1)
+    expected = torch.nn.functional.normalize((states * mask).sum(1) / mask.sum(1), dim=-1)
+    encoder = TextEncoder.of(folder)
+    np.testing.assert_allclose(encoder.encode(texts), expected.numpy(), atol=1e-5)
+    assert encoder.encode([]).shape == (0, 16)
+    with pytest.raises(InvalidInput, match="expected the folder of a retriever") as raised:
+        TextEncoder.of(model_folder)
+    assert raised.value.code == "not_a_retriever"
+    (folder / "1_Pooling" / "config.json").write_text("{}")
+    with pytest.raises(InvalidInput, match="damaged or pools otherwise"):
+        TextEncoder.of(folder)
+
+
+def test_runs_without_usable_calls_are_counted_and_too_few_end_the_job(model_folder: Path, tmp_path: Path) -> None:
+    unknown = DatasetRow(trajectory=run_of("t", user("fly"), call("fly"), tools=TOOLS))
+    job = spec(model_folder, tmp_path / "out", "retriever", batch_size=4, max_steps=1)
+    report, recorder = run(job, tmp_path / "job", [*rows(4), unknown])
+    assert report.dropped == {"no_calls": 1}
+    assert any("1 calls teach a retriever nothing: undefined_tool" in message for _, message in recorder.warnings)
+    with pytest.raises(TrainingFailed, match="contain their definitions"):
+        run(job, tmp_path / "other", [unknown])
+
+
+def test_the_exact_index_is_a_sort_of_all_cosines_and_ties_keep_their_order() -> None:
+    vectors = np.random.default_rng(0).standard_normal((50, 8)).astype(np.float32)
+    vectors[7] = vectors[3]
+    query = vectors[3] + np.float32(0.1)
+    expected = sorted(range(50), key=lambda i: (-float(vectors[i] @ query), i))
+    index = ExactIndex(vectors)
+    assert index.nearest(query, 5) == expected[:5]
+    assert index.nearest(query, 80) == expected
+
+
+def test_an_index_beyond_the_exact_limit_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_index(EXACT_LIMIT)
+    monkeypatch.setattr(text_index, "find_spec", lambda name: None)
+    with pytest.raises(Unavailable, match=r"got 100,001 texts and no faiss; pip install 'quintain\[retrieval\]'"):
+        require_index(EXACT_LIMIT + 1)
+
+
+@pytest.mark.skipif(find_spec("faiss") is None, reason="needs faiss")
+def test_the_graph_finds_what_the_exact_index_finds() -> None:
+    vectors = np.random.default_rng(0).standard_normal((2000, 16)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    graph, exact = GraphIndex(vectors), ExactIndex(vectors)
+    shared = [len(set(graph.nearest(v, 5)) & set(exact.nearest(v, 5))) for v in vectors[:50]]
+    assert sum(shared) >= 0.95 * 250
+
+
+@pytest.mark.parametrize(("name", "value"), [("processes", 2), ("kl_stop", 0.1), ("sample_every_steps", 5)])
+def test_settings_that_a_retriever_cannot_have_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=name):
+        RetrieverConfig(**{name: value})
