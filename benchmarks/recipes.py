@@ -48,7 +48,7 @@ def measure(recipe: Path, seed: int, folder: Path) -> tuple[float, float, float]
     seconds = time.perf_counter() - began
     tool = RLTrainingTool(home=str(folder / "home"))
     (job,) = json.loads(tool.run({"action": "jobs", "kind": "recipe"}))["items"]
-    reports = json.loads(tool.run({"action": "status", "job_id": job["job_id"]}))["result"]["stages"]
+    reports = json.loads(tool.run({"action": "status", "job_id": job["job_id"]}))["result"]["report"]["stages"]
     before, *_, after = (stage["success_rate"] for stage in reports if "success_rate" in stage)
     return before, after, seconds
 

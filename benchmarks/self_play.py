@@ -40,9 +40,10 @@ class Study:
 
     def learn_moves(self) -> str:
         """Train the embedded model on games of the expert against itself; return the agent."""
-        played = self.job("collect_rollouts", agent="expert", environment=ENVIRONMENT, opponent="self", n_tasks=200)
-        found = {"job_id": played["job_id"], "outcome": "success"}
-        self._tool.run({"action": "export_dataset", "kind": "sft", "name": "games", "filter": found})
+        played = self.job("collect_rollouts", agent="expert", environment=ENVIRONMENT, opponent="self", n_tasks=400)
+        found = {"job_id": played["job_id"]}  # both players: the expert's moves are right in lost games too
+        keep = ["success", "failure"]
+        self._tool.run({"action": "export_dataset", "kind": "sft", "name": "games", "filter": found, "outcomes": keep})
         settings = {"epochs": 2, "learning_rate": 1e-3}
         trained = self.job(
             "start_training", method="sft", model="starter", dataset_id="games", name="mover", hyperparameters=settings

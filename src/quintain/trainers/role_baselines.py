@@ -28,8 +28,8 @@ def next_baseline(baseline: float, reward: float, decay: float) -> float:
 class RoleBaselines:
     """`rollout_source.RolloutStage` of GRPO in self-play: the advantage of a run is its reward minus the baseline of its role.
 
-    The baseline is that of earlier rollouts, so that it does not depend on the runs that it is subtracted from. Advantages are not
-    divided by a deviation, as in SPIRAL.
+    The rewards of a rollout enter the baselines first, run after run, and are compared with them then. So the baselines adapt within
+    the first rollout, and the runs of a role are compared with one value. Advantages are not divided by a deviation, as in SPIRAL.
     """
 
     def __init__(self, decay: float) -> None:
@@ -46,11 +46,11 @@ class RoleBaselines:
     ) -> tuple[list[Example], dict[str, float | None]]:
         """Return the examples with advantages; `baseline_ROLE` is the mean of a role after the rollout."""
         roles = {group.key: str(group.trajectories[0].extra.get(ROLE, "")) for group in groups}
-        completed = [self._completed(example, self.baselines.get(roles[example.key], _EVEN)) for example in examples]
         for group in groups:
             role = roles[group.key]
             for reward in group.rewards:
                 self.baselines[role] = next_baseline(self.baselines.get(role, _EVEN), reward, self._decay)
+        completed = [_completed(example, self.baselines[roles[example.key]]) for example in examples]
         return completed, {f"baseline_{role}": value for role, value in sorted(self.baselines.items())}
 
     def state(self) -> dict[str, Any]:
@@ -61,10 +61,10 @@ class RoleBaselines:
         """Restore the state of a checkpoint."""
         self.baselines = dict(state["baselines"])
 
-    @staticmethod
-    def _completed(example: Example, baseline: float) -> Example:
-        rows = tuple(
-            replace(row, advantage=np.full(len(row), example.value[member] - baseline, np.float32))
-            for row, member in zip(example.rows, example.member, strict=True)
-        )
-        return replace(example, rows=rows)
+
+def _completed(example: Example, baseline: float) -> Example:
+    rows = tuple(
+        replace(row, advantage=np.full(len(row), example.value[member] - baseline, np.float32))
+        for row, member in zip(example.rows, example.member, strict=True)
+    )
+    return replace(example, rows=rows)
