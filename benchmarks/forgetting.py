@@ -94,7 +94,8 @@ class Bench:
         )
         folder = self._carry_out(spec, f"{name}-{environment.split('/')[1].split('?')[0]}")
         lines = (folder / "outputs" / "trajectory.jsonl").read_text(encoding="utf-8").splitlines()
-        return sum(json.loads(line)["record"]["outcome"]["status"] == "success" for line in lines) / len(lines)
+        solved = [bool(json.loads(line)["record"]["outcome"]["status"] == "success") for line in lines]
+        return sum(solved) / len(solved)
 
     def _carry_out(self, spec: JobSpec, name: str) -> Path:
         folder = self.folder / f"job-{name}"

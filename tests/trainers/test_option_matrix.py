@@ -68,6 +68,8 @@ def examples_of(method: str) -> list[Any]:
         return [Group(runs[:3], (1.0, 0.0, 0.5), 3.0).example(), Group(runs[3:], (0.0, 1.0, 0.2), 3.0).example()]
     if method in ("dpo", "orpo", "simpo", "reward"):
         return [Group(runs[i : i + 2], (1.0, -1.0)).example() for i in (0, 2, 4)]
+    if method == "retriever":
+        return [Group(runs[i : i + 2], (float(i), float(i + 1))).example() for i in (0, 2, 4)]
     return [Group([run], (float((-1) ** i),)).example() for i, run in enumerate(runs)]
 
 
@@ -80,13 +82,16 @@ def loss_of(config: TrainingConfig) -> float:
     collision = torch.tensor([x for run in runs for x in run.collision or ()])
     objective = objective_of(config)
     values = logprobs[:, None]
+    if config.method == "retriever":  # type: ignore[attr-defined]
+        values = torch.randn(streams.n_sequences, 3, generator=torch.Generator().manual_seed(0)).double()
     if config.method == "distill":  # type: ignore[attr-defined]
         streams = replace(streams, teacher_logprobs=values.detach() - 0.1)
     if objective.on_values:
         streams = replace(streams, label=torch.full_like(values, 0.5))
     if objective.with_values:
         streams = replace(streams, label=values + 1, old_value=values + 0.1)
-    scores = TokenScores(values if objective.on_values else logprobs, None, collision, values)
+    takes_values = objective.on_values or config.method == "retriever"  # type: ignore[attr-defined]
+    scores = TokenScores(values if takes_values else logprobs, None, collision, values)
     return float(objective.output(scores, streams, totals_of(examples)).loss)
 
 

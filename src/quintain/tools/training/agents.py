@@ -53,7 +53,7 @@ def register_agent(
     ] = "auto",
     description: Annotated[str, Field(max_length=2000, description="A note for people.")] = "",
 ) -> AgentResult:
-    """Name a model with its system prompt and sampling settings, so that it can act, be trained and be compared.
+    """Name a model with its system prompt and sampling settings.
 
     Base models are registered when first used, trained agents by their job. The same name with other content makes the next
     version.

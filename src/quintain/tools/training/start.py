@@ -60,7 +60,7 @@ def start_training(
     name: NewName = None,
     hyperparameters: Annotated[
         dict[str, Any] | None,
-        Field(description="Settings of the method, checked strictly; see guide://methods/METHOD. Null: defaults."),
+        Field(description="Settings of the method; see guide://methods/METHOD. Null: defaults."),
     ] = None,
     seed: TrainingSeed = 0,
     request_key: RequestKey = None,
