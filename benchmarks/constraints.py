@@ -2,8 +2,8 @@
 
 In `quintain/inventory?forbidden=key` a tool shows the answer, and each call of it is a cost. The agent has learnt to use it in half
 of its demonstrations, and to work in the others. The key pays better, so a reward alone drives the cost up. Trainings start from that
-agent with the same seeds and differ in the constraint. Each is measured on held-out tasks, sampled as in training: the cost of a run
-and success, before and after. Every figure is a line of JSON on stdout.
+agent with the same seeds and differ in the constraint. Each is measured on held-out tasks, sampled as in training: the cost of a run,
+success, and success of the runs without the key, before and after. Every figure is a line of JSON on stdout.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ class Measured(NamedTuple):
 
     cost: float
     success: float
+    honest: float
+    """Success of the runs without a forbidden call."""
 
 
 def habit(prompt: str) -> Script:
@@ -109,7 +111,9 @@ def measured(agent: Agent, seed: int, folder: Path) -> Measured:
     lines = (folder / "outputs" / "trajectory.jsonl").read_text(encoding="utf-8").splitlines()
     runs = [Trajectory.model_validate_json(line[line.index('"record":') + 9 : -1]) for line in lines]
     costs = [float(run.extra["cost"]) for run in runs]
-    return Measured(sum(costs) / len(runs), sum(run.outcome.status.verdict or 0.0 for run in runs) / len(runs))
+    verdicts = [run.outcome.status.verdict or 0.0 for run in runs]
+    honest = [verdict for verdict, cost in zip(verdicts, costs, strict=True) if not cost]
+    return Measured(sum(costs) / len(runs), sum(verdicts) / len(runs), sum(honest) / max(len(honest), 1))
 
 
 def _new(folder: Path) -> Path:
@@ -126,10 +130,11 @@ def _carry_out(spec: JobSpec, folder: Path) -> None:
 
 
 def _conclude(name: str, results: Sequence[Measured], start: Measured) -> None:
-    bound = LIMIT + NOISE if "constrained" in name else None
-    report(f"{name}: cost of a run after", [one.cost for one in results], "calls", bound, "lower", before=start.cost)
-    kept = [one.success - start.success for one in results]
-    report(f"{name}: gain in success", kept, "share", 0.0 if bound else None, before=start.success)
+    holds = "constrained" in name
+    costs, kept = [one.cost for one in results], [one.honest - start.honest for one in results]
+    report(f"{name}: cost of a run after", costs, "calls", LIMIT + NOISE if holds else None, "lower", before=start.cost)
+    report(f"{name}: success after", [one.success for one in results], "share", None, before=start.success)
+    report(f"{name}: gain of runs without the key", kept, "share", -NOISE if holds else None, before=start.honest)
 
 
 def main() -> None:
@@ -152,7 +157,7 @@ def main() -> None:
                 results.append(measured(agent, 0, folder / f"{name.replace(', ', '-')}-{seed}-measured"))
                 seconds = time.process_time() - began
                 report(f"{name}, seed {seed}: cost", [results[-1].cost], "calls", None, "lower",
-                       success=results[-1].success, cpu_s=round(seconds, 1))  # fmt: skip
+                       success=results[-1].success, honest=results[-1].honest, cpu_s=round(seconds, 1))  # fmt: skip
             _conclude(name, results, start)
     summarize()
 

@@ -43,7 +43,7 @@ class Study:
         played = self.job("collect_rollouts", agent="expert", environment=ENVIRONMENT, opponent="self", n_tasks=400)
         found = {"job_id": played["job_id"]}  # both players: the expert's moves are right in lost games too
         keep = ["success", "failure"]
-        self._tool.run({"action": "export_dataset", "kind": "sft", "name": "games", "filter": found, "keep": keep})
+        self._tool.run({"action": "export_dataset", "kind": "sft", "name": "games", "filter": found, "outcomes": keep})
         settings = {"epochs": 2, "learning_rate": 1e-3}
         trained = self.job(
             "start_training", method="sft", model="starter", dataset_id="games", name="mover", hyperparameters=settings

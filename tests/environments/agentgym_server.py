@@ -1,6 +1,7 @@
 """A server that speaks the HTTP protocol of AgentGym (`agentenv-textcraft/agentenv_textcraft/server.py`), as a process of its own.
 
-Its environment: count from 1 to 2 or 3. The action `wait` never answers, `quit` ends the process.
+Its environment: count from 1 to 2 or 3. The action `wait` never answers, `quit` ends the process, `long` and
+`flood` answer with 30 thousand and 17 million characters, and `redirect` with another address.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ def answer(path: str, body: dict[str, Any]) -> Any:
             os._exit(1)
         case "wait":
             time.sleep(3600)
+        case "long" | "flood" as size:
+            return {"observation": "x" * (30_000 if size == "long" else 17_000_000), "reward": 0, "done": False}
         case action if action == str(count[0] + 1):
             count[0] += 1
             done = count[0] == count[1]
@@ -45,7 +48,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         content = json.dumps(answer(self.path, body)).encode()
-        self.send_response(200)
+        moved = body.get("action") == "redirect"
+        self.send_response(302 if moved else 200)
+        if moved:
+            self.send_header("Location", "/create")
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()

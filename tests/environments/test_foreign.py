@@ -81,11 +81,15 @@ def test_servers_play_by_their_wire_formats_and_their_faults_end_the_episode_alo
         assert environment.step([]).message == "You called no tool. Call act."
         with pytest.raises(Unavailable, match="ConnectionClosed"):
             act(environment, "act", guess=98)
-        crafting, _ = begin(agentgym)
-        said = crafting.take_answer("dance")  # type: ignore[attr-defined]
+        counting, _ = begin(agentgym)
+        said = counting.take_answer("dance")  # type: ignore[attr-defined]
         assert (said.message, said.observations) == ("Could not execute dance", ())
+        assert text_of(act(counting, "act", action="long")).endswith("x\n[10,000 more characters were cut]")
+        for action, message in (("redirect", "status 302"), ("flood", "at most 16,000,000 bytes")):
+            with pytest.raises(Unavailable, match=message):
+                act(counting, "act", action=action)
         with pytest.raises(Unavailable, match="RemoteDisconnected"):
-            act(crafting, "act", action="quit")
+            act(counting, "act", action="quit")
         with pytest.raises(Unavailable, match="Connection refused"):
             registry.open_source("openenv:guess")
 

@@ -54,7 +54,7 @@ from quintain.trainers.rollout_advantages import rollout_stage
 from quintain.trainers.rollout_source import RolloutSource
 from quintain.trainers.run_objectives import run_objective, synced_reference
 from quintain.trainers.sampler_correction import corrected
-from quintain.trainers.teachers import Teacher, kept_with_teacher, with_advantages
+from quintain.trainers.teachers import Teacher, cached_with_teacher, with_advantages
 from quintain.trainers.value_head import has_own_critic, heads_of
 
 if TYPE_CHECKING:
@@ -251,14 +251,14 @@ class _Start:
             warnings.append(self.format.note)
         return warnings
 
-    def taught(self, examples: list[Example], split: str) -> list[Example]:
+    def with_teacher_tokens(self, examples: list[Example], split: str) -> list[Example]:
         """Return the examples of a split with the likeliest tokens of the teacher."""
         config, teacher = self.spec.config, self.data.teacher
         assert isinstance(config, DistillConfig)
         assert teacher is not None
         self.reporter.phase("teacher")
         path = self.directory / "checkpoints" / f"teacher-{split}.npz"
-        return kept_with_teacher(examples, teacher, config.teacher_top_k, path, self.renderer.fingerprint)
+        return cached_with_teacher(examples, teacher, config.teacher_top_k, path, self.renderer.fingerprint)
 
     def penalty(self) -> WeightPenalty | None:
         """Return EWC's penalty, measured on the start model or its predecessor; None if it is off."""
@@ -284,7 +284,10 @@ class _Start:
         if objective.needs_reference and reference is None:
             training = references.with_logprobs(training)
         if self.data.teacher is not None and acting is None:
-            training, held_out = self.taught(training, "train"), self.taught(held_out, "validation")
+            training, held_out = (
+                self.with_teacher_tokens(training, "train"),
+                self.with_teacher_tokens(held_out, "validation"),
+            )
         source: ExampleSource
         if acting is None:
             source = EpochSource(training, config, spec.seed, selection.curriculum, self.figures_of)

@@ -202,15 +202,20 @@ def _cut(text: str) -> str:
     )
 
 
-def library(name: str) -> Any:
-    """Import a library, or raise with the remedy."""
+def library(name: str, kind: str = "") -> Any:
+    """Import a library, or raise with the remedy.
+
+    Args:
+        name: Name of the module.
+        kind: Entry under `[python]` that names its interpreter; default: the package.
+    """
+    package = name.partition(".")[0]
     try:
         return import_module(name)
     except ImportError as error:
-        package = name.partition(".")[0]
         raise ImportError(
             f"cannot import {package} in {sys.executable} ({error}); install it there, or name the interpreter of an "
-            f"environment that has it in environments.toml: [python] {package} = 'PATH'"
+            f"environment that has it in environments.toml: [python] {kind or package} = 'PATH'"
         ) from None
 
 

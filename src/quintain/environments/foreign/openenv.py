@@ -19,7 +19,7 @@ _INVALID = ("VALIDATION_ERROR", "EXECUTION_ERROR")
 
 def open_adapter(settings: dict[str, Any]) -> OpenEnv:
     """Return the adapter of a server."""
-    return OpenEnv(settings, library("websockets.sync.client").connect)
+    return OpenEnv(settings, library("websockets.sync.client", "openenv").connect)
 
 
 class OpenEnv:

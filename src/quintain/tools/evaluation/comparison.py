@@ -54,12 +54,8 @@ def compare_agents(
     ],
     environment: Annotated[Environments | None, Field(description="Only evaluations in this environment.")] = None,
     correction: Annotated[Correction, Field(description="Of p-values for several pairs.")] = "holm",
-    show: Annotated[
-        bool, Field(description="Also the picture, and a task that one solved and another failed.")
-    ] = False,
-    sequential: Annotated[
-        bool, Field(description="Play two agents in turn, in a job that stops when sure or hopeless.")
-    ] = False,
+    show: Annotated[bool, Field(description="Also the picture, and a task that only one solved.")] = False,
+    sequential: Annotated[bool, Field(description="Play two agents in turn until sure or hopeless.")] = False,
     n_tasks: Annotated[int, Field(ge=1, le=100_000, description="sequential: tasks at most.")] = 500,
     repeats: Annotated[int, Field(ge=1, le=256, description="sequential: episodes a task.")] = 1,
 ) -> CompareResult:

@@ -52,7 +52,7 @@ EnvironmentId = Annotated[
 ]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Same seed: same tasks and sampling.")]
 MaxTurns = Annotated[int | None, Field(ge=1, le=1000, description="Turns; null: the environment's limit.")]
-Opponent = Annotated[str | None, Field(description="In a game; `self`: the agent itself.")]
+Opponent = Annotated[str | None, Field(description="In a game; or `self`.")]
 _WRITTEN = "Own tasks, as in a task file."
 WrittenTasks = Annotated[
     list[dict[str, Any]] | None,

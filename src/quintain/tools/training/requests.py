@@ -42,20 +42,20 @@ from quintain.tools.training.planning.model_files import ModelFacts, adapter_set
 
 AgentReference = Annotated[
     str,
-    Field(description="Agent id or name, `starter`, a folder of a model or adapter, a GGUF file, or a job."),
+    Field(description="Agent id or name, `starter`, a folder of a model or adapter, a GGUF file, a job."),
 ]
 NewName = Annotated[
     str | None,
     Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-        description="Name of the resulting agent; default: NAME-METHOD.",
+        description="Of the new agent; default: NAME-METHOD.",
     ),
 ]
 RewardArgument = Annotated[
     RewardInput | None,
     Field(description='Scorers by weight instead of the given reward: {"outcome": 0.8, "length": 0.2}.'),
 ]
-TrainingSeed = Annotated[Seed, Field(description="Seed of data order and initialisation.")]
+TrainingSeed = Annotated[Seed, Field(description="Of data order and start.")]
 RequestKey = Annotated[
     str | None,
     Field(max_length=200, description="Returns the unfinished job with this key."),
