@@ -58,10 +58,11 @@ class Bench:
         self.folder, self.seed, self.size, self.strength, self.rate = folder, seed, size, strength, rate
         folder.mkdir(parents=True)
 
-    def demonstrations(self, environment: str, n_tasks: int, name: str) -> Dataset:
-        """Return a dataset of the expert's runs on training tasks."""
-        spec = RolloutSpec(agent=EXPERT, environment=environment, n_tasks=n_tasks, seed=self.seed, split="train")
-        folder = self._carry_out(spec, f"expert-{name}")
+    def demonstrations(self, environment: str, n_tasks: int, name: str, seed: int | None = None) -> Dataset:
+        """Return a dataset of the expert's runs on training tasks, drawn by the bench's seed unless another is given."""
+        seed = self.seed if seed is None else seed
+        spec = RolloutSpec(agent=EXPERT, environment=environment, n_tasks=n_tasks, seed=seed, split="train")
+        folder = self.carry_out(spec, f"expert-{name}")
         lines = (folder / "outputs" / "trajectory.jsonl").read_text(encoding="utf-8").splitlines()
         runs = [Trajectory.model_validate(json.loads(line)["record"]) for line in lines]
         rows = (KeyedRow("", DatasetRow(trajectory=run)) for run in runs)
@@ -84,7 +85,7 @@ class Bench:
             earlier=earlier,
             seed=self.seed,
         )
-        self._carry_out(spec, f"{name}-job")
+        self.carry_out(spec, f"{name}-job")
         return agent.model_copy(update={"model": ModelRef(source="folder", path=spec.output_dir)})
 
     def success(self, name: str, agent: Agent, environment: str, split: Literal["train", "held_out"]) -> float:
@@ -92,12 +93,13 @@ class Bench:
         spec = EvaluateSpec(
             agent=agent, environment=environment, split=split, n_tasks=self.size.tasks, seed=self.seed + 1000
         )
-        folder = self._carry_out(spec, f"{name}-{environment.split('/')[1].split('?')[0]}")
+        folder = self.carry_out(spec, f"{name}-{environment.split('/')[1].split('?')[0]}")
         lines = (folder / "outputs" / "trajectory.jsonl").read_text(encoding="utf-8").splitlines()
         solved = [bool(json.loads(line)["record"]["outcome"]["status"] == "success") for line in lines]
         return sum(solved) / len(solved)
 
-    def _carry_out(self, spec: JobSpec, name: str) -> Path:
+    def carry_out(self, spec: JobSpec, name: str) -> Path:
+        """Carry out a job in this process; return its folder."""
         folder = self.folder / f"job-{name}"
         folder.mkdir()
         job_kinds.run(spec, folder, FileReporter(JobDirectory(folder), 1, lambda: datetime.now(UTC)))

@@ -98,9 +98,10 @@ def recipe(*stages: dict[str, Any]) -> dict[str, Any]:
 def test_a_stage_of_a_recipe_names_the_stage_whose_skill_it_keeps(library: Services) -> None:
     first = {"dataset": "first", "label": "first"}
     keeping = {"dataset": "second", "label": "second", "hyperparameters": {"ewc": {"stage": "first"}}}
-    spec = spec_of(library, start_config(library, recipe(first, keeping)).job_id)
+    measured = {"method": "evaluate", "environment": ENVIRONMENT, "label": "first"}
+    spec = spec_of(library, start_config(library, recipe(measured, first, keeping)).job_id)
     assert isinstance(spec, RecipeSpec)
-    stage = spec.stages[1]
+    stage = spec.stages[2]
     assert isinstance(stage, TrainStage)
     assert stage.earlier is not None
     assert (stage.earlier.stage, stage.earlier.dataset_id) == ("first", library.store.datasets.get("first").id)

@@ -26,6 +26,7 @@ from quintain.tools.training.planning.gguf_header import ARCHITECTURES, VOCABULA
 from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.requests import Request
 from quintain.tools.training.start import start_training
+from terminal import quintain
 from tools.stored_records import add_runs, error_of, freeze_rows
 from trajectory_runs import answer, run, user
 
@@ -160,5 +161,8 @@ def test_few_optimizer_steps_are_reported_with_the_batch_size_that_a_plan_takes(
     (warning,) = start_training(waiting, method, "starter", few).warnings
     assert warning.startswith("[few_steps] 15 rows with batch_size 16 make 3 optimizer steps; "), warning
     assert f"set batch_size to {size}, as plan_training(" in warning
+    shown = quintain("train", "--method", method, "--dataset", few, "--detach", home=waiting.settings.home)
+    assert (shown.returncode, shown.stdout.startswith("job-")) == (0, True)
+    assert "[few_steps] 15 rows" in shown.stderr
     for settings in ({"batch_size": size}, {"max_steps": 1}):
         assert start_training(waiting, method, "starter", few, hyperparameters=settings).warnings == ()

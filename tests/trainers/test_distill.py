@@ -20,7 +20,7 @@ from quintain.records.trajectory import SampledTokens
 from quintain.trainers.data.streams import Example, TokenStreams, streams_of, token_row
 from quintain.trainers.data.teacher_tokens import top_arrays, with_own, with_top
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.engine.other_tokens import candidate_logprobs, likeliest
+from quintain.trainers.engine.other_tokens import candidate_logprobs, top_tokens
 from quintain.trainers.losses.advantages import divergence_advantages
 from quintain.trainers.losses.distill import distill_loss
 from quintain.trainers.losses.loss_output import StepTotals
@@ -123,7 +123,7 @@ def test_the_engine_gives_the_likeliest_tokens_and_the_log_probs_of_any() -> Non
             for r in rows
         ]
     )
-    ids, logprobs = likeliest(engine, rows, 3)
+    ids, logprobs = top_tokens(engine, rows, 3)
     expected = own.topk(3)
     assert torch.equal(ids, expected.indices)
     torch.testing.assert_close(logprobs, expected.values, rtol=1e-4, atol=1e-5)

@@ -181,13 +181,21 @@ def test_every_tile_of_logits_stays_small_however_many_tokens_are_supervised(mon
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_entropy_is_that_of_the_predicting_distribution(bias: bool) -> None:
-    """Logits 0 and 0 over two tokens: log 2; logits 0 and log 3: p = 1/4, 3/4, so 2 log 2 - 3/4 log 3 = 0.5623."""
+    """Logits 0 and 0 over two tokens: log 2; logits 0 and log 3: p = 1/4, 3/4, so 2 log 2 - 3/4 log 3 = 0.5623.
+
+    The probability that two draws agree: 1/2, and 1/16 + 9/16 = 5/8, whose logarithms are -0.6931 and -0.4700.
+    """
     head = nn.Linear(1, 2, bias=bias)
     nn.init.zeros_(head.bias) if bias else None
     with torch.no_grad():
         head.weight.copy_(torch.tensor([[0.0], [1.0]]))
     hidden = torch.tensor([[0.0], [1.0986123]])
-    scores = output.logprobs(head, hidden, torch.tensor([1, 0, 1]), torch.tensor([0, 1, 1]), entropy=True)
+    scores = output.logprobs(
+        head, hidden, torch.tensor([1, 0, 1]), torch.tensor([0, 1, 1]), entropy=True, collision=True
+    )
+    assert scores.collision is not None
+    assert not scores.collision.requires_grad
+    assert scores.collision.tolist() == pytest.approx([-0.4700, -0.6931, -0.4700], abs=1e-4)
     assert scores.entropy is not None
     assert not scores.entropy.requires_grad
     assert scores.entropy.tolist() == pytest.approx([0.5623, 0.6931, 0.5623], abs=1e-4)

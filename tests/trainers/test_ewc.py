@@ -20,7 +20,7 @@ from quintain.trainers.data.examples import ExampleMaker
 from quintain.trainers.data.streams import Example
 from quintain.trainers.engine import head
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.engine.other_tokens import drawn_nll
+from quintain.trainers.engine.other_tokens import sampled_nll
 from quintain.trainers.loop.ewc import WeightPenalty, fisher_diagonal
 from quintain.trainers.models import load_model
 from quintain.trainers.train import Data, train
@@ -46,7 +46,7 @@ def test_draws_follow_the_distribution_of_each_place() -> None:
     layer = torch.nn.Linear(1, 2, bias=False)
     layer.weight = torch.nn.Parameter(torch.tensor([[0.0], [1.0986123]]))
     source = torch.tensor([0, 1]).repeat(2000)
-    tokens = head.drawn(layer, torch.tensor([[1.0], [0.0]]), source, torch.Generator().manual_seed(1))
+    tokens = head.sample_tokens(layer, torch.tensor([[1.0], [0.0]]), source, torch.Generator().manual_seed(1))
     assert tokens[0::2].float().mean().item() == pytest.approx(0.75, abs=0.04)
     assert tokens[1::2].float().mean().item() == pytest.approx(0.5, abs=0.045)
 
@@ -62,19 +62,19 @@ def test_the_diagonal_is_the_mean_of_squared_gradients_of_each_run_scaled_to_1()
             expected[name] = expected.get(name, torch.zeros(())) + gradient.square()
     model.zero_grad()
     mean = sum(float(e.double().sum()) for e in expected.values()) / sum(e.numel() for e in expected.values())
-    found = fisher_diagonal(engine, examples, drawn=False, seed=0)
+    found = fisher_diagonal(engine, examples, sample_labels=False, seed=0)
     for name, value in found.items():
         torch.testing.assert_close(value, expected[name] / mean, rtol=1e-3, atol=1e-5)
     assert all(p.grad is None for p in model.parameters())
 
     # Drawn tokens: the gradient is that of the negative log-likelihood of the draws behind the recorded text.
     generator = torch.Generator().manual_seed(3)
-    loss = drawn_nll(engine, rows, generator)
+    loss = sampled_nll(engine, rows, generator)
     states, source = engine.states(rows), torch.arange(sum(one.n_supervised for one in rows))
-    again = head.drawn(model.get_output_embeddings(), states.detach(), source, torch.Generator().manual_seed(3))
+    again = head.sample_tokens(model.get_output_embeddings(), states.detach(), source, torch.Generator().manual_seed(3))
     logs = model.get_output_embeddings()(states).log_softmax(-1)
     assert loss.item() == pytest.approx(-logs[source, again].sum().item(), rel=1e-5)
-    drawn = fisher_diagonal(engine, examples, drawn=True, seed=3)
+    drawn = fisher_diagonal(engine, examples, sample_labels=True, seed=3)
     assert sum(float(f.sum()) for f in drawn.values()) / sum(f.numel() for f in drawn.values()) == pytest.approx(1.0)
     assert any(not torch.allclose(drawn[name], found[name]) for name in found)
 

@@ -60,6 +60,17 @@ def test_a_killed_run_of_any_method_resumes_to_bit_equal_weights(
     assert same(whole, tmp_path / "out")
 
 
+def test_policy_weights_come_from_the_model_and_scale_the_pair(
+    model_folder: Path, tmp_path: Path, trained: Train
+) -> None:
+    """An untrained model is almost uniform over 512 tokens, so a run is about as likely as its own samples: weights near 1."""
+    job = spec(model_folder, tmp_path / "out", "dpo", policy_weighting=True, max_steps=1, **FAST)
+    _, recorder = run(job, tmp_path / "job", rows_for("dpo", 4))
+    (weight,) = metric(recorder, "policy_weight")
+    assert weight == pytest.approx(1.0, abs=0.5)
+    assert metric(recorder, "loss")[0] == pytest.approx(weight * metric(trained("dpo")[2], "loss")[0], rel=1e-4)
+
+
 @pytest.mark.parametrize("lora", [None, LORA.model_copy(update={"dropout": 0.0})])
 def test_a_reference_that_is_the_policy_of_the_step_leaves_no_margin(
     model_folder: Path, tmp_path: Path, lora: LoraConfig | None

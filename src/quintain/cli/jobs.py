@@ -64,8 +64,10 @@ def run_watch(use: Use) -> int:
 
 
 def followed(services: Services, use: Use, started: JobStarted | CompareResult) -> JobView | int:
-    """Follow a started job to its end; or return the exit status where the command ends before it."""
+    """Show the warnings of a start and follow the job to its end; or return the exit status where the command ends before it."""
     assert started.job_id is not None
+    for warning in started.warnings if isinstance(started, JobStarted) else ():
+        plain_console(stderr=True).print(printable(for_terminal(warning)), style="yellow")
     if use.detach:
         plain_console().print(started.job_id)
         return 0

@@ -16,7 +16,7 @@ from quintain.trainers.data.replay_buffer import read_examples, write_examples
 from quintain.trainers.data.streams import Example, Floats, Ints, TokenRow
 from quintain.trainers.data.teacher_tokens import with_own, with_top
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.engine.other_tokens import likeliest
+from quintain.trainers.engine.other_tokens import top_tokens
 from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.losses.advantages import divergence_advantages
@@ -83,7 +83,7 @@ class LocalTeacher:
             if top_k is None:
                 ids, logprobs = None, self._engine.logprobs(rows).logprobs.float()[:, None]
             else:
-                ids, logprobs = likeliest(self._engine, rows, top_k)
+                ids, logprobs = top_tokens(self._engine, rows, top_k)
             ends = np.cumsum([row.n_supervised for row in rows])[:-1]
             parts = np.split(logprobs.cpu().numpy(), ends)
             tops = [None] * len(rows) if ids is None else np.split(ids.int().cpu().numpy(), ends)
@@ -107,7 +107,7 @@ def with_advantages(examples: Sequence[Example], teacher: Teacher) -> list[Examp
     return [replace(e, rows=tuple(r.with_supervised("advantage", advantages[r]) for r in e.rows)) for e in scored]
 
 
-def kept_with_teacher(
+def cached_with_teacher(
     examples: Sequence[Example], teacher: Teacher, top_k: int, path: Path, fingerprint: str
 ) -> list[Example]:
     """Return `with_teacher`, kept in a file, so that a resumed run has the same and asks nothing twice.

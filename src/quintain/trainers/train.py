@@ -45,8 +45,8 @@ from quintain.trainers.loop.report import (
 from quintain.trainers.loop.run import Run, Sampler
 from quintain.trainers.loop.schedule import EpochSource, ExampleSource
 from quintain.trainers.loop.sinks import open_sinks
-from quintain.trainers.models import LoadedModel, load_model, save_model
-from quintain.trainers.preparation import prepared, seed_everything, with_heads, with_rate
+from quintain.trainers.models import LoadedModel, save_model
+from quintain.trainers.preparation import prepared, seed_everything, start_model, with_heads, with_rate
 from quintain.trainers.reference_log_probs import References
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.reward_model_term import RewardModelTerm
@@ -54,8 +54,7 @@ from quintain.trainers.rollout_advantages import rollout_stage
 from quintain.trainers.rollout_source import RolloutSource
 from quintain.trainers.run_objectives import run_objective, synced_reference
 from quintain.trainers.sampler_correction import corrected
-from quintain.trainers.teachers import Teacher, kept_with_teacher, with_advantages
-from quintain.trainers.value_head import has_own_critic, heads_of
+from quintain.trainers.teachers import Teacher, cached_with_teacher, with_advantages
 
 if TYPE_CHECKING:
     from quintain.trainers.distributed.ranks import Ranks
@@ -106,8 +105,7 @@ def train(
     with _ranks(spec, directory) as ranks:
         reporter.phase("loading_model")
         seed_everything(spec.seed)
-        heads, own = heads_of(spec.config), has_own_critic(spec.config)
-        loaded = load_model(spec.start_model, lora=spec.config.lora, train=True, heads=heads, own_critic=own)
+        loaded = start_model(spec, data.train)
         freeze_layers(loaded.model, spec.config.frozen_layers)
         spec, rate_rule = with_rate(spec, loaded)
         machine, number_format = prepared(spec, loaded.model, directory, acts=collect is not None)
@@ -251,14 +249,14 @@ class _Start:
             warnings.append(self.format.note)
         return warnings
 
-    def taught(self, examples: list[Example], split: str) -> list[Example]:
+    def with_teacher_tokens(self, examples: list[Example], split: str) -> list[Example]:
         """Return the examples of a split with the likeliest tokens of the teacher."""
         config, teacher = self.spec.config, self.data.teacher
         assert isinstance(config, DistillConfig)
         assert teacher is not None
         self.reporter.phase("teacher")
         path = self.directory / "checkpoints" / f"teacher-{split}.npz"
-        return kept_with_teacher(examples, teacher, config.teacher_top_k, path, self.renderer.fingerprint)
+        return cached_with_teacher(examples, teacher, config.teacher_top_k, path, self.renderer.fingerprint)
 
     def penalty(self) -> WeightPenalty | None:
         """Return EWC's penalty, measured on the start model or its predecessor; None if it is off."""
@@ -284,7 +282,10 @@ class _Start:
         if objective.needs_reference and reference is None:
             training = references.with_logprobs(training)
         if self.data.teacher is not None and acting is None:
-            training, held_out = self.taught(training, "train"), self.taught(held_out, "validation")
+            training, held_out = (
+                self.with_teacher_tokens(training, "train"),
+                self.with_teacher_tokens(held_out, "validation"),
+            )
         source: ExampleSource
         if acting is None:
             source = EpochSource(training, config, spec.seed, selection.curriculum, self.figures_of)

@@ -113,9 +113,8 @@ def _skill_of_stage(
             f"skill is to stay, name an agent in ewc.agent, {_REMEDY}",
             code="no_earlier_skill",
         )
-    place = [one.label for one in stages].index(ewc.stage)
-    before = stages[place]
-    assert isinstance(before, TrainStage)
+    trainings = [(i, one) for i, one in enumerate(stages[:index]) if isinstance(one, TrainStage)]
+    place, before = next((i, one) for i, one in trainings if one.label == ewc.stage)
     if stage.config.lora is not None:
         _require_adapter_stages(stages[place:index], start)
     dataset = ewc.dataset or before.dataset_id

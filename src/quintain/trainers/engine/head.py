@@ -165,7 +165,7 @@ def predicted(head: Any, hidden: torch.Tensor, source: torch.Tensor, target: tor
 
 
 @torch.no_grad()
-def drawn(head: Any, hidden: torch.Tensor, source: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def sample_tokens(head: Any, hidden: torch.Tensor, source: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Draw a token from each of the distributions that predict the targets; int64 [N].
 
     Args:
@@ -184,10 +184,10 @@ def drawn(head: Any, hidden: torch.Tensor, source: torch.Tensor, generator: torc
 
 
 @torch.no_grad()
-def likeliest(head: Any, hidden: torch.Tensor, source: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+def top_tokens(head: Any, hidden: torch.Tensor, source: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the k likeliest tokens of each distribution and their log-probs, int64 and float32 [N, k], the likeliest first.
 
-    With fewer than k tokens in the vocabulary, all of them. Arguments as in `drawn`.
+    With fewer than k tokens in the vocabulary, all of them. Arguments as in `sample_tokens`.
     """
     width = getattr(head, "out_features", hidden.shape[-1])
     k = min(k, width)

@@ -1,4 +1,4 @@
-"""Log-probs of other tokens than the recorded ones at the supervised places: draws, the likeliest, a teacher's."""
+"""Log-probs of other tokens than the recorded ones at the supervised places: samples, the likeliest, a teacher's."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from quintain.trainers.engine import head as output
 from quintain.trainers.engine.forward import Engine
 
 
-def drawn_nll(engine: Engine, rows: Sequence[TokenRow], generator: torch.Generator) -> torch.Tensor:
+def sampled_nll(engine: Engine, rows: Sequence[TokenRow], generator: torch.Generator) -> torch.Tensor:
     """Return -sum(log p) of tokens drawn from the model at the supervised places, each behind the recorded text; a scalar."""
 
     def work() -> torch.Tensor:
         head, states, source, _ = engine._hidden(rows)
-        target = output.drawn(head, states.detach(), source, generator)
+        target = output.sample_tokens(head, states.detach(), source, generator)
         return output.nll(head, states, source, target, torch.ones_like(target, dtype=torch.float32))[0]
 
-    drawn: torch.Tensor = engine._run(work)
-    return drawn
+    nll: torch.Tensor = engine._run(work)
+    return nll
 
 
 def candidate_logprobs(engine: Engine, rows: Sequence[TokenRow]) -> torch.Tensor:
@@ -41,12 +41,12 @@ def candidate_logprobs(engine: Engine, rows: Sequence[TokenRow]) -> torch.Tensor
     return logprobs
 
 
-def likeliest(engine: Engine, rows: Sequence[TokenRow], k: int) -> tuple[torch.Tensor, torch.Tensor]:
+def top_tokens(engine: Engine, rows: Sequence[TokenRow], k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the model's k likeliest tokens at the supervised places and their log-probs, int64 and float32 [N, k]."""
 
     def work() -> tuple[torch.Tensor, torch.Tensor]:
         head, states, source, _ = engine._hidden(rows)
-        return output.likeliest(head, states, source, k)
+        return output.top_tokens(head, states, source, k)
 
     with torch.no_grad():
         found: tuple[torch.Tensor, torch.Tensor] = engine._run(work)

@@ -21,7 +21,7 @@ from quintain.records.seeds import stable_seed
 from quintain.trainers.data.examples import ExampleMaker
 from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.engine.other_tokens import drawn_nll
+from quintain.trainers.engine.other_tokens import sampled_nll
 from quintain.trainers.freezing import freeze_layers
 from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.checkpoints import disk_errors_explained
@@ -59,7 +59,7 @@ class WeightPenalty:
         return float(total)
 
 
-def fisher_diagonal(engine: Engine, examples: Sequence[Example], *, drawn: bool, seed: int) -> Tensors:
+def fisher_diagonal(engine: Engine, examples: Sequence[Example], *, sample_labels: bool, seed: int) -> Tensors:
     """Return the diagonal of the Fisher information of the trained weights, by parameter, scaled to a mean of 1.
 
     F_i is the mean over runs of g_i^2, with g the gradient of the log-likelihood of a run's supervised tokens. With tokens
@@ -71,7 +71,7 @@ def fisher_diagonal(engine: Engine, examples: Sequence[Example], *, drawn: bool,
     Args:
         engine: Of the model that learned the skill; its gradients must be clear.
         examples: Runs of the skill.
-        drawn: Draw the tokens from the model, each behind the recorded text; otherwise take the recorded ones.
+        sample_labels: Draw the tokens from the model, each behind the recorded text; otherwise take the recorded ones.
         seed: Of the draws.
 
     Raises:
@@ -82,8 +82,8 @@ def fisher_diagonal(engine: Engine, examples: Sequence[Example], *, drawn: bool,
     generator = torch.Generator(engine.model.device).manual_seed(seed)
     with eval_mode(engine.model), torch.enable_grad():
         for example in examples:
-            if drawn:
-                loss = drawn_nll(engine, example.rows, generator)
+            if sample_labels:
+                loss = sampled_nll(engine, example.rows, generator)
             else:
                 loss = engine.nll(example.rows, torch.ones(example.n_supervised))[0]
             loss.backward()
@@ -144,7 +144,7 @@ def weight_penalty(
                 code="ewc_no_runs",
             )
         seed = stable_seed(spec.seed, "fisher")
-        importance = fisher_diagonal(engine, batch.examples, drawn=config.labels == "model", seed=seed)
+        importance = fisher_diagonal(engine, batch.examples, sample_labels=config.labels == "model", seed=seed)
         anchor = {name: p.detach().float().clone() for name, p in trainable(engine.model).items()}
         stored = anchor, importance
         _write(path, anchor, importance)

@@ -52,7 +52,11 @@ def _with_kept_agent(stage: Stage, spec: RecipeSpec, done: Sequence[StageResult]
     """Return the stage with the agent of the earlier stage whose skill it keeps, if it names one."""
     if not isinstance(stage, TrainStage) or stage.earlier is None or stage.earlier.stage is None:
         return stage
-    agents = {label.label: result.agent for label, result in zip(spec.stages, done, strict=False)}
+    agents = {
+        before.label: result.agent
+        for before, result in zip(spec.stages, done, strict=False)
+        if isinstance(before, TrainStage)
+    }
     kept = stage.earlier.model_copy(update={"agent": agents[stage.earlier.stage]})
     return stage.model_copy(update={"earlier": kept})
 

@@ -1,0 +1,86 @@
+"""Options of GRPO and DPO in online jobs: a tiny model that never solves a task, whose runs differ in length alone."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from quintain.records.agent import Agent
+from quintain.records.hyperparameters import CONFIGS
+from quintain.records.job import TrainSpec
+from quintain.records.reward import LengthReward, RewardPart, RewardSpec
+from quintain.worker.job_kinds import train as training
+from worker.job_folder import Stopping, events
+
+SHORT: dict[str, Any] = {
+    "rollouts": 2,
+    "tasks_per_step": 2,
+    "group_size": 3,
+    "max_new_tokens": 12,
+    "learning_rate": 1e-2,
+}
+PENALISED: dict[str, Any] = {"overlong_tokens": 24, "overlong_buffer": 24}
+
+
+BREVITY = RewardSpec(
+    parts=(
+        RewardPart(scorer="short", declared=LengthReward(name="short", unit="tokens", of="all", full_at=0, zero_at=24)),
+    )
+)
+
+
+def steps(
+    agent: Agent,
+    folder: Path,
+    method: Literal["grpo", "dpo"] = "grpo",
+    reward: RewardSpec | None = None,
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """The metrics of each step of an online job."""
+    config = CONFIGS[method](**{**SHORT, **options})
+    spec = TrainSpec(
+        method=method,
+        reward=reward,
+        agent=agent,
+        environment="quintain/inventory",
+        name="learner",
+        output_dir=str(folder / "out"),
+        config=config,  # type: ignore[arg-type]
+        seed=2,
+    )
+    training.run(spec, folder / "job", Stopping(folder / "job"))
+    return [dict(event.metrics or {}) for event in events(folder / "job") if event.type == "progress"]
+
+
+def test_runs_of_equal_reward_differ_by_the_penalty_of_their_length(tmp_path: Path, tiny_agent: Agent) -> None:
+    """With all other options on: scaled by batch, corrected, clipped on both sides, sampled within limits."""
+    options = {
+        "scale_rewards": "batch",
+        "importance_cap": 2.0,
+        "delta": 4.0,
+        "top_k": 200,
+        "top_p": 0.95,
+        "min_p": 1e-4,
+    }
+    first, *_ = steps(tiny_agent, tmp_path, max_turns=2, updates_per_rollout=2, **PENALISED, **options)
+    assert first["groups_used"] >= 1
+    assert first["mean_reward"] == 0.0, "the penalty is not part of what the environment gave"
+    assert first["ratio_mean"] == pytest.approx(1.0, abs=1e-4)
+    assert math.isfinite(first["loss"])
+
+
+def test_a_rollout_of_runs_that_were_all_cut_off_teaches_nothing(tmp_path: Path, tiny_agent: Agent) -> None:
+    with pytest.raises(Exception, match="mask_truncated to false"):
+        steps(tiny_agent, tmp_path, max_turns=2, mask_truncated=True, **PENALISED)
+
+
+def test_an_online_reference_that_is_the_policy_of_the_step_leaves_no_margin(tmp_path: Path, tiny_agent: Agent) -> None:
+    """Both updates on each rollout compare with the reference of their own step, not with that of the rollout."""
+    options = {"updates_per_rollout": 2, "max_turns": 2, "reference_sync_steps": 1, "reference_mixup": 1.0}
+    found = [step for step in steps(tiny_agent, tmp_path, "dpo", BREVITY, **options) if step["loss"] is not None]
+    assert len(found) >= 2
+    assert [step["loss"] for step in found] == pytest.approx([math.log(2)] * len(found), abs=1e-6)
+    assert [step["kl"] for step in found] == pytest.approx([0.0] * len(found), abs=1e-9)
