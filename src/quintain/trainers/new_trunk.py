@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerFast
+from transformers.models.qwen3 import Qwen3Config, Qwen3ForCausalLM
 
 from quintain.datasets.recorded_calls import calls_of_run
 from quintain.errors import InvalidInput
