@@ -131,10 +131,11 @@ def _carry_out(spec: JobSpec, folder: Path) -> None:
 
 def _conclude(name: str, results: Sequence[Measured], start: Measured) -> None:
     holds = "constrained" in name
-    costs, kept = [one.cost for one in results], [one.honest - start.honest for one in results]
+    costs, gains = [one.cost for one in results], [one.success - start.success for one in results]
+    kept = [one.honest - start.honest for one in results]
     report(f"{name}: cost of a run after", costs, "calls", LIMIT + NOISE if holds else None, "lower", before=start.cost)
-    report(f"{name}: success after", [one.success for one in results], "share", None, before=start.success)
-    report(f"{name}: gain of runs without the key", kept, "share", -NOISE if holds else None, before=start.honest)
+    report(f"{name}: gain in success", gains, "share", 0.0 if holds else None, before=start.success)
+    report(f"{name}: gain of runs without the key", kept, "share", None, before=start.honest)
 
 
 def main() -> None:

@@ -51,7 +51,10 @@ def test_a_real_model_is_trained_on_demonstrations_measured_and_handed_over(sett
             measured = result_of(ask, "evaluate_agent", agent=agent, **acting)
             assert (measured["n"], measured["n_error"]) == (2, 0)
         exported = result_of(ask, "export_agent", agent=trained["agent"], format="gguf", gguf_type="q8_0")["report"]
-    assert exported["parity"]["mean_difference"] < exported["parity"]["bound"]
+    assert exported["parity"]["equal_renderings"] == 2
+    assert (
+        exported["parity"]["mean_difference"] < 0.5
+    )  # nats; the job itself holds it to a bound relative to the log-prob
     (file,) = Path(exported["path"]).glob("*.gguf")
     assert len([path for path in (settings.cache_dir / "models").iterdir() if path.is_dir()]) == 1
     _require_equal_greedy_text(settings, trained["agent"], file)

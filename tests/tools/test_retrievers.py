@@ -37,10 +37,10 @@ def done(services: Services, started: JobStarted) -> JobView:
 def test_recorded_calls_train_a_retriever_that_an_environment_searches_with(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Demonstrations of two categories, a few steps of training, then the expert searches with the result."""
+    """Demonstrations of a category, some steps of training, then the expert searches with the result."""
     monkeypatch.setattr(retrieval, "_open", None)
-    offered = f"{TOOLS_1K}?mode=direct&k=4&types=music,mail&difficulty=easy"
-    played = done(services, collect_rollouts(services, "expert", offered, n_tasks=60))
+    offered = f"{TOOLS_1K}?mode=direct&k=4&types=music&difficulty=easy"
+    played = done(services, collect_rollouts(services, "expert", offered, n_tasks=120))
     runs = TrajectoryFilter(job_id=played.job_id)
     data = export_dataset(services, kind="sft", name="calls", filter=runs, validation_share=0.2)
     started = start_training(
@@ -49,7 +49,7 @@ def test_recorded_calls_train_a_retriever_that_an_environment_searches_with(
         "starter",
         dataset_id=data.dataset_id,
         name="finder",
-        hyperparameters={"epochs": 2, "batch_size": 16, "hard_negatives": 1},
+        hyperparameters={"trunk": "new", "epochs": 8, "batch_size": 8},
     )
     view = done(services, started)
     agent = resolve_agent(services, "finder")
@@ -61,7 +61,9 @@ def test_recorded_calls_train_a_retriever_that_an_environment_searches_with(
     searched = f"{TOOLS_1K}?types=music&difficulty=easy&retriever=finder"
     measured = done(services, evaluate_agent(services, "expert", f"{searched}&mode=retrieved&k=5", n_tasks=10))
     metrics = services.store.evaluations.get(measured.result.evaluation_id).metrics
-    assert metrics["recall@5"].value == measured.result.success_rate, "the expert succeeds where its tool is found"
+    assert metrics["recall@5"].value == measured.result.success_rate > 0.3, (
+        "the expert succeeds where its tool is found"
+    )
     assert {"mrr", "ndcg@10", "recall@1"} <= metrics.keys()
     listed = done(services, evaluate_agent(services, "expert", searched, n_tasks=4))
     assert spec_of(services, listed).environment.endswith(f"retriever={agent.model.path}")

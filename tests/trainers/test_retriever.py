@@ -11,12 +11,13 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
+from quintain.datasets.recorded_calls import tool_document
 from quintain.errors import InvalidInput, TrainingFailed, Unavailable
 from quintain.records.dataset import DatasetRow
 from quintain.records.hyperparameters import RetrieverConfig
 from quintain.trainers import text_index
-from quintain.trainers.data.retrieval_examples import thinned
-from quintain.trainers.data.streams import Example, token_row
+from quintain.trainers.engine.forward import Engine
+from quintain.trainers.new_trunk import new_trunk
 from quintain.trainers.retriever import TextEncoder, open_retriever
 from quintain.trainers.text_index import EXACT_LIMIT, ExactIndex, GraphIndex, require_index
 from trainers.runs import LORA, Killed, Recorder, metric, run, same, spec
@@ -39,7 +40,7 @@ def test_a_retriever_learns_resumes_bit_equal_and_is_the_same_however_a_step_is_
 ) -> None:
     """Two hard negatives a call. Passes of at most 64 tokens are several; with adapters, dropout is the same in both of each."""
     settings = {"batch_size": 4, "learning_rate": 1e-2, "hard_negatives": 2, "batch_tokens": 64}
-    adapters = {**settings, "epochs": 6, "lora": LORA, "token_dropout": 0.1}
+    adapters = {**settings, "epochs": 4, "lora": LORA}
     job = spec(model_folder, tmp_path / "out", "retriever", **adapters)
     report, recorder = run(job, tmp_path / "job", rows(8), validation=rows(4))
     losses = metric(recorder, "loss")
@@ -60,7 +61,7 @@ def test_a_retriever_learns_resumes_bit_equal_and_is_the_same_however_a_step_is_
                 model_folder,
                 tmp_path / name,
                 "retriever",
-                **{**settings, "epochs": 1, "batch_tokens": tokens, "token_dropout": 0},
+                **{**settings, "epochs": 1, "batch_tokens": tokens},
             ),
             tmp_path / f"{name}-job",
             rows(8),
@@ -74,20 +75,6 @@ def test_a_retriever_learns_resumes_bit_equal_and_is_the_same_however_a_step_is_
     found = [retriever.search(f"{words} number 77", 1) for words in WORDS]
     assert sum(first == [i] for i, first in enumerate(found)) >= 3
     assert retriever.search("cost", 9) == sorted(retriever.search("cost", 9), key=retriever.search("cost", 4).index)
-
-
-def test_token_dropout_keeps_a_token_of_each_text_and_depends_on_example_and_seed_alone() -> None:
-    rows = (token_row([*range(1, 41), 0], [False, *[True] * 40]), token_row([7, 0], [False, True]))
-    example = Example(rows, (0, 1), (0.0, 1.0), key="run/tool", divisible=False)
-    assert thinned(example, 0.0, 3) is example
-    long, short = thinned(example, 0.5, 3).rows
-    kept = long.token_ids[:-1].tolist()
-    assert kept == sorted(kept)
-    assert 10 < len(kept) < 30
-    assert short.token_ids.tolist() == [7, 0]
-    assert long.supervised.tolist() == [False, *[True] * len(kept)]
-    assert thinned(example, 0.5, 3).rows[0].token_ids.tolist() == long.token_ids.tolist()
-    assert thinned(example, 0.5, 4).rows[0].token_ids.tolist() != long.token_ids.tolist()
 
 
 def test_the_folder_is_one_of_sentence_transformers_and_gives_the_same_vectors(
@@ -158,6 +145,32 @@ def test_the_graph_finds_what_the_exact_index_finds() -> None:
     graph, exact = GraphIndex(vectors), ExactIndex(vectors)
     shared = [len(set(graph.nearest(v, 5)) & set(exact.nearest(v, 5))) for v in vectors[:50]]
     assert sum(shared) >= 0.95 * 250
+
+
+def test_a_new_trunk_is_made_of_the_calls_alone_and_texts_with_common_words_begin_near_each_other(
+    model_folder: Path, tmp_path: Path
+) -> None:
+    """Its vocabulary has the words of the texts; before training, most tools are found by their own words. A resumed run is the same."""
+    start = new_trunk(rows(8), seed=3)
+    assert "\u0120submit" in start.tokenizer.get_vocab()
+    assert start.tokenizer("SUBMIT")["input_ids"] == start.tokenizer("submit")["input_ids"]
+    documents = [tool_document(tool) for tool in TOOLS]
+    vectors = TextEncoder(Engine.of(start.model), start.tokenizer, 64).encode([*documents, *NAMES])
+    assert sum(ExactIndex(vectors[:4]).nearest(vectors[4 + i], 1) == [i] for i in range(4)) >= 3
+    settings = {"trunk": "new", "batch_size": 4, "learning_rate": 1e-2, "epochs": 2}
+    run(spec(model_folder, tmp_path / "whole", "retriever", **settings), tmp_path / "job", rows(8))
+    halted = spec(model_folder, tmp_path / "halted", "retriever", **settings)
+    with pytest.raises(Killed):
+        run(halted, tmp_path / "halted-job", rows(8), Recorder(kill_at=3))
+    run(halted, tmp_path / "halted-job", rows(8))
+    assert same(tmp_path / "whole", tmp_path / "halted")
+    with pytest.raises(InvalidInput, match="expected recorded calls of defined tools"):
+        new_trunk([], seed=0)
+
+
+def test_adapters_on_a_new_trunk_are_refused() -> None:
+    with pytest.raises(ValueError, match="set lora to null"):
+        RetrieverConfig(trunk="new", lora=LORA)
 
 
 @pytest.mark.parametrize(("name", "value"), [("processes", 2), ("kl_stop", 0.1), ("sample_every_steps", 5)])

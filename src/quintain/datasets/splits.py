@@ -78,7 +78,9 @@ def uneven_split(sides: Mapping[str, SplitName], shares: Mapping[SplitName, floa
     """
     n, counts = len(sides), Counter(sides.values())
     wanted = {name: share * n for name, share in shares.items()}
-    far = [name for name in sorted(wanted) if not counts[name] or abs(counts[name] - wanted[name]) > wanted[name] / 2]
+    far = [
+        name for name, aim in sorted(wanted.items()) if not counts[name] or abs(counts[name] - aim) > max(aim / 2, 1.5)
+    ]
     if not far:
         return None
     named = " and ".join(

@@ -28,6 +28,10 @@ from quintain.records.online_hyperparameters import PPOConfig as PPOConfig
 from quintain.records.online_hyperparameters import SelfPlayConfig as SelfPlayConfig
 from quintain.records.pair_hyperparameters import PairLossConfig
 from quintain.records.pair_hyperparameters import PreferenceConfig as PreferenceConfig
+from quintain.records.value_hyperparameters import PRMConfig as PRMConfig
+from quintain.records.value_hyperparameters import RetrieverConfig as RetrieverConfig
+from quintain.records.value_hyperparameters import RewardConfig as RewardConfig
+from quintain.records.value_hyperparameters import ValueConfig as ValueConfig
 
 
 class SFTConfig(TrainingConfig):
@@ -130,95 +134,6 @@ class RankingConfig(PreferenceConfig):
     """Trajectory ranking: the DPO loss over all pairs of a task whose rewards differ."""
 
     method: Literal["ranking"] = "ranking"
-
-
-class ValueConfig(TrainingConfig):
-    """What methods share whose result values runs or finds tools, instead of acting."""
-
-    @model_validator(mode="after")
-    def _does_not_act(self) -> Self:
-        asked = [name for name in ("kl_stop", "sample_every_steps") if getattr(self, name) is not None]
-        if asked:
-            raise PydanticCustomError(
-                "does_not_act",
-                "{name} is set, and the result of {method} writes nothing: set {name} to null, or train a policy",
-                {"name": asked[0], "method": getattr(self, "method", "this method")},
-            )
-        if self.ewc is not None:
-            raise PydanticCustomError(
-                "does_not_act",
-                "ewc is set, and a model that values runs no longer has the skill to act; set ewc to null, or train a policy",
-            )
-        return self
-
-
-Head = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
-"""What a run or step is valued by, such as `value`, or a part of its label: relevance, correctness or progress."""
-
-
-class RewardConfig(ValueConfig):
-    """A reward model of whole runs, from pairs (Bradley-Terry; Ouyang et al. 2022, arXiv 2203.02155, eq. 1)."""
-
-    method: Literal["reward"] = "reward"
-    margin_weight: float = Field(
-        default=0.0, ge=0, le=1000, description="How much of a pair's margin the rewards must differ by; 0: off."
-    )
-    centring: float = Field(
-        default=0.01,
-        ge=0,
-        le=100,
-        description="Weight of (r_chosen + r_rejected)^2, which keeps rewards around 0 (arXiv 2312.09244, eq. 2); 0: off.",
-    )
-    heads: tuple[Head, ...] | None = Field(
-        default=None,
-        max_length=20,
-        description="Parts of the reward, mixed by learned weights (arXiv 2406.12845); []: one number; null: all that are labelled.",
-    )
-    parts_weight: float = Field(
-        default=1.0, ge=0, le=1000, description="Weight of the cross-entropy of the parts beside that of the pairs."
-    )
-
-
-class RetrieverConfig(ValueConfig):
-    """A retriever of tools: needs near the tools that answered them (multiple negatives; Henderson et al. 2017, arXiv 1705.00652)."""
-
-    method: Literal["retriever"] = "retriever"
-    batch_size: int = Field(
-        default=32, ge=2, le=4096, description="Calls of a step: the tools of one are negatives of the others."
-    )
-    max_length: int | None = Field(
-        default=256, ge=16, le=1_000_000, description="Tokens of a need or a tool; null: the model's context."
-    )
-    scale: float = Field(default=20.0, gt=0, le=1000, description="Factor of the cosines before the softmax.")
-    hard_negatives: int = Field(
-        default=4, ge=0, le=64, description="Tools for each call that its run offered and did not call; 0: off."
-    )
-    token_dropout: float = Field(
-        default=0.3,
-        ge=0,
-        lt=1,
-        description="Share of the tokens of each text that a step leaves out at random (deletion; arXiv 2112.09118); 0: off.",
-    )
-
-    @model_validator(mode="after")
-    def _computes_a_step_together(self) -> Self:
-        if self.processes > 1:
-            raise PydanticCustomError(
-                "one_process_only",
-                "processes is {processes}, and the calls of a step are negatives of each other, which processes do not share; "
-                "set processes to 1",
-                {"processes": self.processes},
-            )
-        return self
-
-
-class PRMConfig(ValueConfig):
-    """A process reward model: the value of each step, from soft labels (Lightman et al. 2023, arXiv 2305.20050)."""
-
-    method: Literal["prm"] = "prm"
-    heads: tuple[Head, ...] | None = Field(
-        default=None, min_length=1, max_length=20, description="What steps are valued by; null: all that is labelled."
-    )
 
 
 class GRPOConfig(OnlineConfig, GroupLossConfig):

@@ -28,6 +28,7 @@ _SMALL = {
     **dict.fromkeys(("dpo", "orpo", "simpo", "kto", "ranking", "grpo", "ppo"), 1e-4),
     **dict.fromkeys(("reward", "prm"), 3e-4),
     "retriever": 1e-3,
+    "new trunk": 1e-2,
 }
 """Rates at which the starter (0.8 M parameters, hidden size 128) learns; no published source reaches so far down."""
 

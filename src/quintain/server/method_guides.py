@@ -68,7 +68,8 @@ export_dataset(kind='sft') with runs whose `tools` have names and descriptions; 
   negatives; `hard_negatives` adds tools that the same run offered and did not call. A larger `batch_size` has more negatives.
 - The result has role `retriever`: `quintain/tools-1k?retriever=agent:NAME` searches with it, and export_agent writes a folder that
   sentence-transformers loads. It cannot act.
-- What the training calls never mention is not learnt: needs in wholly new words need a larger start model.""",
+- `trunk: new` learns tokenizer and token embeddings from the calls alone, in seconds: take it where the start model is tiny. What the
+  calls never mention it cannot find; for needs in wholly new words take a pretrained model that knows them.""",
     "grpo": """\
 Online (`environment`): the agent plays each task `group_size` times, and what did better than its group becomes likelier. Take it
 after sft, when the agent succeeds sometimes: where all runs of a group earn the same there is nothing to learn, and the report

@@ -12,13 +12,15 @@ import torch
 
 from quintain.errors import InvalidInput
 from quintain.records.dataset import Row
-from quintain.records.hyperparameters import PRMConfig, RewardConfig
+from quintain.records.hyperparameters import PRMConfig, RetrieverConfig, RewardConfig
 from quintain.records.job import TrainSpec
 from quintain.records.learning_rates import default_rate
 from quintain.trainers.data.value_positions import labelled_heads, labelled_parts
 from quintain.trainers.engine.machine import Machine, prepare
 from quintain.trainers.loop.precision import Format, choose, hold_base
-from quintain.trainers.models import LoadedModel, stored_heads
+from quintain.trainers.models import LoadedModel, load_model, stored_heads
+from quintain.trainers.new_trunk import new_trunk
+from quintain.trainers.value_head import has_own_critic, heads_of
 
 
 def with_heads(spec: TrainSpec, rows: Sequence[Row]) -> TrainSpec:
@@ -44,6 +46,20 @@ def with_heads(spec: TrainSpec, rows: Sequence[Row]) -> TrainSpec:
     return spec.model_copy(update={"config": config.model_copy(update={"heads": heads})})
 
 
+def start_model(spec: TrainSpec, rows: Sequence[Row]) -> LoadedModel:
+    """Load the model that is trained; a retriever's new trunk is made from the rows of the training split.
+
+    Raises:
+        InvalidInput: As `load_model` and `new_trunk`.
+        NotFound: As `load_model`.
+    """
+    config = spec.config
+    if isinstance(config, RetrieverConfig) and config.trunk == "new":
+        return new_trunk(rows, spec.seed)
+    heads, own = heads_of(config), has_own_critic(config)
+    return load_model(spec.start_model, lora=config.lora, train=True, heads=heads, own_critic=own)
+
+
 def prepared(spec: TrainSpec, model: Any, directory: Path, *, acts: bool) -> tuple[Machine, Format]:
     """Choose the number format of a run, convert the base to it, and tune the process; a resumed run repeats the choices."""
     remembered = directory / "checkpoints" / "machine.json"
@@ -65,7 +81,8 @@ def with_rate(spec: TrainSpec, loaded: LoadedModel) -> tuple[TrainSpec, str]:
     if config.learning_rate is not None:
         return spec, "as requested"
     hidden = loaded.model.config.get_text_config(decoder=True).hidden_size
-    rate = default_rate(spec.method, hidden, adapters=config.lora is not None)
+    name = "new trunk" if isinstance(config, RetrieverConfig) and config.trunk == "new" else spec.method
+    rate = default_rate(name, hidden, adapters=config.lora is not None)
     return spec.model_copy(update={"config": config.model_copy(update={"learning_rate": rate.value})}), rate.rule
 
 

@@ -45,8 +45,8 @@ from quintain.trainers.loop.report import (
 from quintain.trainers.loop.run import Run, Sampler
 from quintain.trainers.loop.schedule import EpochSource, ExampleSource
 from quintain.trainers.loop.sinks import open_sinks
-from quintain.trainers.models import LoadedModel, load_model, save_model
-from quintain.trainers.preparation import prepared, seed_everything, with_heads, with_rate
+from quintain.trainers.models import LoadedModel, save_model
+from quintain.trainers.preparation import prepared, seed_everything, start_model, with_heads, with_rate
 from quintain.trainers.reference_log_probs import References
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.reward_model_term import RewardModelTerm
@@ -55,7 +55,6 @@ from quintain.trainers.rollout_source import RolloutSource
 from quintain.trainers.run_objectives import run_objective, synced_reference
 from quintain.trainers.sampler_correction import corrected
 from quintain.trainers.teachers import Teacher, cached_with_teacher, with_advantages
-from quintain.trainers.value_head import has_own_critic, heads_of
 
 if TYPE_CHECKING:
     from quintain.trainers.distributed.ranks import Ranks
@@ -106,8 +105,7 @@ def train(
     with _ranks(spec, directory) as ranks:
         reporter.phase("loading_model")
         seed_everything(spec.seed)
-        heads, own = heads_of(spec.config), has_own_critic(spec.config)
-        loaded = load_model(spec.start_model, lora=spec.config.lora, train=True, heads=heads, own_critic=own)
+        loaded = start_model(spec, data.train)
         freeze_layers(loaded.model, spec.config.frozen_layers)
         spec, rate_rule = with_rate(spec, loaded)
         machine, number_format = prepared(spec, loaded.model, directory, acts=collect is not None)

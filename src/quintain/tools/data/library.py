@@ -170,7 +170,7 @@ def _scorers(services: Services) -> list[dict[str, Any]]:
 
 def _environments() -> list[dict[str, Any]]:
     """Return all environments; MCP servers and those of other libraries as configured, without starting or contacting them."""
-    listed = []
+    listed: list[dict[str, Any]] = []
     for kind, outlines in (("mcp", lambda: map(outline, list_servers())), ("foreign", _foreign)):
         try:
             listed += outlines()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from quintain.datasets.recorded_calls import RecordedCall, calls_of_run
@@ -52,33 +51,12 @@ def relevant_tools(examples: Sequence[Example]) -> dict[float, set[float]]:
     return relevant
 
 
-def thinned(example: Example, share: float, seed: int) -> Example:
-    """Return the example without a random share of its tokens; one token of each text stays.
-
-    Deletion as augmentation (Izacard et al. 2022, arXiv 2112.09118, section 3.1): no single word decides, so other phrasings are
-    found too. It depends on the example and the seed alone, not on the rest of the step.
-    """
-    if not share:
-        return example
-    chance = random.Random(f"thinned/{seed}/{example.key}")
-    rows = []
-    for row in example.rows:
-        ids = row.token_ids[:-1].tolist()
-        kept = [token for token in ids if chance.random() >= share] or [chance.choice(ids)]
-        rows.append(_read_everywhere(kept))
-    return replace(example, rows=tuple(rows))
-
-
 def text_row(tokenizer: Any, text: str, max_length: int) -> TokenRow:
     """Return the row of a text, marked so that the state of each of its tokens is read; cut at `max_length` tokens.
 
     The ids are those of the tokenizer's own call, special tokens included, as in sentence-transformers.
     """
     ids = tokenizer(text, truncation=True, max_length=max_length, verbose=False)["input_ids"] or [_FILLER]
-    return _read_everywhere(ids)
-
-
-def _read_everywhere(ids: Sequence[int]) -> TokenRow:
     return token_row([*ids, _FILLER], [False, *(True for _ in ids)])
 
 

@@ -15,7 +15,7 @@ _CUT_OFF = (Stop.LENGTH.value, Stop.CONTEXT.value)
 
 
 def cut_off(run: Trajectory) -> bool:
-    """Whether a limit on turns, tokens or context ended a run or its last turn."""
+    """Whether a limit on turns, tokens or context ended a run or its last turn (DAPO filters these, arXiv 2503.14476, section 3.4)."""
     last = run.agent_steps[-1].extra.get("stop") if run.agent_steps else None
     return run.outcome.status is OutcomeStatus.TRUNCATED or last in _CUT_OFF
 

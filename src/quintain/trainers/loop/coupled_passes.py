@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import torch
 
-from quintain.trainers.data.retrieval_examples import thinned
 from quintain.trainers.data.streams import Example, TokenRow, streams_of
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop.meter import Meter
@@ -29,7 +28,6 @@ def coupled_backward(
 ) -> float:
     """Accumulate the gradients of a step; arguments and result as of `passes.backward`."""
     seed = int(torch.randint(2**62, ()))  # one draw a step, however it is split
-    batches = [[thinned(example, objective.token_dropout, seed) for example in batch] for batch in batches]
     seeds = range(seed, seed + len(batches))  # both passes over a batch draw the same dropout
     one_pass = len(batches) == 1
     with torch.set_grad_enabled(one_pass):

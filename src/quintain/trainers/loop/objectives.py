@@ -71,8 +71,6 @@ class Objective:
     """Whether the loss takes them beside the log-probs, as `values`."""
     couples_examples: bool = False
     """Whether the loss takes the mean states [S, h] of the texts of a whole step, which are negatives of each other."""
-    token_dropout: float = 0.0
-    """Share of the tokens of such texts that a training step leaves out."""
     agreement: tuple[str, ...] = ()
     """Metrics of agreement with held-out labels; the first one is an accuracy."""
     unpaired: Mapping[str, Example] = field(default_factory=dict)
@@ -158,7 +156,6 @@ def objective_of(
             return Objective(
                 _bound(partial(retriever_loss, relevant=relevant or {}), config, "scale"),
                 couples_examples=True,
-                token_dropout=config.token_dropout,
                 agreement=("retrieval_accuracy",),
             )
         case GRPOConfig():
