@@ -97,15 +97,7 @@ async def learn(home: Path, demonstrations: int, tasks: int, grpo: bool) -> None
 async def _evaluate(assistant: Assistant, agent: str, tasks: int) -> None:
     view = await _job(assistant, "evaluate_agent", agent=agent, environment=ENVIRONMENT, n_tasks=tasks)
     result = view["result"]
-    report(
-        f"real_learning_success_{agent}",
-        [result["success_rate"]],
-        "1",
-        None,
-        low=result.get("ci_low"),
-        high=result.get("ci_high"),
-        tasks=result["n"],
-    )
+    report(f"real_learning_success_{agent}", [result["success_rate"]], "1", None, tasks=result["n"])
 
 
 async def _compare(assistant: Assistant, before: str, after: str, name: str) -> None:
