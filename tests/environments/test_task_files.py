@@ -234,7 +234,7 @@ def test_any_environment_takes_the_tasks_of_a_file(tmp_path: Path) -> None:
     assert (task.id, source.id) == (task_id, "quintain/inventory")
     assert str(first.message).startswith("What is the ")
     assert source.version.startswith("1+")
-    with pytest.raises(InvalidInput, match="valid: difficulty, types, tasks"):
+    with pytest.raises(InvalidInput, match="valid: difficulty, types, forbidden, tasks"):
         task_source(f"quintain/inventory?task={path}")
 
 

@@ -172,7 +172,7 @@ def test_options_of_a_reference_are_typed_and_checked(counter: str) -> None:
     ):
         with pytest.raises(InvalidInput, match=message):
             registry.task_source(counter + wrong)
-    with pytest.raises(InvalidInput, match="valid: difficulty, types, tasks"):
+    with pytest.raises(InvalidInput, match="valid: difficulty, types, forbidden, tasks"):
         registry.task_source("quintain/inventory?colour=red")
 
 

@@ -103,7 +103,7 @@ def test_pairs_of_one_task_hold_both_whole_runs(services: Services) -> None:
         assert row.chosen.steps[-1].sampled.token_ids == (7, 8)
         assert row.rejected == services.store.trajectories.get(row.rejected.id)
     assert result.next_step.startswith("Train on it with start_training(method='dpo', model=")
-    assert "orpo and simpo learn from it too" in result.next_step
+    assert "Methods that learn from it too: orpo, simpo." in result.next_step
     manifest = _manifest(result)
     assert (manifest["selection"]["margin"], manifest["selection"]["max_pairs_per_task"]) == (0.0, 4)
     assert manifest["counts"] == {"trajectories": 6, "tasks_without_row": {"no_contrast": 1, "group_of_one": 1}}
@@ -181,7 +181,7 @@ def test_groups_hold_all_attempts_of_a_task_with_their_rewards(services: Service
     assert result.dropped == {**ALWAYS_OUT, "no_variance": 2, "group_of_one": 1}
     _accounts(services, result, 14)
     assert "method='grpo'" in result.next_step
-    assert "ranking learn" in result.next_step
+    assert "it too: ranking" in result.next_step
 
 
 def test_rewards_of_the_environment_come_before_verdicts_in_groups(services: Services) -> None:

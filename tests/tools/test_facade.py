@@ -186,8 +186,8 @@ def test_the_library_lists_what_there_is_to_work_with(tool: Caller) -> None:
     assert tool(action="library", kind="agents", text="starter")["code"] == "invalid_input"
     assert {"outcome", "rules"} <= {item["name"] for item in tool(action="library", kind="scorers")["items"]}
     shared, sft, *others = tool(action="library", kind="methods")["items"]
-    assert shared["hyperparameters"]["epochs"].startswith("default 3.0, 0.001 to 1000: ")
-    assert (sft["method"], sft["dataset_kind"], len(others)) == ("sft", "sft", 11)
+    assert shared["hyperparameters"]["epochs"].startswith("default 3.0, 0.001 to 1000")
+    assert (sft["method"], sft["dataset_kind"], len(others)) == ("sft", "sft", 14)
     agent = tool(action="register", name="mine", model="starter", system_prompt="Be brief.")["agent"]
     assert (agent["id"], agent["parent"]) == ("agent:mine@1", "agent:starter@1")
     again = tool(action="register", name="mine", model="starter", system_prompt="Be brief.")["agent"]

@@ -66,7 +66,7 @@ def test_the_shorthand_covers_a_restricted_model_under_another_name_of_it() -> N
 def test_training_on_a_dataset_that_was_changed_or_lost_is_refused_at_once(tool: Caller) -> None:
     name = tool(action="record", trajectory=with_models("qwen3"))["trajectory_id"]
     made = tool(action="export", kind="sft", name="d", trajectory_ids=[name])
-    assert made["next_step"].endswith("bc learns from it too.")
+    assert made["next_step"].endswith("Methods that learn from it too: bc, distill, retriever.")
     rows = Path(made["path"]) / "train.jsonl"
     asked = {"action": "start_training", "method": "sft", "model": "starter", "dataset_id": "d"}
     later = (Path(made["path"]) / "manifest.json").stat().st_mtime_ns + 10**9

@@ -100,8 +100,8 @@ def load_model(
     device = pick_device()
     dtype = dtype or (torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32)
     with _readable(files, convert=dtype != "auto") as found:
-        tokenizer = load_tokenizer(tokenizer_files(ref, found))
-        model = _load_weights(found, _load_config(found), dtype)
+        config, tokenizer = _load_config(found), load_tokenizer(tokenizer_files(ref, found))
+        model = _load_weights(found, config, dtype)
     if ref.quantization is not None:
         (round_weights if dequantize else quantize)(model, ref.quantization, device)
     model.name_or_path = ref.path if ref.source == "hub" else str(files.path)  # adapters name their base so

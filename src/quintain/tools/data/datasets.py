@@ -336,7 +336,7 @@ def _next_step(kind: str, dataset_id: str) -> Hint:
         )
     method = kind if kind in methods else methods[0]
     also = [other for other in methods if other != method]
-    others = f" {' and '.join(also)} {'learn' if len(also) > 1 else 'learns'} from it too." if also else ""
+    others = f" Methods that learn from it too: {', '.join(also)}." if also else ""
     train = call("start_training", method=method, model="starter", dataset_id=dataset_id)
     return Hint("Train on it with ", train, f".{others}")
 

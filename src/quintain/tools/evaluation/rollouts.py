@@ -21,6 +21,7 @@ from quintain.tools.data.lineage import require_remembered
 from quintain.tools.evaluation.benchmarks import benchmark_reference
 from quintain.tools.evaluation.environment_references import Environments, require_opponent, usable_reference
 from quintain.tools.evaluation.written_tasks import store_tasks
+from quintain.tools.invocation import MAX_FIELDS
 from quintain.tools.jobs.jobs import start
 from quintain.tools.labels.reward_parsing import RewardInput
 from quintain.tools.labels.rewards import reward_spec
@@ -57,7 +58,14 @@ _WRITTEN = "Own tasks, as in a task file."
 WrittenTasks = Annotated[
     list[dict[str, Any]] | None,
     Field(min_length=1, max_length=200, description=_WRITTEN),
-    WithJsonSchema({"type": "array", "items": {"type": "object"}, "description": _WRITTEN}),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "maxItems": 200,
+            "items": {"type": "object", "maxProperties": MAX_FIELDS},
+            "description": _WRITTEN,
+        }
+    ),
 ]
 
 
