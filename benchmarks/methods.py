@@ -131,7 +131,7 @@ def measure(environment: str, names: Sequence[str], asked: argparse.Namespace) -
     found: dict[str, list[Found]] = {name: [] for name in names}
     starts: list[float] = []
     for seed in range(asked.seeds):
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             bench = Bench(Path(folder), environment, seed, asked.budget, asked.tasks)
             starts.append(bench.success("starter"))
             for name in names:
