@@ -94,6 +94,10 @@ class Bench:
             return str(error)
         return Found(self.success(name), cpu_s)
 
+    def close(self) -> None:
+        """Close the home."""
+        self._tool.close()
+
     def success(self, agent: str) -> float:
         """Return the share of held-out tasks that an agent solves."""
         self._job("evaluate_agent", agent=agent, environment=self.environment, n_tasks=self.tasks, seed=self.seed)
@@ -131,7 +135,7 @@ def measure(environment: str, names: Sequence[str], asked: argparse.Namespace) -
     found: dict[str, list[Found]] = {name: [] for name in names}
     starts: list[float] = []
     for seed in range(asked.seeds):
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory() as folder:
             bench = Bench(Path(folder), environment, seed, asked.budget, asked.tasks)
             starts.append(bench.success("starter"))
             for name in names:
@@ -139,6 +143,7 @@ def measure(environment: str, names: Sequence[str], asked: argparse.Namespace) -
                 say(f"{environment}, seed {seed}, {name}: {one} (start {starts[-1]:.2f})")
                 if isinstance(one, Found):
                     found[name].append(one)
+            bench.close()
     for name, ends in found.items():
         if len(ends) < asked.seeds:
             say(f"{environment}: {name} could not learn on {asked.seeds - len(ends)} of {asked.seeds} seeds")

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import yaml
@@ -46,9 +47,9 @@ def measure(recipe: Path, seed: int, folder: Path) -> tuple[float, float, float]
         if done.returncode:
             raise RuntimeError(f"{shlex.join(words)}: {done.stdout[-500:]} {done.stderr[-500:]}")
     seconds = time.perf_counter() - began
-    tool = RLTrainingTool(home=str(folder / "home"))
-    (job,) = json.loads(tool.run({"action": "jobs", "kind": "recipe"}))["items"]
-    reports = json.loads(tool.run({"action": "status", "job_id": job["job_id"]}))["result"]["report"]["stages"]
+    with closing(RLTrainingTool(home=str(folder / "home"))) as tool:
+        (job,) = json.loads(tool.run({"action": "jobs", "kind": "recipe"}))["items"]
+        reports = json.loads(tool.run({"action": "status", "job_id": job["job_id"]}))["result"]["report"]["stages"]
     before, *_, after = (stage["success_rate"] for stage in reports if "success_rate" in stage)
     return before, after, seconds
 
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in asked.only.split(","):
         measured = []
         for seed in range(asked.seeds):
-            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            with tempfile.TemporaryDirectory() as folder:
                 measured.append(measure(RECIPES / f"{name}.yaml", seed, Path(folder)))
             say(f"{name}, seed {seed}: {measured[-1]}")
         before, after, seconds = zip(*measured, strict=True)
