@@ -68,24 +68,9 @@ def _gemma(home: Path) -> Any:
 
 
 def _random_model() -> Any:
-    import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+    from benchmarks.workload import random_model
 
-    from benchmarks.workload import CONTEXT, SIZES, VOCABULARY
-
-    hidden, layers, heads, key_heads, intermediate = SIZES["m"]
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=key_heads,
-        intermediate_size=intermediate,
-        vocab_size=VOCABULARY,
-        max_position_embeddings=CONTEXT,
-        tie_word_embeddings=True,
-    )
-    return Qwen2ForCausalLM(config).train()
+    return random_model("m").train()
 
 
 def _compare(name: str, load: Callable[[], Any], lora: Any, asked: argparse.Namespace) -> None:

@@ -84,12 +84,11 @@ def make_tokenizer() -> Any:
     return tokenizer
 
 
-def make_model(folder: Path, size: str = "s") -> None:
-    """Write a random Qwen2 model with a tied head, and its tokenizer."""
+def random_model(size: str, **tokens: int | None) -> Any:
+    """Return a random Qwen2 model with a tied head, the same at every call; `tokens` are ids of special tokens."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     hidden, layers, heads, key_heads, intermediate = SIZES[size]
-    tokenizer = make_tokenizer()
     torch.manual_seed(0)
     config = Qwen2Config(
         hidden_size=hidden,
@@ -100,11 +99,16 @@ def make_model(folder: Path, size: str = "s") -> None:
         vocab_size=VOCABULARY,
         max_position_embeddings=CONTEXT,
         tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        **tokens,
     )
-    Qwen2ForCausalLM(config).save_pretrained(folder)
+    return Qwen2ForCausalLM(config)
+
+
+def make_model(folder: Path, size: str = "s") -> None:
+    """Write a random model and its tokenizer."""
+    tokenizer = make_tokenizer()
+    ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    random_model(size, bos_token_id=None, **ids).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
