@@ -7,19 +7,14 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from quintain.environments.registry import configure
-from quintain.environments.retrieval import configure_retrieval
 from quintain.errors import QuintainError
 from quintain.jobs.directory import JobDirectory
 from quintain.records.job import JobError
-from quintain.records.protocols import TextRetriever
-from quintain.settings import secret
-from quintain.trainers.gguf_copies import keep_copies
 from quintain.worker import job_kinds, parent_watch
+from quintain.worker.configuration import configure
 from quintain.worker.reporter import FileReporter
 
 logger = logging.getLogger(__name__)
@@ -34,9 +29,7 @@ def main(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     directory = JobDirectory(Path(folder))
     home = directory.path.absolute().parents[1]
-    configure(home / "environments.toml", secret, home / "endpoints.toml")
-    configure_retrieval(_open_retriever)
-    keep_copies(home / "cache" / "models")
+    configure(home)
     reporter = FileReporter(directory, attempt, lambda: datetime.now(UTC))
     signal.signal(signal.SIGTERM, lambda *_: reporter.request_stop())
     try:
@@ -50,12 +43,6 @@ def main(arguments: list[str]) -> int:
         return 1
     reporter.result(result)
     return 0
-
-
-def _open_retriever(folder: Path, texts: Sequence[str]) -> TextRetriever:
-    from quintain.trainers.retriever import open_retriever
-
-    return open_retriever(folder, texts)
 
 
 def failure_of(error: Exception) -> JobError:

@@ -76,6 +76,7 @@ class LocalPolicy:
         *,
         seed: int = 0,
         products: ProductForms = IN_PROCESS,
+        weight_version: int | None = None,
     ) -> None:
         """Create a policy without episodes.
 
@@ -85,6 +86,7 @@ class LocalPolicy:
             sampling: Sampling settings.
             seed: Part of every episode's random seed.
             products: The forms of matrix products; those of a job that can resume are kept with it.
+            weight_version: See `SampledTokens.weight_version`.
         """
         # peft's wrapper only hides the signature of the forward pass; adapters are inside of the layers.
         self._model = loaded.model.get_base_model() if is_adapter(loaded.model) else loaded.model
@@ -93,6 +95,7 @@ class LocalPolicy:
         self._sampling = sampling
         self._seed = seed
         self._products = products
+        self._weight_version = weight_version
         self._device = loaded.model.device
         self._episodes: dict[str, Episode] = {}
         generation = getattr(self._model, "generation_config", None)
@@ -291,7 +294,10 @@ class LocalPolicy:
             actions=parsed.actions,
             stop=Stop.END if episode.is_ended else Stop.LENGTH,
             sampled=SampledTokens(
-                token_ids=tuple(turn), logprobs=tuple(episode.logprobs), tokenizer=self._renderer.fingerprint
+                token_ids=tuple(turn),
+                logprobs=tuple(episode.logprobs),
+                tokenizer=self._renderer.fingerprint,
+                weight_version=self._weight_version,
             ),
             error=parsed.error,
         )

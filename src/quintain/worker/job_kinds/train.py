@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,8 +85,8 @@ def _train(
     if spec.environment is not None:
         from quintain.worker.online_rollouts import rollout_collector
 
-        collect = rollout_collector(spec, directory, reporter, rewards)
-        return train(spec, data, directory, reporter, collect)
+        with closing(rollout_collector(spec, directory, reporter, rewards)) as collect:
+            return train(spec, data, directory, reporter, collect)
     kind = DATASET_KINDS[spec.method]
     assert kind is not None, "a spec without an environment has a method that learns from a dataset"
     splits: dict[str, list[Row]] = {}
