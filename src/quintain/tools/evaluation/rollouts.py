@@ -157,7 +157,7 @@ def evaluate_agent(
     environment: Annotated[Environments | None, Field(description="Id, or {id: weight}; or give dataset_id.")] = None,
     dataset_id: Annotated[
         str | None,
-        Field(description="Dataset: play a benchmark's tasks; of other kinds measure loss and next actions."),
+        Field(description="A benchmark is played; of others loss and next actions are measured."),
     ] = None,
     n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Tasks, or rows.")] = 100,
     repeats: Annotated[int, Field(ge=1, le=256, description="Episodes per task; above 1 when sampling.")] = 1,
