@@ -362,7 +362,8 @@ class Job(Record):
     resumed_from: str | None = None
     home: str | None = Field(default=None, description="Id of the home whose servers start and end the job.")
     lease_until: Instant | None = Field(
-        default=None, description="Until then its home counts the newest attempt as alive. Past it, its state is unknown."
+        default=None,
+        description="Until then its home counts the newest attempt as alive. Past it, its state is unknown.",
     )
     created_at: Instant
     started_at: Instant | None = None
