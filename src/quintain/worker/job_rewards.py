@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from quintain.datasets.step_labels import score_labels
 from quintain.records.agent import Agent
+from quintain.records.calibration import Calibration
 from quintain.records.dataset import DatasetRow, GroupRow, PairRow, Row, StepValues
 from quintain.records.protocols import Scorer
 from quintain.records.reward import RewardSpec
@@ -64,40 +65,25 @@ class Rewards:
         self._reasons = Counter[str]()
         self._totals: dict[str, _Total] = defaultdict(_Total)
         self._figures: dict[str, list[dict[str, float]]] = {}
-        own: dict[str, Scorer] = {}
         for place, part in enumerate(spec.parts):
-            if part.declared is not None:
-                scorer = DeclaredScorer(part.declared)
-                scorer.name = part.scorer
-                own[part.scorer] = scorer
-            elif part.function is not None:
-                own[part.scorer] = FunctionScorer(part.scorer, import_function(part.function))
-            elif part.judges:
-                folder = directory / "reward" / str(place)
-                folders = [folder / str(n) if n else folder for n in range(len(part.judges))]
+            folder = directory / "reward" / str(place)
+            if part.judges:
                 self._judges[part.scorer] = [
-                    RewardJudge(judge, folder, should_stop, seed)
-                    for judge, folder in zip(part.judges, folders, strict=True)
+                    RewardJudge(judge, folder / str(n) if n else folder, should_stop, seed)
+                    for n, judge in enumerate(part.judges)
                 ]
-                self._verdicts[part.scorer] = {}
-            elif part.agent is not None:
+            if part.judges or part.agent is not None:
                 self._verdicts[part.scorer] = {}
         mix = {part.scorer: part.weight for part in spec.parts}
         sandbox = next((part.sandbox for part in spec.parts if part.sandbox is not None), None)
         self._runs_tests = sandbox is not None
-        calibrations = {part.scorer: part.calibration for part in spec.parts if part.calibration is not None}
-
-        def calibrated(scorer: Scorer) -> Scorer:
-            found = calibrations.get(scorer.name)
-            return scorer if found is None else CalibratedScorer(scorer, found)
-
         self._scorer = find_scorer(
             mix if len(mix) > 1 else next(iter(mix)),
             recorded=self._verdicts,
             open_sandbox=None if sandbox is None else partial(open_sandbox, sandbox.backend, sandbox.image),
             combine=spec.combine,
-            own=own,
-            around=calibrated,
+            own=_own_scorers(spec),
+            around=partial(_calibrated, {part.scorer: part.calibration for part in spec.parts}),
         )
         self.name = self._scorer.name
         """Name under which values are stored."""
@@ -245,6 +231,23 @@ class _Total:
     @property
     def mean(self) -> float | None:
         return self.total / self.n if self.n else None
+
+
+def _own_scorers(spec: RewardSpec) -> dict[str, Scorer]:
+    """Return the declared scorers and functions of a reward by name."""
+    own: dict[str, Scorer] = {}
+    for part in spec.parts:
+        if part.declared is not None:
+            own[part.scorer] = scorer = DeclaredScorer(part.declared)
+            scorer.name = part.scorer
+        elif part.function is not None:
+            own[part.scorer] = FunctionScorer(part.scorer, import_function(part.function))
+    return own
+
+
+def _calibrated(calibrations: Mapping[str, Calibration | None], scorer: Scorer) -> Scorer:
+    calibration = calibrations.get(scorer.name)
+    return scorer if calibration is None else CalibratedScorer(scorer, calibration)
 
 
 def _by_agent(
