@@ -37,14 +37,13 @@ class JobHome:
         """Children of other tests' making, such as the resource tracker of multiprocessing."""
         self.options = JobOptions(
             jobs_dir=home / "jobs",
-            url=f"sqlite:///{home / 'quintain.db'}",
             slots=1,
             max_attempts=5,
             auto_resume=True,
             grace_s=10.0,
         )
         self.options.jobs_dir.mkdir()
-        self.store = open_store(self.options.url)
+        self.store = open_store(f"sqlite:///{home / 'quintain.db'}")
         self.runner = self.runner_with()
 
     def runner_with(self, **changes: object) -> JobRunner:
@@ -57,7 +56,7 @@ class JobHome:
     def starter(self, spec: JobSpec, key: str, gate: Path | None = None, **changes: object) -> subprocess.Popen[str]:
         """A process that starts the job and reconciles until it has ended."""
         options = TypeAdapter(JobOptions).dump_json(dataclasses.replace(self.options, **changes)).decode()
-        argv = [sys.executable, str(STARTER), options, SPEC.dump_json(spec).decode(), f'"{key}"']
+        argv = [sys.executable, str(STARTER), self.store.url, options, SPEC.dump_json(spec).decode(), f'"{key}"']
         argv += [str(gate)] if gate else []
         return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
 

@@ -18,8 +18,9 @@ from quintain.store.store import Store
 LOG_BYTES = 4 * 1024 * 1024
 """Bytes of a job's log kept from its start, and again from its end."""
 
-WITHHELD_VARIABLES = ("QUINTAIN_DATABASE_URL",)
-"""Environment variables removed for workers, which never open the database."""
+URL_VARIABLE = "QUINTAIN_DATABASE_URL"
+"""Environment variable with the database's URL, which may contain a password. Shims have it for their reconciler, workers
+do not, and no file of a job contains it."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,6 @@ class JobOptions:
     """Operator settings for jobs."""
 
     jobs_dir: Path
-    url: str
     slots: int
     max_attempts: int
     auto_resume: bool
@@ -71,7 +71,9 @@ def start_attempt(
         if not store.jobs.begin_attempt(job.id, job.attempt, attempt, clock()):
             return False
         shim = Path(__file__).with_name("shim.py")
-        processes.start_detached([sys.executable, "-I", "-S", str(shim), str(directory.path)], lock)
+        processes.start_detached(
+            [sys.executable, "-I", "-S", str(shim), str(directory.path)], lock, {URL_VARIABLE: store.url}
+        )
     except OSError as error:
         if not directory.has_begun(attempt):  # otherwise the shim died later, and the next reconcile handles it
             reason = JobError(
@@ -93,7 +95,7 @@ def _launch(options: JobOptions, directory: JobDirectory, job_id: str, lock: int
         lock_fd=lock,
         worker=(*python, "-m", "quintain.worker", str(directory.path), str(attempt), str(lock)),
         reconcile=(*python, "-m", "quintain.jobs", str(directory.launch)),
-        env={processes.JOB_VARIABLE: job_id, "PYTHONUNBUFFERED": "1", **dict.fromkeys(WITHHELD_VARIABLES)},
+        env={processes.JOB_VARIABLE: job_id, "PYTHONUNBUFFERED": "1", URL_VARIABLE: None},
         grace_s=options.grace_s,
         log_bytes=LOG_BYTES,
         options=options,

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -69,8 +69,8 @@ def leader_lock(path: Path, wait_s: float) -> Iterator[bool]:
             unlock(descriptor)
 
 
-def start_detached(argv: Sequence[str], descriptor: int) -> None:
-    """Start a process that outlives this one and inherits `descriptor`.
+def start_detached(argv: Sequence[str], descriptor: int, env: Mapping[str, str]) -> None:
+    """Start a process that outlives this one and inherits `descriptor` and the environment, with the variables `env`.
 
     The process forks once it works, and its parent half exits with 0 (jobs/shim.py), so nothing is left to reap.
 
@@ -79,7 +79,14 @@ def start_detached(argv: Sequence[str], descriptor: int) -> None:
     """
     nowhere = subprocess.DEVNULL
     process = subprocess.Popen(
-        argv, stdin=nowhere, stdout=nowhere, stderr=nowhere, pass_fds=(descriptor,), start_new_session=True, cwd="/"
+        argv,
+        stdin=nowhere,
+        stdout=nowhere,
+        stderr=nowhere,
+        pass_fds=(descriptor,),
+        start_new_session=True,
+        cwd="/",
+        env={**os.environ, **env},
     )
     if (code := process.wait()) != 0:
         raise ChildProcessError(f"the job's supervisor exited with {code} before the worker started")

@@ -25,7 +25,7 @@ from typing import Any
 
 POLL_S = 0.05
 CHUNK = 65_536
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 
 
 class LogRing:
@@ -214,8 +214,15 @@ def die_with_parent(parent: int) -> Callable[[], None] | None:
     return bind
 
 
+def hide_environment() -> None:
+    """Make this process's environment unreadable in /proc, because it contains the URL of the database. Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0)
+
+
 def main(folder: str) -> None:
     """Fork: the parent exits once the worker runs, so that the starter can reap it; the child supervises."""
+    hide_environment()
     wait, ready = os.pipe()
     if os.fork():
         os.close(ready)

@@ -44,6 +44,11 @@ class Store:
     imports: Imports
     lineage: Lineage
 
+    @property
+    def url(self) -> str:
+        """URL of the database, with its password."""
+        return self.engine.url.render_as_string(hide_password=False)
+
     def close(self) -> None:
         """Close every connection."""
         self.engine.dispose()

@@ -62,7 +62,6 @@ def open_services(settings: Settings, *, trusted: bool = False) -> Services:
     store = open_store(settings.url)
     options = JobOptions(
         jobs_dir=settings.jobs_dir,
-        url=settings.url,
         slots=settings.slots,
         max_attempts=settings.max_attempts,
         auto_resume=settings.auto_resume,
