@@ -84,6 +84,8 @@ class TrainSpec(TrainingInputs):
             raise ValueError("expected both reward_model and reward_agent or none, got one")
         if (getattr(self.config, "teacher", None) is None) != (self.teacher_agent is None):
             raise ValueError("expected both teacher and teacher_agent or none, got one")
+        if (getattr(self.config, "sampler", None) is None) != (self.sampler_endpoint is None):
+            raise ValueError("expected both sampler and sampler_endpoint or none, got one")
         if (self.config.ewc is None) != (self.earlier is None):
             raise ValueError("expected both ewc and earlier or none, got one")
         return self
