@@ -47,8 +47,10 @@ class Sampler:
     """Whether there are routes to pause, resume and label."""
     gives_ids: bool = True
     gives_versions: bool = True
-    rejects_while_paused: bool = False
-    """Answer 503 while paused, as a pause with mode `abort` does."""
+    stays_paused: bool = False
+    """Answer 503 to requests for samples, as while another client has paused it with mode `abort`."""
+    dies_at: str = ""
+    """Path of the request at which it dies without an answer, the second time that it comes."""
     shift: int = 0
     """Added to all ids of an answer, as by a server with another tokenizer."""
     calls: list[str] = field(default_factory=list)
@@ -64,6 +66,15 @@ class Sampler:
         self.lock = threading.Lock()
         self.running = threading.Condition(self.lock)
         self.paused = False
+        self.prefixes: dict[tuple[int, ...], Row] = {}
+        """Prompt without its last token -> keys; they are of older weights until the cache is reset."""
+
+    def restore(self, **faults: Any) -> None:
+        """Mend everything, except for the given faults, and forget the requests."""
+        sound: dict[str, Any] = {"max_lora_rank": 16, "dev_mode": True, "gives_ids": True, "shift": 0}
+        for name, value in (sound | {"stays_paused": False, "dies_at": "", "paused": False} | faults).items():
+            setattr(self, name, value)
+        self.calls.clear()
 
     def answer(self, path: str, query: dict[str, list[str]], body: dict[str, Any]) -> Any:
         """Return the body of an answer.
@@ -89,7 +100,9 @@ class Sampler:
                 self.running.notify_all()
             elif path == "/update_weight_version":
                 self.version = body["new_version"]
-            elif path != "/reset_prefix_cache":
+            elif path == "/reset_prefix_cache":
+                self.prefixes.clear()
+            else:
                 raise Refusal(404, "Not Found")
         return {}
 
@@ -120,7 +133,7 @@ class Sampler:
         prompt = body["prompt"]
         if len(prompt) + body["max_tokens"] > self.context:
             raise Refusal(400, f"This model's maximum context length is {self.context} tokens.")
-        if self.paused and self.rejects_while_paused:
+        if self.stays_paused:
             raise Refusal(503, "generation is paused")
         tokens, logprobs, versions = self.sample(body)
         finish = "stop" if tokens[-1] in body["stop_token_ids"] else "length"
@@ -141,7 +154,8 @@ class Sampler:
     @torch.no_grad()
     def sample(self, body: dict[str, Any]) -> tuple[list[int], list[float], list[str]]:
         """Return sampled tokens with their log-probs at temperature 1, and the label of the weights that sampled each."""
-        ids, row = list(body["prompt"]), Row()
+        ids, prefix = list(body["prompt"]), tuple(body["prompt"][:-1])
+        row: Row | None = None
         stream = torch.Generator().manual_seed(body["seed"])
         uniform = torch.rand(body["max_tokens"], generator=stream, dtype=torch.float64)
         heat = torch.tensor([body["temperature"]], dtype=torch.float64)
@@ -150,8 +164,8 @@ class Sampler:
         for drawn in uniform:
             with self.running:
                 self.running.wait_for(lambda: not self.paused)
-                if versions and versions[-1] != self.version:
-                    row = Row()  # its keys are of the old weights
+                if row is None or (versions and versions[-1] != self.version):
+                    row = self.prefixes.get(prefix) or self._read(prefix)
                 batch, logits = self.decoder.read([row], [ids])
                 row = batch.row(0)
                 token, logprob = pick(logits, Draws(drawn[None], heat), limits)
@@ -163,6 +177,11 @@ class Sampler:
                 break
         return tokens, logprobs, versions
 
+    def _read(self, prefix: tuple[int, ...]) -> Row:
+        batch, _ = self.decoder.read([Row()], [prefix])
+        self.prefixes[prefix] = batch.row(0)
+        return self.prefixes[prefix]
+
 
 def spans(versions: list[str]) -> list[dict[str, Any]]:
     """Return one span for each run of equal labels."""
@@ -172,9 +191,9 @@ def spans(versions: list[str]) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def serving(sampler: Sampler) -> Iterator[str]:
-    """Serve, and yield the base URL."""
-    server = _server(sampler)
+def serving(sampler: Sampler, port: int = 0) -> Iterator[str]:
+    """Serve, and yield the base URL; port 0 is any free one."""
+    server = _server(sampler, port)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
@@ -188,7 +207,7 @@ def serving(sampler: Sampler) -> Iterator[str]:
         thread.join()
 
 
-def _server(sampler: Sampler) -> ThreadingHTTPServer:
+def _server(sampler: Sampler, port: int = 0) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -196,6 +215,10 @@ def _server(sampler: Sampler) -> ThreadingHTTPServer:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             url = urlsplit(self.path)
             sampler.calls.append(url.path)
+            if url.path == sampler.dies_at and sampler.calls.count(url.path) > 1:
+                self.server.socket.close()
+                self.close_connection = True
+                return
             status, found = 200, None
             try:
                 found = sampler.answer(url.path, parse_qs(url.query), body)
@@ -215,7 +238,7 @@ def _server(sampler: Sampler) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: object) -> None:
             """Keep the log empty."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
     return server
 
@@ -223,5 +246,6 @@ def _server(sampler: Sampler) -> ThreadingHTTPServer:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     process = _server(Sampler(Path(sys.argv[1])))
-    print(f"http://127.0.0.1:{process.server_address[1]}/v1", flush=True)
+    sys.stdout.write(f"http://127.0.0.1:{process.server_address[1]}/v1\n")
+    sys.stdout.flush()
     process.serve_forever()
