@@ -52,10 +52,9 @@ class FetchSpec(Record):
 
 
 class PushSpec(Record):
-    """Upload a folder to a URL, or to a repository of the Hub."""
+    """Upload the folder of a dataset to a URL, or to a repository of the Hub."""
 
     kind: Literal["push"] = "push"
+    dataset_id: str
     folder: str
     destination: str = Field(description="An fsspec URL, or hub:OWNER/NAME.")
-    content: Literal["model", "dataset"] = Field(description="Kind of the repository.")
-    source: str = Field(description="Id of the dataset or agent.")

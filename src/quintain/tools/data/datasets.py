@@ -142,9 +142,7 @@ def export_dataset(
         criteria=_criteria(kind, scorer, min_score, curation, selection),
         making=making,
     )
-    destination = destination_of(services, push_to)
-    if format == "quintain" and destination is not None and destination.startswith(f"{HUB}:"):
-        format = "hub"  # with its card
+    destination, format = _destination(services, push_to, format)
     require_format(format, options)
     tally = ExportCounts(notes=notes)
     if path is not None:
@@ -157,8 +155,7 @@ def export_dataset(
         if trajectory_ids is not None:
             runs = _all_counted(runs, len(set(trajectory_ids)), tally)
         written = freeze(services, lines_of(services, runs, options, tally), options, tally)
-    result = _converted(services, _result(written, tally), written, format)
-    return result if destination is None else _pushed(services, result, destination)
+    return _pushed(services, _converted(services, _result(written, tally), written, format), destination)
 
 
 def require_curation(kind: str, curation: Curation) -> None:
@@ -369,9 +366,18 @@ def _converted(services: Services, result: ExportResult, written: WrittenDataset
     )
 
 
-def _pushed(services: Services, result: ExportResult, destination: str) -> ExportResult:
-    """Start a job that uploads the exported folder, and name it in the answer."""
-    spec = PushSpec(folder=result.path, destination=destination, content="dataset", source=result.dataset_id)
+def _destination(services: Services, push_to: str | None, format: str) -> tuple[str | None, str]:
+    """Return where the dataset is pushed to, and the format for it: to the Hub goes one with a card."""
+    destination = destination_of(services, push_to)
+    to_hub = destination is not None and destination.startswith(f"{HUB}:")
+    return destination, "hub" if to_hub and format == "quintain" else format
+
+
+def _pushed(services: Services, result: ExportResult, destination: str | None) -> ExportResult:
+    """Start a job that uploads the exported folder, and name it in the answer; without a destination, do nothing."""
+    if destination is None:
+        return result
+    spec = PushSpec(dataset_id=result.dataset_id, folder=result.path, destination=destination)
     job = services.jobs.start(spec).job
     follow = call("get_job", job_id=job.id, until="done", wait_s=50)
     step = Hint(f"{job.id} uploads it to {destination}: ", follow, ". ", result.next_step)

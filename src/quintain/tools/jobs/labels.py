@@ -77,7 +77,7 @@ def _data_label(spec: JobSpec) -> str:
         case FetchSpec():
             return f"fetch {spec.url}"
         case PushSpec():
-            return f"push {spec.source} to {spec.destination}"
+            return f"push {spec.dataset_id} to {spec.destination}"
         case _:
             return spec.kind
 

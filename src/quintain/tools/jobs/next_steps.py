@@ -64,7 +64,7 @@ def _after_success(job: Job, result: JobResult) -> Hint:
             "load and serve them."
         )
     if job.kind == "push":
-        return Hint(f"The files are at {result.report.get('location')}.")
+        return Hint(f"The files are at {result.report.get('pushed_to')}.")
     if job.kind == "fetch":
         return Hint("Make the call again that needs it: it finds the copy.")
     if isinstance(job.spec, PreviewSpec):

@@ -1,4 +1,4 @@
-"""Job kind `push`: upload a folder, which becomes visible as a whole."""
+"""Job kind `push`: upload the folder of a dataset, which becomes visible as a whole."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def run(spec: PushSpec, directory: Path, reporter: Reporter) -> JobResult:
     reporter.phase("uploading")
     folder = Path(spec.folder)
     if not folder.is_dir():
-        raise NotFound(f"expected the folder {folder} of {spec.source}, got nothing there; export it again")
+        raise NotFound(f"expected the folder {folder} of {spec.dataset_id}, got nothing there; export it again")
     try:
-        location = push(folder, spec.destination, spec.content, Transfer(reporter))
+        location = push(folder, spec.destination, "dataset", Transfer(reporter))
     except TransferStopped:
         return JobResult(report={"stopped": True})
-    return JobResult(report={"source": spec.source, "destination": spec.destination, "location": location})
+    return JobResult(dataset_id=spec.dataset_id, report={"destination": spec.destination, "pushed_to": location})
