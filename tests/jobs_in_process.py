@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +36,7 @@ def jobs_in_process() -> Iterator[None]:
         yield
 
 
-def _run_attempt(argv: Sequence[str], lock: int) -> None:
+def _run_attempt(argv: Sequence[str], lock: int, env: Mapping[str, str]) -> None:
     """Run one attempt as the shim does: its record, the worker, the record of the exit."""
     directory = JobDirectory(Path(argv[-1]))
     attempt = Launch.model_validate_json(directory.launch.read_bytes()).attempt
