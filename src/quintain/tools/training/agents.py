@@ -38,8 +38,8 @@ def register_agent(
     model: Annotated[
         str,
         Field(
-            description="Agent id or name, `starter`, a folder of a model or adapter, a GGUF file, a job or its checkpoint, a Hub "
-            "name or endpoint:NAME."
+            description="Agent id or name, `starter`, a folder or URL of a model or adapter, a GGUF file, a job or its checkpoint, "
+            "a Hub name or endpoint:NAME."
         ),
     ],
     system_prompt: Annotated[
@@ -188,6 +188,14 @@ def require_policy(agent: Agent, purpose: str) -> Agent:
             code="not_a_policy",
         )
     return agent
+
+
+def own_model(services: Services) -> str:
+    """Return the name of the model that was registered last and can be trained; 'starter' where there is none."""
+    for agent in services.store.agents.page().items:
+        if agent.job_id is None and agent.role == "policy" and agent.model.source in {"folder", "gguf", "hub"}:
+            return agent.name
+    return "starter"
 
 
 def require_weights(agent: Agent, purpose: str) -> Agent:
