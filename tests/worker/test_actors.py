@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def _one_thread() -> Iterator[None]:
 class Killed(LocalActor):
     """An actor whose process is killed before it plays its n-th batch, for each number that is left in `at`."""
 
-    at: list[int] = []
+    at: ClassVar[list[int]] = []
     started = 0
 
     def __init__(self, setup: ActorSetup) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.artifacts import FetchSpec, PushSpec
 from quintain.records.dataset import DatasetKind, SplitName
 from quintain.records.evaluation import EvaluationPurpose
 from quintain.records.evolve import EvolveConfig, Temperature
@@ -65,6 +66,7 @@ class TrainSpec(TrainingInputs):
     config: MethodConfig = SFTConfig()
     seed: int = 0
     actor_backend: ActorBackend = Field(default="local", description="Where actors of an online method run.")
+    mirror: str | None = Field(default=None, description="URL of the copies of the checkpoints. Null: none.")
 
     @model_validator(mode="before")
     @classmethod
@@ -86,6 +88,8 @@ class TrainSpec(TrainingInputs):
             raise ValueError("expected both reward_model and reward_agent or none, got one")
         if (getattr(self.config, "teacher", None) is None) != (self.teacher_agent is None):
             raise ValueError("expected both teacher and teacher_agent or none, got one")
+        if (getattr(self.config, "sampler", None) is None) != (self.sampler_endpoint is None):
+            raise ValueError("expected both sampler and sampler_endpoint or none, got one")
         if (self.config.ewc is None) != (self.earlier is None):
             raise ValueError("expected both ewc and earlier or none, got one")
         return self
@@ -189,6 +193,7 @@ class ImportSpec(Record):
     kind: Literal["import"] = "import"
     path: str
     format: str = "auto"
+    url: str | None = Field(default=None, description="URL of the folder with the logs. Null: they are local files.")
     redact: RedactionLevels = BOTH_LEVELS
     tags: tuple[str, ...] = ()
     dry_run: bool = False
@@ -300,11 +305,13 @@ JobSpec = Annotated[
     | InfluenceSpec
     | ReplaySpec
     | ExportAgentSpec
+    | FetchSpec
+    | PushSpec
     | SelftestSpec,
     Field(discriminator="kind"),
 ]
 
-LIGHT_KINDS = frozenset({"import", "judge", "preview", "replay", "selftest"})
+LIGHT_KINDS = frozenset({"fetch", "import", "judge", "preview", "push", "replay", "selftest"})
 """Kinds that do not need a device slot."""
 
 

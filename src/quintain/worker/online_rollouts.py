@@ -19,9 +19,9 @@ from quintain.errors import InvalidInput, TrainingFailed, Unavailable
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
 from quintain.jobs.directory import read_lines, run_name
 from quintain.records.dataset import GroupRow, StepValues
-from quintain.records.hyperparameters import OnlineConfig
+from quintain.records.hyperparameters import OnlineConfig, SamplerConfig
 from quintain.records.job import TrainSpec
-from quintain.records.protocols import Reporter, TaskSource
+from quintain.records.protocols import Policy, Reporter, TaskSource
 from quintain.records.score import Score
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import ROLE, AgentInfo, Task, Trajectory
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from quintain.trainers.acting.policy import LocalPolicy
     from quintain.trainers.models import LoadedModel
     from quintain.trainers.rendering.renderer import Renderer
+    from quintain.worker.remote_sampler import RemoteSampler
 
 _EPISODES_AT_ONCE = 64
 """Episodes per batch, in whole groups, so that the shared prompt of a group is encoded once."""
@@ -47,7 +48,7 @@ _POOL = 10_000
 
 def rollout_collector(
     spec: TrainSpec, directory: Path, reporter: Reporter, rewards: Rewards | None = None
-) -> RolloutCollector:
+) -> Collector:
     """Return the function by which an online training job collects its rollouts; close it at the end.
 
     Args:
@@ -71,13 +72,11 @@ def rollout_collector(
         )
     source = open_source(spec.environment)
     tasks = _draw(source, min(config.tasks_per_step * config.rollouts, _POOL), spec.seed)
-    return RolloutCollector(
-        spec, config, directory, reporter, source, tasks, rewards, self_play_of(spec, source, directory)
-    )
+    return Collector(spec, config, directory, reporter, source, tasks, rewards, self_play_of(spec, source, directory))
 
 
 @dataclass
-class RolloutCollector:
+class Collector:
     """Collects the rollouts of a job, in its own process or on actors; see `rollout_collector`."""
 
     spec: TrainSpec
@@ -90,6 +89,8 @@ class RolloutCollector:
     self_play: SelfPlay | None = None
     left_out: int = 0
     """Number of episodes without a verdict, over all iterations."""
+    sampler: RemoteSampler | None = field(init=False, default=None)
+    """The server that samples; None: the live model itself, or nothing was played yet."""
     _written: dict[str, int] = field(init=False)
     """Episode key -> offset in the trajectory file, for episodes of earlier attempts."""
     _scored: set[str] = field(init=False)
@@ -116,6 +117,10 @@ class RolloutCollector:
         if any(key not in runs for key in wanted):
             return []
         return self._groups([runs[key] for key in wanted], iteration)
+
+    def figures(self) -> dict[str, float | None]:
+        """Return figures of the newest rollout: how far the log-probs of the server are from the trainer's, in nats a token."""
+        return {} if self.sampler is None else {"sampler_distance": self.sampler.distance}
 
     def _plans(self, iteration: int) -> list[EpisodePlan]:
         """Return the iteration's plans. Attempts at a task are adjacent, so that they share a batch."""
@@ -158,22 +163,30 @@ class RolloutCollector:
 
     def _episodes(self, loaded: LoadedModel, renderer: Renderer, iteration: int) -> Iterator[Episode]:
         """Play the episodes of a rollout that are left; fewer if the job was asked to stop."""
-        from quintain.trainers.acting.replica import training_policy
+        turns = TurnReports(self.reporter)
+        if self.self_play:
+            self.self_play.save(loaded, iteration)
+        if self._actors is not None:
+            return self._actors.play(iteration, loaded, turns)
+        policy = self._policy(loaded, renderer, iteration)
+        plans, settings = self._left(iteration, iteration)
+        return run_episodes(self.source, policy, plans, settings, self.reporter.should_stop, on_turn=turns)
+
+    def _policy(self, loaded: LoadedModel, renderer: Renderer, iteration: int) -> Policy:
+        """Return the policy of the live weights, in this process or behind the endpoint that samples."""
+        from quintain.trainers.acting.replica import sampling_of, training_policy
+
+        step = iteration * self.config.updates_per_rollout
+        if self.config.sampler is not None:
+            sampler = self._open_sampler(self.config.sampler)
+            return sampler.policy(loaded, renderer, sampling_of(self.config), step)
 
         def new_policy() -> LocalPolicy:
-            step = iteration * self.config.updates_per_rollout
             return training_policy(self.spec, self.directory, loaded, renderer, step)
 
         for warning in new_policy().warnings[len(loaded.warnings) :] if iteration == 0 else ():  # others are reported
             self.reporter.warn("acting", warning)
-        if self.self_play:
-            self.self_play.save(loaded, iteration)
-        turns = TurnReports(self.reporter)
-        if self._actors is not None:
-            return self._actors.play(iteration, loaded, turns)
-        policy = self.self_play.router(loaded, iteration, new_policy) if self.self_play else new_policy()
-        plans, settings = self._left(iteration, iteration)
-        return run_episodes(self.source, policy, plans, settings, self.reporter.should_stop, on_turn=turns)
+        return self.self_play.router(loaded, iteration, new_policy) if self.self_play else new_policy()
 
     def _output(self, episodes: Iterable[Episode], iteration: int) -> dict[str, Trajectory]:
         """Output the episodes of a rollout; return their runs by episode key."""
@@ -188,9 +201,25 @@ class RolloutCollector:
         return played
 
     def close(self) -> None:
-        """End the actors."""
+        """End the actors, and release the server that samples."""
         if self._actors is not None:
             self._actors.close()
+        if self.sampler is not None:
+            self.sampler.close()
+
+    def _open_sampler(self, config: SamplerConfig) -> RemoteSampler:
+        from quintain.worker.remote_sampler import RemoteSampler
+
+        if self.sampler is None:
+            assert self.spec.sampler_endpoint is not None, "the spec has the profile of its sampler"
+            self.sampler = RemoteSampler(
+                config,
+                self.spec.sampler_endpoint,
+                self.directory,
+                seed=self.spec.seed,
+                should_stop=self.reporter.should_stop,
+            )
+        return self.sampler
 
     def _groups(self, runs: Sequence[Trajectory], iteration: int) -> list[GroupRow]:
         """Group runs and rewards by task. Episodes without a verdict are left out and counted.

@@ -52,7 +52,7 @@ EnvironmentId = Annotated[
     Environments,
     Field(description="Id of list_library(kind='environments'); or {id: weight}."),
 ]
-Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Same seed: same tasks and sampling.")]
+Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Of tasks and sampling.")]
 MaxTurns = Annotated[int | None, Field(ge=1, le=1000, description="Turns; null: the environment's limit.")]
 Actors = Annotated[int, Field(ge=1, le=MAX_ACTORS, description="Processes that play.")]
 Opponent = Annotated[str | None, Field(description="In a game; or `self`.")]
@@ -84,7 +84,7 @@ def collect_rollouts(
     ] = 1.0,
     diversity: Annotated[
         float,
-        Field(ge=0, le=4, description="Heats repeated attempts, up to x (1 + this)."),
+        Field(ge=0, le=4, description="Heats repeated attempts up to x (1 + this)."),
     ] = 0.0,
     scorer: Annotated[RewardInput | None, Field(description="Older name of `reward`.")] = None,
     reward: Annotated[RewardInput | None, Field(description="As in start_training.")] = None,
@@ -160,7 +160,7 @@ def evaluate_agent(
         Field(description="A benchmark is played; of others loss and next actions are measured."),
     ] = None,
     n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Tasks, or rows.")] = 100,
-    repeats: Annotated[int, Field(ge=1, le=256, description="Episodes per task; above 1 when sampling.")] = 1,
+    repeats: Annotated[int, Field(ge=1, le=256, description="Episodes per task.")] = 1,
     split: Annotated[
         Literal["held_out", "train", "all", "test", "validation"],
         Field(description="all: every task of a file; test, validation: a dataset's, else held_out."),

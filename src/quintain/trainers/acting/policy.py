@@ -143,7 +143,10 @@ class LocalPolicy:
                 for n_done, group in enumerate(groups):
                     n_tokens = sum(len(episode.turn) for episode in episodes)
                     self._decode(group, partial(self._report, n_done, len(groups), n_tokens))
-        return [e.reply(self._renderer, self._ends) if e.turn else Reply(text="", stop=Stop.CONTEXT) for e in episodes]
+        return [
+            e.reply(self._renderer, self._ends, self._weight_version) if e.turn else Reply(text="", stop=Stop.CONTEXT)
+            for e in episodes
+        ]
 
     def close(self, episode_id: str) -> None:
         """Free an episode; unknown ids are ignored."""

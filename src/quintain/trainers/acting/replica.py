@@ -34,6 +34,11 @@ def share_machine(place: int, n: int) -> None:
         torch.cuda.set_device(place % torch.cuda.device_count())
 
 
+def sampling_of(config: OnlineConfig) -> Sampling:
+    """Return the sampling settings of a training."""
+    return Sampling(**{name: getattr(config, name) for name in _SAMPLED})
+
+
 def training_policy(
     spec: TrainSpec, folder: Path, loaded: LoadedModel, renderer: Renderer, weight_version: int
 ) -> LocalPolicy:
@@ -47,8 +52,7 @@ def training_policy(
         weight_version: Optimizer steps behind these weights.
     """
     assert isinstance(spec.config, OnlineConfig)
-    sampling = Sampling(**{name: getattr(spec.config, name) for name in _SAMPLED})
-    products = ProductForms(folder / PRODUCTS)
+    products, sampling = ProductForms(folder / PRODUCTS), sampling_of(spec.config)
     return LocalPolicy(loaded, renderer, sampling, seed=spec.seed, products=products, weight_version=weight_version)
 
 

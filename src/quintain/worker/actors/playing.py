@@ -94,7 +94,9 @@ class TrainingPlayer:
         def new_policy() -> Policy:
             return replica.policy(weights.version)
 
-        policy = new_policy()
+        policy: Policy = new_policy()
+        for warning in getattr(policy, "warnings", ())[len(replica.loaded.warnings) :]:  # others are reported
+            self._signals.warn("acting", warning)
         if self._self_play is not None:
             policy = self._self_play.router(replica.loaded, batch.rollout, new_policy)
         with replica.number_format():

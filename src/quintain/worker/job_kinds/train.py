@@ -85,7 +85,10 @@ def _train(
     if spec.environment is not None:
         from quintain.worker.online_rollouts import rollout_collector
 
-        with closing(rollout_collector(spec, directory, reporter, rewards)) as collect:
+        collect = rollout_collector(spec, directory, reporter, rewards)
+        figures = data.figures
+        with closing(collect):
+            data = replace(data, figures=lambda keys: figures(keys) | collect.figures())
             return train(spec, data, directory, reporter, collect)
     kind = DATASET_KINDS[spec.method]
     assert kind is not None, "a spec without an environment has a method that learns from a dataset"
