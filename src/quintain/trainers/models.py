@@ -71,6 +71,7 @@ def load_model(
     dtype: torch.dtype | Literal["auto"] | None = None,
     merge: bool = True,
     dequantize: bool = False,
+    on_host: bool = False,
 ) -> LoadedModel:
     """Load a model and its tokenizer, with weights in float32 on the CPU, and in bfloat16 on CUDA unless all are trained.
 
@@ -83,6 +84,7 @@ def load_model(
         dtype: Type of the weights, instead of the above; `auto`: as in the files.
         merge: Whether to merge an adapter that is not trained; one on a quantised base is merged only with `dequantize`.
         dequantize: Load a quantised base as the plain weights that it computes with.
+        on_host: Leave the weights in the memory of the CPU, in the type of the device.
 
     Raises:
         NotFound: The folder or Hub model does not exist.
@@ -116,7 +118,7 @@ def load_model(
         model = with_new_adapter(model, lora)
     if heads:
         attach(model, heads, read_head(_head_folder(ref, files)), own_trunk=own_critic)
-    model.to(device).train(train)
+    model.to("cpu" if on_host else device).train(train)
     if device.type == "cpu" and sum(map(size_of, model.parameters())) < _SMALL_MODEL:
         torch.set_num_threads(1)  # its products take less time than waking a second thread
     return LoadedModel(model, tokenizer, _context_tokens(model.config, tokenizer), warnings)

@@ -20,6 +20,7 @@ import torch
 
 from quintain.records.dataset import GroupRow
 from quintain.trainers.data.streams import Example, TokenRow
+from quintain.trainers.distributed.process_group import ProcessGroup
 from quintain.trainers.reward_model_term import RewardModelTerm
 
 _STREAMS = tuple(field.name for field in fields(TokenRow))
@@ -57,6 +58,7 @@ class RolloutSource:
         reward_model: RewardModelTerm | None = None,
         figures_of: Callable[[Sequence[str]], dict[str, float | None]] = lambda keys: {},
         clock: Callable[[], float] = time.perf_counter,
+        group: ProcessGroup | None = None,
     ) -> None:
         """Plan the run; no episode is played yet.
 
@@ -73,7 +75,9 @@ class RolloutSource:
             reward_model: Adds a reward model to the rewards of groups; None: no reward model.
             figures_of: Returns figures of the groups with these keys, such as means of the parts of their reward.
             clock: Seconds, for the rate of tokens.
+            group: The processes of the run, which all play; the reward model is that of the first one.
         """
+        self._group = group or ProcessGroup()
         self._collect, self._make, self._clock, self._reward_model = collect, make, clock, reward_model
         self._updates, self._figures_of, self._stage = updates_per_rollout, figures_of, stage
         self._minibatches, self._seed = minibatches, seed
@@ -153,10 +157,8 @@ class RolloutSource:
         seconds = self._clock() - began
         if not groups:
             return False
-        terms = self._figures_of([group.key for group in groups])
-        if self._reward_model:
-            groups = self._reward_model.rollout(groups, iteration * self._updates)
-            terms |= self._reward_model.means([group.key for group in groups])
+        played = groups
+        groups, terms = self._group.from_first(lambda: self._valued(played, iteration))
         results = [self._make(group) for group in groups]
         self._iteration = iteration
         used = [examples for examples in results if not isinstance(examples, str)]
@@ -178,6 +180,14 @@ class RolloutSource:
             }
         )
         return True
+
+    def _valued(self, groups: list[GroupRow], iteration: int) -> tuple[list[GroupRow], dict[str, float | None]]:
+        """Return the groups with the rewards of the reward model added, and figures of the parts of their reward."""
+        terms = self._figures_of([group.key for group in groups])
+        if self._reward_model:
+            groups = self._reward_model.rollout(groups, iteration * self._updates)
+            terms |= self._reward_model.means([group.key for group in groups])
+        return groups, terms
 
 
 def _figures(groups: Sequence[GroupRow], seconds: float) -> dict[str, float | None]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from quintain.errors import QuintainError
 from quintain.records.dataset import GroupRow, Row
@@ -16,11 +17,10 @@ from quintain.records.protocols import Reporter
 from quintain.trainers.data.example_selection import Selection, select
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example
+from quintain.trainers.distributed.passes import SharedPasses
+from quintain.trainers.distributed.process_group import ProcessGroup, group_of
 from quintain.trainers.distributed.sharding import gather_full_params
-from quintain.trainers.engine.embedding_noise import noise_of
-from quintain.trainers.engine.forward import Engine
-from quintain.trainers.engine.machine import Machine, tune_allocator
-from quintain.trainers.freezing import freeze_layers
+from quintain.trainers.engine.machine import tune_allocator
 from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.loop.ewc import WeightPenalty, weight_penalty
 from quintain.trainers.loop.identity import run_identity
@@ -28,7 +28,7 @@ from quintain.trainers.loop.loop import resume
 from quintain.trainers.loop.loop import train as run_loop
 from quintain.trainers.loop.objectives import Objective, settled
 from quintain.trainers.loop.optimizer import adamw
-from quintain.trainers.loop.precision import Format, loss_scale
+from quintain.trainers.loop.precision import loss_scale
 from quintain.trainers.loop.probes import Probes, append_samples
 from quintain.trainers.loop.report import (
     TrainingReport,
@@ -46,7 +46,14 @@ from quintain.trainers.loop.run import Run, Sampler
 from quintain.trainers.loop.schedule import EpochSource, ExampleSource
 from quintain.trainers.loop.sinks import open_sinks
 from quintain.trainers.models import LoadedModel, save_model
-from quintain.trainers.preparation import prepared, seed_everything, start_model, with_heads, with_rate
+from quintain.trainers.preparation import (
+    Prepared,
+    prepared,
+    require_whole_model,
+    seed_everything,
+    with_heads,
+    with_rate,
+)
 from quintain.trainers.reference_log_probs import References
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.reward_model_term import RewardModelTerm
@@ -55,9 +62,6 @@ from quintain.trainers.rollout_source import RolloutSource
 from quintain.trainers.run_objectives import run_objective, synced_reference
 from quintain.trainers.sampler_correction import corrected
 from quintain.trainers.teachers import Teacher, cached_with_teacher, with_advantages
-
-if TYPE_CHECKING:
-    from quintain.trainers.distributed.ranks import Ranks
 
 Collect = Callable[[LoadedModel, Renderer, int], list[GroupRow]]
 """Lets the live model act and returns the groups of an iteration; none if it was stopped."""
@@ -84,10 +88,26 @@ class Data:
     """Of a step's examples, for its metrics."""
 
 
+class Training(NamedTuple):
+    """A training of the first process, which all processes of its group run."""
+
+    spec: TrainSpec
+    data: Data
+    """Without what only the first process has."""
+    directory: Path
+    has_teacher: bool
+
+
+Collector = Callable[[TrainSpec, Path, Reporter], Collect]
+"""Returns the function by which a process collects rollouts of an online training."""
+
+
 def train(
     spec: TrainSpec, data: Data, directory: Path, reporter: Reporter, collect: Collect | None = None
 ) -> TrainingReport:
     """Train an agent's model; resume from the newest complete checkpoint below `directory`, if there is one.
+
+    With `processes` above 1, this is the first process of a group, and the others are in `follow`.
 
     Args:
         spec: Agent, method with its hyperparameters, seed and output folder.
@@ -99,40 +119,67 @@ def train(
     Raises:
         TrainingFailed: Nothing to learn from (`nothing_supervised`), or a loss that is not finite (`diverged`).
         Conflict: The checkpoints belong to another run.
+        InvalidInput: `processes` is above 1, and no launcher has started them (`no_process_group`).
     """
+    if spec.environment is not None:
+        require_whole_model(spec)
     spec = with_heads(spec, [*data.train, *data.validation])
-    tune_allocator(keep=spec.config.sharding == "none")
-    with _ranks(spec, directory) as ranks:
-        reporter.phase("loading_model")
-        seed_everything(spec.seed)
-        loaded = start_model(spec, data.train)
-        freeze_layers(loaded.model, spec.config.frozen_layers)
-        spec, rate_rule = with_rate(spec, loaded)
-        machine, number_format = prepared(spec, loaded.model, directory, acts=collect is not None)
-        start = _Start(spec, data, directory, reporter, loaded, machine, number_format)
+    group = group_of(spec.config.processes)
+    has_teacher = data.teacher is not None
+    if group.size > 1:
+        common = replace(data, teacher=None, figures=_no_figures)
+        group.from_first(lambda: Training(spec, common, directory, has_teacher))
+    return _train(Training(spec, data, directory, has_teacher), reporter, collect, group)
 
-        reporter.phase("rendering")
-        dataset, held_out = start.examples_of(data.train), start.examples_of(data.validation)
-        length = start.maker.max_length
-        if collect is None and not dataset.examples:
-            raise nothing_supervised(dataset.dropped, f"{len(data.train)} rows", length, start.loaded.context_tokens)
-        selection = select(dataset, spec, start.maker, start.engine, directory)
-        warnings = [*start.warnings(), *left_out(dataset, len(data.train), length), *selection.notes]
-        warnings += left_out(held_out, len(data.validation), length, "validation")
-        warnings += [] if held_out.examples else without_validation(spec.config, online=collect is not None)
-        for warning in warnings:
-            reporter.warn("training", warning)
-        run = start.run(selection, held_out.examples, collect and _Acting(collect, dataset), ranks)
-        with closing(run.sinks):
-            resume(run)
-            reporter.phase("training")
-            stopped = run_loop(run)
-        if isinstance(run.source, RolloutSource):
-            dataset.dropped.update(run.source.skipped)
-        if start.reward_model is not None:
-            dataset.left_out_members.update(start.reward_model.left_out)
-        if not stopped:
-            _conclude(run, dataset, start, selection)
+
+def follow(group: ProcessGroup, reporter: Reporter, collector: Collector) -> None:
+    """Take part in every training of the first process, until it leaves the group.
+
+    Raises:
+        TrainingFailed: The first process has failed (`process_lost`), or the training has.
+    """
+    while (training := group.from_first(_no_training)) is not None:
+        is_online = training.spec.environment is not None
+        collect = collector(training.spec, training.directory, reporter) if is_online else None
+        _train(training, reporter, collect, group)
+
+
+def _no_training() -> Training | None:
+    return None
+
+
+def _train(training: Training, reporter: Reporter, collect: Collect | None, group: ProcessGroup) -> TrainingReport:
+    """Train, in every process of the group alike."""
+    spec, data, directory, _ = training
+    tune_allocator(keep=spec.config.sharding == "none")
+    reporter.phase("loading_model")
+    seed_everything(spec.seed)
+    ready = prepared(spec, data.train, directory, group, acts=collect is not None)
+    spec, rate_rule = with_rate(spec, ready.loaded)
+    start = _Start(training._replace(spec=spec), reporter, ready, group)
+
+    reporter.phase("rendering")
+    dataset, held_out = start.examples_of(data.train), start.examples_of(data.validation)
+    length = start.maker.max_length
+    if collect is None and not dataset.examples:
+        raise nothing_supervised(dataset.dropped, f"{len(data.train)} rows", length, start.loaded.context_tokens)
+    selection = select(dataset, spec, start.maker, start.engine, directory, start.passes)
+    warnings = [*start.warnings(), *left_out(dataset, len(data.train), length), *selection.notes]
+    warnings += left_out(held_out, len(data.validation), length, "validation")
+    warnings += [] if held_out.examples else without_validation(spec.config, online=collect is not None)
+    for warning in warnings:
+        reporter.warn("training", warning)
+    run = start.run(selection, held_out.examples, collect and _Acting(collect, dataset))
+    with closing(run.sinks):
+        resume(run)
+        reporter.phase("training")
+        stopped = run_loop(run)
+    if isinstance(run.source, RolloutSource):
+        dataset.dropped.update(run.source.skipped)
+    if start.reward_model is not None:
+        dataset.left_out_members.update(start.reward_model.left_out)
+    if not stopped:
+        _conclude(run, dataset, start, selection)
     report = report_of(run, dataset, selection, start.format, tuple(warnings), stopped=stopped)
     return report.model_copy(update={"learning_rate": spec.config.learning_rate, "learning_rate_rule": rate_rule})
 
@@ -159,8 +206,10 @@ def _conclude(run: Run, dataset: ExampleBatch, start: _Start, selection: Selecti
     if warning := rising_loss(run):
         reporter.warn("diverged", warning)
     reporter.phase("saving")
-    with run.on_all_ranks("gather_full_params"):
+    with run.passes.running():
         gather_full_params(start.loaded.model)
+    if not run.group.is_first:
+        return
     output = Path(start.spec.output_dir)
     with disk_errors_explained(output, run.checkpoints):
         pooled = start.maker.max_length if isinstance(start.spec.config, RetrieverConfig) else None
@@ -178,51 +227,36 @@ class _Acting(NamedTuple):
     dataset: ExampleBatch
 
 
-def _ranks(spec: TrainSpec, directory: Path) -> AbstractContextManager[Ranks | None]:
-    """Return the other processes of the run, if it has any."""
-    if spec.config.processes == 1:
-        return nullcontext()
-    from quintain.trainers.distributed.ranks import Ranks
-
-    return Ranks(spec, directory)
-
-
 class _Start:
     """A run before its first step: assembles the parts."""
 
-    def __init__(
-        self,
-        spec: TrainSpec,
-        data: Data,
-        directory: Path,
-        reporter: Reporter,
-        loaded: LoadedModel,
-        machine: Machine,
-        number_format: Format,
-    ) -> None:
-        self.spec, self.data, self.directory, self.reporter = spec, data, directory, reporter
-        self.loaded, self.machine, self.format = loaded, machine, number_format
-        config = spec.config
-        self.maker = ExampleMaker.of(loaded.tokenizer, spec.agent.template, config, loaded.context_tokens)
+    def __init__(self, training: Training, reporter: Reporter, ready: Prepared, group: ProcessGroup) -> None:
+        self.spec, self.data, self.directory, self.has_teacher = training
+        self.reporter, self.group, self.ready = reporter, group, ready
+        self.loaded, self.engine, self.machine, self.format, _ = ready
+        config = self.spec.config
+        self.passes = SharedPasses(group, self.spec.seed, sharded=config.sharding == "full")
+        context = self.loaded.context_tokens
+        self.maker = ExampleMaker.of(self.loaded.tokenizer, self.spec.agent.template, config, context)
         self.renderer = self.maker.renderer
-        if data.teacher is not None:
-            data.teacher.require_tokenizer(loaded.tokenizer)
-        self.reward_model = RewardModelTerm.of(spec)
-        self.engine = Engine.of(
-            loaded.model,
-            share_prefixes=config.share_prefixes,
-            gradient_checkpointing=config.gradient_checkpointing,
-            autocast=number_format.autocast,
-            noise=noise_of(config),
-        )
+        if self.data.teacher is not None:
+            self.data.teacher.require_tokenizer(self.loaded.tokenizer)
+        self.reward_model = RewardModelTerm.of(self.spec) if group.is_first else None
 
     def examples_of(self, rows: Sequence[Row]) -> ExampleBatch:
-        """Return the examples of rows; groups get the rewards of a reward model added."""
-        if self.reward_model is None:
+        """Return the examples of rows; groups get the rewards of a reward model added, by the first process."""
+        if self.spec.reward_agent is None:
             return self.maker.make(rows)
-        dataset = self.maker.make(self.reward_model.rows(rows))
-        dataset.left_out_members.update(self.reward_model.left_out)
-        self.reward_model.left_out.clear()
+
+        def valued() -> tuple[list[Row], Counter[str]]:
+            assert self.reward_model is not None
+            mixed, left_out = self.reward_model.rows(rows), Counter(self.reward_model.left_out)
+            self.reward_model.left_out.clear()
+            return mixed, left_out
+
+        mixed, left_out = self.group.from_first(valued)
+        dataset = self.maker.make(mixed)
+        dataset.left_out_members.update(left_out)
         return dataset
 
     def corrected(self, examples: Sequence[Example]) -> list[Example]:
@@ -230,7 +264,9 @@ class _Start:
         config = self.spec.config
         if not isinstance(config, GRPOConfig) or config.importance_cap is None:
             return list(examples)
-        return corrected(examples, self.engine, cap=config.importance_cap, batch_tokens=config.batch_tokens)
+        return corrected(
+            examples, self.engine, cap=config.importance_cap, batch_tokens=config.batch_tokens, passes=self.passes
+        )
 
     def figures_of(self, keys: Sequence[str]) -> dict[str, float | None]:
         """Return figures of the examples with these keys: parts of their reward, and terms of a reward model."""
@@ -250,38 +286,47 @@ class _Start:
         return warnings
 
     def with_teacher_tokens(self, examples: list[Example], split: str) -> list[Example]:
-        """Return the examples of a split with the likeliest tokens of the teacher."""
+        """Return the examples of a split with the likeliest tokens of the teacher, which the first process asks."""
         config, teacher = self.spec.config, self.data.teacher
         assert isinstance(config, DistillConfig)
-        assert teacher is not None
+        top_k = config.teacher_top_k
         self.reporter.phase("teacher")
         path = self.directory / "checkpoints" / f"teacher-{split}.npz"
-        return cached_with_teacher(examples, teacher, config.teacher_top_k, path, self.renderer.fingerprint)
+
+        def ask() -> list[Example]:
+            assert teacher is not None
+            return cached_with_teacher(examples, teacher, top_k, path, self.renderer.fingerprint)
+
+        return self.group.from_first(ask)
 
     def penalty(self) -> WeightPenalty | None:
         """Return EWC's penalty, measured on the start model or its predecessor; None if it is off."""
-        if self.spec.config.ewc is not None:
-            self.reporter.phase("fisher")
-        rows = self.data.earlier
-        return weight_penalty(self.spec, self.loaded, self.engine, self.format, self.maker, rows, self.directory)
+        if self.spec.config.ewc is None:
+            return None
+        self.reporter.phase("fisher")
 
-    def run(self, selection: Selection, held_out: list[Example], acting: _Acting | None, ranks: Ranks | None) -> Run:
+        def measured() -> WeightPenalty | None:
+            rows, directory = self.data.earlier, self.directory
+            return weight_penalty(self.spec, self.loaded, self.engine, self.format, self.maker, rows, directory)
+
+        own: list[WeightPenalty | None] = []
+        self.group.from_first(lambda: own.append(measured()))
+        return own[0] if own else measured()  # the others read the file of the first process
+
+    def run(self, selection: Selection, held_out: list[Example], acting: _Acting | None) -> Run:
         """Create the run at step 0, with the reference log-probs that its objective needs."""
         spec, config, model = self.spec, self.spec.config, self.loaded.model
-        references = References.of(spec, self.loaded, self.engine, self.directory, self.reporter)
+        references = References.of(spec, self.loaded, self.engine, self.directory, self.reporter, self.passes)
         training = selection.examples
-        settings = settled(config, training)
-        if ranks is not None:
-            ranks.initialize_ranks(settings, self.format)
-        objective = run_objective(settings, training, held_out, references, self.maker.max_length)
-        identity = run_identity(spec, model, training)
+        objective = run_objective(settled(config, training), training, held_out, references, self.maker.max_length)
+        identity = run_identity(spec, self.ready.weight_samples, training)
         training, held_out = (self.corrected(examples) for examples in (training, held_out))
         if objective.needs_reference:
             held_out = references.with_logprobs(held_out)
         reference = synced_reference(config, references)
         if objective.needs_reference and reference is None:
             training = references.with_logprobs(training)
-        if self.data.teacher is not None and acting is None:
+        if self.has_teacher and acting is None:
             training, held_out = (
                 self.with_teacher_tokens(training, "train"),
                 self.with_teacher_tokens(held_out, "validation"),
@@ -291,12 +336,12 @@ class _Start:
             source = EpochSource(training, config, spec.seed, selection.curriculum, self.figures_of)
         else:
             source = _rollout_source(self, objective, references, acting)
-        penalty = self.penalty()
-        engine = ranks.join(self.engine) if ranks else self.engine
+        penalty, is_first = self.penalty(), self.group.is_first
+        sinks = config.report_to if is_first else ()
         return Run(
             config=config,
-            engine=engine,
-            machine=ranks.machine(self.machine) if ranks else self.machine,
+            engine=self.engine,
+            machine=self.machine,
             optimizer=adamw(model, config),
             scale=loss_scale(model.device, enabled=self.format.scales_loss),
             source=source,
@@ -306,11 +351,11 @@ class _Start:
             checkpoints=self.directory / "checkpoints",
             identity=identity,
             reporter=self.reporter,
-            sinks=open_sinks(config.report_to, run_name=spec.name, folder=self.directory, warn=self.reporter.warn),
+            sinks=open_sinks(sinks, run_name=spec.name, folder=self.directory, warn=self.reporter.warn),
             tokenizer=self.loaded.tokenizer,
-            sample=_sampler(self),
+            sample=_sampler(self) if is_first else None,
             reference=reference,
-            ranks=ranks,
+            passes=self.passes,
         )
 
 
@@ -346,8 +391,9 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
         examples = start.corrected(examples)
         if synced_reference(config, references):
             return examples
-        if start.data.teacher is not None:
-            examples = with_advantages(examples, start.data.teacher)
+        if start.has_teacher:
+            scored = start.group.from_first(lambda: with_advantages(examples, start.data.teacher))  # type: ignore[arg-type]
+            return references.with_logprobs(scored, keep=False) if objective.needs_reference else scored
         return references.with_logprobs(examples, keep=False) if objective.needs_reference else examples
 
     def act(iteration: int) -> list[GroupRow]:
@@ -362,7 +408,8 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
         updates_per_rollout=config.updates_per_rollout,
         minibatches=config.minibatches if isinstance(config, PPOConfig) else 1,
         seed=start.spec.seed,
-        stage=rollout_stage(config, start.engine),
+        stage=rollout_stage(config, start.engine, start.passes),
+        group=start.group,
         max_steps=start.spec.config.max_steps,
         reward_model=start.reward_model,
         figures_of=start.data.figures,
