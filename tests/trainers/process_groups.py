@@ -19,10 +19,10 @@ import torch
 
 from quintain.records.dataset import Row
 from quintain.records.job import TrainSpec
-from quintain.records.protocols import Reporter
 from quintain.trainers.distributed.process_group import LOST, ProcessGroup, initialize
 from quintain.trainers.loop.report import TrainingReport
-from quintain.trainers.train import Collect, Data, follow, train
+from quintain.trainers.run_setup import Collect, Data
+from quintain.trainers.train import follow, train
 from quintain.worker.rank import SilentReporter
 from trainers.runs import Recorder
 
@@ -109,7 +109,7 @@ def run_on(
     rows: Sequence[Row],
     reporter: Recorder | None = None,
     validation: Sequence[Row] = (),
-    collector: Callable[[TrainSpec, Path, Reporter], Collect] | None = None,
+    collect: Collect | None = None,
 ) -> tuple[TrainingReport, Recorder]:
     """Train in several processes; return the report of the first one, and its reporter."""
     heard = reporter or Recorder()
@@ -117,7 +117,6 @@ def run_on(
     def lead(group: ProcessGroup) -> tuple[TrainingReport | None, Recorder, Exception | None]:
         report, failure = None, None
         try:
-            collect = collector(job, folder, heard) if collector else None
             report = train(job, Data(rows, validation), folder, heard, collect)
         except Exception as error:
             failure = error
@@ -125,10 +124,7 @@ def run_on(
         return report, heard, failure
 
     def take_part(group: ProcessGroup) -> None:
-        def no_collector(*_: object) -> Collect:
-            raise AssertionError("this run does not act")
-
-        follow(group, SilentReporter(), collector or no_collector)
+        follow(group, SilentReporter())
 
     outcomes = on_processes([lead, *[take_part] * (processes - 1)])
     report, remote, failure = outcomes[0].value

@@ -17,7 +17,8 @@ from quintain.records.job import TrainSpec
 from quintain.records.record import Record
 from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
 from quintain.trainers.loop.report import TrainingReport
-from quintain.trainers.train import Data, train
+from quintain.trainers.run_setup import Data
+from quintain.trainers.train import train
 from trainers.episodes import episode
 
 LORA = LoraConfig(rank=4, alpha=8.0, dropout=0.1)

@@ -169,7 +169,7 @@ def test_a_whole_runs_checkpoint_goes_on_sharded_and_has_the_same_weights(
     assert {path.name for path in ours.iterdir()} - shards == {path.name for path in theirs.iterdir()}
     assert alike(ours, theirs)
     sizes = [(ours / name).stat().st_size for name in sorted(shards)[1:]]
-    assert max(sizes) < 1.1 * min(sizes), "each process writes its half"
+    assert max(sizes) < 0.6 * sum(sizes), "each process writes its half"
 
 
 @pytest.mark.soak

@@ -75,7 +75,7 @@ class RolloutSource:
             reward_model: Adds a reward model to the rewards of groups; None: no reward model.
             figures_of: Returns figures of the groups with these keys, such as means of the parts of their reward.
             clock: Seconds, for the rate of tokens.
-            group: The processes of the run, which all play; the reward model is that of the first one.
+            group: The processes of the run; the first one plays, and has the reward model.
         """
         self._group = group or ProcessGroup()
         self._collect, self._make, self._clock, self._reward_model = collect, make, clock, reward_model
@@ -152,13 +152,9 @@ class RolloutSource:
 
     def _play(self, iteration: int) -> bool:
         """Let the model act; return False if it was stopped."""
-        began = self._clock()
-        groups = self._collect(iteration)
-        seconds = self._clock() - began
+        groups, terms, seconds = self._group.from_first(lambda: self._collected(iteration))
         if not groups:
             return False
-        played = groups
-        groups, terms = self._group.from_first(lambda: self._valued(played, iteration))
         results = [self._make(group) for group in groups]
         self._iteration = iteration
         used = [examples for examples in results if not isinstance(examples, str)]
@@ -181,13 +177,16 @@ class RolloutSource:
         )
         return True
 
-    def _valued(self, groups: list[GroupRow], iteration: int) -> tuple[list[GroupRow], dict[str, float | None]]:
-        """Return the groups with the rewards of the reward model added, and figures of the parts of their reward."""
+    def _collected(self, iteration: int) -> tuple[list[GroupRow], dict[str, float | None], float]:
+        """Return the groups with the rewards of the reward model added, figures of their reward, and the seconds of acting."""
+        began = self._clock()
+        groups = self._collect(iteration)
+        seconds = self._clock() - began
         terms = self._figures_of([group.key for group in groups])
-        if self._reward_model:
+        if self._reward_model and groups:
             groups = self._reward_model.rollout(groups, iteration * self._updates)
             terms |= self._reward_model.means([group.key for group in groups])
-        return groups, terms
+        return groups, terms, seconds
 
 
 def _figures(groups: Sequence[GroupRow], seconds: float) -> dict[str, float | None]:

@@ -21,7 +21,6 @@ from quintain.trainers.distributed.process_group import LOST, ProcessGroup, init
 from quintain.trainers.train import follow
 from quintain.worker import parent_watch
 from quintain.worker.attempt import configure_process, failure_of, home_of, run_attempt
-from quintain.worker.online_rollouts import rollout_collector
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +93,7 @@ def _follow(group: ProcessGroup) -> int:
     reporter = SilentReporter()
     signal.signal(signal.SIGTERM, lambda *_: reporter.request_stop())
     try:
-        follow(group, reporter, rollout_collector)
+        follow(group, reporter)
     except Exception as error:
         if not (isinstance(error, QuintainError) and error.code == LOST):
             logger.exception("process %d of %d failed", group.rank + 1, group.size)
