@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_FLAGS ?=
 
-.PHONY: install demo test lint style format soak clean
+.PHONY: install demo test test-postgres lint style format soak clean
 
 demo: install
 	@$(BIN)/quintain demo $(DEMO_FLAGS)
@@ -15,6 +15,10 @@ test: style
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not soak"; tests=$$?; \
 	wait $$types; typed=$$?; cat $$told; rm $$told; \
 	test $$typed -eq 0 && exit $$tests
+
+# The store and its jobs on PostgreSQL, with a throw-away server of the system's package; skipped with the reason without one.
+test-postgres: install
+	@HF_HUB_OFFLINE=1 $(BIN)/python tests/postgres_server.py $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not soak" tests/store tests/jobs
 
 lint: style
 	@$(BIN)/mypy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,7 +39,7 @@ def jobs_in_process() -> Iterator[None]:
         yield
 
 
-def _run_in_main_thread(argv: Sequence[str], lock: int) -> None:
+def _run_in_main_thread(argv: Sequence[str], lock: int, env: Mapping[str, str]) -> None:
     if threading.current_thread() is threading.main_thread():
         _run_attempt(argv)
     else:

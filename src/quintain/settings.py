@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from platformdirs import user_data_path
-from pydantic import Field, ValidationError, field_validator
+from pydantic import AliasChoices, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from quintain.errors import InvalidInput
@@ -25,7 +25,7 @@ _FLAGS |= dict.fromkeys(("1", "true", "yes", "on", "y", "t"), True)
 class Settings(BaseSettings):
     """Operator settings. Every field can be set as `QUINTAIN_<NAME>`."""
 
-    model_config = SettingsConfigDict(env_prefix="QUINTAIN_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="QUINTAIN_", frozen=True, extra="ignore", populate_by_name=True)
 
     home: Path = Field(default_factory=_default_home, description="Folder for the database, datasets, jobs and agents.")
     database_url: str | None = Field(
@@ -37,6 +37,36 @@ class Settings(BaseSettings):
     )
     allow_hub: bool = Field(default=False, description="Allow models to be named by a Hub name and downloaded.")
     slots: int = Field(default=1, ge=1, le=64, description="Maximum number of concurrent jobs that need a device.")
+    devices: Annotated[tuple[str, ...] | None, NoDecode] = Field(
+        default=None,
+        validation_alias=AliasChoices("QUINTAIN_DEVICES", "CUDA_VISIBLE_DEVICES"),
+        description="GPUs that jobs get, as CUDA_VISIBLE_DEVICES names them, separated by commas; default: that variable, "
+        "else all that are found.",
+    )
+    launcher: str = Field(
+        default="local",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,99}$",
+        description="Where jobs run: local, ray, slurm, or a launcher of another package.",
+    )
+    ray_address: str | None = Field(
+        default=None,
+        validation_alias=AliasChoices("QUINTAIN_RAY_ADDRESS", "RAY_ADDRESS"),
+        description="Address of the Ray cluster's dashboard, such as http://10.0.0.1:8265.",
+    )
+    slurm_options: str = Field(
+        default="", description="Further options of sbatch, such as --partition=gpu --time=12:00:00."
+    )
+    cluster_cpus: int | None = Field(
+        default=None, ge=1, description="CPU cores of a job on a cluster; default: the cluster's."
+    )
+    cluster_gpus: int = Field(default=0, ge=0, description="GPUs of each process of a job on a cluster.")
+    cluster_env: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=("GOMP_SPINCOUNT", "HF_HOME", "HF_HUB_OFFLINE", "KMP_BLOCKTIME"),
+        description="Names of environment variables that workers on a cluster get from the server, separated by commas.",
+    )
+    lease_s: float = Field(
+        default=60.0, ge=2, le=3600, description="Seconds of silence after which a job on a cluster is dead."
+    )
     max_attempts: int = Field(default=5, ge=1, le=100, description="Attempts before a job is interrupted.")
     auto_resume: bool = Field(default=True, description="Start a job's next attempt when its process died.")
     grace_s: float = Field(default=20.0, gt=0, le=600, description="Seconds between SIGTERM and SIGKILL on cancel.")
@@ -68,6 +98,15 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(Path(part).expanduser() for part in value.split(os.pathsep) if part)
         return value
+
+    @field_validator("devices", "cluster_env", mode="before")
+    @classmethod
+    def _names(cls, value: object) -> object:
+        """Split at commas. CUDA ignores what follows a device of -1."""
+        if not isinstance(value, str):
+            return value
+        names = [name.strip() for name in value.split(",")]
+        return tuple(name for name in names[: names.index("-1") if "-1" in names else None] if name)
 
     @field_validator("redact", mode="before")
     @classmethod
@@ -136,7 +175,7 @@ def read_settings(home: Path | None = None) -> Settings:
         return Settings(home=home) if home is not None else Settings()
     except ValidationError as error:
         faults = [
-            f"QUINTAIN_{str(fault['loc'][0]).upper()} is {fault['input']!r:.60}: {fault['msg']}"
+            f"QUINTAIN_{str(fault['loc'][0]).upper().removeprefix('QUINTAIN_')} is {fault['input']!r:.60}: {fault['msg']}"
             for fault in error.errors(include_url=False, include_context=False)
         ]
         raise InvalidInput(

@@ -12,9 +12,10 @@ import pytest
 
 from fake_endpoint import Answer, Asked, FakeEndpoint, claude_says, fails, says, serving
 from quintain.endpoints import client as client_module
-from quintain.endpoints.client import Clock, EndpointClient, Spent, read_key
+from quintain.endpoints.client import Clock, EndpointClient, read_key
 from quintain.endpoints.faults import UNANSWERED
 from quintain.endpoints.masking import KeyMask
+from quintain.endpoints.spending import Spent
 from quintain.errors import InvalidInput, QuintainError, Refused, Unavailable
 from quintain.records.judging import Endpoint
 from quintain.records.protocols import Message, Stop

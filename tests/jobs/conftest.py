@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import psutil
 import pytest
 from pydantic import TypeAdapter
 
+from postgres_server import VARIABLE, new_database
 from quintain.jobs.directory import SPEC, JobDirectory, read_lines
 from quintain.jobs.runner import JobOptions, JobRunner
 from quintain.records.job import UNFINISHED, Job, JobSpec, JobStatus
@@ -31,20 +34,19 @@ def now() -> datetime:
 class JobHome:
     """One home with its store and a runner, and what tests do with them."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, url: str) -> None:
         self.home = home
         self.before = set(psutil.Process().children(recursive=True))
         """Children of other tests' making, such as the resource tracker of multiprocessing."""
         self.options = JobOptions(
             jobs_dir=home / "jobs",
-            url=f"sqlite:///{home / 'quintain.db'}",
             slots=1,
             max_attempts=5,
             auto_resume=True,
             grace_s=10.0,
         )
         self.options.jobs_dir.mkdir()
-        self.store = open_store(self.options.url)
+        self.store = open_store(url)
         self.runner = self.runner_with()
 
     def runner_with(self, **changes: object) -> JobRunner:
@@ -57,7 +59,7 @@ class JobHome:
     def starter(self, spec: JobSpec, key: str, gate: Path | None = None, **changes: object) -> subprocess.Popen[str]:
         """A process that starts the job and reconciles until it has ended."""
         options = TypeAdapter(JobOptions).dump_json(dataclasses.replace(self.options, **changes)).decode()
-        argv = [sys.executable, str(STARTER), options, SPEC.dump_json(spec).decode(), f'"{key}"']
+        argv = [sys.executable, str(STARTER), self.store.url, options, SPEC.dump_json(spec).decode(), f'"{key}"']
         argv += [str(gate)] if gate else []
         return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
@@ -120,9 +122,9 @@ class JobHome:
         self.until(lambda: not self.processes(), "all processes have ended")
         self.until(self.no_children, "no child is left, no zombie either")
         assert [job.id for job in self.store.jobs.unfinished()] == []
-        with sqlite3.connect(self.home / "quintain.db") as connection:
-            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        connection.close()
+        if self.store.engine.dialect.name == "sqlite":
+            with closing(sqlite3.connect(self.home / "quintain.db")) as connection:
+                assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert [path.name for path in self.options.jobs_dir.glob("*/.*")] == []
         noise = [path.read_text() for path in self.options.jobs_dir.glob("*/reconcile.log")]
         assert [text for text in noise if text] == []
@@ -130,7 +132,13 @@ class JobHome:
 
 @pytest.fixture
 def jobs(home: Path) -> Iterator[JobHome]:
-    job_home = JobHome(home)
+    """A home, whose database is a new one of the PostgreSQL server in QUINTAIN_TEST_DATABASE if there is one."""
+    server = os.environ.get(VARIABLE)
+    with new_database(server) if server else nullcontext(f"sqlite:///{home / 'quintain.db'}") as url:
+        yield from _jobs_of(JobHome(home, url))
+
+
+def _jobs_of(job_home: JobHome) -> Iterator[JobHome]:
     try:
         yield job_home
         job_home.audit()

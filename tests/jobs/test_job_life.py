@@ -9,9 +9,11 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from quintain.errors import Conflict, NotFound
+from quintain.jobs.launch import URL_VARIABLE
 from quintain.records.job import JobStatus, SelftestSpec
 
 if TYPE_CHECKING:
@@ -140,10 +142,14 @@ def test_a_failing_job_reports_the_reason_and_its_log_stays_bounded(jobs: JobHom
     assert len(jobs.runner.log_tail(job.id, 7).splitlines()) == 7
 
 
-def test_a_suspended_job_is_visible_and_is_not_taken_for_dead(jobs: JobHome) -> None:
+def test_a_job_does_not_see_the_url_of_the_database_and_a_suspended_one_is_not_dead(jobs: JobHome) -> None:
     job = jobs.runner.start(LONG).job
     worker = jobs.wait_for_step(job.id, 3)
     assert not jobs.runner.is_suspended(job.id)
+    assert URL_VARIABLE in psutil.Process(jobs.shim(job.id)).environ()
+    assert URL_VARIABLE not in psutil.Process(worker).environ()
+    files = [path for path in jobs.directory(job.id).path.rglob("*") if path.is_file()]
+    assert not [path.name for path in files if jobs.store.url.encode() in path.read_bytes()]
     pids = (jobs.shim(job.id), worker)
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)

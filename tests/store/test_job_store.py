@@ -88,6 +88,36 @@ def test_startable_jobs_come_by_priority_then_age_while_slots_are_free(store: St
     assert len(store.jobs.startable(0, frozenset({"selftest"}))) == 3
 
 
+def test_a_home_starts_only_its_own_jobs_and_one_home_wins_a_job_of_an_earlier_version(store: Store) -> None:
+    mine, other, old = (
+        store.jobs.insert(job(number).model_copy(update={"home": home})).job.id
+        for number, home in ((1, "mine"), (2, "other"), (3, None))
+    )
+    assert [found.id for found in store.jobs.startable(5, frozenset(), "mine")] == [mine, old]
+    assert [found.id for found in store.jobs.startable(5, frozenset(), "other")] == [other, old]
+    assert store.jobs.begin_attempt(old, 0, 1, MOMENT, home="other", lease_until=LATER)
+    assert not store.jobs.begin_attempt(old, 0, 1, MOMENT, home="mine")
+    assert [found.id for found in store.jobs.running("other")] == [old]
+    assert store.jobs.running("mine") == []
+    assert (store.jobs.get(old).home, store.jobs.get(old).lease_until) == ("other", LATER)
+    assert store.jobs.startable(1, frozenset(), "other") == [], "the slot of this home is taken"
+    assert len(store.jobs.startable(1, frozenset(), "mine")) == 1, "slots of other homes do not count"
+
+
+def test_a_lease_belongs_to_its_attempt_and_an_attempt_that_could_not_begin_goes_back_to_the_queue(
+    store: Store,
+) -> None:
+    job_id = running(store)
+    assert store.jobs.renew_lease(job_id, 1, LATER)
+    assert not store.jobs.renew_lease(job_id, 2, LATER)
+    assert store.jobs.put_back(job_id, 1, 0, LATER, "launcher_unavailable: no answer")
+    assert not store.jobs.put_back(job_id, 1, 0, LATER, "launcher_unavailable: no answer")
+    waiting = store.jobs.get(job_id)
+    assert (waiting.status, waiting.attempt, waiting.lease_until) == (JobStatus.QUEUED, 0, None)
+    assert waiting.warnings == ("launcher_unavailable: no answer",)
+    assert not store.jobs.renew_lease(job_id, 0, LATER)
+
+
 def test_the_row_follows_the_events_and_a_second_reading_adds_nothing(store: Store) -> None:
     job_id = running(store)
     events = [

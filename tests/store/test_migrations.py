@@ -17,6 +17,7 @@ from quintain.records.job import Job, JobStatus, TrainSpec
 from quintain.records.trajectory import Trajectory
 from quintain.store.engine import create_engine, write_transaction
 from quintain.store.lineage.links import Ref
+from quintain.store.migrations import REVISIONS
 from quintain.store.store import open_store
 from quintain.store.trajectories.rows import encode_run
 from trajectory_runs import NOW, answer, later, run, user
@@ -154,6 +155,8 @@ def test_a_session_of_the_second_schema_still_grows_and_a_forgotten_one_stays_aw
         for change in ("delete", "update"):
             database.execute(f"DROP TRIGGER trajectories_text_{change}")
         database.execute("DROP INDEX ix_trajectories_reward")
+        for later_column in ("home", "lease_until"):
+            database.execute(f"ALTER TABLE jobs DROP COLUMN {later_column}")
         database.execute("UPDATE alembic_version SET version_num = '0002'")
     store = open_store(url)
     finished = run("t", user(), answer("Straße"), session_id="s")
@@ -178,11 +181,11 @@ def test_a_copy_of_the_older_database_is_kept_once(path: Path) -> None:
     _fill(path)
     before = path.read_bytes()
     open_store(f"sqlite:///{path}").close()
-    copy = path.with_name("quintain.db.before-0005")
+    copy = path.with_name(f"quintain.db.before-{REVISIONS[-1]}")
     with closing(sqlite3.connect(copy)) as kept, closing(sqlite3.connect(path)) as now:
         assert kept.execute("SELECT version_num FROM alembic_version").fetchone() == ("0001",)
         assert kept.execute("SELECT count(*) FROM trajectories").fetchone() == (2,)
-        assert now.execute("SELECT version_num FROM alembic_version").fetchone() == ("0005",)
+        assert now.execute("SELECT version_num FROM alembic_version").fetchone() == (REVISIONS[-1],)
     copy.write_bytes(b"mine")
     path.write_bytes(before)
     open_store(f"sqlite:///{path}").close()

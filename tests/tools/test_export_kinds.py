@@ -14,6 +14,7 @@ from quintain.datasets.rows import read_rows, trajectories_of
 from quintain.datasets.splits import task_key
 from quintain.errors import InvalidInput, QuintainError
 from quintain.exporters.protocol import Export
+from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import Curation, Dataset
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
@@ -361,10 +362,12 @@ def test_a_mapping_of_classes_goes_before_the_rules(services: Services) -> None:
 
 def test_a_reward_dataset_holds_the_pairs_of_dpo(services: Services) -> None:
     add_runs(services, *_mixed())
+    own = Agent(name="gemma", model=ModelRef(source="folder", path="/models/gemma"))
+    services.store.agents.add(own, services.clock())
     pairs, reward = _export(services, "dpo"), _export(services, "reward")
     assert _rows(reward) == _rows(pairs)
     assert (reward.kind, reward.dropped) == ("reward", pairs.dropped)
-    assert reward.next_step.startswith("Train on it with start_training(method='reward', model=")
+    assert reward.next_step.startswith("Train on it with start_training(method='reward', model='gemma'")
 
 
 def _judged(task: str, status: OutcomeStatus, *rewards: float | None) -> Trajectory:

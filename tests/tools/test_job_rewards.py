@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 
 from fake_endpoint import Answer, Asked, FakeEndpoint, says, serving
 from quintain.errors import Refused
+from quintain.records.calibration import Calibration, CalibrationMap, DomainFit, Panel, RaterFit
 from quintain.scoring import registry
 from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.settings import Settings
@@ -126,6 +127,60 @@ def test_unit_tests_and_created_rewards_reward_the_runs_of_a_dataset(tool: Calle
     assert parts["step-0.1"] == pytest.approx(1 / 1.5)
     assert 0 <= parts["length_penalty-0.5-20"] < 1
     assert view["result"]["report"]["examples"] == 1
+
+
+@pytest.mark.usefixtures("jobs_in_process")
+def test_several_judges_reward_runs_by_the_weights_that_people_taught_them(tool: Caller, home: Path) -> None:
+    names = [criterion.name for criterion in RUBRICS["default"].criteria]
+
+    def judge(*values: float) -> Callable[[Asked, int], Answer]:
+        """Value the right run, the wrong one, and the control, which has no words of the agent."""
+
+        def reply(asked: Asked, before: int) -> Answer:
+            text = recorded(asked.user)
+            value = values[0] if "2 * x" in text else values[1] if "x + 1" in text else 0.0
+            return says(scored(names, value, *text.split("\n")[-8:]))
+
+        return reply
+
+    profile = ENDPOINT.removeprefix("\n[grader]\n")
+    runs = [solution(body, 0) for body in ("2 * x", "x + 1")]
+    tool.register_dataset("tries", [{"runs": runs, "rewards": [0.0, 1.0]}], kind="grpo")
+    judges = {"judge": {"weight": 1, "judge": ["endpoint:careful", "endpoint:fond"]}}
+    with serving(judge(0.8, 0.4)) as first, serving(judge(1.0, 1.0)) as second:
+        both = (("careful", first), ("fond", second))
+        text = "".join(f"[{name}]\n{profile.format(url=endpoint.url)}" for name, endpoint in both)
+        (home / "endpoints.toml").write_text(text, encoding="utf-8")
+        common: dict[str, Any] = {"algorithm": "grpo", "dataset": "tries", "hyperparameters": {"max_steps": 1}}
+        plain = trained(tool, reward=judges, **common)["result"]["report"]["reward"]
+        services = open_services(Settings(home=home), trusted=True)
+        services.store.calibrations.add("judge:default", _taught, services.clock())
+        services.close()
+        taught = trained(tool, reward=judges, **common)["result"]["report"]["reward"]
+        raw = trained(tool, reward={"raw:judge": judges["judge"]}, **common)["result"]["report"]["reward"]
+    mean = (0.8 + 0.4) / 2
+    assert plain["judges"]["judge:default"].keys() == {"endpoint:careful", "endpoint:fond"}
+    assert plain["mean"] == raw["mean"] == pytest.approx((mean + 1) / 2)
+    # Nine tenths of the careful judge, whose values are doubled less 0.6; one tenth of the other, whose are taken as 0.5.
+    assert taught["mean"] == pytest.approx(0.9 * (2 * mean - 0.6) + 0.1 * 0.5)
+
+
+def _taught(version: int) -> Calibration:
+    fit = {"n_labels": 20, "length_bias": 0.0, "length_low": -0.1, "length_high": 0.1, "length_taken_out": False}
+    raters = {
+        "endpoint:careful": RaterFit(weight=0.9, intercept=-0.6, slope=2.0, **fit),
+        "endpoint:fond": RaterFit(weight=0.1, intercept=0.5, slope=0.0, **fit),
+    }
+    identity = CalibrationMap(method="isotonic", x=(0.0, 1.0), y=(0.0, 1.0))
+    whole = DomainFit(map=identity, n_labels=20, error_before=0.1, error_after=0.05, spearman=None)
+    return Calibration(
+        id=f"cal-judge-{version}",
+        scorer="judge:default",
+        version=version,
+        labels="people",
+        panel=Panel(raters=raters, doublings=7.0),
+        domains={"*": whole},
+    )
 
 
 def test_unit_tests_as_a_reward_are_refused_before_a_job_where_no_sandbox_may_run(home: Path) -> None:

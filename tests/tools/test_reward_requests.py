@@ -79,9 +79,9 @@ def test_a_judge_is_named_in_the_reward_or_is_the_only_endpoint(waiting: Service
     assert raised.value.code == "no_judge"
     waiting.settings.endpoints_file.write_text(JUDGE.format(name="fake"))
     (part,) = reward_spec(waiting, "judge:default").parts
-    assert part.judge is not None
-    assert part.judge.endpoint is not None
-    assert (part.scorer, part.judge.endpoint.name, part.judge.rubric.name) == ("judge:default", "fake", "default")
+    (judge,) = part.judges
+    assert judge.endpoint is not None
+    assert (part.scorer, judge.endpoint.name, judge.rubric.name) == ("judge:default", "fake", "default")
     waiting.settings.endpoints_file.write_text(JUDGE.format(name="fake") + JUDGE.format(name="other"))
     with pytest.raises(InvalidInput, match="endpoints: fake, other"):
         reward_spec(waiting, {"judge:default": 1})
@@ -89,8 +89,8 @@ def test_a_judge_is_named_in_the_reward_or_is_the_only_endpoint(waiting: Service
         "judge": {"weight": 1, "judge": "endpoint:other", "mode": "group", "rubric": {"criteria": {"kind": "Is it?"}}}
     }
     (part,) = reward_spec(waiting, asked).parts
-    assert part.judge is not None
-    assert (part.judge.mode, part.scorer.startswith("judge:custom-")) == ("group", True)
+    (judge,) = part.judges
+    assert (judge.mode, part.scorer.startswith("judge:custom-")) == ("group", True)
 
 
 def test_a_function_reaches_a_job_if_another_process_can_import_it(

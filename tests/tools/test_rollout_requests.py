@@ -93,7 +93,7 @@ def test_a_part_with_a_calibration_goes_into_a_live_mix_as_it_is(services: Servi
         return Calibration(id="cal-1", scorer="rules", version=version, labels="people", domains={})
 
     services.store.calibrations.add("rules", make, services.clock())
-    mixed = reward_spec(services, {"rules": 1, "outcome": 2})
+    mixed = reward_spec(services, {"rules": 1, "outcome": 2}, calibrate=False)
     assert [(part.scorer, part.weight) for part in mixed.parts] == [("raw:rules", 1.0), ("outcome", 2.0)]
     assert reward_spec(services, "rules").names == ("rules",)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -149,3 +150,23 @@ def test_a_stopped_rollout_leaves_no_trace() -> None:
     second.restore(through_a_file(first.state()))
     assert [example.key for example in second.step(3)] == ["1/a", "1/c"]
     assert again.played == [1]
+
+
+def test_each_epoch_over_a_rollout_uses_every_example_once_in_a_new_order_also_after_a_resumption() -> None:
+    def source() -> RolloutSource:
+        groups = [group(f"task-{n}", 0.0, 1.0) for n in range(7)]
+        return RolloutSource(Playing(groups), make, rollouts=2, updates_per_rollout=6, minibatches=3, seed=5)
+
+    whole = source()
+    keys = [[example.key for example in whole.step(step)] for step in range(12)]
+    epochs = [list(chain.from_iterable(keys[first : first + 3])) for first in range(0, 12, 3)]
+    assert [sorted(epoch) for epoch in epochs] == [sorted(f"task-{n}" for n in range(7))] * 4
+    assert len({tuple(epoch) for epoch in epochs}) == 4, "each epoch, of each rollout, has an order of its own"
+
+    interrupted, resumed = source(), source()
+    for step in range(4):
+        interrupted.step(step)
+    stored = io.BytesIO()
+    torch.save(interrupted.state(), stored)
+    resumed.restore(torch.load(io.BytesIO(stored.getvalue()), weights_only=True))
+    assert [[example.key for example in resumed.step(step)] for step in range(4, 6)] == keys[4:6]

@@ -15,17 +15,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
-from quintain.endpoints import anthropic, openai, prompt_logprobs
+from quintain.endpoints import anthropic, openai, prompt_logprobs, sampled_tokens
 from quintain.endpoints.completion import Ask, BadAnswer, Completion
 from quintain.endpoints.faults import BUSY, STOPPED, Trouble, trouble_of
 from quintain.endpoints.masking import KeyMask
 from quintain.endpoints.profiles import is_loopback, require_safe_url
-from quintain.errors import InvalidInput, Unavailable
+from quintain.endpoints.spending import Spent
+from quintain.errors import InvalidInput, QuintainError, Unavailable
 from quintain.records.judging import Endpoint
 from quintain.records.protocols import Message
-from quintain.records.record import Record, counted
+from quintain.records.record import counted
 from quintain.records.seeds import stable_seed
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ LONGEST_PAUSE_S = 60.0
 LONGEST_WAIT_S = 300.0
 """A longer `Retry-After` ends the request instead, in seconds."""
 MAX_ANSWER_BYTES = 8_000_000
+_WAIT = frozenset({408, 425, 429, 502, 503, 504})
+"""Statuses after which a command is sent again; a status 500 reports that the command itself failed."""
+_JSON = {"Content-Type": "application/json"}
+
+_T = TypeVar("_T")
 
 
 class _Wire(Protocol):
@@ -49,36 +55,24 @@ class _Wire(Protocol):
 
 
 _PROTOCOLS: dict[str, _Wire] = {"openai": openai, "anthropic": anthropic}
+_TOKEN_PROTOCOLS: dict[str, _Wire] = {"scores": prompt_logprobs, "samples": sampled_tokens}
 
 
-class Spent(Record):
-    """Usage of a client."""
+class CommandAnswer(NamedTuple):
+    """The answer to a command that is not a request for a completion."""
 
-    requests: int = 0
-    """HTTP requests, the repeated ones too."""
-    retries: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    unmetered: int = 0
-    """Requests that may have cost tokens without reporting how many."""
-    in_flight: int = 0
-    """Requests that were sent and have not come to an end."""
-
-    def plus(self, **more: int) -> Spent:
-        """The same with so much more."""
-        return self.model_copy(update={name: getattr(self, name) + n for name, n in more.items()})
-
-    def usd(self, endpoint: Endpoint) -> float | None:
-        """What the tokens cost by the endpoint's prices; None where prices or tokens are not known."""
-        return None if self.unmetered else price(endpoint, self.input_tokens, self.output_tokens)
+    status: int
+    """HTTP status."""
+    text: str
+    """Body with the key masked."""
 
 
-def price(endpoint: Endpoint, input_tokens: int | None, output_tokens: int | None) -> float | None:
-    """What tokens cost in USD by the endpoint's prices; None where tokens or prices are not known."""
-    price_in, price_out = endpoint.input_usd_per_mtok, endpoint.output_usd_per_mtok
-    if input_tokens is None or output_tokens is None or price_in is None or price_out is None:
-        return None
-    return (input_tokens * price_in + output_tokens * price_out) / 1e6
+class _Sent(NamedTuple):
+    """A response as it came."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -100,8 +94,8 @@ class EndpointClient:
     key: str | None = field(default=None, repr=False)
     seed: int = 0
     spent: Spent = field(default_factory=Spent)
-    scores: bool = False
-    """Whether it asks for the log-probs of given tokens (`score`) instead of answers to conversations (`complete`)."""
+    asks_for: Literal["answers", "scores", "samples"] = "answers"
+    """Answers to conversations (`complete`), log-probs of given tokens (`score`), or continuations of token ids (`sample`)."""
     note: Callable[[Mapping[str, int]], None] | None = field(default=None, repr=False)
     """Hears of everything that is spent as it is spent, one call at a time: what a request will have used when its process dies."""
 
@@ -121,7 +115,7 @@ class EndpointClient:
                 code="bad_key",
             )
         self._mask = KeyMask(self.key)
-        self._protocol: _Wire = prompt_logprobs if self.scores else _PROTOCOLS[self.endpoint.protocol]
+        self._protocol: _Wire = _TOKEN_PROTOCOLS.get(self.asks_for) or _PROTOCOLS[self.endpoint.protocol]
         self._url = f"{self._base()}{self._protocol.PATH}"
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -182,16 +176,44 @@ class EndpointClient:
         """
         return self._answer(Ask(prompt_ids=tuple(token_ids), top=top))
 
+    def sample(self, ask: Ask) -> Completion:
+        """Return a continuation of `ask.prompt_ids` by token ids with log-probs, in `sampled`.
+
+        Raises:
+            QuintainError: as `complete`; or the answer has no token ids or log-probs (`no_token_ids`).
+        """
+        return self._answer(ask)
+
+    def command(self, path: str, fields: Mapping[str, Any]) -> CommandAnswer:
+        """Post fields to another path of the endpoint's server, and return what it answers, errors too.
+
+        Args:
+            path: Below `base_url`; with a `/` at its start, below the server's root.
+            fields: The body.
+
+        Raises:
+            Unavailable: the server cannot be reached, or stays busy (`endpoint_busy`).
+        """
+        base = self._base()
+        url = f"{base.removesuffix('/v1')}{path}" if path.startswith("/") else f"{base}/{path}"
+        content = json.dumps(dict(fields)).encode()
+        return self._tried(lambda again: self._command(url, content))
+
     def _answer(self, ask: Ask) -> Completion:
+        content = self._content(ask)
+        return self._tried(lambda again: self._try(content, again))
+
+    def _tried(self, send: Callable[[bool], _T | Trouble]) -> _T:
+        """Return the first result of `send` that is no trouble; its argument is whether it is a repetition."""
         with self._lock:
             self._asked += 1
             chance = random.Random(stable_seed(self.seed, self.endpoint.name, self._asked))
-        content, attempt = self._content(ask), 0
+        attempt = 0
         while True:
             attempt += 1
             self._wait_until_welcome()
-            found = self._try(content, attempt > 1)
-            if isinstance(found, Completion):
+            found = send(attempt > 1)
+            if not isinstance(found, Trouble):
                 return found
             if not found.again:
                 raise found.error
@@ -238,15 +260,36 @@ class EndpointClient:
 
     def _exchange(self, content: bytes, used: dict[str, int]) -> Completion | Trouble:
         """Send a request and read its answer; `used` gets what it cost."""
+        sent = self._send(self._url, content, used)
+        if isinstance(sent, Trouble):
+            return sent
+        if sent.status != 200:
+            used["unmetered"] = 0  # what is refused is not charged for
+            return self._refusal(sent)
+        return self._completion(sent.body, used)
+
+    def _command(self, url: str, content: bytes) -> CommandAnswer | Trouble:
+        """Send a command; answers that ask to wait are trouble, all others are returned."""
+        sent = self._send(url, content, {})
+        if isinstance(sent, Trouble):
+            return sent
+        if sent.status in _WAIT:
+            return self._refusal(sent)
+        return CommandAnswer(sent.status, self._mask.in_error(sent.body.decode("utf-8", "replace")))
+
+    def _refusal(self, sent: _Sent) -> Trouble:
+        now = self.clock.now()
+        return trouble_of(self.endpoint.name, sent.status, sent.headers, sent.body, now, self._mask.in_error)
+
+    def _send(self, url: str, content: bytes, used: dict[str, int]) -> _Sent | Trouble:
+        """Send a request and return the response, whatever its status; `used` gets whether its cost is unknown."""
         import httpx2
 
         end = self.clock.monotonic() + self.endpoint.timeout_s
         try:
-            with self._http.stream(
-                "POST", self._url, content=content, headers={"Content-Type": "application/json"}
-            ) as response:
-                answer = self._read(response, end)
-                headers = {name.lower(): value for name, value in response.headers.items()}
+            with self._http.stream("POST", url, content=content, headers=_JSON) as response:
+                body = self._read(response, end)
+                return _Sent(response.status_code, body, {n.lower(): value for n, value in response.headers.items()})
         except (httpx2.TimeoutException, TimeoutError) as error:
             used["unmetered"] = int(not isinstance(error, (httpx2.ConnectTimeout, httpx2.PoolTimeout)))
             return self._trouble(f"did not answer within {self.endpoint.timeout_s:g} s")
@@ -256,11 +299,6 @@ class EndpointClient:
             return self._trouble(f"cannot be reached ({type(error).__name__}: {reason})")
         except (httpx2.DecodingError, BadAnswer) as error:
             return self._trouble(f"sent a response that cannot be parsed ({error})", "endpoint_answer")
-        if response.status_code != 200:
-            used["unmetered"] = 0  # what is refused is not charged for
-            hide, now = self._mask.in_error, self.clock.now()
-            return trouble_of(self.endpoint.name, response.status_code, headers, answer, now, hide)
-        return self._completion(answer, used)
 
     def _read(self, response: httpx2.Response, end: float) -> bytes:
         """The body, as long as it keeps within its bounds: a server that trickles would hold a request for ever."""
@@ -278,6 +316,8 @@ class EndpointClient:
     def _completion(self, answer: bytes, used: dict[str, int]) -> Completion | Trouble:
         try:
             found = self._protocol.read(json.loads(self._mask.in_answer(answer)))
+        except QuintainError as error:
+            return Trouble(error, False)
         except (ValueError, RecursionError) as error:  # BadAnswer among them
             reason = str(error) if isinstance(error, BadAnswer) else "it is not whole JSON"
             return self._trouble(f"sent a response that cannot be parsed ({reason})", "endpoint_answer")

@@ -22,7 +22,7 @@ class Ask(Record):
 
     messages: tuple[Message, ...] = ()
     prompt_ids: tuple[int, ...] = ()
-    """Token ids to score, instead of messages."""
+    """Token ids to score or to continue, instead of messages."""
     top: int = 0
     """Likeliest tokens wanted at each of these ids."""
     temperature: float = 0.0
@@ -38,6 +38,31 @@ class Ask(Record):
     """0 disables it, and is not sent."""
     stop: tuple[str, ...] = ()
     """Stop sequences."""
+    stop_ids: tuple[int, ...] = ()
+    """Token ids that end a continuation of token ids."""
+    seed: int | None = None
+    """Seed of a continuation of token ids; None: the server's."""
+
+
+class VersionSpan(Record):
+    """Tokens start..end-1 of a continuation, and the label of the weights that sampled them."""
+
+    version: str
+    start: int
+    end: int
+
+
+class TokenIds(Record):
+    """The token ids of a continuation."""
+
+    prompt_ids: tuple[int, ...]
+    """The ids that the server continued."""
+    token_ids: tuple[int, ...]
+    """The sampled ids, the end token included."""
+    logprobs: tuple[float, ...]
+    """Log-prob of each in nats."""
+    versions: tuple[VersionSpan, ...] = ()
+    """Labels of the weights, where the server reports them."""
 
 
 class Completion(Record):
@@ -55,6 +80,8 @@ class Completion(Record):
     """Token id -> log-prob in nats at each scored id; None where nothing predicts it."""
     kept: tuple[dict[str, Any], ...] = ()
     """As `AssistantMessage.kept`."""
+    sampled: TokenIds | None = None
+    """Only of a continuation of token ids."""
 
 
 class BadAnswer(ValueError):

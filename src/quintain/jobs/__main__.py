@@ -1,16 +1,17 @@
 """`python -m quintain.jobs LAUNCH_FILE`: reconcile once. A shim executes this when its job has ended.
 
-The options are in the file, because a command line would expose the database password.
+The options are in the file. The database's URL is in the environment, because its password must be in no file of a job.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from quintain.jobs.launch import Launch
+from quintain.jobs.launch import URL_VARIABLE, Launch
 from quintain.jobs.runner import JobRunner
 from quintain.store.store import open_store
 
@@ -21,7 +22,7 @@ def main(launch_file: str) -> None:
     """Wait for the leader lock and reconcile."""
     logging.basicConfig(level=logging.WARNING)
     options = Launch.model_validate_json(Path(launch_file).read_bytes()).options
-    store = open_store(options.url)
+    store = open_store(os.environ[URL_VARIABLE])
     try:
         JobRunner(store, options, lambda: datetime.now(UTC)).reconcile(wait_s=ELECTION_WAIT_S)
     finally:

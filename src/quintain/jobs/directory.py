@@ -2,8 +2,9 @@
 
 spec.json       the job spec; written atomically and last, so that it marks a complete directory; never changed
 lock            held by shim and worker while the job is alive
-launch.json     parameters of the shim for this attempt
+launch.json     parameters of the shim for this attempt, and the launcher that started it
 shim.json       number and processes of the attempt that began last
+heartbeat       a counter, rewritten by the shim every few seconds
 events.jsonl    `JobEvent` lines appended by the worker
 outputs/        `<kind>.jsonl` with `Envelope` lines for the store
 cancel          exists if cancellation was requested
@@ -154,6 +155,13 @@ class JobDirectory:
         """Return how this attempt ended, or None if its shim did not record it."""
         record = _read(self.path / "exit.json", ExitRecord)
         return record if record and record.attempt == attempt else None
+
+    def heartbeat(self) -> bytes:
+        """Return the newest heartbeat, which differs from all earlier ones; empty before the first."""
+        try:
+            return (self.path / "heartbeat").read_bytes()
+        except FileNotFoundError:
+            return b""
 
     def log_tail(self, lines: int, max_bytes: int = 262_144) -> str:
         """Return the last lines of the log, with a marker where bytes were dropped."""

@@ -1,16 +1,23 @@
-"""Start of one attempt of a job: directory, launch file, row, shim, in this order, under the job's lock."""
+"""Start of one attempt of a job: directory, launch file, row, launcher, in this order, under the job's lock."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from quintain.errors import QuintainError, Unavailable
 from quintain.jobs import processes
+from quintain.jobs.devices import VARIABLE as DEVICES_VARIABLE
+from quintain.jobs.devices import processes_per_machine
 from quintain.jobs.directory import JobDirectory, write_atomically
+from quintain.jobs.launchers.contract import Attempt, ClusterOptions, Launcher
 from quintain.records.job import LIGHT_KINDS, Job, JobError, JobStatus
 from quintain.records.record import Record
 from quintain.store.store import Store
@@ -18,8 +25,11 @@ from quintain.store.store import Store
 LOG_BYTES = 4 * 1024 * 1024
 """Bytes of a job's log kept from its start, and again from its end."""
 
-WITHHELD_VARIABLES = ("QUINTAIN_DATABASE_URL",)
-"""Environment variables removed for workers, which never open the database."""
+URL_VARIABLE = "QUINTAIN_DATABASE_URL"
+"""Environment variable with the database's URL, which may contain a password. Shims of this machine have it for their
+reconciler, workers and other machines do not, and no file of a job contains it."""
+
+THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
 @dataclass(frozen=True)
@@ -27,74 +37,160 @@ class JobOptions:
     """Operator settings for jobs."""
 
     jobs_dir: Path
-    url: str
     slots: int
     max_attempts: int
     auto_resume: bool
     grace_s: float
     light_kinds: frozenset[str] = LIGHT_KINDS
     """Kinds that do not need a slot."""
+    launcher: str = "local"
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
+    devices: tuple[str, ...] | None = ()
+    """Devices of this machine that jobs get. Null: all that are found."""
+    lease_s: float = 60.0
+    """Silence after which an attempt without a lock is dead, and after which its shim ends it."""
+
+    @property
+    def beat_s(self) -> float:
+        """Seconds between two heartbeats."""
+        return min(2.0, self.lease_s / 10)
 
 
 class Launch(Record):
     """`launch.json`: parameters of the shim for its attempt."""
 
     attempt: int
-    lock_fd: int
+    token: str = ""
+    launcher: str = "local"
+    machine: str = ""
+    devices: tuple[str, ...] = ()
+    lock_fd: int | None
     worker: tuple[str, ...]
     reconcile: tuple[str, ...]
     env: dict[str, str | None]
     grace_s: float
     log_bytes: int
+    beat_s: float = 2.0
+    lease_s: float = 60.0
     options: JobOptions
 
 
-def start_attempt(
-    store: Store, options: JobOptions, job: Job, lock: int, attempt: int, clock: Callable[[], datetime]
-) -> bool:
-    """Start an attempt of a queued job, or the next attempt of a dead one. Return False if the row has moved on.
-
-    Args:
-        store: Store of the job.
-        options: Operator settings.
-        job: The job as read under the leader lock.
-        lock: Descriptor of the job's lock, held by the caller. The shim inherits it and this function closes it, so the
-            job never looks dead in between.
-        attempt: Attempt number, from 1.
-        clock: Returns the current time.
-    """
-    directory = JobDirectory(options.jobs_dir / job.id)
+def read_launch(directory: JobDirectory, attempt: int) -> Launch | None:
+    """Return the launch file of this attempt, or None if there is none that this version can read."""
     try:
-        directory.prepare(job)
-        launch = _launch(options, directory, job.id, lock, attempt)
-        write_atomically(directory.launch, launch.model_dump_json().encode())
-        if not store.jobs.begin_attempt(job.id, job.attempt, attempt, clock()):
-            return False
-        shim = Path(__file__).with_name("shim.py")
-        processes.start_detached([sys.executable, "-I", "-S", str(shim), str(directory.path)], lock)
-    except OSError as error:
-        if not directory.has_begun(attempt):  # otherwise the shim died later, and the next reconcile handles it
-            reason = JobError(
-                code="launch_failed",
-                message=f"cannot start attempt {attempt}: {error}",
-                hint="Check free disk space and the permissions of the home folder, then resume the job.",
-            )
-            current = store.jobs.get(job.id).attempt
-            store.jobs.finish(job.id, current, JobStatus.INTERRUPTED, clock(), error=reason)
-    finally:
-        os.close(lock)  # does not unlock: the shim holds the same lock
-    return True
+        launch = Launch.model_validate_json(directory.launch.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return None
+    return launch if launch.attempt == attempt else None
 
 
-def _launch(options: JobOptions, directory: JobDirectory, job_id: str, lock: int, attempt: int) -> Launch:
-    python = (sys.executable, "-P")  # never import from the job's folder
-    return Launch(
-        attempt=attempt,
-        lock_fd=lock,
-        worker=(*python, "-m", "quintain.worker", str(directory.path), str(attempt), str(lock)),
-        reconcile=(*python, "-m", "quintain.jobs", str(directory.launch)),
-        env={processes.JOB_VARIABLE: job_id, "PYTHONUNBUFFERED": "1", **dict.fromkeys(WITHHELD_VARIABLES)},
-        grace_s=options.grace_s,
-        log_bytes=LOG_BYTES,
-        options=options,
-    )
+def known_attempt(directory: JobDirectory, job: Job, launch: Launch | None) -> Attempt:
+    """Return the newest attempt of a job for questions to its launcher."""
+    token, machine = (launch.token, launch.machine) if launch else ("", "")
+    return Attempt(job.id, job.attempt, token, directory.path, machine)
+
+
+@dataclass(frozen=True)
+class Starter:
+    """Starts attempts of one home."""
+
+    store: Store
+    options: JobOptions
+    home: str | None
+    launcher: Launcher
+    environment: Mapping[str, str]
+    """This process's environment."""
+    clock: Callable[[], datetime]
+
+    def start(self, job: Job, lock: int, attempt: int, devices: tuple[str, ...]) -> bool:
+        """Start an attempt of a queued job, or the next attempt of a dead one. Return False if the row has moved on.
+
+        Args:
+            job: The job as read under the leader lock.
+            lock: Descriptor of the job's lock, held by the caller and closed here. A shim on this machine inherits it, so
+                the job never looks dead in between.
+            attempt: Attempt number, from 1.
+            devices: Devices of this machine for it; empty for all.
+
+        Raises:
+            Unavailable: The launcher's back end does not answer. The job is queued again.
+        """
+        directory = JobDirectory(self.options.jobs_dir / job.id)
+        try:
+            directory.prepare(job)
+            launch = self._launch(directory, job, lock, attempt, devices)
+            write_atomically(directory.launch, launch.model_dump_json().encode())
+            lease = self.clock() + timedelta(seconds=self.options.lease_s)
+            if not self.store.jobs.begin_attempt(
+                job.id, job.attempt, attempt, self.clock(), home=self.home, lease_until=lease
+            ):
+                return False
+            self.launcher.start(self._attempt(directory, job, launch))
+        except Unavailable as error:
+            self.store.jobs.put_back(job.id, attempt, attempt - 1, self.clock(), f"{error.code}: {error.message}")
+            raise
+        except (OSError, QuintainError) as error:
+            if not directory.has_begun(attempt):  # otherwise the shim died later, and the next reconcile handles it
+                self._interrupt(job, attempt, error)
+        finally:
+            os.close(lock)  # does not unlock: the shim holds the same lock
+        return True
+
+    def _launch(self, directory: JobDirectory, job: Job, lock: int, attempt: int, devices: tuple[str, ...]) -> Launch:
+        python = (sys.executable, "-P")  # never import from the job's folder
+        is_remote = self.launcher.is_remote
+        own = {processes.JOB_VARIABLE: job.id, "PYTHONUNBUFFERED": "1", URL_VARIABLE: None}
+        if is_remote:
+            cpus = self.options.cluster.cpus
+            own[THREADS_VARIABLE] = self.environment.get(THREADS_VARIABLE) or (str(cpus) if cpus else None)
+        elif devices:
+            own[DEVICES_VARIABLE] = ",".join(devices)
+        return Launch(
+            attempt=attempt,
+            token=uuid.uuid4().hex[:8],
+            launcher=self.options.launcher,
+            machine=processes.this_machine(),
+            devices=devices,
+            lock_fd=None if is_remote else lock,
+            worker=(
+                *python,
+                *("-m", "quintain.worker", str(directory.path), str(attempt), "none" if is_remote else str(lock)),
+            ),
+            reconcile=(*python, "-m", "quintain.jobs", str(directory.launch)),
+            env=own,
+            grace_s=self.options.grace_s,
+            log_bytes=LOG_BYTES,
+            beat_s=self.options.beat_s,
+            lease_s=self.options.lease_s,
+            options=self.options,
+        )
+
+    def _attempt(self, directory: JobDirectory, job: Job, launch: Launch) -> Attempt:
+        """Return the attempt with the command that supervises it, and the variables that its machine does not have."""
+        is_remote = self.launcher.is_remote
+        shim = (sys.executable, "-I", "-S", str(Path(__file__).with_name("shim.py")), str(directory.path))
+        passed = {name: self.environment[name] for name in self.options.cluster.environment if name in self.environment}
+        return Attempt(
+            job.id,
+            launch.attempt,
+            launch.token,
+            directory.path,
+            launch.machine,
+            command=(*shim, launch.token) if is_remote else shim,
+            environment=_without_url(passed) if is_remote else {URL_VARIABLE: self.store.url},
+            processes=processes_per_machine(job.spec),
+            lock=launch.lock_fd,
+        )
+
+    def _interrupt(self, job: Job, attempt: int, error: Exception) -> None:
+        reason = JobError(
+            code="launch_failed",
+            message=f"cannot start attempt {attempt}: {error}",
+            hint="Check free disk space, the permissions of the home folder and the launcher, then resume the job.",
+        )
+        current = self.store.jobs.get(job.id).attempt
+        self.store.jobs.finish(job.id, current, JobStatus.INTERRUPTED, self.clock(), error=reason)
+
+
+def _without_url(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name != URL_VARIABLE}

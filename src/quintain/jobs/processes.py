@@ -9,11 +9,14 @@ import errno
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 JOB_VARIABLE = "QUINTAIN_JOB"
@@ -69,8 +72,24 @@ def leader_lock(path: Path, wait_s: float) -> Iterator[bool]:
             unlock(descriptor)
 
 
-def start_detached(argv: Sequence[str], descriptor: int) -> None:
-    """Start a process that outlives this one and inherits `descriptor`.
+def home_id(jobs_dir: Path) -> str | None:
+    """Return the id of a jobs folder, created at first use; None if the folder is read-only.
+
+    Servers that see the same folder, on one machine or several, have the same id.
+    """
+    path = jobs_dir / "home_id"
+    while not (text := path.read_text(encoding="ascii") if path.exists() else "").endswith("\n"):
+        with leader_lock(path, 10.0) as is_leader:
+            if not is_leader and not os.access(jobs_dir, os.W_OK):
+                return None
+            if is_leader and not path.read_text(encoding="ascii").endswith("\n"):
+                name = "".join(sign for sign in socket.gethostname() if sign.isalnum() or sign in ".-")[:60]
+                path.write_text(f"{name}-{uuid.uuid4().hex[:12]}\n", encoding="ascii")
+    return text.strip()
+
+
+def start_detached(argv: Sequence[str], descriptor: int, env: Mapping[str, str]) -> None:
+    """Start a process that outlives this one and inherits `descriptor` and the environment, with the variables `env`.
 
     The process forks once it works, and its parent half exits with 0 (jobs/shim.py), so nothing is left to reap.
 
@@ -79,10 +98,37 @@ def start_detached(argv: Sequence[str], descriptor: int) -> None:
     """
     nowhere = subprocess.DEVNULL
     process = subprocess.Popen(
-        argv, stdin=nowhere, stdout=nowhere, stderr=nowhere, pass_fds=(descriptor,), start_new_session=True, cwd="/"
+        argv,
+        stdin=nowhere,
+        stdout=nowhere,
+        stderr=nowhere,
+        pass_fds=(descriptor,),
+        start_new_session=True,
+        cwd="/",
+        env={**os.environ, **env},
     )
     if (code := process.wait()) != 0:
         raise ChildProcessError(f"the job's supervisor exited with {code} before the worker started")
+
+
+@cache
+def this_machine() -> str:
+    """Return the identity of this machine for `is_this_machine`: its name, and the id of the kernel's last start."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        boot = "-"
+    return f"{socket.gethostname()}/{boot}"
+
+
+def is_this_machine(machine: str) -> bool:
+    """Whether an identity is that of this machine: the same kernel (containers included), or the same name (restarts).
+
+    Locks of files are certain to exclude processes of the same machine only.
+    """
+    name, _, boot = machine.partition("/")
+    own_name, _, own_boot = this_machine().partition("/")
+    return not machine or name == own_name or (boot == own_boot and boot != "-")
 
 
 def is_suspended(pid: int) -> bool:

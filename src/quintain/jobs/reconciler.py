@@ -1,160 +1,194 @@
-"""Reconciliation of unfinished jobs: ingest their files, finish or retry dead jobs, start queued ones.
+"""Reconciliation of a home's unfinished jobs: ingest their files, finish or retry dead jobs, start queued ones.
 
-Any process with an open store may reconcile; a lock elects one at a time (JobRunner.reconcile). A job is alive while
-its lock is held. The process that gets the lock knows that shim and worker are gone, and keeps it while deciding.
+Any process with an open store may reconcile; a lock elects one at a time (JobRunner.reconcile). A job whose lock is held
+is alive. The process that gets the lock knows that no shim of this machine is left, keeps it while deciding, and asks
+`liveness` for attempts on other machines.
 """
 
 from __future__ import annotations
 
 import logging
-import signal
+import os
+import time
 from collections.abc import Callable
-from datetime import datetime
-from typing import NamedTuple
+from datetime import datetime, timedelta
 
+from quintain.errors import Unavailable
 from quintain.jobs import processes
-from quintain.jobs.directory import ExitRecord, JobDirectory
-from quintain.jobs.ingestion import agent_of_job, ingest
-from quintain.jobs.launch import JobOptions, start_attempt
-from quintain.records.job import Job, JobError, JobResult, JobStatus
-from quintain.records.job_events import JobEvent
+from quintain.jobs.devices import assign_devices, detect_devices, processes_per_machine
+from quintain.jobs.directory import JobDirectory
+from quintain.jobs.exits import ExitStatus, directory_error, ended_early, exit_status
+from quintain.jobs.ingestion import ingest
+from quintain.jobs.launch import JobOptions, Starter, known_attempt, read_launch
+from quintain.jobs.launchers.contract import Attempt, Launcher
+from quintain.jobs.launchers.registry import open_launcher
+from quintain.jobs.liveness import Liveness, Watch
+from quintain.records.job import Job, JobStatus
 from quintain.store.store import Store
 
 logger = logging.getLogger(__name__)
 
-HINT_LINES = 10
-"""Log lines shown for a worker that ended without a result."""
+RETRY_S = 5.0
+"""Seconds until a launcher that did not answer gets the next job."""
+
+CANCEL_MARGIN_S = 10.0
+"""Seconds beyond the grace after which a cancelled job's launcher is asked to end it."""
 
 
-class ExitStatus(NamedTuple):
-    """End of a dead attempt. `status` is None if it was killed and may be retried."""
+class Reconciler:
+    """Reconciles the jobs of one home, and remembers what it has observed of those on other machines."""
 
-    status: JobStatus | None
-    error: JobError | None = None
-    result: JobResult | None = None
+    def __init__(self, store: Store, options: JobOptions, clock: Callable[[], datetime]) -> None:
+        self.home = processes.home_id(options.jobs_dir)
+        self._store = store
+        self._options = options
+        self._clock = clock
+        self._launchers: dict[str, Launcher] = {}
+        self._starter = Starter(store, options, self.home, self.launcher(options.launcher), os.environ, clock)
+        self._watch = Watch(options.beat_s, options.lease_s)
+        self._retry_at = float("-inf")
+        self._cancel_at: dict[str, float] = {}
+        """Job -> monotonic time from which its launcher may be asked to end it."""
 
+    def launcher(self, name: str) -> Launcher:
+        """Return a launcher by name."""
+        if name not in self._launchers:
+            self._launchers[name] = open_launcher(name, self._options.cluster)
+        return self._launchers[name]
 
-def reconcile_running(store: Store, options: JobOptions, clock: Callable[[], datetime]) -> set[str]:
-    """Reconcile every running job. Return the ids of those that changed."""
-    changed = set()
-    for job in store.jobs.running():
-        try:
-            if _reconcile_job(store, options, job, clock):
-                changed.add(job.id)
-        except Exception:  # one broken directory must not stop the others
-            logger.exception("job %s could not be reconciled", job.id)
-    return changed
+    def reconcile_running(self) -> set[str]:
+        """Reconcile every running job of this home. Return the ids of those that changed."""
+        changed = set()
+        running = self._store.jobs.running(self.home)
+        self._watch.forget_others(job.id for job in running)
+        self._cancel_at = {job.id: self._cancel_at[job.id] for job in running if job.id in self._cancel_at}
+        for job in running:
+            try:
+                if self._is_here(job) and self._reconcile_job(job):
+                    changed.add(job.id)
+            except Unavailable as error:
+                self._retry_at = time.monotonic() + RETRY_S
+                logger.warning("job %s waits for its launcher: %s", job.id, error)
+            except Exception:  # one broken directory must not stop the others
+                logger.exception("job %s could not be reconciled", job.id)
+        return changed
 
+    def dispatch(self) -> set[str]:
+        """Start queued jobs while slots and devices are free. Return their ids."""
+        started: set[str] = set()
+        if time.monotonic() < self._retry_at:
+            return started
+        for job in self._store.jobs.startable(self._options.slots, self._options.light_kinds, self.home):
+            try:
+                devices = self._devices_for(job)
+                if devices is None:
+                    break  # smaller jobs must not overtake it for ever
+                lock = processes.try_lock(JobDirectory(self._options.jobs_dir / job.id).lock)
+                if lock is not None and self._starter.start(job, lock, job.attempt + 1, devices):
+                    started.add(job.id)
+            except Unavailable as error:
+                self._retry_at = time.monotonic() + RETRY_S
+                logger.warning("job %s waits for its launcher: %s", job.id, error)
+                break
+            except Exception:  # one broken directory must not stop the others
+                logger.exception("job %s could not be started", job.id)
+        return started
 
-def dispatch(store: Store, options: JobOptions, clock: Callable[[], datetime]) -> set[str]:
-    """Start queued jobs while slots are free. Return their ids."""
-    started = set()
-    for job in store.jobs.startable(options.slots, options.light_kinds):
-        try:
-            lock = processes.try_lock(JobDirectory(options.jobs_dir / job.id).lock)
-            if lock is not None and start_attempt(store, options, job, lock, job.attempt + 1, clock):
-                started.add(job.id)
-        except Exception:  # one broken directory must not stop the others
-            logger.exception("job %s could not be started", job.id)
-    return started
+    def index_texts(self) -> set[str]:
+        """Index the texts of new runs for searches, a bounded amount in one pass. No job changes."""
+        self._store.trajectories.index_new_texts()
+        return set()
 
+    def _is_here(self, job: Job) -> bool:
+        """Whether a job belongs to this home; one of an earlier version, without a home, if its folder is here."""
+        return job.home is not None or (self._options.jobs_dir / job.id).exists()
 
-def index_texts(store: Store, options: JobOptions, clock: Callable[[], datetime]) -> set[str]:
-    """Index the texts of new runs for searches, a bounded amount in one pass. No job changes."""
-    store.trajectories.index_new_texts()
-    return set()
+    def _devices_for(self, job: Job) -> tuple[str, ...] | None:
+        """Return devices of this machine for a job, empty for all of them; None if it has to wait."""
+        if self._starter.launcher.is_remote or job.kind in self._options.light_kinds:
+            return ()
+        devices = self._options.devices
+        devices = detect_devices() if devices is None else devices
+        if not devices:
+            return ()
+        others = (other for other in self._store.jobs.running(self.home) if other.id != job.id)
+        launches = (read_launch(JobDirectory(self._options.jobs_dir / other.id), other.attempt) for other in others)
+        taken = [launch.devices for launch in launches if launch and processes.is_this_machine(launch.machine)]
+        return assign_devices(processes_per_machine(job.spec), devices, self._options.slots, taken)
 
-
-def _reconcile_job(store: Store, options: JobOptions, job: Job, clock: Callable[[], datetime]) -> bool:
-    directory = JobDirectory(options.jobs_dir / job.id)
-    lock = processes.try_lock(directory.lock)
-    if lock is None:
-        if job.cancel_requested:
+    def _reconcile_job(self, job: Job) -> bool:
+        directory = JobDirectory(self._options.jobs_dir / job.id)
+        if job.cancel_requested and directory.path.exists():
             directory.request_cancel()  # repeated, because the requester may have died before this
-        return ingest(store, job.id, directory, clock())
-    try:
-        begun = directory.has_begun(job.attempt)  # False if the starter died before its shim ran
+        lock = processes.try_lock(directory.lock)
+        if lock is None:
+            self._renew(job)
+            return ingest(self._store, job.id, directory, self._clock())
+        try:
+            launch = read_launch(directory, job.attempt)
+            launcher = self.launcher(launch.launcher if launch else "local")
+            attempt = known_attempt(directory, job, launch)
+            liveness = self._watch.assess(job, attempt, launcher, self._clock())
+            if liveness in {Liveness.ALIVE, Liveness.UNKNOWN}:
+                if liveness is Liveness.ALIVE:
+                    self._renew(job)
+                if job.cancel_requested and launcher.is_remote:
+                    self._enforce_cancel(directory, attempt, launcher)
+                return ingest(self._store, job.id, directory, self._clock())
+            ending = self._ending(job, directory, attempt, launcher, liveness)
+            if ending.status is not None:
+                return self._finish(job, ending)
+            devices = self._devices_for(job)
+            if devices is None:  # fewer than before, or given away: it keeps those that it had
+                devices = launch.devices if launch else ()
+            inherited, lock = lock, None
+            return self._starter.start(job, inherited, job.attempt + (liveness is Liveness.DEAD), devices)
+        except OSError as error:
+            return self._finish(job, ExitStatus(JobStatus.INTERRUPTED, error=directory_error(error)))
+        finally:
+            if lock is not None:
+                processes.unlock(lock)
+
+    def _ending(
+        self, job: Job, directory: JobDirectory, attempt: Attempt, launcher: Launcher, liveness: Liveness
+    ) -> ExitStatus:
+        """Ingest the last files of an attempt that does not run, and return how it ended; without a status to start again."""
+        begun = liveness is Liveness.DEAD
         if begun and directory.exit(job.attempt) is None:
             processes.kill_orphans(job.id)
         if begun:
             directory.sweep()
-        ingest(store, job.id, directory, clock())
-        job = store.jobs.get(job.id)
-        exit_status = _exit_status(store, job, directory, clock())
-        if begun:
-            exit_status = _apply_retry_limit(job, exit_status, options)
-        if exit_status.status is not None:
-            return store.jobs.finish(
-                job.id, job.attempt, exit_status.status, clock(), error=exit_status.error, result=exit_status.result
-            )
-        attempt = job.attempt + begun
-        inherited, lock = lock, None
-        return start_attempt(store, options, job, inherited, attempt, clock)
-    except OSError as error:
-        return store.jobs.finish(job.id, job.attempt, JobStatus.INTERRUPTED, clock(), error=_directory_error(error))
-    finally:
-        if lock is not None:
-            processes.unlock(lock)
+        ingest(self._store, job.id, directory, self._clock())
+        if liveness is Liveness.ENDED_EARLY:
+            return ended_early(job, launcher.exit(attempt), launcher.log(attempt))
+        job = self._store.jobs.get(job.id)
+        words = launcher.exit(attempt) if begun and directory.exit(job.attempt) is None else ""
+        ending = exit_status(self._store, job, directory, self._clock(), words)
+        retries_left = self._options.auto_resume and job.attempt < job.max_attempts
+        if ending.status is None and begun and not retries_left:
+            return ending._replace(status=JobStatus.INTERRUPTED)
+        return ending
 
+    def _finish(self, job: Job, ending: ExitStatus) -> bool:
+        assert ending.status is not None
+        return self._store.jobs.finish(
+            job.id, job.attempt, ending.status, self._clock(), error=ending.error, result=ending.result
+        )
 
-def _exit_status(store: Store, job: Job, directory: JobDirectory, now: datetime) -> ExitStatus:
-    """Return how the last attempt ended: by its own final event, or else by the shim's record."""
-    last = {event.type: event for event in store.jobs.events(job.id) if event.attempt == job.attempt}
-    exit_record = directory.exit(job.attempt)
-    if "result" in last:
-        result = JobResult.model_validate(last["result"].result or {})
-        agent = agent_of_job(store, directory, now)
-        return ExitStatus(JobStatus.SUCCEEDED, result=result.model_copy(update={"agent": agent or result.agent}))
-    if "failed" in last:
-        return ExitStatus(JobStatus.FAILED, error=_failure_error(last["failed"]))
-    if job.cancel_requested or (exit_record and exit_record.cancelled):
-        return ExitStatus(JobStatus.CANCELLED, error=_forced_error(exit_record))
-    if exit_record and exit_record.returncode is not None and "cancelled" not in last:
-        return ExitStatus(JobStatus.FAILED, error=_crash_error(exit_record.returncode, directory))
-    return ExitStatus(None, error=_kill_error(exit_record, job))
+    def _renew(self, job: Job) -> None:
+        """Extend the lease of a live attempt where less than half of it is left."""
+        now, lease = self._clock(), timedelta(seconds=self._options.lease_s)
+        if job.lease_until is None or not now + lease / 2 < job.lease_until <= now + lease:
+            self._store.jobs.renew_lease(job.id, job.attempt, now + lease)
 
-
-def _apply_retry_limit(job: Job, exit_status: ExitStatus, options: JobOptions) -> ExitStatus:
-    """Leave a killed attempt open for a retry, unless the operator or the attempt limit forbids it."""
-    if exit_status.status is not None or (options.auto_resume and job.attempt < job.max_attempts):
-        return exit_status
-    return exit_status._replace(status=JobStatus.INTERRUPTED)
-
-
-def _failure_error(event: JobEvent) -> JobError:
-    return JobError(code=event.code or "crashed", message=event.message or "", hint=event.hint or "")
-
-
-def _forced_error(exit_record: ExitRecord | None) -> JobError | None:
-    if exit_record is None or not exit_record.forced:
-        return None
-    return JobError(
-        code="forced",
-        message="the worker did not stop within its grace time and was killed",
-        hint="Resume the job to continue from its newest complete checkpoint.",
-    )
-
-
-def _crash_error(returncode: int, directory: JobDirectory) -> JobError:
-    message = f"the worker ended with exit code {returncode} and without a result"
-    return JobError(code="crashed", message=message, hint=f"Last lines of its log:\n{directory.log_tail(HINT_LINES)}")
-
-
-def _directory_error(error: OSError) -> JobError:
-    message = f"cannot read the directory of the ended job: {error}"
-    return JobError(code="directory_unreadable", message=message, hint="Repair the directory, then resume the job.")
-
-
-def _kill_error(exit_record: ExitRecord | None, job: Job) -> JobError:
-    hint = "Resume the job to continue from its newest complete checkpoint."
-    attempt = f"attempt {job.attempt} of {job.max_attempts}"
-    if exit_record is None:
-        message = f"{attempt} ended together with its supervisor: killed, or the machine restarted"
-        return JobError(code="killed", message=message, hint=hint)
-    if exit_record.signal is None:
-        return JobError(code="stopped", message=f"{attempt} was stopped from outside", hint=hint)
-    name = signal.Signals(exit_record.signal).name
-    message = f"{attempt} was killed by {name}; its peak memory was {exit_record.peak_rss_mb:g} MB"
-    if exit_record.signal == signal.SIGKILL:
-        hint = f"The system may have run out of memory. {hint}"
-    return JobError(code="killed", message=message, hint=hint)
+    def _enforce_cancel(self, directory: JobDirectory, attempt: Attempt, launcher: Launcher) -> None:
+        """Ask the launcher to end an attempt that waits in its queue, or whose shim has not stopped it in time."""
+        now = time.monotonic()
+        patience_s = self._options.grace_s + CANCEL_MARGIN_S if directory.has_begun(attempt.number) else 0.0
+        if now < self._cancel_at.setdefault(attempt.job_id, now + patience_s):
+            return
+        self._cancel_at[attempt.job_id] = now + CANCEL_MARGIN_S
+        try:
+            launcher.cancel(attempt)
+        except Unavailable as error:
+            logger.warning("job %s could not be cancelled: %s", attempt.job_id, error)

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quintain.errors import Conflict
-from quintain.jobs import processes, reconciler
+from quintain.jobs import processes
 from quintain.jobs.directory import SPEC, JobDirectory
-from quintain.jobs.launch import JobOptions
+from quintain.jobs.launch import JobOptions, known_attempt, read_launch
+from quintain.jobs.reconciler import Reconciler
 from quintain.next_step import Hint, call
 from quintain.records.job import Job, JobSpec, JobStatus
 from quintain.store.store import Store
@@ -20,7 +21,7 @@ from quintain.store.store import Store
 __all__ = ["JobOptions", "JobRunner", "Started"]
 
 
-ReconcileStep = Callable[[Store, JobOptions, Callable[[], datetime]], set[str]]
+ReconcileStep = Callable[[], set[str]]
 
 
 class Started(NamedTuple):
@@ -47,6 +48,12 @@ class JobRunner:
         self._store = store
         self._options = options
         self._clock = clock
+        self._reconciler = Reconciler(store, options, clock)
+
+    @property
+    def home(self) -> str | None:
+        """Id of the home whose jobs this process starts and ends; None if the home is read-only."""
+        return self._reconciler.home
 
     def start(
         self,
@@ -74,6 +81,7 @@ class JobRunner:
             priority=priority,
             max_attempts=self._options.max_attempts,
             resumed_from=resumed_from,
+            home=self.home,
             created_at=now,
             updated_at=now,
         )
@@ -83,20 +91,27 @@ class JobRunner:
     def cancel(self, job_id: str) -> Job:
         """Cancel a job. A queued job ends at once; an ended job is unchanged."""
         job = self._store.jobs.request_cancel(job_id, self._clock())
-        if job.status is JobStatus.RUNNING:
-            self._directory(job_id).request_cancel()
+        directory = self._directory(job_id)
+        if job.status is JobStatus.RUNNING and directory.path.exists():
+            directory.request_cancel()
         return job
 
     def resume(self, job_id: str) -> Job:
         """Continue a job: an interrupted one under its id, a failed or cancelled one as a new job.
 
         Raises:
-            Conflict: The job is unfinished, or has succeeded.
+            Conflict: The job is unfinished, or has succeeded, or its checkpoints are in another home.
         """
         job = self._store.jobs.get(job_id)
         if job.status is JobStatus.INTERRUPTED:
             return self._dispatch(self._store.jobs.requeue(job_id, self._clock()))
         if job.status in {JobStatus.FAILED, JobStatus.CANCELLED}:
+            if self.is_elsewhere(job):
+                raise Conflict(
+                    f"expected a job of this home, got {job_id} of home {job.home}, which has its checkpoints; resume it by a "
+                    "server of that home",
+                    code="other_home",
+                )
             return self.start(job.spec, request_key=job.request_key, priority=job.priority, resumed_from=job_id).job
         status = "which succeeded" if job.status is JobStatus.SUCCEEDED else f"which is {job.status}"
         raise Conflict(
@@ -115,21 +130,37 @@ class JobRunner:
         Returns:
             Ids of the jobs that changed.
         """
-        steps = (reconciler.dispatch, reconciler.reconcile_running, reconciler.dispatch, reconciler.index_texts)
+        all_steps = self._reconciler
+        steps = (all_steps.dispatch, all_steps.reconcile_running, all_steps.dispatch, all_steps.index_texts)
         return self._run_elected(steps, wait_s=wait_s)
 
     def queue(self) -> Queue:
         """Return the jobs that hold a slot, and those that wait for one."""
-        return Queue(self._options.slots, *self._store.jobs.queue(self._options.light_kinds))
+        return Queue(self._options.slots, *self._store.jobs.queue(self._options.light_kinds, self.home))
 
     def is_suspended(self, job_id: str) -> bool:
-        """Whether the worker of a running job is stopped by a signal."""
-        shim = self._directory(job_id).shim()
+        """Whether the worker of a running job is stopped by a signal. False for one on another machine: unknown."""
+        directory = self._directory(job_id)
+        shim = directory.shim()
+        launch = read_launch(directory, shim.attempt) if shim else None
+        if launch and (launch.lock_fd is None or not processes.is_this_machine(launch.machine)):
+            return False
         return shim is not None and shim.worker is not None and processes.is_suspended(shim.worker)
 
     def log_tail(self, job_id: str, lines: int = 50) -> str:
-        """Return the last lines that a job's worker wrote."""
-        return self._directory(self._store.jobs.get(job_id).id).log_tail(lines)
+        """Return the last lines that a job's worker wrote, or else those of its launcher."""
+        job, directory = self._store.jobs.get(job_id), self._directory(job_id)
+        if self.is_elsewhere(job):
+            return f"[the log is in home {job.home}; read it by a server of that home]"
+        launch = read_launch(directory, job.attempt)
+        if not (tail := directory.log_tail(lines)) and launch:
+            attempt = known_attempt(directory, job, launch)
+            tail = "\n".join(self._reconciler.launcher(launch.launcher).log(attempt).splitlines()[-lines:])
+        return tail
+
+    def is_elsewhere(self, job: Job) -> bool:
+        """Whether a job belongs to another home, which alone has its folder."""
+        return job.home is not None and job.home != self.home and not self._directory(job.id).path.exists()
 
     def directory(self, job_id: str) -> Path:
         """Return the folder of a job."""
@@ -141,7 +172,7 @@ class JobRunner:
     def _dispatch(self, job: Job) -> Job:
         """Start a queued job at once if a slot is free. Reconcile completely only if it is still queued."""
         if job.status is JobStatus.QUEUED:
-            self._run_elected((reconciler.dispatch,), wait_s=0.1, leave_note=True)
+            self._run_elected((self._reconciler.dispatch,), wait_s=0.1, leave_note=True)
             job = self._store.jobs.get(job.id)
         if job.status is JobStatus.QUEUED:
             self.reconcile()
@@ -162,7 +193,7 @@ class JobRunner:
                 if is_leader:
                     note.unlink(missing_ok=True)
                     for step in steps:
-                        changed |= step(self._store, self._options, self._clock)
+                        changed |= step()
             wait_s = 0.0
             if is_leader and not note.exists():
                 return changed

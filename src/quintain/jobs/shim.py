@@ -1,10 +1,12 @@
 """Supervisor of one job: starts the worker, bounds its log, carries out a cancel, records the exit.
 
-Run by file path (`python -I -S shim.py JOB_DIR`) and limited to the standard library, so that it starts within
+Run by file path (`python -I -S shim.py JOB_DIR [TOKEN]`) and limited to the standard library, so that it starts within
 milliseconds, stays small, and is not affected by an upgrade of the package under a running job.
 
-The shim inherits the job's lock from its starter and passes it on to the worker. The job is alive while the lock is
-held, independent of clocks, process ids and heartbeats. All other parameters are in `launch.json` (quintain.jobs.launch).
+On the machine of its starter, the shim inherits the job's lock and passes it on to the worker. The job is alive while the
+lock is held, independent of clocks, process ids and heartbeats. On another machine it gets the token of its start instead:
+it ends its worker when `launch.json` has another token, or when it could not write a heartbeat for the time of a lease. So
+a start that is taken for dead by then is dead. All other parameters are in `launch.json` (quintain.jobs.launch).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import Any
 
 POLL_S = 0.05
 CHUNK = 65_536
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 
 
 class LogRing:
@@ -77,20 +79,63 @@ class LogRing:
 class Shim:
     """One attempt of a job, from the start of its worker to its exit record."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, token: str | None = None) -> None:
         self.folder = folder
-        with open(self.path("launch.json"), encoding="utf-8") as file:
-            self.launch: dict[str, Any] = json.load(file)
-        self.lock: int = self.launch["lock_fd"]
+        self.launch = self.read_launch()
+        self.token = token
+        if self.is_superseded():
+            raise SystemExit(f"another start of {folder} has replaced this one")
+        self.lock: int | None = self.launch["lock_fd"]
         self.log = LogRing(folder, self.launch["log_bytes"])
         self.terminated = False
+        self.beats = 0
+        self.last_beat = self.next_beat = time.monotonic()
 
     def path(self, name: str) -> str:
         """Return the path of a file in the job directory."""
         return os.path.join(self.folder, name)
 
-    def supervise(self, ready: Callable[[], None]) -> None:
-        """Run the worker to its end. `ready` is called once it runs."""
+    def read_launch(self) -> dict[str, Any]:
+        """Read `launch.json`."""
+        with open(self.path("launch.json"), encoding="utf-8") as file:
+            launch: dict[str, Any] = json.load(file)
+        return launch
+
+    def is_superseded(self) -> bool:
+        """Whether this start, on another machine than its starter's, has been replaced."""
+        return self.token is not None and self.read_launch().get("token") != self.token
+
+    def beat(self) -> bool:
+        """Write a heartbeat if one is due. Return False if this start has to end."""
+        now = time.monotonic()
+        if now < self.next_beat:
+            return True
+        self.beats += 1
+        self.next_beat = now + self.launch["beat_s"]
+        try:
+            if self.is_superseded():
+                self.log.write(b"supervisor: another start has replaced this one\n")
+                return False
+            # In place, because a full disk must not look like death.
+            file = os.open(self.path("heartbeat"), os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                os.pwrite(file, f"{self.launch['token']} {self.beats:012d}\n".encode(), 0)
+            finally:
+                os.close(file)
+            self.last_beat = now
+        except OSError:
+            pass
+        if self.token is None or now - self.last_beat < self.launch["lease_s"]:
+            return True
+        self.log.write(b"supervisor: the job's folder could not be written for the time of a lease\n")
+        return False
+
+    def supervise(self, ready: Callable[[], None]) -> int | None:
+        """Run the worker to its end. `ready` is called once it runs.
+
+        Returns:
+            The worker's exit code, negative for a signal. None if this start had to end, without a record.
+        """
         signal.signal(signal.SIGTERM, self._on_sigterm)
         attempt = self.launch["attempt"]
         # Written before the worker exists: a job without this record never began the attempt.
@@ -102,6 +147,9 @@ class Shim:
         deadline: float | None = None
         while worker.poll() is None:
             self.pump(worker, POLL_S)
+            if not self.beat():
+                kill_group(worker.pid)
+                return None
             if deadline is None:
                 cancelled = os.path.exists(self.path("cancel"))
                 if cancelled or self.terminated:
@@ -128,6 +176,7 @@ class Shim:
             },
             durable=True,
         )
+        return code
 
     def start_worker(self) -> subprocess.Popen[bytes]:
         """Start the worker in a new session, with the job's lock, and tied to this process through its stdin."""
@@ -142,7 +191,7 @@ class Shim:
             stderr=subprocess.STDOUT,
             bufsize=0,
             start_new_session=True,
-            pass_fds=(self.lock,),
+            pass_fds=() if self.lock is None else (self.lock,),
             preexec_fn=die_with_parent(os.getpid()),
             env=env,
             cwd=self.folder,
@@ -182,6 +231,7 @@ class Shim:
     def reconcile(self) -> None:
         """Replace this process by the reconciler, which ingests this job and starts the next one without a server."""
         # An explicit unlock frees the job even if a copy of the descriptor escaped.
+        assert self.lock is not None
         fcntl.flock(self.lock, fcntl.LOCK_UN)
         if not self.terminated:
             errors = os.open(self.path("reconcile.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -214,8 +264,15 @@ def die_with_parent(parent: int) -> Callable[[], None] | None:
     return bind
 
 
+def hide_environment() -> None:
+    """Make this process's environment unreadable in /proc, because it contains the URL of the database. Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0)
+
+
 def main(folder: str) -> None:
     """Fork: the parent exits once the worker runs, so that the starter can reap it; the child supervises."""
+    hide_environment()
     wait, ready = os.pipe()
     if os.fork():
         os.close(ready)
@@ -235,5 +292,15 @@ def main(folder: str) -> None:
     shim.reconcile()
 
 
+def main_of_other_machine(folder: str, token: str) -> int:
+    """Supervise in the foreground, for a launcher that follows this process. Return the exit code."""
+    shim = Shim(folder, token)
+    os.write(1, f"quintain: the log of this job is in {folder}\n".encode())
+    code = shim.supervise(lambda: None)
+    return code if code is not None and code >= 0 else 1
+
+
 if __name__ == "__main__":
+    if sys.argv[2:]:
+        sys.exit(main_of_other_machine(sys.argv[1], sys.argv[2]))
     main(sys.argv[1])

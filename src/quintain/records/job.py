@@ -360,6 +360,11 @@ class Job(Record):
     warnings: tuple[str, ...] = ()
     cancel_requested: bool = False
     resumed_from: str | None = None
+    home: str | None = Field(default=None, description="Id of the home whose servers start and end the job.")
+    lease_until: Instant | None = Field(
+        default=None,
+        description="Until then its home counts the newest attempt as alive. Past it, its state is unknown.",
+    )
     created_at: Instant
     started_at: Instant | None = None
     ended_at: Instant | None = None

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from quintain.records.agent import Agent
+from quintain.records.calibration import Calibration
 from quintain.records.judging import Endpoint, JudgeControl, JudgingMode, Rubric
 from quintain.records.record import Name, Record, require_number
 
@@ -15,6 +16,7 @@ Combine = Literal["mean", "lower_bound"]
 """How parts are combined; see `scoring.mix.MixScorer`."""
 
 MAX_PARTS = 20
+MAX_JUDGES = 10
 
 _Bound = Annotated[float, Field(ge=0, le=1e9), BeforeValidator(require_number)]
 _Text = Annotated[str, Field(min_length=1, max_length=1000)]
@@ -203,11 +205,25 @@ class RewardPart(Record):
     weight: float = Field(default=1.0, ge=0, le=1e6)
     declared: Declared | None = None
     agent: Agent | None = Field(default=None, description="Reward model or step model of `agent:NAME@VERSION`.")
-    judge: JudgePart | None = None
+    judges: tuple[JudgePart, ...] = Field(
+        default=(), max_length=MAX_JUDGES, description="Several judge by one rubric and in one mode."
+    )
+    calibration: Calibration | None = Field(
+        default=None, description="Newest calibration when the job was created: a map, and weights of the judges."
+    )
     function: str | None = Field(default=None, description="MODULE:QUALNAME of a program's own function.")
     sandbox: SandboxChoice | None = Field(
         default=None, description="Where the tests of `unit_tests` and `checker` run."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_judge_of_earlier_releases(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and "judge" in fields:
+            fields = dict(fields)
+            judge = fields.pop("judge")
+            fields.setdefault("judges", () if judge is None else (judge,))
+        return fields
 
 
 class RewardSpec(Record):

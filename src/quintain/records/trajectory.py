@@ -83,6 +83,11 @@ class SampledTokens(Record):
         description="Likeliest token ids with their log-probs at the place of each token, for distillation.",
     )
     tokenizer: str = Field(description="Fingerprint of tokenizer and chat template for which the ids are valid.")
+    weight_version: int | None = Field(
+        default=None,
+        ge=0,
+        description="Optimizer steps behind the weights that sampled the turn, in online training. Null: not trained.",
+    )
 
 
 class Actor(StrEnum):

@@ -62,7 +62,7 @@ class Agents:
         with read_transaction(self.engine) as connection:
             agent = find_agent(connection, reference)
             if agent is None:
-                names = list(connection.scalars(select(table.c.name).distinct().order_by(table.c.name).limit(20)))
+                names = sorted(connection.scalars(select(table.c.name).distinct()))[:20]  # databases sort differently
                 known = f"known names: {', '.join(names)}" if names else "no agent is registered"
                 near = nearest(reference.removeprefix("agent:"), names)
                 wrong = f"expected a registered agent, got {shown(reference)}{near}; {known}; call "

@@ -6,7 +6,7 @@ import json
 from typing import Any, TypeVar
 
 from pydantic_core import PydanticSerializationError
-from sqlalchemy import JSON, Column, ColumnElement, Connection, Engine, Table, cast, select, type_coerce
+from sqlalchemy import JSON, Column, ColumnElement, Connection, Engine, Table, cast, func, select, type_coerce
 
 from quintain.errors import NotFound
 from quintain.next_step import Hint, call
@@ -42,9 +42,12 @@ def encode(record: Record, where: str) -> str:
 def json_of(engine: Engine, document: Column[str]) -> ColumnElement[Any]:
     """Return a column of JSON text as a JSON value, whose members SQL can read.
 
-    PostgreSQL needs a cast. SQLite reads JSON from text, and its CAST would make a number of it.
+    PostgreSQL needs a cast, and cannot read any member of a document with an escaped NUL. SQLite reads JSON from text, and its
+    CAST would make a number of it.
     """
-    return type_coerce(document, JSON) if engine.dialect.name == "sqlite" else cast(document, JSON)
+    if engine.dialect.name == "sqlite":
+        return type_coerce(document, JSON)
+    return cast(func.replace(document, r"\u0000", r"\u2400"), JSON)
 
 
 _LISTED_BY = {

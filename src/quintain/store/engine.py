@@ -1,8 +1,8 @@
 """Engine factory, read and write transactions, and inserts that skip or replace existing rows.
 
-Python's `sqlite3` does not open a transaction for SELECT, so a read followed by a write silently loses updates between
-processes. All transactions are opened here: `write_transaction` takes the write lock first (BEGIN IMMEDIATE),
-`read_transaction` does not.
+Python's `sqlite3` does not open a transaction for SELECT, and PostgreSQL does not lock what it reads, so a read followed by a
+write silently loses updates between processes. All transactions are opened here: `write_transaction` takes the write lock
+first (BEGIN IMMEDIATE, or an advisory lock of PostgreSQL), `read_transaction` does not.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import Any
 import sqlalchemy
 from sqlalchemy import Connection, Dialect, Engine, Table, event
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from quintain.errors import Unavailable
+from quintain.errors import InvalidInput, Unavailable
+from quintain.store.postgresql import READ_OPTIONS, address, create_postgresql_engine, parse_url, take_write_lock
 
 BUSY_TIMEOUT_S = 30
 """Seconds that a transaction waits for the write lock. The longest wait measured with 16 processes was 2 s."""
@@ -27,11 +29,16 @@ def create_engine(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Engine:
     """Create an engine with explicit transactions (see the module docstring).
 
     Args:
-        url: SQLAlchemy URL.
-        wait_s: Seconds to wait for the write lock (SQLite only).
+        url: SQLAlchemy URL of SQLite or PostgreSQL.
+        wait_s: Seconds to wait for the write lock.
+
+    Raises:
+        InvalidInput: The URL names another database, or is malformed.
+        Unavailable: The driver of PostgreSQL is not installed.
     """
-    if not url.startswith("sqlite"):
-        return sqlalchemy.create_engine(url)
+    parsed = parse_url(url)
+    if parsed.get_backend_name() == "postgresql":
+        return create_postgresql_engine(parsed, wait_s)
     # A cached statement keeps copies of its last values: 16 MB after the insertion of a long run.
     engine = sqlalchemy.create_engine(url, connect_args={"timeout": wait_s, "cached_statements": 0})
     journal = "WAL" if wal_is_safe(sqlite3.sqlite_version_info) else "TRUNCATE"
@@ -61,32 +68,87 @@ def wal_is_safe(version: tuple[int, ...]) -> bool:
 @contextmanager
 def read_transaction(engine: Engine) -> Iterator[Connection]:
     """Open a short transaction with a consistent snapshot and without the write lock."""
-    with (
-        _translate_errors(),
-        engine.connect().execution_options(sqlite_begin="BEGIN") as connection,
-        connection.begin(),
-    ):
+    options: Mapping[str, Any] = {"sqlite_begin": "BEGIN"} if engine.dialect.name == "sqlite" else READ_OPTIONS
+    with _translate_errors(engine), _begin_on(engine.connect().execution_options(**options)) as connection:
         yield connection
 
 
 @contextmanager
 def write_transaction(engine: Engine) -> Iterator[Connection]:
     """Open a short transaction that takes the write lock at once and rolls back on an exception."""
-    with _translate_errors(), engine.begin() as connection:
+    with _translate_errors(engine) as progress, _begin_on(engine.connect()) as connection:
+        if engine.dialect.name != "sqlite":
+            take_write_lock(connection)
         yield connection
+        progress.committing = engine.dialect.name != "sqlite"
 
 
 @contextmanager
-def _translate_errors() -> Iterator[None]:
+def _begin_on(connection: Connection) -> Iterator[Connection]:
+    """Begin a transaction, and close the connection afterwards."""
+    dialect = connection.dialect
+    with connection, connection.begin():
+        try:
+            yield connection
+        except dialect.loaded_dbapi.Error as error:  # of a statement that bypasses SQLAlchemy
+            if dialect.is_disconnect(error, connection.connection.dbapi_connection, None):
+                connection.invalidate(error)
+            raise
+
+
+class _Progress:
+    """Whether the connection may break while the server commits: then the outcome is unknown."""
+
+    committing = False
+
+
+@contextmanager
+def _translate_errors(engine: Engine) -> Iterator[_Progress]:
+    """Raise the driver's errors, also those of statements that bypass SQLAlchemy, as errors with a remedy."""
+    driver = engine.dialect.loaded_dbapi
+    progress = _Progress()
     try:
-        yield
-    except (OperationalError, sqlite3.OperationalError) as error:
-        cause = error.orig if isinstance(error, OperationalError) else error
+        yield progress
+    except PoolTimeoutError as error:
         raise Unavailable(
-            f"the database rejected a request: {cause}; the request was rolled back. Check free disk space and the "
-            "permissions of the home folder, close programs that lock the database, then call again",
+            f"expected a free database connection, got none within 30 s; {_remedy(engine)}", code="database_unavailable"
+        ) from error
+    except (DBAPIError, driver.Error) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        if isinstance(cause, driver.DataError) or getattr(cause, "sqlstate", None) == _TOO_LARGE:
+            raise InvalidInput(
+                f"the database cannot store a value: {_text(cause, engine)}; shorten or correct it", code="bad_value"
+            ) from error
+        unavailable = (driver.OperationalError, driver.InternalError, driver.InterfaceError, driver.NotSupportedError)
+        if not isinstance(cause, unavailable) and getattr(cause, "sqlstate", None) != _NO_PERMISSION:
+            raise
+        outcome = "the request was rolled back"
+        if progress.committing:
+            outcome = "whether the request was stored is unknown, so look before you repeat it"
+        raise Unavailable(
+            f"the database rejected a request: {_text(cause, engine)}; {outcome}. {_remedy(engine)}",
             code="database_unavailable",
         ) from error
+
+
+_TOO_LARGE, _NO_PERMISSION = "54000", "42501"
+"""SQLSTATE of PostgreSQL for a text of more than 2,704 bytes in an index, and for a role without the privilege."""
+
+
+def _text(cause: BaseException | None, engine: Engine) -> str:
+    """Return a driver's message in one line, without the password."""
+    text = " ".join(str(cause).split())
+    password = engine.url.password
+    return text.replace(str(password), "***") if password else text
+
+
+def _remedy(engine: Engine) -> str:
+    if engine.dialect.name == "sqlite":
+        return (
+            "Check free disk space and the permissions of the home folder, close programs that lock the database, then "
+            "call again"
+        )
+    return f"Check that PostgreSQL at {address(engine.url)} runs and accepts connections, then call again"
 
 
 def insert_missing(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> int:

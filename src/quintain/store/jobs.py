@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, Row, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, or_, select, true, update
 
 from quintain.errors import Conflict
 from quintain.records.filters import Page
@@ -83,33 +83,41 @@ class Jobs:
                 connection, connection.execute(select(jobs).where(_UNFINISHED).order_by(jobs.c.seq)).all()
             )
 
-    def running(self) -> list[Job]:
-        """Return running jobs, oldest first."""
-        running = select(jobs).where(jobs.c.status == JobStatus.RUNNING).order_by(jobs.c.seq)
+    def running(self, home: str | None = None) -> list[Job]:
+        """Return the running jobs of a home, or of all, oldest first."""
+        running = select(jobs).where(jobs.c.status == JobStatus.RUNNING, _in_home(home)).order_by(jobs.c.seq)
         with read_transaction(self._engine) as connection:
             return self._read(connection, connection.execute(running).all())
 
-    def startable(self, slots: int, light_kinds: frozenset[str]) -> list[Job]:
+    def startable(self, slots: int, light_kinds: frozenset[str], home: str | None = None) -> list[Job]:
         """Return queued jobs that may start now, by descending priority, then oldest first.
 
         Args:
             slots: Maximum number of concurrent jobs, not counting light kinds.
             light_kinds: Kinds that do not need a slot.
+            home: Only jobs of this home. Null: of all.
         """
         heavy = jobs.c.kind.not_in(sorted(light_kinds))
         order = jobs.c.priority.desc(), jobs.c.seq
-        queued = select(jobs).where(jobs.c.status == JobStatus.QUEUED).order_by(*order)
+        queued = select(jobs).where(jobs.c.status == JobStatus.QUEUED, _in_home(home)).order_by(*order)
+        active = select(jobs.c.seq).where(jobs.c.status == JobStatus.RUNNING, heavy, _in_home(home))
         with read_transaction(self._engine) as connection:
             rows = list(connection.execute(queued.where(~heavy)).all())
-            taken = len(connection.execute(select(jobs.c.seq).where(jobs.c.status == JobStatus.RUNNING, heavy)).all())
+            taken = len(connection.execute(active).all())
             if taken < slots:
                 rows += connection.execute(queued.where(heavy).limit(slots - taken)).all()
             return self._read(connection, rows)
 
-    def queue(self, light_kinds: frozenset[str]) -> tuple[list[Job], list[Job]]:
-        """Return the running jobs and the queued jobs that need a slot, the latter in the order of their starts."""
+    def queue(self, light_kinds: frozenset[str], home: str | None = None) -> tuple[list[Job], list[Job]]:
+        """Return the running jobs and the queued jobs that need a slot, the latter in the order of their starts.
+
+        Args:
+            light_kinds: Kinds that do not need a slot.
+            home: Only jobs of this home. Null: of all.
+        """
         order = jobs.c.priority.desc(), jobs.c.seq
-        heavy = select(jobs).where(jobs.c.kind.not_in(sorted(light_kinds)), _UNFINISHED).order_by(*order)
+        needs_slot = jobs.c.kind.not_in(sorted(light_kinds)), _UNFINISHED, _in_home(home)
+        heavy = select(jobs).where(*needs_slot).order_by(*order)
         with read_transaction(self._engine) as connection:
             found = self._read(connection, connection.execute(heavy).all())
         running = [job for job in found if job.status is JobStatus.RUNNING]
@@ -132,15 +140,55 @@ class Jobs:
         newest = {event.step: event for event in self.events(job_id, type="progress")}
         return [newest[step] for step in sorted(step for step in newest if step is not None)]
 
-    def begin_attempt(self, job_id: str, before: int, attempt: int, now: datetime) -> bool:
-        """Move an unfinished job from attempt `before` to running `attempt`. Return False if it has moved on."""
+    def begin_attempt(
+        self,
+        job_id: str,
+        before: int,
+        attempt: int,
+        now: datetime,
+        *,
+        home: str | None = None,
+        lease_until: datetime | None = None,
+    ) -> bool:
+        """Move an unfinished job from attempt `before` to running `attempt`. Return False if it has moved on.
+
+        Args:
+            job_id: The job.
+            before: The attempt that the caller has read.
+            attempt: The attempt that begins.
+            now: Time of the beginning.
+            home: Home that starts it, for rows of earlier versions, which have none.
+            lease_until: End of the attempt's first lease.
+        """
         changes = {"status": JobStatus.RUNNING, "attempt": attempt, "error": None, "updated_at": now}
+        changes |= {"lease_until": lease_until} | ({"home": home} if home is not None else {})
         with write_transaction(self._engine) as connection:
             started = self._transition(connection, job_id, before, UNFINISHED, changes)
             if started:
                 first = jobs.c.id == job_id, jobs.c.started_at.is_(None)
                 connection.execute(update(jobs).where(*first).values(started_at=now))
             return started
+
+    def renew_lease(self, job_id: str, attempt: int, until: datetime) -> bool:
+        """Extend the lease of a running attempt. Return False if the job has moved on."""
+        with write_transaction(self._engine) as connection:
+            return self._transition(connection, job_id, attempt, {JobStatus.RUNNING}, {"lease_until": until})
+
+    def put_back(self, job_id: str, attempt: int, before: int, now: datetime, warning: str) -> bool:
+        """Queue a job again whose attempt could not begin. Return False if it has moved on.
+
+        Args:
+            job_id: The job.
+            attempt: The attempt that could not begin.
+            before: The attempt to which the row returns.
+            now: Time of the change.
+            warning: Why it could not begin.
+        """
+        with write_transaction(self._engine) as connection:
+            row = connection.execute(select(jobs).where(jobs.c.id == job_id)).one()
+            changes = _row_changes(row, (), [warning])
+            changes |= {"status": JobStatus.QUEUED, "attempt": before, "lease_until": None, "updated_at": now}
+            return self._transition(connection, job_id, attempt, {JobStatus.RUNNING}, changes)
 
     def finish(
         self,
@@ -261,6 +309,11 @@ class Jobs:
             job_of_row(row, _pace(connection, row) if row.status == JobStatus.RUNNING else _UNKNOWN_PACE)
             for row in rows
         ]
+
+
+def _in_home(home: str | None) -> ColumnElement[bool]:
+    """Restrict jobs to a home. Rows of earlier versions, without one, belong to every home."""
+    return true() if home is None else or_(jobs.c.home == home, jobs.c.home.is_(None))
 
 
 def find_job(connection: Connection, job_id: str) -> Job | None:

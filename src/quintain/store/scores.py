@@ -155,7 +155,7 @@ class Scores:
     def scorers(self) -> list[str]:
         """Return the names under which scores are stored, sorted."""
         with read_transaction(self.engine) as connection:
-            return list(connection.scalars(select(table.c.scorer).distinct().order_by(table.c.scorer)))
+            return sorted(connection.scalars(select(table.c.scorer).distinct()))  # databases sort differently
 
     def latest(self, scorer: str, ids: Sequence[str]) -> dict[str, Score]:
         """Return each trajectory's newest score by this scorer, without scores of content that has since grown."""

@@ -44,6 +44,11 @@ class Store:
     imports: Imports
     lineage: Lineage
 
+    @property
+    def url(self) -> str:
+        """URL of the database, with its password."""
+        return self.engine.url.render_as_string(hide_password=False)
+
     def close(self) -> None:
         """Close every connection."""
         self.engine.dispose()
@@ -54,7 +59,7 @@ def open_store(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Store:
 
     Args:
         url: SQLAlchemy URL of SQLite or PostgreSQL.
-        wait_s: Seconds that a transaction waits for others (SQLite only).
+        wait_s: Seconds that a transaction waits for others.
 
     Raises:
         Unavailable: A newer version of the program wrote the database, or it cannot be opened.

@@ -46,6 +46,7 @@ def open_services(settings: Settings, *, trusted: bool = False) -> Services:
     Raises:
         Unavailable: the home folder is not writable, or the database is newer than this program.
     """
+    from quintain.jobs.launchers.contract import ClusterOptions
     from quintain.jobs.runner import JobOptions, JobRunner
     from quintain.store.store import open_store
 
@@ -62,10 +63,19 @@ def open_services(settings: Settings, *, trusted: bool = False) -> Services:
     store = open_store(settings.url)
     options = JobOptions(
         jobs_dir=settings.jobs_dir,
-        url=settings.url,
         slots=settings.slots,
         max_attempts=settings.max_attempts,
         auto_resume=settings.auto_resume,
         grace_s=settings.grace_s,
+        launcher=settings.launcher,
+        cluster=ClusterOptions(
+            settings.ray_address,
+            settings.slurm_options,
+            settings.cluster_cpus,
+            settings.cluster_gpus,
+            settings.cluster_env,
+        ),
+        devices=settings.devices,
+        lease_s=settings.lease_s,
     )
     return Services(settings, store, JobRunner(store, options, utc_now), utc_now, trusted)

@@ -1,4 +1,7 @@
-"""`python -m quintain.worker JOB_DIR ATTEMPT [LOCK_FD]`: execute one attempt of a job and record how it ended."""
+"""`python -m quintain.worker JOB_DIR ATTEMPT [LOCK_FD|none]`: execute one attempt of a job and record how it ended.
+
+The third argument is given by a shim: the descriptor of the job's lock, or `none` on a machine without it.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,9 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 def main(arguments: list[str]) -> int:
     """Run the attempt. Return 0 if the job succeeded, else 1."""
-    folder, attempt, lock = arguments[0], int(arguments[1]), int(arguments[2]) if arguments[2:] else None
-    parent_watch.watch_parent(lock)
+    folder, attempt = arguments[0], int(arguments[1])
+    if arguments[2:]:
+        parent_watch.watch_parent(None if arguments[2] == "none" else int(arguments[2]))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     directory = JobDirectory(Path(folder))
     home = directory.path.absolute().parents[1]

@@ -10,16 +10,20 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from quintain.datasets.step_labels import score_labels
+from quintain.records.agent import Agent
+from quintain.records.calibration import Calibration
 from quintain.records.dataset import DatasetRow, GroupRow, PairRow, Row, StepValues
 from quintain.records.protocols import Scorer
 from quintain.records.reward import RewardSpec
 from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.sandbox.sandbox import open_sandbox
+from quintain.scoring.calibration.calibrated import CalibratedScorer
 from quintain.scoring.custom import FunctionScorer, import_function
 from quintain.scoring.declared import DeclaredScorer
 from quintain.scoring.mix import capped
@@ -57,23 +61,18 @@ class Rewards:
         """
         self._spec, self._should_stop = spec, should_stop
         self._verdicts: dict[str, dict[str, list[Score]]] = {}
-        self._judges: dict[str, RewardJudge] = {}
+        self._judges: dict[str, list[RewardJudge]] = {}
         self._reasons = Counter[str]()
         self._totals: dict[str, _Total] = defaultdict(_Total)
         self._figures: dict[str, list[dict[str, float]]] = {}
-        own: dict[str, Scorer] = {}
         for place, part in enumerate(spec.parts):
-            if part.declared is not None:
-                scorer = DeclaredScorer(part.declared)
-                scorer.name = part.scorer
-                own[part.scorer] = scorer
-            elif part.function is not None:
-                own[part.scorer] = FunctionScorer(part.scorer, import_function(part.function))
-            elif part.judge is not None:
-                folder = directory / "reward" / str(place)
-                self._judges[part.scorer] = RewardJudge(part.judge, folder, should_stop, seed)
-                self._verdicts[part.scorer] = {}
-            elif part.agent is not None:
+            folder = directory / "reward" / str(place)
+            if part.judges:
+                self._judges[part.scorer] = [
+                    RewardJudge(judge, folder / str(n) if n else folder, should_stop, seed)
+                    for n, judge in enumerate(part.judges)
+                ]
+            if part.judges or part.agent is not None:
                 self._verdicts[part.scorer] = {}
         mix = {part.scorer: part.weight for part in spec.parts}
         sandbox = next((part.sandbox for part in spec.parts if part.sandbox is not None), None)
@@ -83,7 +82,8 @@ class Rewards:
             recorded=self._verdicts,
             open_sandbox=None if sandbox is None else partial(open_sandbox, sandbox.backend, sandbox.image),
             combine=spec.combine,
-            own=own,
+            own=_own_scorers(spec),
+            around=partial(_calibrated, {part.scorer: part.calibration for part in spec.parts}),
         )
         self.name = self._scorer.name
         """Name under which values are stored."""
@@ -165,7 +165,10 @@ class Rewards:
             "unscored": dict(self._reasons.most_common()),
         }
         if self._judges:
-            report["judges"] = {name: judge.report() for name, judge in self._judges.items()}
+            report["judges"] = {
+                name: judges[0].report() if len(judges) == 1 else {judge.rater: judge.report() for judge in judges}
+                for name, judges in self._judges.items()
+            }
         return report
 
     def constant_parts(self) -> list[str]:
@@ -181,7 +184,7 @@ class Rewards:
 
     def close(self) -> None:
         """Close connections to judges."""
-        for judge in self._judges.values():
+        for judge in chain.from_iterable(self._judges.values()):
             judge.close()
 
     def _ask_models(self, groups: Sequence[Sequence[Trajectory]]) -> bool:
@@ -191,18 +194,14 @@ class Rewards:
                 continue
             verdicts = self._verdicts[part.scorer]
             verdicts.clear()
-            if part.judge is not None:
-                scores = self._judges[part.scorer].scores(groups)
-            else:
-                from quintain.trainers.reward_models import score_runs
-
-                assert part.agent is not None
-                runs = [run for group in groups for run in group]
-                scores = {one.trajectory_id: one for one in score_runs(part.agent, runs, self._should_stop)}
-                scores = scores if len(scores) == len({run.id for run in runs}) else None
-            if scores is None:
-                return False
-            verdicts.update({run: [score] for run, score in scores.items()})
+            by_model = [judge.scores(groups) for judge in self._judges.get(part.scorer, ())]
+            if part.agent is not None:
+                by_model.append(_by_agent(part.agent, groups, self._should_stop))
+            for scores in by_model:
+                if scores is None:
+                    return False
+                for run, score in scores.items():
+                    verdicts.setdefault(run, []).append(score)
         return True
 
     def _parts_of(self, score: Score) -> dict[str, float]:
@@ -232,6 +231,34 @@ class _Total:
     @property
     def mean(self) -> float | None:
         return self.total / self.n if self.n else None
+
+
+def _own_scorers(spec: RewardSpec) -> dict[str, Scorer]:
+    """Return the declared scorers and functions of a reward by name."""
+    own: dict[str, Scorer] = {}
+    for part in spec.parts:
+        if part.declared is not None:
+            own[part.scorer] = scorer = DeclaredScorer(part.declared)
+            scorer.name = part.scorer
+        elif part.function is not None:
+            own[part.scorer] = FunctionScorer(part.scorer, import_function(part.function))
+    return own
+
+
+def _calibrated(calibrations: Mapping[str, Calibration | None], scorer: Scorer) -> Scorer:
+    calibration = calibrations.get(scorer.name)
+    return scorer if calibration is None else CalibratedScorer(scorer, calibration)
+
+
+def _by_agent(
+    agent: Agent, groups: Sequence[Sequence[Trajectory]], should_stop: Callable[[], bool]
+) -> dict[str, Score] | None:
+    """Return run id -> score by a trained model; None if the job was asked to stop before all were scored."""
+    from quintain.trainers.reward_models import score_runs
+
+    runs = [run for group in groups for run in group]
+    scores = {score.trajectory_id: score for score in score_runs(agent, runs, should_stop)}
+    return scores if len(scores) == len({run.id for run in runs}) else None
 
 
 class _Valued(NamedTuple):

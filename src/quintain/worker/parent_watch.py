@@ -14,12 +14,11 @@ def watch_parent(lock: int | None) -> None:
     stdin and close the job's lock: an orphan must not make a dead job look alive.
 
     Args:
-        lock: Descriptor of the job's lock, or None if the worker was started manually without a shim.
+        lock: Descriptor of the job's lock, or None on a machine without it.
     """
-    if lock is None:
-        return
-    os.set_inheritable(lock, False)
-    os.register_at_fork(after_in_child=lambda: os.close(lock))
+    if lock is not None:
+        os.set_inheritable(lock, False)
+        os.register_at_fork(after_in_child=lambda: os.close(lock))
     shim_pipe = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

@@ -20,11 +20,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from quintain.endpoints.client import Clock, EndpointClient, identity, price, read_key
+from quintain.endpoints.client import Clock, EndpointClient, identity, read_key
 from quintain.endpoints.completion import AssistantMessage, Completion
 from quintain.endpoints.conversation import ToolNames, sendable
 from quintain.endpoints.faults import NOT_TAKEN, STOPPED, UNANSWERED
 from quintain.endpoints.parallel import in_parallel
+from quintain.endpoints.spending import price
 from quintain.errors import InvalidInput, QuintainError, Unavailable
 from quintain.records.agent import Agent, Sampling
 from quintain.records.judging import Endpoint

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from quintain.endpoints.client import Spent
+from quintain.endpoints.spending import Spent
 from quintain.jobs.directory import open_appending, read_lines
 from quintain.records.judging import Endpoint
 

@@ -52,7 +52,7 @@ class EndpointTeacher:
         """
         self._endpoint = endpoint
         clock, ledger = Clock(now=lambda: datetime.now(UTC)), Ledger(directory)
-        self._client = EndpointClient(endpoint, clock, read_key(endpoint, secret), scores=True, note=ledger.note)
+        self._client = EndpointClient(endpoint, clock, read_key(endpoint, secret), asks_for="scores", note=ledger.note)
         weakref.finalize(self, _close, self._client, ledger)
 
     def require_tokenizer(self, tokenizer: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import PydanticSerializationError
 
+from quintain.errors import InvalidInput
 from quintain.records.text import require_clean
 from quintain.records.trajectory import (
     Actor,
@@ -21,6 +22,7 @@ from quintain.records.trajectory import (
     Trajectory,
     text_of,
 )
+from quintain.store.postgresql import NUL_SYMBOL
 
 _PROMPT_CHARS = 200
 _SHARED_CHARS = 500
@@ -39,13 +41,15 @@ def encode_run(trajectory: Trajectory) -> EncodedRun:
     """Encode a trajectory as a row. A missing id is derived from the identity.
 
     Raises:
-        InvalidInput: A free field contains NaN, Infinity or a lone surrogate.
+        InvalidInput: A free field contains NaN, Infinity or a lone surrogate, or the id a NUL character.
     """
     try:
         identity = trajectory.identity
     except ValueError:
         require_clean(trajectory.model_dump(), "trajectory")
         raise
+    if "\0" in (trajectory.id or ""):
+        raise InvalidInput(f"expected a trajectory id without NUL characters, got {trajectory.id!r}; omit `id`")
     if not trajectory.id:
         trajectory = trajectory.model_copy(update={"id": f"traj-{identity[:16]}"})
     name, label = _agent_names(trajectory.agent)
@@ -53,7 +57,7 @@ def encode_run(trajectory: Trajectory) -> EncodedRun:
     columns = {
         "id": trajectory.id,
         "identity": identity,
-        "session_id": trajectory.session_id or None,
+        "session_id": (trajectory.session_id or "").replace("\0", NUL_SYMBOL) or None,  # a key, also in memory
         "opening": opening_hash(trajectory) if trajectory.session_id else None,
         "job_id": trajectory.job_id,
         "agent": name,

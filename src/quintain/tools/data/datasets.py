@@ -27,6 +27,7 @@ from quintain.tools.labels.scorer_resolution import named
 from quintain.tools.results import ExportResult
 from quintain.tools.run_selection import RunFilter, select
 from quintain.tools.services import Services
+from quintain.tools.training.agents import own_model
 
 _SHOWN = 20
 """Rejected rows in an answer; the manifest lists more."""
@@ -154,7 +155,7 @@ def export_dataset(
         if trajectory_ids is not None:
             runs = _all_counted(runs, len(set(trajectory_ids)), tally)
         written = freeze(services, lines_of(services, runs, options, tally), options, tally)
-    return _converted(services, _result(written, tally), written, format)
+    return _converted(services, _result(services, written, tally), written, format)
 
 
 def require_curation(kind: str, curation: Curation) -> None:
@@ -305,7 +306,7 @@ def _kept(
     return frozenset({OutcomeStatus.SUCCESS, OutcomeStatus.UNKNOWN} if ready_made else {OutcomeStatus.SUCCESS})
 
 
-def _result(written: WrittenDataset, tally: ExportCounts) -> ExportResult:
+def _result(services: Services, written: WrittenDataset, tally: ExportCounts) -> ExportResult:
     dataset = written.dataset
     labels = ", ".join(f"{n} {label}" for label, n in written.counts.items() if label != "trajectories")
     return ExportResult(
@@ -322,22 +323,22 @@ def _result(written: WrittenDataset, tally: ExportCounts) -> ExportResult:
         distribution=tally.distribution,
         rejected=tuple(tally.rejected[:_SHOWN]),
         resource_uri=f"dataset://{dataset.id}",
-        next_step=Hint(f"It has {labels} runs. " if labels else "", _next_step(dataset.kind, dataset.id)),
+        next_step=Hint(f"It has {labels} runs. " if labels else "", _next_step(services, dataset.kind, dataset.id)),
     )
 
 
-def _next_step(kind: str, dataset_id: str) -> Hint:
+def _next_step(services: Services, kind: str, dataset_id: str) -> Hint:
     methods = [method for method, learns_from in DATASET_KINDS.items() if learns_from == kind]
     if not methods:
         return Hint(
             "Measure an agent on it with ",
-            call("evaluate_agent", agent="starter", dataset_id=dataset_id),
+            call("evaluate_agent", agent=own_model(services), dataset_id=dataset_id),
             "; no method trains on it.",
         )
     method = kind if kind in methods else methods[0]
     also = [other for other in methods if other != method]
     others = f" Methods that learn from it too: {', '.join(also)}." if also else ""
-    train = call("start_training", method=method, model="starter", dataset_id=dataset_id)
+    train = call("start_training", method=method, model=own_model(services), dataset_id=dataset_id)
     return Hint("Train on it with ", train, f".{others}")
 
 

@@ -127,8 +127,8 @@ def _reward(services: Services, scorer: object, reward: object) -> RewardSpec | 
     if scorer is not None and reward is not None:
         raise InvalidInput("expected one of `reward` and `scorer`, its earlier name, got both; give reward alone")
     if scorer is not None:
-        return reward_spec(services, scorer, "scorer")
-    return None if reward is None else reward_spec(services, reward)
+        return reward_spec(services, scorer, "scorer", calibrate=False)
+    return None if reward is None else reward_spec(services, reward, calibrate=False)
 
 
 def _schedule(temperature: float | Sequence[float], diversity: float, attempts: int) -> tuple[float, float]:

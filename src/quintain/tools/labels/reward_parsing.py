@@ -9,7 +9,7 @@ from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.judging import Rubric
 from quintain.records.record import clip, nearest, shown
-from quintain.records.reward import DECLARED, MAX_PARTS, Combine, Declared
+from quintain.records.reward import DECLARED, MAX_JUDGES, MAX_PARTS, Combine, Declared
 from quintain.records.text import require_clean
 from quintain.scoring.declared import DEFAULTS, read_declared
 from quintain.scoring.mix import MixScorer
@@ -31,8 +31,8 @@ class ParsedPart(NamedTuple):
     name: str
     weight: float = 1.0
     declared: Declared | None = None
-    judge: str | None = None
-    """Who judges in a job: `endpoint:NAME` or an agent."""
+    judges: tuple[str, ...] = ()
+    """Who judges in a job: `endpoint:NAME` or an agent, each."""
     rubric: str | Mapping[str, Any] | Rubric | None = None
     mode: str | None = None
 
@@ -141,15 +141,22 @@ def _judged(name: str, weight: float, settings: dict[str, Any], where: str) -> P
     if source_of(name).scorer != "judge":
         raise InvalidInput(f"{where}: a judge is named judge or judge:RUBRIC, got {clip(name)!r}; rename it")
     judge, rubric, mode = (settings.get(field) for field in _JUDGE_FIELDS)
-    if judge is not None and not isinstance(judge, str):
-        raise InvalidInput(f"{where}.judge: expected endpoint:NAME or an agent, got {shown(judge)}; correct it")
+    judges = () if judge is None else tuple(judge) if isinstance(judge, list | tuple) else (judge,)
+    if not all(isinstance(one, str) for one in judges) or judge in ([], ()):
+        raise InvalidInput(
+            f"{where}.judge: expected endpoint:NAME, an agent, or a list of them, got {shown(judge)}; correct it"
+        )
+    if len(set(judges)) < len(judges) or len(judges) > MAX_JUDGES:
+        raise InvalidInput(
+            f"{where}.judge: expected at most {MAX_JUDGES} different judges, got {shown(judge)}; leave some out"
+        )
     if rubric is not None and not isinstance(rubric, str | Mapping):
         raise InvalidInput(
             f"{where}.rubric: expected a name or an object with criteria, got {shown(rubric)}; correct it"
         )
     if mode is not None and mode not in _JUDGE_MODES:
         raise InvalidInput(f"{where}.mode: expected {' or '.join(_JUDGE_MODES)}, got {shown(mode)}; correct it")
-    return ParsedPart(name, weight, judge=judge, rubric=rubric, mode=mode)
+    return ParsedPart(name, weight, judges=judges, rubric=rubric, mode=mode)
 
 
 def _weight(name: str, weight: object, where: str) -> float:

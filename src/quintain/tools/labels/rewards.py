@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 from quintain.endpoints.profiles import find_profile, read_profiles
 from quintain.errors import InvalidInput
@@ -25,10 +26,15 @@ from quintain.tools.training.agents import ENDPOINT, require_key, require_reward
 _IMPORT_S = 60.0
 
 
-def reward_spec(services: Services, value: object, where: str = "reward") -> RewardSpec:
+def reward_spec(services: Services, value: object, where: str = "reward", *, calibrate: bool = True) -> RewardSpec:
     """Resolve a reward for a job: full names, declared scorers, and snapshots of models, endpoints and rubrics.
 
-    A part that has a calibration goes into a mix as `raw:NAME`: a job knows no calibrations.
+    Args:
+        services: Where names are looked up.
+        value: As the caller wrote it.
+        where: Name of the argument, for messages.
+        calibrate: Whether values go through the newest calibrations, of which the spec keeps a copy. False for jobs that
+            store values, which stay uncalibrated: in a mix such a part is named `raw:NAME`.
 
     Raises:
         NotFound: There is no such scorer, agent, rubric or endpoint.
@@ -37,7 +43,7 @@ def reward_spec(services: Services, value: object, where: str = "reward") -> Rew
         Unavailable: An installed scorer is broken, or no sandbox works for `unit_tests`.
     """
     parsed = parse_reward(value, where)
-    parts = tuple(_part(services, part, mixed=parsed.mixed) for part in parsed.parts)
+    parts = tuple(_part(services, part, calibrate=calibrate, mixed=parsed.mixed) for part in parsed.parts)
     names = [part.scorer for part in parts]
     for name in names:
         if names.count(name) > 1:
@@ -47,16 +53,17 @@ def reward_spec(services: Services, value: object, where: str = "reward") -> Rew
     return RewardSpec(parts=parts, combine=parsed.combine, cap=parsed.cap)
 
 
-def _part(services: Services, part: ParsedPart, *, mixed: bool) -> RewardPart:
+def _part(services: Services, part: ParsedPart, *, calibrate: bool, mixed: bool) -> RewardPart:
     name, weight = part.name, part.weight
     if part.declared is not None:
         return RewardPart(scorer=name, weight=weight, declared=part.declared)
     source = source_of(name)
     if source.scorer == "judge":
-        return _judged(services, part)
+        return _judged(services, part, calibrate=calibrate)
     if source.scorer.startswith(AGENT):
         agent = require_reward_model(services.store.agents.get(source.scorer), "score runs")
-        return RewardPart(scorer=agent.id or name, weight=weight, agent=agent)
+        calibration = services.store.calibrations.newest(agent.id or name) if calibrate and not source.raw else None
+        return RewardPart(scorer=agent.id or name, weight=weight, agent=agent, calibration=calibration)
     if (declared := registered_declared(name)) is not None:
         return RewardPart(scorer=name, weight=weight, declared=declared)
     if (function := registered_function(name)) is not None:
@@ -72,13 +79,15 @@ def _part(services: Services, part: ParsedPart, *, mixed: bool) -> RewardPart:
         )
     find_scorer(name)
     sandbox = _sandbox(services, source.scorer)
-    if mixed and services.store.calibrations.newest(name) is not None:
-        name = RAW + name
+    calibration = None if source.raw else services.store.calibrations.newest(name)
+    if calibration is not None and not calibrate:
+        name, calibration = RAW + name if mixed else name, None
     declared = DEFAULTS.get(name)
     return RewardPart(
         scorer=name if declared is None else DeclaredScorer(declared).name,
         weight=weight,
         declared=declared,
+        calibration=calibration,
         sandbox=sandbox,
     )
 
@@ -98,24 +107,40 @@ def _sandbox(services: Services, name: str) -> SandboxChoice | None:
     return SandboxChoice(backend=settings.sandbox, image=settings.sandbox_image)
 
 
-def _judged(services: Services, part: ParsedPart) -> RewardPart:
-    """Return a part that a model judges, with its rubric."""
+def _judged(services: Services, part: ParsedPart, *, calibrate: bool) -> RewardPart:
+    """Return a part that models judge, with their rubric.
+
+    Raises:
+        InvalidInput: Several judges, in a job that stores values.
+    """
     source = source_of(part.name)
     rubric = rubric_of(services, part.rubric if part.rubric is not None else source.rubric, "score")
+    mode = part.mode or "score"
     common = {
         "rubric": rubric,
-        "mode": part.mode or "score",
+        "mode": mode,
         "control": services.settings.judge_control,
         "cache_dir": str(services.settings.cache_dir / JUDGEMENTS),
     }
-    judge = part.judge or _only_endpoint(services, part.name)
-    if judge.startswith(ENDPOINT):
-        endpoint = find_profile(services.settings.endpoints_file, judge.removeprefix(ENDPOINT))
+    if len(part.judges) > 1 and not calibrate:
+        raise InvalidInput(
+            f"{clip(part.name)!r}: expected one judge of runs that are stored, got {len(part.judges)}; name one, and let the "
+            "others judge the stored runs"
+        )
+    judges = tuple(_judge(services, name, common) for name in part.judges or (_only_endpoint(services, part.name),))
+    scorer = f"judge:{rubric.name}"
+    # A calibration is fitted to ratings of single runs. Shares of a group's other runs are not on its scale.
+    fits = calibrate and not source.raw and mode == "score"
+    calibration = services.store.calibrations.newest(scorer) if fits else None
+    return RewardPart(scorer=scorer, weight=part.weight, judges=judges, calibration=calibration)
+
+
+def _judge(services: Services, name: str, common: dict[str, Any]) -> JudgePart:
+    if name.startswith(ENDPOINT):
+        endpoint = find_profile(services.settings.endpoints_file, name.removeprefix(ENDPOINT))
         require_key(endpoint)
-        found = JudgePart(endpoint=endpoint, **common)
-    else:
-        found = JudgePart(agent=judge_agent(services, judge), **common)
-    return RewardPart(scorer=f"judge:{rubric.name}", weight=part.weight, judge=found)
+        return JudgePart(endpoint=endpoint, **common)
+    return JudgePart(agent=judge_agent(services, name), **common)
 
 
 def _only_endpoint(services: Services, name: str) -> str:

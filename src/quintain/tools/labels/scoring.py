@@ -343,7 +343,7 @@ def _resolved(
     """
     resolved, warnings, declared = dict[str, float](), list[str](), dict[str, Scorer]()
     for part in parsed.parts:
-        if part.judge is not None or part.rubric is not None or part.mode is not None:
+        if part.judges or part.rubric is not None or part.mode is not None:
             raise InvalidInput(
                 f"{clip(part.name)!r} has settings of a judge, which count in rewards of jobs; here stored verdicts count: name "
                 "it with a weight alone, or start judging with scorer='judge' and `judge`"

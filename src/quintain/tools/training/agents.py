@@ -190,6 +190,14 @@ def require_policy(agent: Agent, purpose: str) -> Agent:
     return agent
 
 
+def own_model(services: Services) -> str:
+    """Return the name of the model that was registered last and can be trained; 'starter' where there is none."""
+    for agent in services.store.agents.page().items:
+        if agent.job_id is None and agent.role == "policy" and agent.model.source in {"folder", "gguf", "hub"}:
+            return agent.name
+    return "starter"
+
+
 def require_weights(agent: Agent, purpose: str) -> Agent:
     """Return the agent if its weights are on this machine or can be.
 

@@ -1,12 +1,16 @@
-"""State of an episode that a local model plays."""
+"""State of an episode that a model plays by token ids, in this process or behind an endpoint."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from quintain.records.protocols import Message
+from quintain.records.protocols import Message, Reply, Stop
+from quintain.records.trajectory import SampledTokens
 from quintain.trainers.acting.kv_cache import Row
+from quintain.trainers.rendering.renderer import Renderer
 
 
 @dataclass(eq=False)
@@ -31,3 +35,65 @@ class Episode:
     is_ended: bool = False
     """Whether the turn has an end token, or ends where it is complete."""
     closing: list[int] = field(default_factory=list)
+
+    def begin_turn(self, new: Sequence[Message], renderer: Renderer) -> bool:
+        """Add new messages with their ids, and begin a turn; return whether the ids so far stay, or were written anew."""
+        following = renderer.continuation(self.messages, new, self.tools) if self.messages else None
+        if following is None:
+            self.ids = renderer.opening([*self.messages, *new], self.tools)
+        else:
+            self.ids += self.closing + following
+        self.closing = []
+        self.messages += new
+        self.turn, self.logprobs, self.is_ended = [], [], False
+        return following is not None
+
+    def turn_seed(self, seed: int) -> int:
+        """Return the seed of the turn's random numbers, 63 bits, from the policy's seed, the episode's and the turn."""
+        name = f"{seed}/{self.seed}/{self.n_turns}"
+        return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) >> 1
+
+    def text(self, renderer: Renderer, ends: Collection[int]) -> str:
+        """Return the text of the turn, without its end token."""
+        return renderer.decode(self.turn[:-1] if self.turn[-1] in ends else self.turn)
+
+    def add_tokens(
+        self, tokens: Sequence[int], logprobs: Sequence[float], renderer: Renderer, ends: Collection[int]
+    ) -> None:
+        """Add sampled tokens to the turn, without those behind the end of a complete turn."""
+        self.ids += tokens
+        self.turn += tokens
+        self.logprobs += logprobs
+        self.left -= len(tokens)
+        self.is_ended = self.turn[-1] in ends
+        end = renderer.turn_end(self.text(renderer, ends), self.tools)
+        if end is not None:
+            kept = len(self.turn)
+            while kept > 1 and len(renderer.decode(self.turn[: kept - 1])) >= end:
+                kept -= 1
+            lost = len(self.turn) - kept
+            for of_episode in (self.ids, self.turn, self.logprobs):
+                del of_episode[len(of_episode) - lost :]
+            self.row = self.row.cut(len(self.ids))
+            self.is_ended = True
+        if self.is_ended:
+            self.left = 0
+
+    def reply(self, renderer: Renderer, ends: Collection[int]) -> Reply:
+        """Parse the turn, and add it to the messages."""
+        text = self.text(renderer, ends)
+        parsed = renderer.parse(text, self.tools)
+        answer = Message(role="assistant", thought=parsed.thought, actions=parsed.actions)
+        self.messages.append(Message(role="assistant", content=text) if parsed.error else answer)
+        self.closing = renderer.closing(self.turn)
+        self.n_turns += 1
+        return Reply(
+            text=text,
+            thought=parsed.thought,
+            actions=parsed.actions,
+            stop=Stop.END if self.is_ended else Stop.LENGTH,
+            sampled=SampledTokens(
+                token_ids=tuple(self.turn), logprobs=tuple(self.logprobs), tokenizer=renderer.fingerprint
+            ),
+            error=parsed.error,
+        )

@@ -16,7 +16,6 @@ advantage of a state does. So train at temperature 1, or near it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,11 +25,10 @@ import torch
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Sampling
-from quintain.records.protocols import Message, Reply, Stop, Turn
-from quintain.records.trajectory import SampledTokens
+from quintain.records.protocols import Reply, Stop, Turn
 from quintain.trainers.acting.decoding import Decoder
 from quintain.trainers.acting.episode import Episode
-from quintain.trainers.acting.generation import GeneratedRow, Generation
+from quintain.trainers.acting.generation import Generation
 from quintain.trainers.acting.kv_cache import Row
 from quintain.trainers.acting.products import IN_PROCESS, PRODUCTS, ProductForms, to_bf16
 from quintain.trainers.acting.sampling import Draws, TokenLimits, pick, widest_float
@@ -58,6 +56,13 @@ def open_policy(agent: Agent, sampling: Sampling, *, seed: int = 0, folder: Path
     if products.precision(loaded.model, sampling.precision) == "bf16":
         to_bf16(loaded.model)
     return LocalPolicy(loaded, Renderer.of(loaded.tokenizer, agent.template), sampling, seed=seed, products=products)
+
+
+def end_ids(model: Any, renderer: Renderer) -> frozenset[int]:
+    """Return the ids that end a turn: the renderer's, and those of the model's generation settings."""
+    eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    also = eos if isinstance(eos, list) else [eos]
+    return renderer.end_ids | {i for i in also if i is not None}
 
 
 class LocalPolicy:
@@ -95,10 +100,7 @@ class LocalPolicy:
         self._products = products
         self._device = loaded.model.device
         self._episodes: dict[str, Episode] = {}
-        generation = getattr(self._model, "generation_config", None)
-        eos = getattr(generation, "eos_token_id", None)
-        also = eos if isinstance(eos, list) else [eos]
-        self._ends = renderer.end_ids | {i for i in also if i is not None}
+        self._ends = end_ids(self._model, renderer)
         self._end_ids = torch.tensor(sorted(self._ends), device=self._device)
         self._decoder = Decoder.of(self._model, self._context)
         self.on_share: Callable[[float, int], None] | None = None
@@ -138,7 +140,7 @@ class LocalPolicy:
                 for n_done, group in enumerate(groups):
                     n_tokens = sum(len(episode.turn) for episode in episodes)
                     self._decode(group, partial(self._report, n_done, len(groups), n_tokens))
-        return [self._reply(e) if e.turn else Reply(text="", stop=Stop.CONTEXT) for e in episodes]
+        return [e.reply(self._renderer, self._ends) if e.turn else Reply(text="", stop=Stop.CONTEXT) for e in episodes]
 
     def close(self, episode_id: str) -> None:
         """Free an episode; unknown ids are ignored."""
@@ -147,21 +149,11 @@ class LocalPolicy:
     def _with_messages(self, turn: Turn) -> Episode:
         """Return the turn's episode with the ids of the new messages added."""
         episode = self._episodes.get(turn.episode_id)
-        new = list(turn.messages)
         if episode is None:
             temperature = self._sampling.temperature if turn.temperature is None else turn.temperature
             episode = self._episodes[turn.episode_id] = Episode(turn.tools, turn.seed, temperature)
-            episode.ids = self._renderer.opening(new, turn.tools)
-        else:
-            following = self._renderer.continuation(episode.messages, new, episode.tools)
-            if following is None:
-                episode.ids = self._renderer.opening([*episode.messages, *new], episode.tools)
-                episode.row = Row()
-            else:
-                episode.ids += episode.closing + following
-            episode.closing = []
-        episode.messages += new
-        episode.turn, episode.logprobs, episode.is_ended = [], [], False
+        if not episode.begin_turn(turn.messages, self._renderer):
+            episode.row = Row()
         episode.left = max(0, min(self._sampling.max_new_tokens, self._context - len(episode.ids)))
         return episode
 
@@ -230,7 +222,8 @@ class LocalPolicy:
             logits = self._decoder.step(generation.batch, following)
             report(generation.steps / max(lengths), generation.n_tokens)
         for episode, generated in zip(acting, generation.results([len(e.ids) for e in acting]), strict=True):
-            self._add_tokens(episode, generated)
+            episode.row = generated.row
+            episode.add_tokens(generated.tokens, generated.logprobs, self._renderer, self._ends)
 
     def _draws(self, acting: Sequence[Episode], width: int) -> Draws | None:
         """Return random numbers seeded by episode and turn, with temperatures; None if all rows are greedy."""
@@ -239,8 +232,7 @@ class LocalPolicy:
         drawn = torch.zeros(len(acting), width, dtype=torch.float64)
         temperature = torch.zeros(len(acting), dtype=torch.float64)
         for row, episode in enumerate(acting):
-            name = f"{self._seed}/{episode.seed}/{episode.n_turns}"
-            stream = torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) >> 1)
+            stream = torch.Generator().manual_seed(episode.turn_seed(self._seed))
             done = len(episode.turn)
             drawn[row] = torch.rand(done + width, generator=stream, dtype=torch.float64)[done:]
             temperature[row] = episode.temperature
@@ -249,49 +241,6 @@ class LocalPolicy:
 
     def _is_over(self, episode: Episode, tokens: Sequence[int]) -> bool:
         """Whether the text of the turn with these further tokens is complete."""
-        return self._renderer.turn_end(self._text([*episode.turn, *tokens]), episode.tools) is not None
-
-    def _add_tokens(self, episode: Episode, generated: GeneratedRow) -> None:
-        """Add the tokens of a row to its episode, without those behind the end of a complete turn."""
-        episode.row = generated.row
-        episode.ids += generated.tokens
-        episode.turn += generated.tokens
-        episode.logprobs += generated.logprobs
-        episode.left -= len(generated.tokens)
-        episode.is_ended = episode.turn[-1] in self._ends
-        end = self._renderer.turn_end(self._text(episode.turn), episode.tools)
-        if end is not None:
-            kept = len(episode.turn)
-            while kept > 1 and len(self._renderer.decode(episode.turn[: kept - 1])) >= end:
-                kept -= 1
-            lost = len(episode.turn) - kept
-            for of_episode in (episode.ids, episode.turn, episode.logprobs):
-                del of_episode[len(of_episode) - lost :]
-            episode.row = episode.row.cut(len(episode.ids))
-            episode.is_ended = True
-        if episode.is_ended:
-            episode.left = 0
-
-    def _text(self, turn: Sequence[int]) -> str:
-        """Return the text of a turn, without its end token."""
-        return self._renderer.decode(turn[:-1] if turn[-1] in self._ends else turn)
-
-    def _reply(self, episode: Episode) -> Reply:
-        """Parse the turn of an episode, and add it to its messages."""
-        turn = episode.turn
-        text = self._text(turn)
-        parsed = self._renderer.parse(text, episode.tools)
-        answer = Message(role="assistant", thought=parsed.thought, actions=parsed.actions)
-        episode.messages.append(Message(role="assistant", content=text) if parsed.error else answer)
-        episode.closing = self._renderer.closing(turn)
-        episode.n_turns += 1
-        return Reply(
-            text=text,
-            thought=parsed.thought,
-            actions=parsed.actions,
-            stop=Stop.END if episode.is_ended else Stop.LENGTH,
-            sampled=SampledTokens(
-                token_ids=tuple(turn), logprobs=tuple(episode.logprobs), tokenizer=self._renderer.fingerprint
-            ),
-            error=parsed.error,
-        )
+        turn = [*episode.turn, *tokens]
+        text = self._renderer.decode(turn[:-1] if turn[-1] in self._ends else turn)
+        return self._renderer.turn_end(text, episode.tools) is not None

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from quintain.endpoints.client import Spent
 from quintain.endpoints.faults import BUSY, STOPPED
+from quintain.endpoints.spending import Spent
 from quintain.errors import Unavailable
 from quintain.jobs.directory import open_appending
 from quintain.records.job import JobResult

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from quintain.endpoints.client import Spent
+from quintain.endpoints.spending import Spent
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.agent import Agent, Sampling
 from quintain.records.job import JobResult

@@ -129,14 +129,13 @@ class RewardJudge:
             yield from zip(batch, self._local.judge(batch), strict=True)
 
     def _scored(self, run_id: str, value: float) -> Score:
-        rater = f"endpoint:{self._part.endpoint.name}" if self._part.endpoint else self._agent_name
         return Score(
             trajectory_id=run_id,
             scorer="judge",
             status="scored",
             value=value,
             feedback=f"Better than {value:.0%} of the other runs of its group.",
-            rater=rater,
+            rater=self.rater,
             rubric=self._part.rubric.name,
         )
 
@@ -146,12 +145,15 @@ class RewardJudge:
             scorer="judge",
             status="unscored",
             reason=reason,
-            rater=f"endpoint:{self._part.endpoint.name}" if self._part.endpoint else self._agent_name,
+            rater=self.rater,
             rubric=self._part.rubric.name,
         )
 
     @property
-    def _agent_name(self) -> str:
+    def rater(self) -> str:
+        """Name under which its verdicts are kept."""
+        if self._part.endpoint is not None:
+            return f"endpoint:{self._part.endpoint.name}"
         agent = self._part.agent
         return "" if agent is None else agent.id or f"agent:{agent.name}"
 

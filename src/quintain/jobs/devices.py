@@ -1,0 +1,68 @@
+"""Devices of jobs on this machine: which GPUs there are, how many a job needs, and which it gets.
+
+No list of assigned devices is kept: the launch files of running jobs are that list, so the end of a job releases its
+devices, however it ends.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from quintain.records.job import EvolveSpec, JobSpec, RecipeSpec, TrainSpec
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+"""Environment variable that shows a process only some devices."""
+
+_ASK = ("--query-gpu=uuid", "--format=csv,noheader")
+
+
+@cache
+def detect_devices() -> tuple[str, ...]:
+    """Return the ids of the NVIDIA GPUs of this machine; empty if there are none, or torch is built without CUDA."""
+    program = shutil.which("nvidia-smi")
+    try:
+        if program is None or version("torch").endswith("+cpu"):
+            return ()
+        output = subprocess.run([program, *_ASK], capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError, PackageNotFoundError):
+        return ()
+    return tuple(line.strip() for line in output.splitlines() if line.strip())
+
+
+def processes_per_machine(spec: JobSpec) -> int:
+    """Return the number of processes of a job on one machine that need a device of their own."""
+    settings: Sequence[Any] = ()
+    if isinstance(spec, TrainSpec):
+        settings = (spec.config,)
+    elif isinstance(spec, RecipeSpec):
+        settings = [getattr(stage, "config", None) for stage in spec.stages]
+    elif isinstance(spec, EvolveSpec):
+        settings = (spec.training,)
+    counts = [config.processes // config.machines for config in settings if hasattr(config, "processes")]
+    return max(counts, default=1)
+
+
+def assign_devices(
+    n: int, devices: Sequence[str], slots: int, taken: Iterable[Sequence[str]]
+) -> tuple[str, ...] | None:
+    """Return the devices of a job, or None if it has to wait for other jobs.
+
+    A device serves one job at a time, unless there are more slots than devices: then slots / devices, rounded up.
+
+    Args:
+        n: Devices that the job needs. If there are fewer, it gets all.
+        devices: Ids of the devices of this machine; empty on a machine without any.
+        slots: Number of jobs that may run at once.
+        taken: Devices of each running job.
+    """
+    load = Counter(device for job in taken for device in job)
+    capacity = -(-slots // len(devices)) if devices else 0
+    free = sorted((device for device in devices if load[device] < capacity), key=lambda device: load[device])
+    needed = min(n, len(devices))
+    return tuple(free[:needed]) if len(free) >= needed else None

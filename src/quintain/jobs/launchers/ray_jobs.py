@@ -1,0 +1,136 @@
+"""The launcher of Ray Jobs: each attempt is one submission to the cluster of `RAY_ADDRESS`.
+
+Only Ray's public job client is used. Ray is imported at the first call, so a server without it pays nothing.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from quintain.errors import InvalidInput, Unavailable
+from quintain.jobs.launchers.contract import Attempt, ClusterOptions
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
+_TIMEOUT_S = 10.0
+"""Time limit of one request to Ray."""
+
+_LOG_CHARACTERS = 20_000
+
+
+class RayLauncher:
+    """Submits attempts to Ray Jobs.
+
+    Raises:
+        InvalidInput: `RAY_ADDRESS` is not set (`no_ray_address`).
+    """
+
+    is_remote = True
+    poll_s = 1.0
+    settle_s = 5.0
+
+    def __init__(self, options: ClusterOptions) -> None:
+        if not options.ray_address:
+            raise InvalidInput(
+                "expected the address of a Ray cluster in RAY_ADDRESS, got none; set it to that of the cluster's "
+                "dashboard, such as http://10.0.0.1:8265",
+                code="no_ray_address",
+            )
+        self._options = options
+        self._address = options.ray_address
+
+    def start(self, attempt: Attempt) -> None:
+        """Submit the attempt. Ray refuses a second submission of the same name."""
+        with self._reachable():
+            client = self._client
+            try:
+                client.submit_job(
+                    entrypoint=f"exec {shlex.join(attempt.command)}",
+                    submission_id=attempt.name,
+                    runtime_env={"env_vars": dict(attempt.environment)},
+                    entrypoint_num_cpus=self._options.cpus,
+                    entrypoint_num_gpus=self._options.gpus * attempt.processes or None,
+                )
+            except RuntimeError as error:
+                raise OSError(f"Ray refused the job: {error}") from error
+
+    def alive(self, attempt: Attempt) -> bool | None:
+        """Whether Ray reports the submission as pending or running."""
+        info = self._info(attempt)
+        return None if info is None else not info.status.is_terminal()
+
+    def cancel(self, attempt: Attempt) -> None:
+        """Stop the submission: SIGTERM to its shim, SIGKILL some seconds later."""
+        with self._reachable():
+            client = self._client
+            try:
+                client.stop_job(attempt.name)
+            except RuntimeError:  # unknown to this cluster
+                pass
+
+    def log(self, attempt: Attempt) -> str:
+        """Return the end of the submission's log."""
+        try:
+            with self._reachable():
+                return str(self._client.get_job_logs(attempt.name))[-_LOG_CHARACTERS:]
+        except (Unavailable, RuntimeError):
+            return ""
+
+    def exit(self, attempt: Attempt) -> str:
+        """Return Ray's status and message."""
+        try:
+            info = self._info(attempt)
+        except Unavailable:
+            return ""
+        return "" if info is None else f"{info.status}: {info.message}"
+
+    def _info(self, attempt: Attempt) -> Any | None:
+        """Return Ray's details of a submission, or None if the cluster does not know it."""
+        with self._reachable():
+            client = self._client
+            try:
+                return client.get_job_info(attempt.name)
+            except RuntimeError:
+                # The client raises the same for an unknown id and a failed server; the list distinguishes them.
+                return {details.submission_id: details for details in client.list_jobs()}.get(attempt.name)
+
+    @cached_property
+    def _client(self) -> JobSubmissionClient:
+        try:
+            from ray.job_submission import JobSubmissionClient
+        except ImportError as error:
+            raise InvalidInput(
+                "expected the package ray for QUINTAIN_LAUNCHER=ray, got none; install quintain[cluster]",
+                code="missing_extra",
+            ) from error
+
+        class Client(JobSubmissionClient):
+            """The client with a time limit, without which a silent head would block the server."""
+
+            def _do_request(self, *arguments: Any, **options: Any) -> Any:
+                return super()._do_request(*arguments, **{"timeout": _TIMEOUT_S} | options)
+
+        return Client(self._address)
+
+    @contextmanager
+    def _reachable(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:  # requests' exceptions for connections and time limits are OSErrors
+            if isinstance(error.__cause__, RuntimeError):
+                raise
+            raise self._unavailable(error) from error
+        except RuntimeError as error:  # the server of jobs fails while the cluster starts or ends
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> Unavailable:
+        reason = f"{type(error).__name__}: {error}"[:300]
+        return Unavailable(
+            f"expected an answer of Ray at {self._address}, got {reason}; check RAY_ADDRESS and that the cluster is up",
+            code="launcher_unavailable",
+        )

@@ -1,0 +1,139 @@
+"""The launcher of Slurm: each attempt is one batch job, through `sbatch`, `squeue`, `scontrol` and `scancel`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+
+from quintain.errors import InvalidInput, Unavailable
+from quintain.jobs.directory import write_atomically
+from quintain.jobs.launchers.contract import Attempt, ClusterOptions
+
+_TIMEOUT_S = 60.0
+"""Time limit of one command of Slurm."""
+
+_INHERITED = ("HOME", "LANG", "PATH")
+"""Variables of the server that a batch job always gets."""
+
+_ENDED = frozenset(
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    }
+)
+"""Job states in which nothing of a job runs any more. Source: squeue(1), JOB STATE CODES."""
+
+
+class SlurmLauncher:
+    """Submits attempts as batch jobs, which find each other by name: no id has to be remembered."""
+
+    is_remote = True
+    poll_s = 5.0
+    settle_s = 10.0
+
+    def __init__(self, options: ClusterOptions) -> None:
+        self._options = options
+        self._states: dict[str, str] = {}
+        self._read_at = -self.poll_s
+
+    def start(self, attempt: Attempt) -> None:
+        """Write the batch script beside the job and submit it.
+
+        Raises:
+            Unavailable: The controller does not answer.
+            OSError: sbatch refuses the job, although the controller answers.
+        """
+        script = attempt.folder / "launch.sh"
+        write_atomically(script, f"#!/bin/sh\nexec {shlex.join(attempt.command)}\n".encode())
+        names = sorted({*_INHERITED, *attempt.environment})
+        output = str(attempt.folder / "launcher.log").replace("%", "%%")
+        gpus = self._options.gpus * attempt.processes
+        argv = [
+            "sbatch",
+            "--parsable",
+            f"--job-name={attempt.name}",
+            f"--output={output}",
+            "--open-mode=append",
+            "--no-requeue",
+            f"--export={','.join(names)}",
+            f"--chdir={attempt.folder}",
+            *([f"--cpus-per-task={self._options.cpus}"] if self._options.cpus else []),
+            *([f"--gpus-per-node={gpus}"] if gpus else []),
+            *self._options.slurm_arguments,
+            str(script),
+        ]
+        done = _run(argv, {**os.environ, **attempt.environment})
+        if done.returncode:
+            self._refresh()  # raises Unavailable if the controller does not answer at all
+            raise OSError(f"sbatch refused the job: {done.stderr.strip()[-500:]}")
+        self._states[attempt.name] = "PENDING"
+
+    def alive(self, attempt: Attempt) -> bool | None:
+        """Whether the batch job is in the queue and has not ended; one call of squeue answers for all jobs."""
+        if time.monotonic() - self._read_at >= self.poll_s:
+            self._refresh()
+        state = self._states.get(attempt.name)
+        return None if state is None else state not in _ENDED
+
+    def cancel(self, attempt: Attempt) -> None:
+        """Remove the batch job from the queue, or end it."""
+        _run(["scancel", f"--name={attempt.name}"], os.environ)
+
+    def log(self, attempt: Attempt) -> str:
+        """Return the end of the batch job's output."""
+        try:
+            return (attempt.folder / "launcher.log").read_bytes()[-20_000:].decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    def exit(self, attempt: Attempt) -> str:
+        """Return the batch job's last known state."""
+        return self._states.get(attempt.name, "")
+
+    def _refresh(self) -> None:
+        """Read the states of this user's batch jobs, including those that ended lately."""
+        done = _run(["squeue", "--me", "--states=all", "--noheader", "--format=%T %j"], os.environ)
+        if done.returncode:
+            raise Unavailable(
+                f"expected the list of jobs of squeue, got exit code {done.returncode}: {done.stderr.strip()[-300:]}; "
+                "check that the Slurm controller is up",
+                code="launcher_unavailable",
+            )
+        pairs = (line.split(maxsplit=1) for line in done.stdout.splitlines())
+        self._states = {pair[1].strip(): pair[0] for pair in pairs if len(pair) == 2}
+        self._read_at = time.monotonic()
+
+
+def _run(argv: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a command of Slurm.
+
+    Raises:
+        InvalidInput: The command is not installed (`no_slurm`).
+        Unavailable: It did not end in time.
+    """
+    try:
+        return subprocess.run(
+            argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, env=dict(environment), cwd="/"
+        )
+    except FileNotFoundError as error:
+        raise InvalidInput(
+            f"expected the command {argv[0]} for QUINTAIN_LAUNCHER=slurm, got none on PATH; run the server on a machine "
+            "from which jobs can be submitted",
+            code="no_slurm",
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(
+            f"expected an answer of {argv[0]} within {_TIMEOUT_S:.0f} s, got none; check that the Slurm controller is up",
+            code="launcher_unavailable",
+        ) from error

@@ -1,0 +1,114 @@
+"""Whether an attempt is alive: its heartbeats as this process observes them, and the word of its launcher.
+
+A shim on another machine writes heartbeats into the job's folder, and ends its worker and itself when it could not for
+the time of a lease, or when `launch.json` names another start. So an attempt that is silent for a lease is dead, even
+if no back end knows it. No clocks of two machines are compared: silence is measured by this process's monotonic clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum, auto
+
+from quintain.errors import Unavailable
+from quintain.jobs.directory import JobDirectory
+from quintain.jobs.launchers.contract import Attempt, Launcher
+from quintain.records.job import Job
+
+FRESH_BEATS = 3
+"""Heartbeats that may be missing before the launcher is asked."""
+
+
+class Liveness(Enum):
+    """What is known of an attempt."""
+
+    ALIVE = auto()
+    DEAD = auto()
+    """It began and is over."""
+    LOST = auto()
+    """It has not begun, and no back end knows it: it has to be started again."""
+    ENDED_EARLY = auto()
+    """Its back end ended it before it began."""
+    UNKNOWN = auto()
+    """Neither heartbeats nor an answer, for less than a lease; before it began, for any time."""
+
+
+@dataclass
+class _Observation:
+    token: str
+    beat: bytes
+    since: float
+    """Monotonic time of the first sight of this beat."""
+    is_beating: bool = False
+    """Whether it has changed under the eyes of this process."""
+    asked_at: float = float("-inf")
+    answer: bool | None = None
+    is_reachable: bool = True
+
+
+class Watch:
+    """Heartbeats and answers of launchers, as one process has observed them."""
+
+    def __init__(self, beat_s: float, lease_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._beat_s = beat_s
+        self._lease_s = lease_s
+        self._monotonic = monotonic
+        self._seen: dict[str, _Observation] = {}
+
+    def assess(self, job: Job, attempt: Attempt, launcher: Launcher, now: datetime) -> Liveness:
+        """Return what is known of a running attempt whose lock is free.
+
+        Args:
+            job: Its job, with the lease.
+            attempt: The attempt.
+            launcher: Its launcher.
+            now: Time, to be compared with the lease only.
+        """
+        directory = JobDirectory(attempt.folder)
+        begun = directory.has_begun(attempt.number)
+        if begun and directory.exit(attempt.number) is not None:
+            return Liveness.DEAD
+        seen = self._observe(attempt, directory)
+        silence = self._monotonic() - seen.since
+        is_fresh = begun and seen.is_beating and silence < FRESH_BEATS * self._beat_s
+        if launcher.poll_s == 0 or not is_fresh:
+            self._ask(seen, attempt, launcher)
+        answer = None if is_fresh and launcher.poll_s else seen.answer
+        if begun and answer is False and silence >= launcher.settle_s:
+            return Liveness.DEAD
+        if is_fresh or answer is True:
+            return Liveness.ALIVE
+        if not begun and answer is False:
+            return Liveness.ENDED_EARLY
+        if not begun and seen.is_reachable:
+            return Liveness.LOST
+        lease_ended = job.lease_until is None or not now < job.lease_until <= now + timedelta(seconds=self._lease_s)
+        if silence < self._lease_s or not lease_ended or (launcher.is_remote and not begun):  # it may wait in a queue
+            return Liveness.UNKNOWN
+        return Liveness.DEAD if begun else Liveness.LOST
+
+    def forget_others(self, job_ids: Iterable[str]) -> None:
+        """Keep the observations of these jobs only."""
+        keep = set(job_ids)
+        self._seen = {job_id: seen for job_id, seen in self._seen.items() if job_id in keep}
+
+    def _observe(self, attempt: Attempt, directory: JobDirectory) -> _Observation:
+        beat, now = directory.heartbeat(), self._monotonic()
+        seen = self._seen.get(attempt.job_id)
+        if seen is None or seen.token != attempt.token:
+            seen = self._seen[attempt.job_id] = _Observation(attempt.token, beat, now)
+        elif seen.beat != beat:
+            seen.beat, seen.since, seen.is_beating = beat, now, True
+        return seen
+
+    def _ask(self, seen: _Observation, attempt: Attempt, launcher: Launcher) -> None:
+        if self._monotonic() - seen.asked_at < launcher.poll_s:
+            return
+        try:
+            seen.answer, seen.is_reachable = launcher.alive(attempt), True
+        except Unavailable:
+            seen.answer, seen.is_reachable = None, False
+        seen.asked_at = self._monotonic()
