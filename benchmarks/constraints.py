@@ -142,7 +142,7 @@ def main() -> None:
     """Train on each seed and report; exit status 0 whatever the figures are."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--rollouts", type=int, default=15)
+    parser.add_argument("--rollouts", type=int, default=45)
     parser.add_argument("--only", default=";".join(TRAININGS), help="names of trainings, separated by semicolons")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:

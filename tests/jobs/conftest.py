@@ -15,9 +15,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from benchmarks.postgres_server import VARIABLE, new_database
 from pydantic import TypeAdapter
 
-from postgres_server import VARIABLE, new_database
 from quintain.jobs.directory import SPEC, JobDirectory, read_lines
 from quintain.jobs.runner import JobOptions, JobRunner
 from quintain.records.job import UNFINISHED, Job, JobSpec, JobStatus

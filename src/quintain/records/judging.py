@@ -136,4 +136,8 @@ class Endpoint(Record):
         default=None,
         description="Folder with the model's tokenizer.json, which distillation compares with the student's.",
     )
+    adapters: str | None = Field(
+        default=None,
+        description="Folder for adapters under training, which the server reads under the same path. Null: the job's folder.",
+    )
     allow_http: bool = Field(default=False, description="Allow unencrypted requests to other machines.")

@@ -111,6 +111,8 @@ def list_jobs(
             "influence",
             "replay",
             "export_agent",
+            "fetch",
+            "push",
             "selftest",
         ]
         | None,
