@@ -18,7 +18,7 @@ test: style
 
 # The store and its jobs on PostgreSQL, with a throw-away server of the system's package; skipped with the reason without one.
 test-postgres: install
-	@HF_HUB_OFFLINE=1 $(BIN)/python tests/postgres_server.py $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not soak" tests/store tests/jobs
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.postgres_server $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not soak" tests/store tests/jobs
 
 lint: style
 	@$(BIN)/mypy

@@ -35,6 +35,14 @@ class Settings(BaseSettings):
         default=(),
         description="Further folders for reading models and files and for agent exports, separated by the path separator.",
     )
+    artifacts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="URL prefixes that tools may read and write, such as s3://bucket/folder, and hub:owner to push to; separated "
+        "by commas.",
+    )
+    checkpoints: str | None = Field(
+        default=None, description="URL below which the checkpoints of training jobs are mirrored; default: none."
+    )
     allow_hub: bool = Field(default=False, description="Allow models to be named by a Hub name and downloaded.")
     slots: int = Field(default=1, ge=1, le=64, description="Maximum number of concurrent jobs that need a device.")
     devices: Annotated[tuple[str, ...] | None, NoDecode] = Field(
@@ -99,7 +107,7 @@ class Settings(BaseSettings):
             return tuple(Path(part).expanduser() for part in value.split(os.pathsep) if part)
         return value
 
-    @field_validator("devices", "cluster_env", mode="before")
+    @field_validator("artifacts", "devices", "cluster_env", mode="before")
     @classmethod
     def _names(cls, value: object) -> object:
         """Split at commas. CUDA ignores what follows a device of -1."""
@@ -148,6 +156,11 @@ class Settings(BaseSettings):
     def cache_dir(self) -> Path:
         """Caches shared by jobs: reference log-probabilities and replay buffers."""
         return self.home / "cache"
+
+    @property
+    def artifacts_cache_dir(self) -> Path:
+        """Local copies of artifacts at URLs."""
+        return self.cache_dir / "artifacts"
 
     @property
     def inbox_dir(self) -> Path:

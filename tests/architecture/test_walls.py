@@ -22,7 +22,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("settings",),
     ("records",),
     ("store", "redaction", "sandbox", "endpoints", "checkers"),
-    ("importers", "jobs"),
+    ("artifacts", "importers", "jobs"),
     ("datasets",),
     ("exporters", "scoring", "environments"),
     ("evaluation", "trainers"),

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks.postgres_server import VARIABLE, NoServer, Server, in_full, new_database
 
-from postgres_server import VARIABLE, new_database
 from quintain.store.store import Store, open_store
 
 
@@ -37,3 +37,23 @@ def sqlite_only(store: Store) -> None:
     """Skip a test of SQLite's files, query plans or FTS5 tables where the store is another database."""
     if store.engine.dialect.name != "sqlite":
         pytest.skip("needs SQLite: reads its file, its query plan or its FTS5 tables")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A PostgreSQL server that the tests of a module share and may kill."""
+    try:
+        started = Server("fsync=off")
+    except NoServer as reason:
+        pytest.skip(str(reason))
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def shared(server: Server) -> Iterator[Store]:
+    """A store in a new database."""
+    with new_database(in_full(server.url())) as created:
+        opened = open_store(created)
+        yield opened
+        opened.close()

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
+from benchmarks.postgres_server import PASSWORD, Server, in_full, new_database
 
-from postgres_server import PASSWORD, NoServer, Server, in_full, new_database
 from quintain.errors import InvalidInput, Unavailable
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
@@ -22,30 +22,10 @@ from quintain.store.store import Store, open_store
 from trajectory_runs import NOW, answer, later, run, user
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    """A server that the tests of this module share and may kill."""
-    try:
-        started = Server("fsync=off")
-    except NoServer as reason:
-        pytest.skip(str(reason))
-    yield started
-    started.close()
-
-
 @pytest.fixture
 def url(server: Server) -> Iterator[str]:
     with new_database(in_full(server.url()), migrated=False) as created:
         yield created
-
-
-@pytest.fixture
-def shared(server: Server) -> Iterator[Store]:
-    """A store in a new database."""
-    with new_database(in_full(server.url())) as created:
-        opened = open_store(created)
-        yield opened
-        opened.close()
 
 
 def test_servers_that_open_an_empty_database_together_migrate_it_once(url: str) -> None:

@@ -258,7 +258,7 @@ def test_the_generic_attention_path_equals_that_of_the_cpu_and_takes_dropout(mon
     assert float((first - second).abs().max()) > 1e-3
     dropped.eval()
     assert torch.allclose(engine.logprobs(rows).logprobs, own_logprobs(dropped, rows), atol=1e-5)
-    monkeypatch.setattr(forward, "kernel_for", lambda device: "sdpa")
+    monkeypatch.setattr(forward, "kernels_for", lambda device: ("sdpa",))
     model = build("qwen2")
     engine = Engine.of(model)
     assert (engine.path, engine.pruned) == ("packed", True)

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from quintain.artifacts.locations import is_url
 from quintain.cli.jobs import watch
 from quintain.cli.session import INTERRUPTED, Use, print_json, show_next_step
 from quintain.records.imports import ImportReport
@@ -36,7 +37,8 @@ def run_import(use: Use) -> int:
     services = use.services(redact=()) if use.own["no_redact"] else use.services()
     listed = {"max_files": MOST_FILES, **use.arguments} if use.json_out else use.arguments
     max_files = int(listed.get("max_files", _LISTED))
-    result = use.call(services, path=str(Path(use.arguments["path"]).absolute()), max_files=max_files)
+    path = use.arguments["path"]
+    result = use.call(services, path=path if is_url(path) else str(Path(path).absolute()), max_files=max_files)
     if result.job_id:
         view = watch(services, result.job_id, console)
         if view.status in UNFINISHED:

@@ -54,6 +54,8 @@ class ImportOptions:
     """Number of runs after which the import ends."""
     max_files: int = 500
     """Files that the report lists."""
+    url: str | None = None
+    """URL of the folder with the logs, if they are copies of files there: the runs name it as their source."""
 
 
 class Size(NamedTuple):
@@ -183,8 +185,7 @@ class _Loop:
         log, report = LogFile(file.path, self.folder.root, ReadState(parsed=dict(parsed))), Report()
         before, whole = self.taken, True
         try:
-            path = Path(_safe(str(file.path))) if self.options.redact else file.path
-            source = Source(format=reader.name, uri=path.as_uri(), sha256=_sha256(log))
+            source = Source(format=reader.name, uri=self._uri(file.path), sha256=_sha256(log))
         except InvalidInput as error:
             report.reject(None, error.message)
             self._conclude(tally, report)
@@ -209,6 +210,13 @@ class _Loop:
         self._conclude(tally, report)
         failed = any(line is None for line, _ in report.rejected)
         return whole and not changed and not failed and not log.reading.consulted
+
+    def _uri(self, path: Path) -> str:
+        """Return the address of a file, redacted as the runs are."""
+        if self.options.url is None:
+            return (Path(_safe(str(path))) if self.options.redact else path).as_uri()
+        uri = f"{self.options.url}/{path.relative_to(self.folder.root).as_posix()}"
+        return _safe(uri) if self.options.redact else uri
 
     def _accept(self, run: Run, source: Source, tally: FileSummary, log: LogFile, report: Report) -> None:
         """Redact a run and add it to the batch, without its id, which would name a run of this store."""

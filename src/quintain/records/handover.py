@@ -74,6 +74,7 @@ class ExportAgentSpec(Record):
     format: ExportFormat
     gguf_type: GgufType = "q8_0"
     destination: str = Field(description="Target folder. It must be empty or not exist.")
+    push_to: str | None = Field(default=None, description="URL or hub:OWNER/NAME to upload the folder to.")
     provenance: Provenance
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.artifacts import FetchSpec, PushSpec
 from quintain.records.dataset import DatasetKind, SplitName
 from quintain.records.evaluation import EvaluationPurpose
 from quintain.records.evolve import EvolveConfig, Temperature
@@ -63,6 +64,7 @@ class TrainSpec(TrainingInputs):
     )
     config: MethodConfig = SFTConfig()
     seed: int = 0
+    mirror: str | None = Field(default=None, description="URL of the copies of the checkpoints. Null: none.")
 
     @model_validator(mode="before")
     @classmethod
@@ -84,6 +86,8 @@ class TrainSpec(TrainingInputs):
             raise ValueError("expected both reward_model and reward_agent or none, got one")
         if (getattr(self.config, "teacher", None) is None) != (self.teacher_agent is None):
             raise ValueError("expected both teacher and teacher_agent or none, got one")
+        if (getattr(self.config, "sampler", None) is None) != (self.sampler_endpoint is None):
+            raise ValueError("expected both sampler and sampler_endpoint or none, got one")
         if (self.config.ewc is None) != (self.earlier is None):
             raise ValueError("expected both ewc and earlier or none, got one")
         return self
@@ -179,6 +183,7 @@ class ImportSpec(Record):
     kind: Literal["import"] = "import"
     path: str
     format: str = "auto"
+    url: str | None = Field(default=None, description="URL of the folder with the logs. Null: they are local files.")
     redact: RedactionLevels = BOTH_LEVELS
     tags: tuple[str, ...] = ()
     dry_run: bool = False
@@ -288,11 +293,13 @@ JobSpec = Annotated[
     | InfluenceSpec
     | ReplaySpec
     | ExportAgentSpec
+    | FetchSpec
+    | PushSpec
     | SelftestSpec,
     Field(discriminator="kind"),
 ]
 
-LIGHT_KINDS = frozenset({"import", "judge", "preview", "replay", "selftest"})
+LIGHT_KINDS = frozenset({"fetch", "import", "judge", "preview", "push", "replay", "selftest"})
 """Kinds that do not need a device slot."""
 
 

@@ -42,6 +42,22 @@ class SelfPlayConfig(Settings):
     )
 
 
+class SamplerConfig(Settings):
+    """A server that samples the episodes of online training in place of this process."""
+
+    endpoint: str = Field(
+        max_length=200,
+        pattern=r"^endpoint:.+",
+        description="endpoint:NAME of an OpenAI-compatible server with token ids, log-probs and LoRA updates, such as vLLM.",
+    )
+    max_difference: float = Field(
+        default=0.1,
+        gt=0,
+        le=10,
+        description="Highest mean distance of the server's log-probs from the trainer's, in nats a token.",
+    )
+
+
 class OnlineConfig(Settings):
     """How a method acts while it learns, beside the settings that it has in common with others."""
 
@@ -64,6 +80,7 @@ class OnlineConfig(Settings):
     max_new_tokens: int = Field(default=256, ge=1, le=100_000, description="Online: tokens of a turn.")
     max_turns: int | None = Field(default=None, ge=1, le=1000, description="Online: null: the environment's own limit.")
     self_play: SelfPlayConfig | None = Field(default=None, description="Online: opponents in a game; null: not a game.")
+    sampler: SamplerConfig | None = Field(default=None, description="Online: who samples; null: the trainer itself.")
 
 
 class ConstraintConfig(Settings):

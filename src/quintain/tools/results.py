@@ -166,6 +166,7 @@ class ExportResult(Record):
     )
     rejected: tuple[Rejected, ...] = Field(default=(), description="Ready-made rows that could not be read.")
     redactions: dict[str, int] = Field(default_factory=dict, description="Kind of secret -> how many were taken out.")
+    push_job_id: str | None = Field(default=None, description="Job that uploads the folder.")
     resource_uri: str
     next_step: Hint
 

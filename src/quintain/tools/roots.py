@@ -1,6 +1,7 @@
 """Allowed paths of tools: three folders of the home folder and the roots of the operator; any path for a trusted caller.
 
-The rest of the home folder is not data: profiles of endpoints, the database and its backups, and folders of jobs.
+A URL is read through a local copy, below the operator's prefixes for every caller (`tools.artifacts`). The rest of the home
+folder is not data: profiles of endpoints, the database and its backups, and folders of jobs.
 """
 
 from __future__ import annotations
@@ -8,13 +9,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from quintain.artifacts.locations import is_url
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.records.record import clip
+from quintain.tools.artifacts import fetched
 from quintain.tools.services import Services
 
 
 def readable(services: Services, path: str | Path, what: str) -> Path:
-    """Resolve a path that may be read; it need not exist.
+    """Resolve a path that may be read, which need not exist; of a URL, the path of its local copy.
 
     Within the home folder the inbox, the datasets and the exports may be read. Links count by their target.
 
@@ -27,7 +30,10 @@ def readable(services: Services, path: str | Path, what: str) -> Path:
     Raises:
         Refused: outside the allowed roots; the message names the setting that allows more.
         NotFound: not a valid path: too long, or the home of an unknown user.
+        InvalidInput, NotFound, Refused, Unavailable: as `fetched`, for a URL.
     """
+    if is_url(str(path)):
+        return fetched(services, str(path))
     settings = services.settings
     resolved = resolve_path(services, path, settings.inbox_dir)
     shared = (settings.inbox_dir, settings.datasets_dir, settings.exports_dir)
@@ -57,8 +63,10 @@ def writable(services: Services, path: str | Path) -> Path:
     Raises:
         Refused: outside these folders and the roots of the operator, or one of them itself.
         NotFound: as `readable`.
-        InvalidInput: a name that leaves no room for the suffix of the temporary folder.
+        InvalidInput: a URL, or a name that leaves no room for the suffix of the temporary folder.
     """
+    if is_url(str(path)):
+        raise InvalidInput(f"expected the path of a local folder, got {clip(str(path))!r}; give the URL as `push_to`")
     settings = services.settings
     resolved = resolve_path(services, path, settings.exports_dir)
     roots = [root.resolve() for root in (settings.exports_dir, settings.inbox_dir, *settings.roots)]

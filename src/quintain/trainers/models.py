@@ -223,7 +223,7 @@ def _written_aside(destination: Path) -> Iterator[Path]:
 def save_model(model: Any, tokenizer: Any, destination: Path, pooled_length: int | None = None) -> None:
     """Write a model, or its adapter alone, with tokenizer and chat template, atomically.
 
-    `pooled_length` are the tokens at which a retriever cuts texts; null: no retriever.
+    A tokenizer of None is left out. `pooled_length` are the tokens at which a retriever cuts texts; null: no retriever.
     """
     with _written_aside(destination) as aside:
         with detached(model) as head:
@@ -235,7 +235,8 @@ def save_model(model: Any, tokenizer: Any, destination: Path, pooled_length: int
             save_head(head.names, head_tensors(head), aside)
         if pooled_length is not None:
             write_pooling(aside, model.get_input_embeddings().weight.shape[1], pooled_length)
-        tokenizer.save_pretrained(aside)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(aside)
 
 
 def publish(aside: Path, destination: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,9 +21,9 @@ from quintain.evaluation.games import players_of
 from quintain.jobs.directory import read_lines, run_name
 from quintain.records.agent import Sampling
 from quintain.records.dataset import GroupRow, StepValues
-from quintain.records.hyperparameters import OnlineConfig
+from quintain.records.hyperparameters import OnlineConfig, SamplerConfig
 from quintain.records.job import TrainSpec
-from quintain.records.protocols import Reporter, TaskSource
+from quintain.records.protocols import Policy, Reporter, TaskSource
 from quintain.records.score import Score
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import ROLE, AgentInfo, Task, Trajectory
@@ -36,6 +36,7 @@ from quintain.worker.self_play import SelfPlay
 if TYPE_CHECKING:
     from quintain.trainers.models import LoadedModel
     from quintain.trainers.rendering.renderer import Renderer
+    from quintain.worker.remote_sampler import RemoteSampler
 
 _EPISODES_AT_ONCE = 64
 """Episodes per batch, in whole groups, so that the shared prompt of a group is encoded once."""
@@ -49,7 +50,7 @@ _POOL = 10_000
 
 def rollout_collector(
     spec: TrainSpec, directory: Path, reporter: Reporter, rewards: Rewards | None = None
-) -> Callable[[LoadedModel, Renderer, int], list[GroupRow]]:
+) -> Collector:
     """Return the function by which an online training job collects its rollouts.
 
     Args:
@@ -77,11 +78,13 @@ def rollout_collector(
     if config.self_play is not None:
         folder = directory / "checkpoints" / "versions"
         self_play = SelfPlay(config.self_play, players_of(source), config.rollouts, spec.seed, folder)
-    return _Collector(spec, config, directory, reporter, source, tasks, rewards, self_play)
+    return Collector(spec, config, directory, reporter, source, tasks, rewards, self_play)
 
 
 @dataclass
-class _Collector:
+class Collector:
+    """Collects the rollouts of a job; see `rollout_collector`."""
+
     spec: TrainSpec
     config: OnlineConfig
     directory: Path
@@ -92,6 +95,8 @@ class _Collector:
     self_play: SelfPlay | None = None
     left_out: int = 0
     """Number of episodes without a verdict, over all iterations."""
+    sampler: RemoteSampler | None = field(init=False, default=None)
+    """The server that samples; None: the live model itself, or nothing was played yet."""
     _written: dict[str, int] = field(init=False)
     """Episode key -> offset in the trajectory file, for episodes of earlier attempts."""
     _scored: set[str] = field(init=False)
@@ -102,6 +107,7 @@ class _Collector:
         self._scored = {run for run, _ in scored_runs(self.directory)} if self.rewards is not None else set()
 
     def __call__(self, loaded: LoadedModel, renderer: Renderer, iteration: int) -> list[GroupRow]:
+        """Return the groups of an iteration."""
         plans = self._plans(iteration)
         keys = {plan.key: self.self_play.keys(plan) if self.self_play else [plan.key] for plan in plans}
         wanted = [key for plan in plans for key in keys[plan.key]]
@@ -114,6 +120,15 @@ class _Collector:
         if any(key not in runs for key in wanted):
             return []
         return self._groups([runs[key] for key in wanted], iteration)
+
+    def figures(self) -> dict[str, float | None]:
+        """Return figures of the newest rollout: how far the log-probs of the server are from the trainer's, in nats a token."""
+        return {} if self.sampler is None else {"sampler_distance": self.sampler.distance}
+
+    def close(self) -> None:
+        """Release the server that samples."""
+        if self.sampler is not None:
+            self.sampler.close()
 
     def _plans(self, iteration: int) -> list[EpisodePlan]:
         """Return the iteration's plans. Attempts at a task are adjacent, so that they share a batch."""
@@ -135,19 +150,8 @@ class _Collector:
         self, plans: Sequence[EpisodePlan], loaded: LoadedModel, renderer: Renderer, iteration: int
     ) -> dict[str, Trajectory]:
         """Run the episodes and output them. Returns fewer than planned if the job was asked to stop."""
-        from quintain.trainers.acting.policy import LocalPolicy
-        from quintain.trainers.acting.products import PRODUCTS, ProductForms
-
         config, name = self.config, run_name(self.directory)
-        sampling = Sampling(**{name: getattr(config, name) for name in _SAMPLED})
-        products = ProductForms(self.directory / PRODUCTS)
-
-        def new_policy() -> LocalPolicy:
-            return LocalPolicy(loaded, renderer, sampling, seed=self.spec.seed, products=products)
-
-        for warning in new_policy().warnings[len(loaded.warnings) :] if iteration == 0 else ():  # others are reported
-            self.reporter.warn("acting", warning)
-        policy = self.self_play.router(loaded, iteration, new_policy) if self.self_play else new_policy()
+        policy = self._policy(loaded, renderer, iteration)
         settings = EpisodeSettings(
             seed=stable_seed(self.spec.seed, "rollout", iteration),
             max_turns=config.max_turns,
@@ -167,6 +171,39 @@ class _Collector:
             self.reporter.output("trajectory", trajectory)
             played[trajectory.episode_key] = trajectory
         return played
+
+    def _policy(self, loaded: LoadedModel, renderer: Renderer, iteration: int) -> Policy:
+        """Return the policy of the live weights, in this process or behind the endpoint that samples."""
+        from quintain.trainers.acting.policy import LocalPolicy
+        from quintain.trainers.acting.products import PRODUCTS, ProductForms
+
+        sampling = Sampling(**{name: getattr(self.config, name) for name in _SAMPLED})
+        if self.config.sampler is not None:
+            return self._open_sampler(self.config.sampler).policy(
+                loaded, renderer, sampling, iteration * self.config.updates_per_rollout
+            )
+        products = ProductForms(self.directory / PRODUCTS)
+
+        def new_policy() -> LocalPolicy:
+            return LocalPolicy(loaded, renderer, sampling, seed=self.spec.seed, products=products)
+
+        for warning in new_policy().warnings[len(loaded.warnings) :] if iteration == 0 else ():  # others are reported
+            self.reporter.warn("acting", warning)
+        return self.self_play.router(loaded, iteration, new_policy) if self.self_play else new_policy()
+
+    def _open_sampler(self, config: SamplerConfig) -> RemoteSampler:
+        from quintain.worker.remote_sampler import RemoteSampler
+
+        if self.sampler is None:
+            assert self.spec.sampler_endpoint is not None, "the spec has the profile of its sampler"
+            self.sampler = RemoteSampler(
+                config,
+                self.spec.sampler_endpoint,
+                self.directory,
+                seed=self.spec.seed,
+                should_stop=self.reporter.should_stop,
+            )
+        return self.sampler
 
     def _groups(self, runs: Sequence[Trajectory], iteration: int) -> list[GroupRow]:
         """Group runs and rewards by task. Episodes without a verdict are left out and counted.

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select
 
 from quintain.records.agent import Agent
+from quintain.records.artifacts import PushSpec
 from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.hyperparameters import SFTConfig
@@ -88,7 +89,7 @@ def job_links(connection: Connection, job: Job) -> Iterator[Link]:
         yield Link(Ref("agent", spec.opponent.id), me)
     if isinstance(spec, CompareSpec):
         yield from (Link(Ref("agent", side.agent.id), me) for side in (spec.a, spec.b) if side.agent.id)
-    if isinstance(spec, PreviewSpec | EvaluateDatasetSpec | EvaluateSpec) and spec.dataset_id is not None:
+    if isinstance(spec, PreviewSpec | EvaluateDatasetSpec | EvaluateSpec | PushSpec) and spec.dataset_id is not None:
         yield Link(Ref("dataset", spec.dataset_id), me)
     for part in train_parts(job):
         if part.dataset_id is not None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from quintain.artifacts.locations import HUB
 from quintain.datasets import near_duplicates
 from quintain.datasets.dataset_writer import ExportOptions, WrittenDataset
 from quintain.datasets.selection import Criteria, ExportCounts
@@ -15,11 +16,13 @@ from quintain.errors import InvalidInput
 from quintain.exporters.dataset_conversion import convert_dataset, require_kind
 from quintain.exporters.registry import exporter
 from quintain.next_step import Hint, call
+from quintain.records.artifacts import PushSpec
 from quintain.records.dataset import Curation, DatasetKind, SplitName
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters import DATASET_KINDS
 from quintain.records.record import counted, require_number, shown
 from quintain.records.trajectory import OutcomeStatus, Trajectory
+from quintain.tools.artifacts import PushTo, destination_of
 from quintain.tools.data.dataset_folders import ROW_DEFAULTS, freeze, new_options
 from quintain.tools.data.dataset_lines import lines_of
 from quintain.tools.data.row_file_datasets import freeze_file
@@ -62,7 +65,7 @@ RowsPath = Annotated[
     Field(
         min_length=1,
         max_length=4096,
-        description="Ready-made rows instead: JSONL, JSON, Parquet, data set folder, Hub name.",
+        description="Ready-made rows instead: JSON lines, Parquet, folder, URL, Hub name.",
     ),
 ]
 Columns = Annotated[
@@ -80,22 +83,18 @@ MinScore = Annotated[
 ]
 Margin = Annotated[float | None, Field(ge=0, lt=1, description="dpo: chosen is better by more (0)."), _number]
 MaxPairs = Annotated[int | None, Field(ge=1, le=100, description="dpo: at most so many (4)."), _number]
-ValidationShare = Annotated[
-    float, Field(ge=0, lt=1, description="Share of the tasks held back for validation loss."), _number
-]
+ValidationShare = Annotated[float, Field(ge=0, lt=1, description="Share of tasks held back for validation."), _number]
 Outcomes = Annotated[
     list[Literal["success", "failure", "error", "truncated", "unknown"]] | None,
     Field(min_length=1, description="Keep these outcomes; default: any, for sft without `scorer` success."),
 ]
-_CURATION = (
-    "Filters, sampling, step labels: min_reward, max_steps, near_duplicates, max_rows, ...; see guide://curation."
-)
+_CURATION = "Filters, sampling, step labels: min_reward, max_steps, max_rows, ...; see guide://curation."
 CurationSettings = Annotated[
     Curation | None,
     Field(description=_CURATION),
     WithJsonSchema({"type": "object", "description": _CURATION, "maxProperties": len(Curation.model_fields)}),
 ]
-HeldOut = Annotated[bool, Field(description="Also take evaluation tasks; that makes evaluating on them worthless.")]
+HeldOut = Annotated[bool, Field(description="Also take evaluation tasks, which then measure nothing.")]
 
 
 def export_dataset(
@@ -115,13 +114,14 @@ def export_dataset(
     curation: CurationSettings = None,
     validation_share: ValidationShare = 0.0,
     include_held_out: HeldOut = False,
-    seed: Annotated[int, Field(ge=0, description="Seed of the split, which goes by task, never by row."), _number] = 0,
+    seed: Annotated[int, Field(ge=0, description="Seed of the split, which is by task."), _number] = 0,
     format: Annotated[str, Field(max_length=60, description="quintain, or a format to also write it in.")] = "quintain",
+    push_to: PushTo = None,
 ) -> ExportResult:
-    """Freeze chosen runs into a dataset that start_training can use; every run left out is counted with its reason.
+    """Freeze chosen runs into a dataset for start_training; every run left out is counted with its reason.
 
     Runs on held-out (evaluation) tasks are never taken. dpo and grpo compare several attempts of one task. A run without a
-    verdict is left out, not taken as bad. The dataset is immutable and knows its runs.
+    verdict is left out. The dataset is immutable.
     """
     curation = curation or Curation()
     require_curation(kind, curation)
@@ -143,6 +143,7 @@ def export_dataset(
         criteria=_criteria(kind, scorer, min_score, curation, selection),
         making=making,
     )
+    destination, format = _destination(services, push_to, format)
     require_format(format, options)
     tally = ExportCounts(notes=notes)
     if path is not None:
@@ -155,7 +156,7 @@ def export_dataset(
         if trajectory_ids is not None:
             runs = _all_counted(runs, len(set(trajectory_ids)), tally)
         written = freeze(services, lines_of(services, runs, options, tally), options, tally)
-    return _converted(services, _result(services, written, tally), written, format)
+    return _pushed(services, _converted(services, _result(services, written, tally), written, format), destination)
 
 
 def require_curation(kind: str, curation: Curation) -> None:
@@ -364,3 +365,21 @@ def _converted(services: Services, result: ExportResult, written: WrittenDataset
             ),
         }
     )
+
+
+def _destination(services: Services, push_to: str | None, format: str) -> tuple[str | None, str]:
+    """Return where the dataset is pushed to, and the format for it: to the Hub goes one with a card."""
+    destination = destination_of(services, push_to)
+    to_hub = destination is not None and destination.startswith(f"{HUB}:")
+    return destination, "hub" if to_hub and format == "quintain" else format
+
+
+def _pushed(services: Services, result: ExportResult, destination: str | None) -> ExportResult:
+    """Start a job that uploads the exported folder, and name it in the answer; without a destination, do nothing."""
+    if destination is None:
+        return result
+    spec = PushSpec(dataset_id=result.dataset_id, folder=result.path, destination=destination)
+    job = services.jobs.start(spec).job
+    follow = call("get_job", job_id=job.id, until="done", wait_s=50)
+    step = Hint(f"{job.id} uploads it to {destination}: ", follow, ". ", result.next_step)
+    return result.model_copy(update={"push_job_id": job.id, "next_step": step})

@@ -14,6 +14,7 @@ from pydantic import Field, StrictBool
 
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
+from quintain.records.artifacts import PushSpec
 from quintain.records.evolve import round_dataset_id
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.job import UNFINISHED, EvolveSpec, Job, JobStatus, PreviewSpec
@@ -173,7 +174,7 @@ def _things(services: Services, done: Forgotten, request: _Request) -> Iterable[
 
 
 def _still_learning(services: Services, done: Forgotten) -> list[str]:
-    """Return unfinished jobs that learn from the runs, or export an agent that did.
+    """Return unfinished jobs that learn from the runs, upload them, or export an agent that learned from them.
 
     From a dataset with them, or from what they or the jobs that they continue played.
     """
@@ -186,7 +187,11 @@ def _still_learning(services: Services, done: Forgotten) -> list[str]:
         return job.resumed_from is not None and learns(services.store.jobs.get(job.resumed_from))
 
     unfinished = services.store.jobs.unfinished()
-    return [job.id for job in unfinished if job.kind in {"train", "recipe", "evolve", "export_agent"} and learns(job)]
+    return [
+        job.id
+        for job in unfinished
+        if job.kind in {"train", "recipe", "evolve", "export_agent", "push"} and learns(job)
+    ]
 
 
 def _stopped(services: Services, job_id: str) -> TouchedThing:
@@ -212,7 +217,7 @@ def _stopped(services: Services, job_id: str) -> TouchedThing:
 
 
 def _to_be_stopped(services: Services, job_id: str) -> TouchedThing:
-    remedy = "It learns from them, and would be asked to stop."
+    remedy = "It learns from them or uploads them, and would be asked to stop."
     return TouchedThing(kind="job", id=job_id, state=services.store.jobs.get(job_id).status, remedy=remedy)
 
 
@@ -221,8 +226,12 @@ def _job(services: Services, job_id: str) -> TouchedThing:
     if job.status in UNFINISHED:
         remedy = Hint("It works with what it has read already. Stop it with ", call("cancel_job", job_id=job_id), ".")
         return TouchedThing(kind="job", id=job_id, state=job.status, remedy=remedy)
-    if isinstance(job.spec, ExportAgentSpec) and Path(job.spec.destination).is_dir():
-        remedy = Hint(f"It handed over an agent that learned from them: delete {job.spec.destination}, and its copies.")
+    if isinstance(job.spec, PushSpec):
+        remedy = Hint(f"It uploaded them: delete {job.spec.destination}, and its copies.")
+        return TouchedThing(kind="job", id=job_id, state=job.status, remedy=remedy)
+    if isinstance(job.spec, ExportAgentSpec) and (Path(job.spec.destination).is_dir() or job.spec.push_to):
+        places = " and ".join(filter(None, (job.spec.destination, job.spec.push_to)))
+        remedy = Hint(f"It handed over an agent that learned from them: delete {places}, and its copies.")
         return TouchedThing(kind="job", id=job_id, state=job.status, remedy=remedy)
     return TouchedThing(kind="job", id=job_id, state=job.status, remedy="It does not go on; its results stay readable.")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
+from quintain.artifacts.locations import is_url
 from quintain.errors import NotFound, Unavailable
 from quintain.importers.pipeline import ImportOptions, import_logs, measure
 from quintain.importers.registry import importer
@@ -21,6 +22,7 @@ from quintain.records.record import counted
 from quintain.records.tags import require_tags
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Trajectory
+from quintain.tools.artifacts import url_of
 from quintain.tools.jobs.jobs import start
 from quintain.tools.results import ImportResult
 from quintain.tools.roots import readable
@@ -45,7 +47,7 @@ _PAIRS = "preference"
 def import_trajectories(
     services: Services,
     path: Annotated[
-        str, Field(min_length=1, max_length=4096, description="File or folder of logs; relative: in the inbox.")
+        str, Field(min_length=1, max_length=4096, description="File, folder or URL of logs; relative: in the inbox.")
     ],
     format: Annotated[
         str, Field(max_length=60, description="A log format by name; auto: detected file by file.")
@@ -57,9 +59,8 @@ def import_trajectories(
 ) -> ImportResult:
     """Read agent logs (Claude Code, Codex, OpenHands, SWE-agent, ATIF, chat messages, many more) into runs.
 
-    Secrets are redacted first. Nothing is invented: without a stated outcome it is unknown. What cannot be read is listed in
-    `rejected` with line and reason, and the rest comes in. Large folders become a job. The same log again adds nothing; a session
-    that has grown replaces its beginning.
+    Secrets are redacted first. An outcome that is not stated is unknown. What cannot be read is listed in `rejected` with line and
+    reason. Large folders become a job. The same log again adds nothing; a longer session replaces its beginning.
     """
     require_clean(tags or [], "tags")
     labels = require_tags(tags or ())
@@ -74,13 +75,17 @@ def import_trajectories(
         raise NotFound(
             f"{path!r} does not exist; give a file or folder of logs under {str(services.settings.inbox_dir)!r}"
         )
-    options = ImportOptions(format=format, redact=services.settings.redact, tags=labels, max_files=max_files)
+    url = url_of(services, path) if is_url(path) else None
+    if url is not None and place.is_file():
+        url = url.rpartition("/")[0]
+    options = ImportOptions(format=format, redact=services.settings.redact, tags=labels, max_files=max_files, url=url)
     # Runs of unchanged files get new tags too, so those files must be read.
     unchanged = {} if again or labels else services.store.imports.stamps_below(place)
     if measure(place).bytes > IN_CALL_BYTES:
         spec = ImportSpec(
             path=str(place),
             format=format,
+            url=url,
             redact=options.redact,
             tags=options.tags,
             dry_run=dry_run,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from quintain.artifacts.locations import is_url
 from quintain.datasets.dataset_writer import ExportOptions, WrittenDataset
 from quintain.datasets.manifest import sha256_of
 from quintain.datasets.row_files import (
@@ -32,6 +33,7 @@ from quintain.records.text import printable
 from quintain.records.trajectory import Source, Trajectory
 from quintain.redaction.redact import redact_text
 from quintain.scoring.preferences.mining import Pair
+from quintain.tools.artifacts import url_of
 from quintain.tools.data.dataset_folders import freeze, freeze_text
 from quintain.tools.data.dataset_lines import RowStatements, lines_of
 from quintain.tools.roots import readable
@@ -211,7 +213,11 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
                 write_lines(rows_of(file, report), request.columns, lines)
             except InvalidInput as error:  # what came before the damage is good, and so are the other files
                 report.reject(None, error.message)
-        yield _Origin(lines, _safe(str(file)) if services.settings.redact else str(file), sha256_of(file), report)
+        name = str(file)
+        if is_url(request.path):
+            inside = file.relative_to(place).as_posix() if place.is_dir() else ""
+            name = f"{url_of(services, request.path)}/{inside}".rstrip("/")
+        yield _Origin(lines, _safe(name) if services.settings.redact else name, sha256_of(file), report)
 
 
 def _left_out(files: Sequence[Path], folder: Path) -> str:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from quintain.artifacts.locations import is_url
 from quintain.datasets.manifest import sha256_of
 from quintain.datasets.row_files import is_rows, rows_of
 from quintain.datasets.selection import ExportCounts
@@ -24,11 +25,16 @@ ROW_SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 
 
 def find_rows(services: Services, name: str) -> Path | None:
-    """Return the file of rows of a name: a path, or one in the inbox, where the ending may be left out.
+    """Return the file of rows of a name: a path, a URL, or one in the inbox, where the ending may be left out.
+
+    The folder of rows at a URL is returned too.
 
     Raises:
         Refused: the path exists outside the allowed roots.
+        InvalidInput, NotFound, Refused, Unavailable: as `readable`, for a URL.
     """
+    if is_url(name):
+        return readable(services, name, "data")
     inbox = services.settings.inbox_dir
     for path in (Path(name), inbox / name, *(inbox / f"{name}{suffix}" for suffix in ROW_SUFFIXES)):
         try:
@@ -66,7 +72,8 @@ def named_dataset(services: Services, name: str, kind: DatasetKind, *, make: boo
         path = find_rows(services, name)
         if path is None:
             raise NotFound(f"{missing.message}; or name a file of rows: a path, or a file in the inbox") from None
-    digest = sha256_of(path)[:12]
+    # The copy of a folder at a URL has its version in the name of its parent.
+    digest = sha256_of(path)[:12] if path.is_file() else path.parent.name.rpartition("-")[2][:12]
     label = re.sub(r"[^A-Za-z0-9._-]", "-", path.stem).lstrip("._-")[:60] or "rows"
     frozen = f"{label}-{kind}-{digest}"
     try:
@@ -78,7 +85,7 @@ def named_dataset(services: Services, name: str, kind: DatasetKind, *, make: boo
     if not make:
         return None
     options = replace(new_options(services, frozen, kind), making=ROW_DEFAULTS.get(kind, {}))
-    return freeze_file(services, str(path), {}, options, ExportCounts()).dataset.id
+    return freeze_file(services, name if is_url(name) else str(path), {}, options, ExportCounts()).dataset.id
 
 
 def holds_questions(path: Path) -> bool:

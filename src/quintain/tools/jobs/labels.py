@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quintain.records.agent import Agent
+from quintain.records.artifacts import FetchSpec, PushSpec
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.job import (
     CompareSpec,
@@ -73,6 +74,10 @@ def _data_label(spec: JobSpec) -> str:
             return f"replay {counted(spec.runs.n, 'run')}"
         case ExportAgentSpec():
             return f"export {_name(spec.agent)} as {spec.format}"
+        case FetchSpec():
+            return f"fetch {spec.url}"
+        case PushSpec():
+            return f"push {spec.dataset_id} to {spec.destination}"
         case _:
             return spec.kind
 

@@ -58,9 +58,15 @@ def _after_success(job: Job, result: JobResult) -> Hint:
     if job.kind == "evolve":
         return _after_evolution(job, result)
     if job.kind == "export_agent":
+        pushed = result.report.get("pushed_to")
         return Hint(
-            f"The files are in {result.report.get('path')}; README.md there explains how to load and serve them."
+            f"The files are in {result.report.get('path')}{f', and at {pushed}' if pushed else ''}; README.md there explains how to "
+            "load and serve them."
         )
+    if job.kind == "push":
+        return Hint(f"The files are at {result.report.get('pushed_to')}.")
+    if job.kind == "fetch":
+        return Hint("Make the call again that needs it: it finds the copy.")
     if isinstance(job.spec, PreviewSpec):
         return Hint("Read the rows with ", preview_again(job.spec), ".")
     if isinstance(job.spec, CompareSpec):

@@ -38,8 +38,8 @@ def register_agent(
     model: Annotated[
         str,
         Field(
-            description="Agent id or name, `starter`, a folder of a model or adapter, a GGUF file, a job or its checkpoint, a Hub "
-            "name or endpoint:NAME."
+            description="Agent id or name, `starter`, a folder or URL of a model or adapter, a GGUF file, a job or its checkpoint, "
+            "a Hub name or endpoint:NAME."
         ),
     ],
     system_prompt: Annotated[

@@ -23,6 +23,7 @@ from quintain.records.handover import (
     TrainingDataset,
 )
 from quintain.records.job import EvolveSpec, JobSpec, RecipeSpec, TrainSpec
+from quintain.tools.artifacts import PushTo, destination_of
 from quintain.tools.data.lineage import require_no_forgotten_sources
 from quintain.tools.jobs.jobs import start
 from quintain.tools.results import JobStarted
@@ -45,11 +46,12 @@ def export_agent(
         str | None, Field(description="New folder below the exports; default: NAME-VERSION-FORMAT.")
     ] = None,
     gguf_type: Annotated[GgufType, Field(description="Type of the weights in GGUF.")] = "q8_0",
+    push_to: PushTo = None,
     request_key: RequestKey = None,
 ) -> JobStarted:
     """Write an agent's files for transformers, peft, vLLM, llama.cpp or Ollama, with card and settings, as a job.
 
-    Read back, they must write and score text as the agent does, or nothing is left.
+    Read back, they must act as the agent does, or nothing is left.
     """
     known = require_loadable(require_weights(resolve_agent(services, agent), "be exported"))
     if format == "adapter" and known.model.adapter is None:
@@ -66,6 +68,7 @@ def export_agent(
         format=format,
         gguf_type=gguf_type,
         destination=str(_destination(services, known, format, path)),
+        push_to=destination_of(services, push_to),
         provenance=_provenance(services, known),
     )
     return start(services, spec, request_key)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from quintain.artifacts.locations import is_url
 from quintain.errors import NotFound
 from quintain.next_step import Hint
 from quintain.records.agent import Agent, ModelRef
@@ -41,7 +42,7 @@ def store_base(services: Services, base: Agent) -> Agent:
 
 
 def path_of(services: Services, reference: str) -> str | None:
-    """Return the path that a reference names: an existing folder or GGUF file, or what is written as a path.
+    """Return the path that a reference names: an existing folder or GGUF file, or what is written as a path or URL.
 
     A trusted caller's paths begin at its working folder and, where nothing is there, at the inbox; others' at the inbox.
 
@@ -60,7 +61,8 @@ def path_of(services: Services, reference: str) -> str | None:
             "'starter', a folder or a Hub name",
             code="model_not_found",
         ) from None
-    return reference if reference.startswith(("/", ".", "~")) or reference.endswith(".gguf") else None
+    is_path = reference.startswith(("/", ".", "~")) or reference.endswith(".gguf") or is_url(reference)
+    return reference if is_path else None
 
 
 def agent_of_path(services: Services, path: str, reference: str) -> Agent:

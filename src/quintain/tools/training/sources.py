@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from quintain.artifacts.locations import is_url
 from quintain.datasets.manifest import FILE_NAME, sha256_of
 from quintain.datasets.recorded_calls import require_calls
 from quintain.datasets.rows import read_rows
@@ -83,7 +84,7 @@ def acting_on_questions(services: Services, method: str, source: Source) -> Sour
     path = None if _is_dataset(services, name) else find_rows(services, name)
     if path is None or not holds_questions(path):
         return source
-    return source._replace(dataset=None, environment=f"quintain/math?file={path}")
+    return source._replace(dataset=None, environment=f"quintain/math?file={name if is_url(name) else path}")
 
 
 def _is_dataset(services: Services, name: str) -> bool:

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch.nn.attention.bias import causal_lower_right
 from transformers import AttentionInterface
 
+from quintain.trainers.engine import flex, varlen
 from quintain.trainers.engine.cpu_attention import PackedAttention, Scoring, path_slice
 from quintain.trainers.engine.head import at_least_float32
 from quintain.trainers.engine.packing import Segment
@@ -22,7 +23,7 @@ from quintain.trainers.engine.packing import Segment
 NAME = "quintain_packed"
 """The attention function's name in transformers' registry."""
 
-Kernel = Literal["flash_cpu", "sdpa"]
+Kernel = Literal["flash_cpu", "flex", "varlen", "sdpa"]
 
 
 class Unsupported(ValueError):
@@ -38,11 +39,16 @@ class Layout:
     kernel: Kernel
     windows: Mapping[int, int | None] = field(default_factory=dict)
     """Sliding window of each layer in the model's own cache; a layer that asks for another one is refused."""
+    masks: dict[int | None, flex.TrieMask] = field(default_factory=dict, init=False, compare=False)
+    """The mask of each window, which the layers of a pass share."""
+    schedules: list[varlen.Schedule] = field(default_factory=list, init=False, compare=False)
+    """At most one, which the layers of a pass share."""
 
 
-def kernel_for(device: torch.device) -> Kernel:
-    """Return the fused CPU kernel on the CPU, scaled_dot_product_attention elsewhere."""
-    return "flash_cpu" if device.type == "cpu" else "sdpa"
+def kernels_for(device: torch.device) -> tuple[Kernel, ...]:
+    """Return the kernels of a device, the fastest first; the last one needs no check against another."""
+    kernels: dict[str, tuple[Kernel, ...]] = {"cpu": ("flash_cpu",), "cuda": ("flex", "varlen", "sdpa")}
+    return kernels.get(device.type, ("sdpa",))
 
 
 def packed_attention(
@@ -81,9 +87,16 @@ def packed_attention(
     query, key = query.to(value.dtype), key.to(value.dtype)  # rotary embeddings leave float32 under autocast
     scoring = Scoring(kwargs.get("scaling") or query.shape[-1] ** -0.5, window, kwargs.get("softcap"))
     dropout, sinks = kwargs.get("dropout") or 0.0, kwargs.get("s_aux")
-    # The fused CPU kernel has neither dropout nor values of another width.
-    if layout.kernel == "sdpa" or dropout or value.shape[-1] != query.shape[-1]:
+    same_width = value.shape[-1] == query.shape[-1]
+    # The fused kernels have no dropout, and only flex has values of another width.
+    if layout.kernel == "sdpa" or dropout or (layout.kernel == "flash_cpu" and not same_width):
         return _generic(query, key, value, sinks, layout.segments, scoring, dropout), None
+    if layout.kernel == "flex":
+        return _by_flex(query, key, value, sinks, layout, scoring), None
+    if layout.kernel == "varlen":
+        if window is not None or scoring.cap is not None or not same_width:
+            raise Unsupported("varlen attention supports neither windows, nor caps, nor values of another width")
+        return _by_varlen(query, key, value, sinks, layout, scoring.scale), None
     groups = key.shape[1]
     merged = PackedAttention.apply(
         query[0].unflatten(0, (groups, -1)),
@@ -124,6 +137,33 @@ def attention_configs(model: Any) -> list[Any]:
     return [config for config in found.values() if hasattr(config, "_attn_implementation_internal")]
 
 
+def _by_flex(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    sinks: torch.Tensor | None,
+    layout: Layout,
+    scoring: Scoring,
+) -> torch.Tensor:
+    n = query.shape[2]
+    if scoring.window not in layout.masks:
+        layout.masks[scoring.window] = flex.trie_mask(layout.segments, n, scoring.window, query.device)
+    return flex.attend(query, key, value, sinks, layout.masks[scoring.window], scoring)
+
+
+def _by_varlen(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    sinks: torch.Tensor | None,
+    layout: Layout,
+    scale: float,
+) -> torch.Tensor:
+    if not layout.schedules:
+        layout.schedules.append(varlen.schedule(layout.segments, query.shape[2], query.device))
+    return varlen.attend(query, key, value, sinks, layout.schedules[0], scale)
+
+
 def _generic(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -135,7 +175,7 @@ def _generic(
 ) -> torch.Tensor:
     """Compute packed attention by scaled_dot_product_attention, one call a segment over its ancestors and itself.
 
-    For CUDA and MPS; tested on the CPU only, against the fused kernel.
+    For MPS, for dropout, and as the reference of the other kernels on CUDA.
     """
     heads = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(heads, 1), value.repeat_interleave(heads, 1)

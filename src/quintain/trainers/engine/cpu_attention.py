@@ -209,7 +209,7 @@ class PackedAttention(torch.autograd.Function):
                         _reversed(q), key[:, :, at].expand(spread), value[:, :, at].expand(spread), True, scoring
                     )
                     parts.append((F.pad(o.flip(2), (0, 0, 0, 1)), F.pad(total.flip(2), (0, 1), value=-torch.inf)))
-                merged, lse[:, :, rows] = _merged(parts, sinks)
+                merged, lse[:, :, rows] = merge_parts(parts, sinks)
                 out[rows] = merged.permute(2, 0, 1, 3)
         ctx.save_for_backward(query, key, value, sinks, out, lse)
         ctx.segments, ctx.scoring = segments, scoring
@@ -236,7 +236,7 @@ class PackedAttention(torch.autograd.Function):
                 d_key[:, rows] += dk.sum(1)
                 d_value[:, rows] += dv.sum(1)
                 if d_sinks is not None:
-                    d_sinks -= ((sinks - total).exp() * _row_products(g, o)).sum(2, keepdim=True)
+                    d_sinks += sink_gradient(sinks, total, g, o).sum(2, keepdim=True)
                 q, g, o, total = [_folded(x, pieces) for x in own] if visible else own
                 for start, end in visible:
                     k, v = key[:, :, start:end].expand(folds), value[:, :, start:end].expand(folds)
@@ -256,10 +256,10 @@ class PackedAttention(torch.autograd.Function):
         return d_query, d_key.to(key.dtype).unsqueeze(1), d_value.to(value.dtype).unsqueeze(1), d_sinks, None, None
 
 
-def _merged(
+def merge_parts(
     parts: list[tuple[torch.Tensor, torch.Tensor]], sinks: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the output over all parts and the sinks, and its log-sum-exp, from those of each part."""
+    """Return the output over all parts and the sinks, [..., D], and its log-sum-exp, [...], from those of each part."""
     if len(parts) == 1 and sinks is None:
         return parts[0]
     sums = [part for _, part in parts]
@@ -267,3 +267,8 @@ def _merged(
     merged = sum(o * (part - total).exp().unsqueeze(-1) for o, part in parts)
     assert isinstance(merged, torch.Tensor)
     return merged, total
+
+
+def sink_gradient(sinks: torch.Tensor, lse: torch.Tensor, grad: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """Return the gradient of the sinks by each query, [...]: a sink's share exp(s - L) times -sum_d grad * out."""
+    return -(sinks - lse).exp() * _row_products(grad, out)

@@ -21,26 +21,33 @@ from quintain.trainers.adapters import first_line
 from quintain.trainers.data.streams import TokenRow, token_row
 from quintain.trainers.engine import head as output
 from quintain.trainers.engine.attention import (
+    Kernel,
     Layout,
     attention_configs,
     enable_checkpointing,
-    kernel_for,
+    kernels_for,
     packed_attention_in,
 )
 from quintain.trainers.engine.causality import layer_windows, picked_keys, reads_ahead, shorter_windows
 from quintain.trainers.engine.embedding_noise import embedding_noise
-from quintain.trainers.engine.flops import attention_widths, weight_flops
+from quintain.trainers.engine.flex import BLOCK
+from quintain.trainers.engine.flops import useful_flops
 from quintain.trainers.engine.head import AS_COMPUTED, LogitShape, ShapedHead
 from quintain.trainers.engine.head import TokenScores as TokenScores
 from quintain.trainers.engine.packing import computed_tokens, like_lengths, pack
 from quintain.trainers.engine.pruning import last_block, pruned, query_runs
 from quintain.trainers.engine.rotary import PADDING, Rotary
-from quintain.trainers.engine.self_check import CHECK_WINDOW, distance, own_states, padded_inputs, probes
+from quintain.trainers.engine.self_check import (
+    CHECK_WINDOW,
+    MISFITS,
+    apart,
+    first_that_agrees,
+    own_states,
+    padded_inputs,
+    probes,
+)
 from quintain.trainers.models import decoder_and_head, eval_mode, is_adapter
 from quintain.trainers.value_head import ValueHead, head_of
-
-_MISFITS = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
-"""Exceptions of models whose forward pass is not built as the engine assumes."""
 
 
 class Cost(NamedTuple):
@@ -90,6 +97,8 @@ class Engine:
     """Padded path: whether the logits differ from head(hidden states)."""
     logit_shape: LogitShape = AS_COMPUTED
     """What the model does to the output of its head."""
+    kernel: Kernel | None = None
+    """Kernel of packed attention; None: the one of the device that needs no check."""
     gathered: Callable[[Callable[[], Any]], Any] | None = None
     """Runs a pass over a sharded model; then each call is one pass, because all ranks must make the same number."""
 
@@ -128,7 +137,7 @@ class Engine:
                     "choose a causal model, or set is_decoder to true in the config.json of a BERT-like one",
                     code="not_causal",
                 )
-            engine = replace(_checked(fastest), autocast=autocast, noise=noise)
+            engine = _with_fastest_kernel(replace(_checked(fastest), autocast=autocast, noise=noise))
         if checkpointed:
             enable_checkpointing(whole, attention_configs(whole))
         return engine
@@ -214,41 +223,22 @@ class Engine:
         return (self.values(rows) if head else self.logprobs(rows).logprobs).sum() * 0.0
 
     def cost(self, rows: Sequence[TokenRow], *, head: bool = True) -> Cost:
-        """Return tokens and useful FLOPs of a forward and backward pass over the rows; without `head`, up to the hidden states.
-
-        A weight of P parameters takes 2 P a token forward, 2 P for the gradient of its input and, if trained, 2 P for its own.
-        Causal attention over n tokens takes 6 n^2 times layers, heads and head width, and 6 (n - W)^2 less with a window of W tokens.
-        The head counts at supervised tokens only.
-        Valid for dense models; a recurrent layer counts as its weights.
-        """
-        decoder, output_head = decoder_and_head(self.model)
-        embeddings = {id(p) for m in decoder.modules() if isinstance(m, torch.nn.Embedding) for p in m.parameters()}
-        body = sum(weight_flops(p) for p in decoder.parameters() if p.ndim == 2 and id(p) not in embeddings)
-        values = head_of(self.model)
-        last_heads = (values, output_head if values is None or values.is_critic else None)
-        heads = [one for one in last_heads if one is not None] if head else []
-        last = sum(weight_flops(p) for one in heads for p in one.parameters(recurse=one is not values) if p.ndim == 2)
-        body *= 1 if values is None or values.trunk is None else 2
-        widths = attention_widths(self.model.config.get_text_config(decoder=True))
-        windows = [self._windows.get(i) for i in range(len(widths))]
+        """Return tokens and useful FLOPs of a forward and backward pass over the rows; without `head`, up to the hidden states."""
         logical, supervised = sum(map(len, rows)), sum(row.n_supervised for row in rows)
         if self.path == "packed":
             computed = computed_tokens(self._rotary.with_factors(rows), share=self.shares)
         else:
             computed = sum(len(group) * max(len(rows[i]) for i in group) for group in self._together(rows))
-        flops = (
-            body * logical
-            + last * supervised
-            + sum(
-                6.0 * width * sum(len(row) ** 2 - max(len(row) - (window or len(row)), 0) ** 2 for row in rows)
-                for width, window in zip(widths, windows, strict=True)
-            )
-        )
+        flops = useful_flops(self.model, rows, self._windows, head=head)
         return Cost(logical, computed, supervised, flops)
 
     @property
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    @property
+    def _kernel(self) -> Kernel:
+        return self.kernel or kernels_for(self._device)[-1]
 
     @cached_property
     def _windows(self) -> dict[int, int | None]:
@@ -300,13 +290,14 @@ class Engine:
 
     def _packed(self, rows: Sequence[TokenRow]) -> _Hidden:
         decoder, head = self._decoder_and_head()
-        plan, factors = self._rotary.without_factors(pack(self._rotary.with_factors(rows), share=self.shares))
+        plan = pack(self._rotary.with_factors(rows), share=self.shares)
+        plan, factors = self._rotary.without_factors(plan.padded(BLOCK) if self._kernel == "flex" else plan)
         if not len(plan.token_ids):  # nothing supervised: no rows of hidden states, and a loss of zero
             nothing = torch.zeros(0, decoder.config.hidden_size, device=self._device, requires_grad=True)
             return _Hidden(head, nothing, plan.source.to(self._device), plan.target.to(self._device))
         runs = query_runs(plan) if self.pruned else ()
         plan = plan.to(self._device)
-        layout = Layout(plan.segments, kernel_for(self._device), self._windows)
+        layout = Layout(plan.segments, self._kernel, self._windows)
         with ExitStack() as stack:
             stack.enter_context(packed_attention_in(attention_configs(decoder)))
             stack.enter_context(self._rotary.factors_by_row(factors.to(self._device)))
@@ -350,7 +341,7 @@ def _checked(engine: Engine) -> Engine:
     with shorter_windows(engine.model, CHECK_WINDOW):
         try:
             own = own_states(engine.model, rows)
-        except _MISFITS as error:
+        except MISFITS as error:
             return replace(
                 padded, whole_logits=True, reason=f"its decoder and head cannot be separated: {first_line(error)}"
             )
@@ -379,14 +370,30 @@ def _checked(engine: Engine) -> Engine:
         return replace(padded, reason=problem) if problem else replace(engine, reason=reason)
 
 
+def _with_fastest_kernel(engine: Engine) -> Engine:
+    """Return the engine with the fastest kernel whose states and gradients agree with those of the one that needs no check.
+
+    The rows are longer than two blocks of a mask, the sliding windows shorter. Gradients count because a kernel may drop a part of
+    them without an error.
+    """
+    faster = kernels_for(engine._device)[:-1] if engine.path == "packed" else ()
+    if not faster:
+        return engine
+    rows = probes(engine.model, stretch=6)
+
+    def states(kernel: Kernel | None) -> torch.Tensor:
+        return replace(engine, kernel=kernel)._hidden(rows).states
+
+    with shorter_windows(engine.model, CHECK_WINDOW), engine.precision():
+        kernel, problems = first_that_agrees(engine.model, states, faster)
+    reasons = [*([engine.reason] if engine.reason else []), *problems]
+    return replace(engine, kernel=kernel, reason="; ".join(reasons) or None)
+
+
 def _disagreement(engine: Engine, rows: Sequence[TokenRow], own: torch.Tensor) -> str | None:
     """Return how the engine's hidden states differ from the model's own; None if they agree."""
     try:
         hidden = engine._hidden(rows)
-    except _MISFITS as error:
+    except MISFITS as error:
         return first_line(error)
-    states = hidden.states[hidden.source]
-    exact = own.dtype in (torch.float32, torch.float64)
-    bound = (1e-4 if own.device.type == "cpu" else 5e-3) if exact else 0.1  # float32 may be TF32 on CUDA
-    apart = distance(states, own) if states.shape == own.shape else float("inf")
-    return None if apart <= bound else f"hidden states differ from the model's own by {apart:.1e} relative"
+    return apart(hidden.states[hidden.source], own)

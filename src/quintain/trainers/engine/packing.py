@@ -60,6 +60,20 @@ class Plan:
         moved: dict[str, Any] = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, torch.Tensor)}
         return replace(self, **moved)
 
+    def padded(self, multiple: int) -> Plan:
+        """Return the plan with a length that `multiple` divides: one more row, of the first token, that nothing reads."""
+        n = len(self.token_ids)
+        extra = -n % multiple
+        if not extra:
+            return self
+        return replace(
+            self,
+            token_ids=torch.cat([self.token_ids, self.token_ids[:1].expand(extra)]),
+            positions=torch.cat([self.positions, torch.arange(extra)]),
+            row_lengths=torch.cat([self.row_lengths, torch.full((extra,), extra)]),
+            segments=(*self.segments, Segment(n, n + extra)),
+        )
+
 
 def pack(rows: Sequence[TokenRow], *, share: bool = True) -> Plan:
     """Lay rows out as one packed sequence.

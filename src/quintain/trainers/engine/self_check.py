@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from quintain.trainers.adapters import first_line
 from quintain.trainers.data.streams import TokenRow, token_row
+from quintain.trainers.engine.attention import Kernel
 from quintain.trainers.engine.head import LogitShape
 from quintain.trainers.engine.rotary import Rotary
 from quintain.trainers.models import decoder_and_head
 
 CHECK_WINDOW = 7
 """Longest sliding window in the check, in tokens: shorter than the rows, their shared prefixes and their branches."""
+
+MISFITS = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
+"""Exceptions of models whose forward pass is not built as the engine assumes, and of kernels that the device lacks."""
 
 _CHECK_LOGIT_SIZE = 100.0
 """Size of the logits in the check of the head: caps show on large logits only."""
@@ -39,15 +45,68 @@ def padded_inputs(rows: Sequence[TokenRow], device: torch.device) -> dict[str, A
     }
 
 
-def probes(model: Any) -> list[TokenRow]:
-    """Return short rows with two branches and one unrelated row, supervised in runs."""
-    vocabulary = model.get_input_embeddings().weight.shape[0]
-    draw = np.random.default_rng(0).integers(0, vocabulary, (4, 48)).tolist()
-    ids = [draw[0], draw[0][:20] + draw[1][:20], draw[2][:17], draw[0][:20] + draw[1][:12] + draw[3][:9]]
-    own_context = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 48
+def probes(model: Any, stretch: int = 1) -> list[TokenRow]:
+    """Return rows of 17 to 48 tokens times `stretch`, with two branches and one unrelated row, supervised in runs."""
+    vocabulary, x = model.get_input_embeddings().weight.shape[0], stretch
+    draw = np.random.default_rng(0).integers(0, vocabulary, (4, 48 * x)).tolist()
+    ids = [
+        draw[0],
+        draw[0][: 20 * x] + draw[1][: 20 * x],
+        draw[2][: 17 * x],
+        draw[0][: 20 * x] + draw[1][: 12 * x] + draw[3][: 9 * x],
+    ]
+    own_context = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 48 * x
     context = min([own_context, *(border.tokens for border in Rotary.of(model).borders)])
     runs = {*range(5, 9), *range(28, 36), *range(44, 48), 16}
-    return [token_row(row[:context], [t in runs for t in range(len(row[:context]))]) for row in ids]
+    return [token_row(row[:context], [t // x in runs for t in range(len(row[:context]))]) for row in ids]
+
+
+def first_that_agrees(
+    model: Any, states: Callable[[Kernel | None], torch.Tensor], kernels: Sequence[Kernel]
+) -> tuple[Kernel | None, list[str]]:
+    """Return the first kernel whose states and gradients agree with the reference's, and why those before it do not.
+
+    Gradients are those of a fixed projection of the states at the embeddings.
+
+    Args:
+        model: The model.
+        states: Runs a pass over the model with a kernel; None: the reference's.
+        kernels: The kernels to try, in their order.
+
+    Returns:
+        None if none agrees, and the reasons.
+    """
+    reference = _with_gradients(model, partial(states, None))
+    problems: list[str] = []
+    for kernel in kernels:
+        try:
+            computed, gradient = _with_gradients(model, partial(states, kernel))
+            gradient = gradient[:, : reference[1].shape[1]]  # some kernels have padding behind the tokens
+            problem = apart(computed, reference[0]) or apart(gradient, reference[1], "gradients")
+        except MISFITS as error:
+            problem = first_line(error)
+        if problem is None:
+            return kernel, problems
+        problems.append(f"{kernel} attention is not used: {problem}")
+    return None, problems
+
+
+def _with_gradients(model: Any, states: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    embedded: list[torch.Tensor] = []
+
+    def track(module: Any, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+        embedded.append(output.detach().requires_grad_())
+        return embedded[-1]
+
+    hook = model.get_input_embeddings().register_forward_hook(track)
+    try:
+        with torch.enable_grad():
+            computed = states()
+            direction = torch.randn(computed.shape, generator=torch.Generator().manual_seed(0)).to(computed)
+            (gradient,) = torch.autograd.grad((computed * direction).sum(), embedded[0])
+    finally:
+        hook.remove()
+    return computed.detach(), gradient
 
 
 def own_states(model: Any, rows: Sequence[TokenRow]) -> tuple[torch.Tensor, LogitShape] | None:
@@ -105,3 +164,11 @@ def distance(a: torch.Tensor, b: torch.Tensor) -> float:
     """Return |a - b| / |b| in the Frobenius norm; infinity instead of NaN."""
     ratio = float((a.float() - b.float()).norm() / b.float().norm().clamp_min(1e-30))
     return ratio if ratio == ratio else float("inf")
+
+
+def apart(computed: torch.Tensor, own: torch.Tensor, name: str = "hidden states") -> str | None:
+    """Return by how much states differ from the model's own beyond rounding; None if they agree."""
+    exact = own.dtype in (torch.float32, torch.float64)
+    bound = (1e-4 if own.device.type == "cpu" else 5e-3) if exact else 0.1  # float32 may be TF32 on CUDA
+    ratio = distance(computed, own) if computed.shape == own.shape else float("inf")
+    return None if ratio <= bound else f"{name} differ from the model's own by {ratio:.1e} relative"

@@ -21,7 +21,7 @@ _ADDED = frozenset(
     {
         *("constraint", "ewc", "optimizer", "quantization"),
         *("frozen_layers", "neftune_alpha"),
-        *("min_p", "top_k", "top_p"),
+        *("min_p", "sampler", "top_k", "top_p"),
         *("delta", "importance_cap", "mask_truncated", "overlong_buffer", "overlong_penalty", "overlong_tokens"),
         *("discopop_tau", "ld_alpha", "policy_weighting", "reference_mixup", "reference_sync_steps"),
     }

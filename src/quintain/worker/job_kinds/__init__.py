@@ -23,6 +23,8 @@ MODULES = {
     "influence": "worker.job_kinds.influence",
     "replay": "worker.job_kinds.replay",
     "export_agent": "worker.job_kinds.export_agent",
+    "fetch": "worker.job_kinds.fetch",
+    "push": "worker.job_kinds.push",
     "recipe": "worker.job_kinds.recipe",
     "evolve": "worker.evolution.loop",
 }

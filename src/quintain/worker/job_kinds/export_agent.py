@@ -12,6 +12,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from quintain import __version__
+from quintain.artifacts.faults import TransferStopped
+from quintain.artifacts.pushing import push
 from quintain.datasets.manifest import sha256_of
 from quintain.errors import Conflict, Unavailable
 from quintain.exporters.agent_card import model_card, modelfile
@@ -19,6 +21,7 @@ from quintain.jobs.processes import try_lock_folder, unlock
 from quintain.records.handover import AGENT_FILE, AgentExport, ExportAgentSpec
 from quintain.records.job import JobResult
 from quintain.records.protocols import Reporter
+from quintain.worker.job_kinds.push import Transfer
 
 
 def run(spec: ExportAgentSpec, directory: Path, reporter: Reporter) -> JobResult:
@@ -29,8 +32,11 @@ def run(spec: ExportAgentSpec, directory: Path, reporter: Reporter) -> JobResult
         Unavailable: The disk rejected a file.
     """
     destination, job_id = Path(spec.destination), directory.name
-    if (before := _read(destination)) is not None and before.job_id == job_id:
-        return _result(before, destination)  # an earlier attempt died after the rename
+    before = _read(destination)
+    if before is not None and (before.job_id == job_id or _may_push(before, spec, destination)):
+        return _pushed(
+            before, spec, reporter
+        )  # an earlier attempt, or the job that this one resumes, ended after the rename
     _require_free(destination)
     with _aside(destination) as aside:
         reporter.phase("importing")
@@ -72,7 +78,29 @@ def run(spec: ExportAgentSpec, directory: Path, reporter: Reporter) -> JobResult
                 raise _exists_error(destination) from None
             raise
         sync(destination.parent)
-    return _result(report, destination)
+    return _pushed(report, spec, reporter)
+
+
+def _may_push(export: AgentExport, spec: ExportAgentSpec, folder: Path) -> bool:
+    """Whether a complete export of an earlier job is the one that this job is to push."""
+    same = spec.push_to is not None and (export.agent, export.format) == (spec.agent, spec.format)
+    return same and all(
+        (folder / name).is_file() and sha256_of(folder / name) == known for name, known in export.files.items()
+    )
+
+
+def _pushed(export: AgentExport, spec: ExportAgentSpec, reporter: Reporter) -> JobResult:
+    """Upload a finished export if that was asked for."""
+    destination = Path(spec.destination)
+    if spec.push_to is None:
+        return _result(export, destination)
+    reporter.phase("uploading")
+    try:
+        location = push(destination, spec.push_to, "model", Transfer(reporter))
+    except TransferStopped:
+        return JobResult(report={"stopped": True})
+    result = _result(export, destination)
+    return result.model_copy(update={"report": {**result.report, "pushed_to": location}})
 
 
 def _notes(spec: ExportAgentSpec) -> Iterator[str]:

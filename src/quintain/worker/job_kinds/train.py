@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,7 +87,10 @@ def _train(
         from quintain.worker.online_rollouts import rollout_collector
 
         collect = rollout_collector(spec, directory, reporter, rewards)
-        return train(spec, data, directory, reporter, collect)
+        figures = data.figures
+        with closing(collect):
+            data = replace(data, figures=lambda keys: figures(keys) | collect.figures())
+            return train(spec, data, directory, reporter, collect)
     kind = DATASET_KINDS[spec.method]
     assert kind is not None, "a spec without an environment has a method that learns from a dataset"
     splits: dict[str, list[Row]] = {}

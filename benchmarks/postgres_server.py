@@ -1,6 +1,6 @@
 """A throw-away PostgreSQL server from the system's package, and databases for single tests.
 
-`python tests/postgres_server.py COMMAND ...` runs a command with such a server in QUINTAIN_TEST_DATABASE.
+`python -m benchmarks.postgres_server COMMAND ...` runs a command with such a server in QUINTAIN_TEST_DATABASE.
 """
 
 from __future__ import annotations

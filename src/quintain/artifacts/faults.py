@@ -1,0 +1,68 @@
+"""Errors of remote stores as errors that name a remedy, without credentials."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from quintain.errors import NotFound, QuintainError, Refused, Unavailable, disk_remedy
+from quintain.records.record import clip
+from quintain.redaction.redact import redact_text
+
+_EXTRAS = {"s3": "s3", "s3a": "s3"}
+"""Scheme -> extra that installs its library."""
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class TransferStopped(Exception):
+    """The caller asked to end a transfer; raised by its progress callback."""
+
+
+@contextmanager
+def faults_explained(action: str, url: str) -> Iterator[None]:
+    """Translate the errors of a remote store.
+
+    Args:
+        action: What the body does, such as `read`.
+        url: The location, which contains no credentials.
+
+    Raises:
+        NotFound: There is nothing (`artifact_not_found`).
+        Refused: The store rejects the credentials (`artifact_forbidden`).
+        Unavailable: A library is missing, the disk is full, or the store cannot be reached.
+    """
+    try:
+        yield
+    except (QuintainError, TransferStopped):
+        raise
+    except ImportError as error:
+        scheme = url.partition(":")[0]
+        remedy = f"pip install 'quintain[{_EXTRAS[scheme]}]'" if scheme in _EXTRAS else "install it"
+        raise Unavailable(
+            f"expected a library for {scheme}://, got none ({_brief(error)}); {remedy}", code="missing_extra"
+        ) from None
+    except FileNotFoundError:
+        raise NotFound(
+            f"expected an artifact at {url}, got nothing; check the address", code="artifact_not_found"
+        ) from None
+    except PermissionError as error:
+        raise Refused(
+            f"cannot {action} {url} ({_brief(error)}); let the operator check the credentials in the server's environment",
+            code="artifact_forbidden",
+        ) from None
+    except Exception as error:  # each store has exceptions of its own
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            raise Unavailable(f"cannot {action} {url} ({error}); {disk_remedy(error)}", code="disk_refused") from None
+        raise Unavailable(
+            f"cannot {action} {url} ({_brief(error)}); check the network, and the credentials in the server's environment, then "
+            "try again",
+            code="artifact_unreachable",
+        ) from None
+
+
+def _brief(error: Exception) -> str:
+    """Return the kind of an error and the first line of its text, without secrets."""
+    text = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {clip(redact_text(text)[0], 200)}"

@@ -1,0 +1,64 @@
+"""Push a folder to a URL, or to a repository of the Hugging Face Hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from quintain import __version__
+from quintain.artifacts.faults import faults_explained
+from quintain.artifacts.locations import HUB
+from quintain.artifacts.transfers import Progress, upload
+from quintain.errors import Refused, Unavailable
+
+
+def push(folder: Path, destination: str, content: Literal["model", "dataset"], progress: Progress) -> str:
+    """Upload a folder, which becomes visible as a whole: with its manifest, or with one commit.
+
+    Args:
+        folder: Complete folder, with its card.
+        destination: URL or `hub:OWNER/NAME`, allowed by the caller. A new repository is private.
+        content: Kind of a repository.
+        progress: Called with bytes.
+
+    Returns:
+        The location, or the URL of the commit.
+
+    Raises:
+        Conflict: There is another artifact at the URL.
+        Refused, Unavailable: As `faults_explained`.
+    """
+    scheme, _, name = destination.partition(":")
+    if scheme == HUB:
+        return _push_to_hub(folder, name, content)
+    upload(folder, destination, progress)
+    return destination
+
+
+def _push_to_hub(folder: Path, name: str, content: str) -> str:
+    """Commit a folder to a repository. Token and endpoint come from the environment, by the rules of `huggingface_hub`."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    api = HfApi(library_name="quintain", library_version=__version__)
+    where = f"{HUB}:{name}"
+    with faults_explained("write", where):
+        try:
+            api.create_repo(name, repo_type=content, private=True, exist_ok=True)
+            commit = api.upload_folder(
+                repo_id=name, repo_type=content, folder_path=folder, commit_message="Upload with Quintain"
+            )
+        except OfflineModeIsEnabled:
+            raise Unavailable(
+                f"cannot write {where}: HF_HUB_OFFLINE is set; let the operator unset it for the server",
+                code="hub_offline",
+            ) from None
+        except HfHubHTTPError as error:
+            if error.response.status_code not in (401, 403):
+                raise
+            raise Refused(
+                f"cannot write {where} (HTTP {error.response.status_code}); let the operator set HF_TOKEN to a token that may write "
+                "there",
+                code="artifact_forbidden",
+            ) from None
+    return str(commit.commit_url)

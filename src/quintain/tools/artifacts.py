@@ -1,0 +1,61 @@
+"""Artifacts at URLs for tools: read through the cache, and pushed by jobs, below the operator's prefixes alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from quintain.artifacts.locations import allowed_destination, allowed_location
+from quintain.artifacts.transfers import TooLarge, fetch
+from quintain.errors import Unavailable
+from quintain.next_step import Hint, call
+from quintain.records.artifacts import FetchSpec
+from quintain.tools.services import Services
+
+IN_CALL_BYTES = 48 * 2**20
+"""A larger artifact is downloaded by a job: a call should end within 20 s."""
+
+PushTo = Annotated[str | None, Field(description="Also upload to a URL or hub:OWNER/NAME.")]
+
+
+def fetched(services: Services, url: str) -> Path:
+    """Return the local copy of a file or folder at a URL, downloaded if it is small.
+
+    Raises:
+        InvalidInput, NotFound, Refused: As `allowed_location` and `transfers.fetch`.
+        Unavailable: A job downloads it first (`fetching`); or as `transfers.fetch`.
+    """
+    location, cache = allowed_location(url, services.settings.artifacts), services.settings.artifacts_cache_dir
+    try:
+        return fetch(location.url, cache, limit_bytes=IN_CALL_BYTES)
+    except TooLarge as large:
+        job = services.jobs.start(FetchSpec(url=location.url, cache_dir=str(cache))).job
+        raise Unavailable(
+            Hint(
+                f"expected at most {IN_CALL_BYTES // 2**20} MiB to download within a call, got {large.bytes / 2**20:,.0f} MiB at "
+                f"{location.url}, which {job.id} downloads now; wait for it with ",
+                call("get_job", job_id=job.id, until="done", wait_s=50),
+                ", then make this call again",
+            ),
+            code="fetching",
+        ) from None
+
+
+def url_of(services: Services, reference: str) -> str:
+    """Return an allowed URL in its normal form.
+
+    Raises:
+        InvalidInput, Refused: As `allowed_location`.
+    """
+    return allowed_location(reference, services.settings.artifacts).url
+
+
+def destination_of(services: Services, push_to: str | None) -> str | None:
+    """Return where an export is pushed to; None where nowhere.
+
+    Raises:
+        InvalidInput, Refused: As `allowed_destination`.
+    """
+    return None if push_to is None else allowed_destination(push_to, services.settings.artifacts).url
