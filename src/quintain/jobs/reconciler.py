@@ -22,14 +22,11 @@ from quintain.jobs.ingestion import ingest
 from quintain.jobs.launch import JobOptions, Starter, known_attempt, read_launch
 from quintain.jobs.launchers.contract import Attempt, Launcher
 from quintain.jobs.launchers.registry import open_launcher
-from quintain.jobs.liveness import Liveness, Watch
+from quintain.jobs.liveness import RETRY_S, Liveness, Watch
 from quintain.records.job import Job, JobStatus
 from quintain.store.store import Store
 
 logger = logging.getLogger(__name__)
-
-RETRY_S = 5.0
-"""Seconds until a launcher that did not answer gets the next job."""
 
 CANCEL_MARGIN_S = 10.0
 """Seconds beyond the grace after which a cancelled job's launcher is asked to end it."""

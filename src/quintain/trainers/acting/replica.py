@@ -13,9 +13,8 @@ from quintain.records.hyperparameters import OnlineConfig
 from quintain.records.job import TrainSpec
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.acting.products import PRODUCTS, ProductForms
-from quintain.trainers.freezing import freeze_layers
 from quintain.trainers.models import LoadedModel
-from quintain.trainers.preparation import prepared, seed_everything, start_model
+from quintain.trainers.preparation import copied, seed_everything
 from quintain.trainers.rendering.renderer import Renderer
 
 _SAMPLED = ("temperature", "top_p", "top_k", "min_p", "max_new_tokens")
@@ -67,10 +66,7 @@ class Replica:
             folder: The job's folder, where the training has written its choices of number format and products.
         """
         seed_everything(spec.seed)
-        self.loaded = start_model(spec, ())
-        """The model with its tokenizer."""
-        freeze_layers(self.loaded.model, spec.config.frozen_layers)
-        _, self._format = prepared(spec, self.loaded.model, folder, acts=True)
+        self.loaded, self._format = copied(spec, folder)
         self._spec, self._folder = spec, folder
         self._renderer = Renderer.of(self.loaded.tokenizer, spec.agent.template)
         self._version: Path | None = None
