@@ -178,8 +178,9 @@ class Collector:
 
         step = iteration * self.config.updates_per_rollout
         if self.config.sampler is not None:
-            sampler = self._open_sampler(self.config.sampler)
-            return sampler.policy(loaded, renderer, sampling_of(self.config), step)
+            sampler, sampling = self._open_sampler(self.config.sampler), sampling_of(self.config)
+            sampler.update(loaded, renderer, sampling, step)
+            return sampler.policy(loaded, renderer, sampling)
 
         def new_policy() -> LocalPolicy:
             return training_policy(self.spec, self.directory, loaded, renderer, step)
