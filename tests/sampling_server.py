@@ -10,7 +10,7 @@ import json
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -47,6 +47,8 @@ class Sampler:
     """Whether there are routes to pause, resume and label."""
     gives_ids: bool = True
     gives_versions: bool = True
+    resets: bool = True
+    """Whether it can drop its cached keys."""
     stays_paused: bool = False
     """Answer 503 to requests for samples, as while another client has paused it with mode `abort`."""
     dies_at: str = ""
@@ -66,12 +68,12 @@ class Sampler:
         self.lock = threading.Lock()
         self.running = threading.Condition(self.lock)
         self.paused = False
-        self.prefixes: dict[tuple[int, ...], Row] = {}
-        """Prompt without its last token -> keys; they are of older weights until the cache is reset."""
+        self.prefixes: dict[tuple[str, tuple[int, ...]], Row] = {}
+        """Model and prompt without its last token -> keys; they are of older weights until the cache is reset."""
 
     def restore(self, **faults: Any) -> None:
         """Mend everything, except for the given faults, and forget the requests."""
-        sound: dict[str, Any] = {"max_lora_rank": 16, "dev_mode": True, "gives_ids": True, "shift": 0}
+        sound: dict[str, Any] = {"max_lora_rank": 16, "dev_mode": True, "gives_ids": True, "shift": 0, "resets": True}
         for name, value in (sound | {"stays_paused": False, "dies_at": "", "paused": False} | faults).items():
             setattr(self, name, value)
         self.calls.clear()
@@ -102,6 +104,7 @@ class Sampler:
                 self.version = body["new_version"]
             elif path == "/reset_prefix_cache":
                 self.prefixes.clear()
+                return {"success": self.resets}
             else:
                 raise Refusal(404, "Not Found")
         return {}
@@ -164,9 +167,10 @@ class Sampler:
         for drawn in uniform:
             with self.running:
                 self.running.wait_for(lambda: not self.paused)
-                if row is None or (versions and versions[-1] != self.version):
-                    row = self.prefixes.get(prefix) or self._read(prefix)
-                batch, logits = self.decoder.read([row], [ids])
+                if versions and versions[-1] != self.version:
+                    row = None  # its keys are of the old weights
+                with self._weights(body["model"]):
+                    batch, logits = self.decoder.read([row or self._read(body["model"], prefix)], [ids])
                 row = batch.row(0)
                 token, logprob = pick(logits, Draws(drawn[None], heat), limits)
                 versions.append(self.version)
@@ -177,10 +181,16 @@ class Sampler:
                 break
         return tokens, logprobs, versions
 
-    def _read(self, prefix: tuple[int, ...]) -> Row:
-        batch, _ = self.decoder.read([Row()], [prefix])
-        self.prefixes[prefix] = batch.row(0)
-        return self.prefixes[prefix]
+    def _weights(self, name: str) -> AbstractContextManager[None]:
+        """Return a context in which the model is the base, or the adapter of that name."""
+        is_base = self.tuned is not None and name == self.served_name
+        return self.tuned.disable_adapter() if is_base else nullcontext()
+
+    def _read(self, name: str, prefix: tuple[int, ...]) -> Row:
+        if (name, prefix) not in self.prefixes:
+            batch, _ = self.decoder.read([Row()], [prefix])
+            self.prefixes[name, prefix] = batch.row(0)
+        return self.prefixes[name, prefix]
 
 
 def spans(versions: list[str]) -> list[dict[str, Any]]:

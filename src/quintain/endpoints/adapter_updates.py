@@ -10,7 +10,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from quintain.endpoints.client import CommandAnswer, EndpointClient
-from quintain.errors import InvalidInput, QuintainError, Unavailable
+from quintain.errors import Conflict, InvalidInput, QuintainError, Unavailable
 
 _PAUSE = "/pause?mode=keep"
 _RESET = "/reset_prefix_cache?reset_running_requests=true"
@@ -41,15 +41,16 @@ class AdapterUpdates:
 
         Raises:
             InvalidInput: The server lacks a route (`no_weight_updates`) or refuses the adapter (`adapter_refused`).
+            Conflict: The server keeps keys of the old weights (`stale_cache`).
             Unavailable: The server cannot be reached, or stays busy. It may be paused then; the next update resumes it.
         """
         self._require_route(_PAUSE, self._post(_PAUSE, {}))
         try:
             fields = {"lora_name": self.name, "lora_path": str(folder), "load_inplace": True}
             self._require_loaded(folder, self._post(_LOAD, fields))
-            self._require_route(_RESET, self._post(_RESET, {}))
+            self._require_reset(self._post(_RESET, {}))
             self._post(_LABEL, {"new_version": version})  # servers without labels answer 404
-        except InvalidInput:
+        except (InvalidInput, Conflict):
             self._post(_RESUME, {})
             raise
         self._require_route(_RESUME, self._post(_RESUME, {}))
@@ -83,6 +84,15 @@ class AdapterUpdates:
             f"({answer.message}); start vLLM with VLLM_SERVER_DEV_MODE=1, on a network that only the training reaches",
             code="no_weight_updates",
         )
+
+    def _require_reset(self, answer: CommandAnswer) -> None:
+        if answer.status == HTTPStatus.OK and not answer.succeeded:
+            raise Conflict(
+                f"expected endpoint {self._client.endpoint.name!r} to drop the cached keys of the old weights, got {answer.message}; "
+                "stop other clients of the server, then resume the job",
+                code="stale_cache",
+            )
+        self._require_route(_RESET, answer)
 
     def _require_loaded(self, folder: Path, answer: CommandAnswer) -> None:
         if answer.status == HTTPStatus.OK:

@@ -100,6 +100,15 @@ def excerpt(body: bytes, hide: Callable[[str], str]) -> str:
     return text if len(text) <= _EXCERPT else f"{text[: _EXCERPT - 3]}..."
 
 
+def reports_failure(body: bytes) -> bool:
+    """Whether the body of an answer is an object with `success` false."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and document.get("success") is False
+
+
 def _retry_after(value: str | None, now: datetime) -> float | None:
     """Seconds that a `Retry-After` asks for (RFC 9110, 10.2.3: seconds, or a date)."""
     if value is None:

@@ -8,11 +8,19 @@ from dataclasses import replace
 import numpy as np
 
 from quintain.trainers.data.streams import Example, TokenRow, token_row
+from quintain.trainers.distributed.passes import SharedPasses
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.reference_log_probs import with_reference
 
 
-def corrected(examples: Sequence[Example], engine: Engine, *, cap: float, batch_tokens: int) -> list[Example]:
+def corrected(
+    examples: Sequence[Example],
+    engine: Engine,
+    *,
+    cap: float,
+    batch_tokens: int,
+    passes: SharedPasses | None = None,
+) -> list[Example]:
     """Return the examples as if the engine's current model had sampled them, with truncated importance weights.
 
     A token's advantage is multiplied by w = min(pi(t) / mu(t), cap), with mu the recorded probability of the sampler and
@@ -26,11 +34,12 @@ def corrected(examples: Sequence[Example], engine: Engine, *, cap: float, batch_
         engine: Computes pi.
         cap: Largest weight, above 0.
         batch_tokens: Token budget of a forward pass.
+        passes: How the processes of the run share passes; None: this one is alone.
 
     Raises:
         TrainingFailed: A log-prob of the model is not finite (`reference_not_finite`).
     """
-    scored = with_reference(examples, engine, cache=None, identity="", batch_tokens=batch_tokens)
+    scored = with_reference(examples, engine, cache=None, identity="", batch_tokens=batch_tokens, passes=passes)
     return [
         replace(example, rows=tuple(_corrected(*rows, cap) for rows in zip(example.rows, by_model.rows, strict=True)))
         for example, by_model in zip(examples, scored, strict=True)

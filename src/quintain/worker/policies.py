@@ -63,13 +63,19 @@ def open_policy(
             raise InvalidInput(f"expected a model, got {agent.id}, a script; name a model", code="no_weights")
         return expert()
     if agent.model.source == "endpoint":
-        from quintain.worker.remote_policy import RemotePolicy
+        from quintain.worker.remote_policy import BROKEN_AFTER, RemotePolicy
 
         if endpoint is None or folder is None:
             raise InvalidInput(
                 f"expected local weights, got {agent.id or agent.name}, which acts through endpoint {agent.model.path!r}; pass a "
                 "model folder, a trained agent or 'starter'",
                 code="no_weights",
+            )
+        if endpoint.token_ids:
+            from quintain.worker.remote_sampler import open_token_policy
+
+            return open_token_policy(
+                agent, endpoint, sampling, seed=seed, folder=folder, should_stop=should_stop, tolerance=BROKEN_AFTER - 1
             )
         return RemotePolicy(agent, endpoint, sampling, seed=seed, folder=folder, should_stop=should_stop)
     from quintain.trainers.acting.policy import open_policy as open_local_policy

@@ -1,8 +1,12 @@
-"""A server that samples the rollouts of online training: it gets the adapter before each rollout, and is checked with a probe."""
+"""Policies by token ids behind an endpoint: of an agent, and of a model under training.
+
+A model under training hands its adapter over before each rollout, and the server is checked with a probe.
+"""
 
 from __future__ import annotations
 
 import shutil
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -13,7 +17,7 @@ from quintain.endpoints.adapter_updates import AdapterUpdates
 from quintain.endpoints.client import Clock, EndpointClient, read_key
 from quintain.errors import InvalidInput
 from quintain.jobs.directory import run_name
-from quintain.records.agent import Sampling
+from quintain.records.agent import Agent, Sampling
 from quintain.records.judging import Endpoint
 from quintain.records.online_hyperparameters import SamplerConfig
 from quintain.records.protocols import Message
@@ -21,17 +25,21 @@ from quintain.settings import secret
 from quintain.trainers.acting.episode import Episode
 from quintain.trainers.acting.policy import end_ids
 from quintain.trainers.engine.forward import Engine
+from quintain.trainers.model_files import ModelFiles
 from quintain.trainers.models import save_model
+from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.sampler_correction import mean_distance
+from quintain.trainers.tokenizer_files import load_tokenizer
 from quintain.worker.request_ledger import Ledger
 from quintain.worker.token_policy import TokenModel, TokenPolicy
 
 if TYPE_CHECKING:
     from quintain.trainers.models import LoadedModel
-    from quintain.trainers.rendering.renderer import Renderer
 
 _PROBE = "Describe in two sentences how you would look for a lost key in a house with four rooms."
 _PROBE_TOKENS = 32
+_LONGEST = 2**30
+"""Context in tokens where the tokenizer's files name none: the server refuses what does not fit."""
 
 
 class RemoteSampler:
@@ -132,7 +140,7 @@ class RemoteSampler:
         episode = Episode((), self._seed, sampling.temperature)
         episode.begin_turn((Message(role="user", content=_PROBE),), renderer)
         episode.left = _PROBE_TOKENS
-        found = policy.sample(episode)
+        found = policy.sample(episode).ids
         distance = mean_distance(Engine.of(loaded.model), episode.ids, found.token_ids, found.logprobs)
         if distance <= self._config.max_difference:
             return distance
@@ -142,3 +150,44 @@ class RemoteSampler:
             "trained, with raw log-probs and without penalties, or raise sampler.max_difference and set importance_cap",
             code="sampler_mismatch",
         )
+
+
+def open_token_policy(
+    agent: Agent,
+    endpoint: Endpoint,
+    sampling: Sampling,
+    *,
+    seed: int,
+    folder: Path,
+    should_stop: Callable[[], bool] = lambda: False,
+    tolerance: int = 0,
+) -> TokenPolicy:
+    """Return the policy of an agent behind an endpoint with `token_ids`, rendered with the tokenizer of its profile.
+
+    Args:
+        agent: The agent. Its template selects the format of turns.
+        endpoint: Profile of the server, with a tokenizer.
+        sampling: Sampling settings.
+        seed: Part of the seed of every request.
+        folder: The job's folder, for the ledger of requests.
+        should_stop: Checked while requests are running.
+        tolerance: As of `TokenPolicy`.
+
+    Raises:
+        InvalidInput: The API key's variable is not set, or the tokenizer cannot be read.
+        Refused: The endpoint's URL is not safe.
+    """
+    assert endpoint.tokenizer is not None, "a profile with token_ids has a tokenizer"
+    tokenizer = load_tokenizer(ModelFiles(Path(endpoint.tokenizer).expanduser()))
+    renderer, ledger = Renderer.of(tokenizer, agent.template), Ledger(folder)
+    clock = Clock(now=lambda: datetime.now(UTC))
+    client = EndpointClient(endpoint, clock, read_key(endpoint, secret), seed, asks_for="samples", note=ledger.note)
+    model = TokenModel(min(tokenizer.model_max_length, _LONGEST), renderer.end_ids, len(tokenizer))
+    policy = TokenPolicy(client, renderer, sampling, model, seed=seed, should_stop=should_stop, tolerance=tolerance)
+    weakref.finalize(policy, _close, client, ledger)
+    return policy
+
+
+def _close(client: EndpointClient, ledger: Ledger) -> None:
+    client.close()
+    ledger.close()

@@ -11,11 +11,13 @@ from typing import NamedTuple
 
 from quintain.endpoints.client import EndpointClient
 from quintain.endpoints.completion import Ask, TokenIds
-from quintain.endpoints.faults import STOPPED
+from quintain.endpoints.faults import STOPPED, UNANSWERED
 from quintain.endpoints.parallel import in_parallel
+from quintain.endpoints.spending import price
 from quintain.errors import InvalidInput, QuintainError, Unavailable
 from quintain.records.agent import Sampling
 from quintain.records.protocols import Reply, Stop, Turn
+from quintain.records.trajectory import Usage
 from quintain.trainers.acting.episode import Episode
 from quintain.trainers.rendering.renderer import Renderer, shared_prefix
 
@@ -34,6 +36,13 @@ class TokenModel(NamedTuple):
     """Label of these weights on the server; None: it has no labels."""
 
 
+class Sampled(NamedTuple):
+    """A checked continuation."""
+
+    ids: TokenIds
+    usage: Usage
+
+
 class TokenPolicy:
     """`records.protocols.Policy` for a server that continues token ids. Its methods are called from one thread."""
 
@@ -46,6 +55,7 @@ class TokenPolicy:
         *,
         seed: int = 0,
         should_stop: Callable[[], bool] = lambda: False,
+        tolerance: int = 0,
     ) -> None:
         """Create a policy without episodes.
 
@@ -56,7 +66,9 @@ class TokenPolicy:
             model: The model behind the endpoint.
             seed: Part of the seed of every request.
             should_stop: Checked while requests are running.
+            tolerance: Number of consecutive unanswered requests that end only their own episodes.
         """
+        self._tolerance, self._unanswered = tolerance, 0
         self._client, self._renderer, self._sampling, self._model = client, renderer, sampling, model
         self._seed, self._should_stop = seed, should_stop
         self._episodes: dict[str, Episode] = {}
@@ -70,35 +82,26 @@ class TokenPolicy:
 
         Raises:
             InvalidInput: An answer has no token ids, continues other ids or comes from other weights.
-            Unavailable: The endpoint does not answer a request in as many tries as its profile allows.
+            Unavailable: More consecutive requests than tolerated got no answer in as many tries as the profile allows.
         """
         episodes = [self._with_messages(turn) for turn in turns]
         asked = [episode for episode in episodes if episode.left > 0]
-        answered: dict[int, TokenIds | None] = {}
+        replies = {id(episode): Reply(text="", stop=Stop.CONTEXT) for episode in episodes}
+        replies |= {id(e): Reply(text="", stop=Stop.FAILED, error="the job was asked to stop") for e in asked}
         n_tokens = 0
-        for episode, found in in_parallel(asked, self._sample, self._client.endpoint.concurrency, self._should_stop):
-            answered[id(episode)] = found
-            if found is not None:
-                episode.add_tokens(found.token_ids, found.logprobs, self._renderer, self._model.end_ids)
-                n_tokens += len(found.token_ids)
+        answers = in_parallel(asked, self._answer, self._client.endpoint.concurrency, self._should_stop)
+        for n_answered, (episode, found) in enumerate(answers, 1):
+            replies[id(episode)] = self._reply(episode, found)
+            n_tokens += len(episode.turn)
             if self.on_share is not None:
-                self.on_share(len(answered) / len(asked), n_tokens)
-        stopped = Reply(text="", stop=Stop.FAILED, error="the job was asked to stop")
-        fits = {id(episode) for episode in asked}
-        return [
-            self._reply(episode)
-            if episode.turn
-            else stopped
-            if id(episode) in fits - answered.keys()
-            else Reply(text="", stop=Stop.CONTEXT)
-            for episode in episodes
-        ]
+                self.on_share(n_answered / len(asked), n_tokens)
+        return [replies[id(episode)] for episode in episodes]
 
     def close(self, episode_id: str) -> None:
         """Free an episode; unknown ids are ignored."""
         self._episodes.pop(episode_id, None)
 
-    def sample(self, episode: Episode) -> TokenIds:
+    def sample(self, episode: Episode) -> Sampled:
         """Return a checked continuation of an episode's ids, at most `episode.left` tokens.
 
         Raises:
@@ -116,26 +119,22 @@ class TokenPolicy:
             stop_ids=tuple(sorted(self._model.end_ids)),
             seed=episode.turn_seed(self._seed),
         )
-        found = self._client.sample(ask).sampled
+        completion = self._client.sample(ask)
+        found = completion.sampled
         assert found is not None, "a client that asks for samples returns them"
         self._require_same_prompt(found, episode.ids)
         self._require_known_ids(found)
         self._require_version(found)
-        return found
+        return Sampled(found, completion.usage)
 
-    def _sample(self, episode: Episode) -> TokenIds | None:
-        """Return a continuation; None where the episode no longer fits. Runs in several threads."""
+    def _answer(self, episode: Episode) -> Sampled | QuintainError:
+        """Return a continuation, or the error that concerns this request alone. Runs in several threads."""
         try:
             return self.sample(episode)
         except QuintainError as error:
-            if error.code == "too_long":
-                return None
-            if isinstance(error, Unavailable) and error.code != STOPPED:
-                raise Unavailable(
-                    f"{error.message}; check the server, then resume the job: finished episodes are kept",
-                    code=error.code,
-                ) from None
-            raise
+            if error.code not in UNANSWERED:
+                raise
+            return error
 
     def _with_messages(self, turn: Turn) -> Episode:
         episode = self._episodes.get(turn.episode_id)
@@ -146,12 +145,39 @@ class TokenPolicy:
         episode.left = max(0, min(self._sampling.max_new_tokens, self._model.context_tokens - len(episode.ids)))
         return episode
 
-    def _reply(self, episode: Episode) -> Reply:
+    def _reply(self, episode: Episode, found: Sampled | QuintainError) -> Reply:
+        """Return the reply to a continuation, or to its failure.
+
+        Raises:
+            QuintainError: More consecutive requests got no answer than are tolerated.
+        """
+        if isinstance(found, QuintainError):
+            return self._failure_reply(found)
+        self._unanswered = 0
+        ids, usage = found
+        episode.add_tokens(ids.token_ids, ids.logprobs, self._renderer, self._model.end_ids)
         reply = episode.reply(self._renderer, self._model.end_ids)
-        if self._model.version is None or reply.sampled is None:
-            return reply
-        sampled = reply.sampled.model_copy(update={"weight_version": self._model.version})
-        return reply.model_copy(update={"sampled": sampled})
+        assert reply.sampled is not None, "an episode records what was sampled"
+        endpoint = self._client.endpoint
+        return reply.model_copy(
+            update={
+                "sampled": reply.sampled.model_copy(update={"weight_version": self._model.version}),
+                "usage": usage,
+                "cost_usd": price(endpoint, usage.input_tokens, usage.output_tokens),
+            }
+        )
+
+    def _failure_reply(self, error: QuintainError) -> Reply:
+        if error.code == "too_long":
+            return Reply(text="", stop=Stop.CONTEXT)
+        if error.code != STOPPED:
+            self._unanswered += 1
+            if self._unanswered > self._tolerance:
+                raise Unavailable(
+                    f"{error.message}; check the server, then resume the job: what it has finished is kept",
+                    code=error.code,
+                )
+        return Reply(text="", stop=Stop.FAILED, error=error.message)
 
     @property
     def _name(self) -> str:

@@ -78,7 +78,8 @@ def _train(
 ) -> TrainingReport | None:
     """Train on rows or rollouts, valued by the reward if one is named; None if stopped before the first step."""
     reporter.phase("importing")
-    from quintain.trainers.train import Data, train
+    from quintain.trainers.run_setup import Data
+    from quintain.trainers.train import train
 
     data = Data(earlier=earlier) if rewards is None else Data(earlier=earlier, figures=rewards.figures)
     data = replace(data, teacher=open_teacher(spec, directory))
