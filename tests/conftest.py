@@ -14,15 +14,15 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # several test processes share the cores
 
-# Collecting imports torch and creates thousands of items, of which the collector would find none to free.
-gc.disable()
-
 from hypothesis import settings as generated
 
 from quintain.settings import Settings
 from quintain.threads import limit_spinning
 
 limit_spinning()  # torch reads it when it is imported
+
+# Collecting imports torch and creates thousands of items, of which the collector would find none to free.
+gc.disable()
 
 # Hundreds of child processes import the same modules: where no bytecode may be kept, each compiles all of them anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
