@@ -77,7 +77,8 @@ def demonstrations() -> Iterator[Trajectory]:
 
 def with_habit(folder: Path) -> Agent:
     """Teach the embedded model the habit; return the agent from which every training starts."""
-    from quintain.trainers.train import Data, train
+    from quintain.trainers.run_setup import Data
+    from quintain.trainers.train import train
 
     spec = TrainSpec(
         method="sft", agent=STARTER, dataset_id="habit", name="habit", output_dir=str(folder / "habit"),

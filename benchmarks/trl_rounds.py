@@ -15,6 +15,7 @@ from benchmarks.trl_sides import Gradients, Side
 from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.machine import allow_exact_medium, matmul_flops
 
+CPU = torch.device("cpu")
 AGREE = {"fp32": 1e-4, "bf16": 2e-2}
 """Precision -> largest difference of two losses of the same step, nats, at which their times may be compared."""
 
@@ -45,7 +46,10 @@ class Rounds:
 
 
 def run_rounds(
-    sides: Mapping[str, Side], steps: Sequence[Sequence[Example]], dtype: torch.dtype = torch.float32
+    sides: Mapping[str, Side],
+    steps: Sequence[Sequence[Example]],
+    dtype: torch.dtype = torch.float32,
+    device: torch.device = CPU,
 ) -> Rounds:
     """One untimed round, then a timed one for each further step.
 
@@ -53,18 +57,21 @@ def run_rounds(
         sides: By name; all start with the same weights.
         steps: The examples of each optimizer step.
         dtype: Type of the products whose rate is measured.
+        device: Device of the sides, whose work is waited for.
     """
     seconds, cpu_seconds, losses = ({name: list[float]() for name in sides} for _ in range(3))
     rounds = Rounds(seconds, cpu_seconds, losses)
     names = list(sides)
     for i, examples in enumerate(steps):
         if i:
-            default, best = _matmul_flops(dtype)
+            default, best = _matmul_flops(dtype, device)
             rounds.matmul_flops.append(best)
             rounds.matmul_gain.append(best / default)
         for name in names if i % 2 else reversed(names):
             began, cpu = time.perf_counter(), time.process_time()
             losses[name].append(sides[name].step(examples))
+            if device.type == "cuda":
+                torch.cuda.synchronize()
             if i:
                 seconds[name].append(time.perf_counter() - began)
                 cpu_seconds[name].append(time.process_time() - cpu)
@@ -95,16 +102,15 @@ def largest_difference(a: Gradients, b: Gradients) -> float:
     return max(float((a[n] - b[n]).norm()) / norm for n, norm in norms.items() if norm > floor)
 
 
-def _matmul_flops(dtype: torch.dtype) -> tuple[float, float]:
+def _matmul_flops(dtype: torch.dtype, device: torch.device) -> tuple[float, float]:
     """Of PyTorch's default; for float32 also of the faster of the two back ends that compute its products exactly."""
-    cpu = torch.device("cpu")
-    if dtype != torch.float32:
-        rate = matmul_flops(cpu, dtype) or math.nan
+    if dtype != torch.float32 or device != CPU:
+        rate = matmul_flops(device, dtype) or math.nan
         return rate, rate
     before = torch.get_float32_matmul_precision()
-    rates = [matmul_flops(cpu) or math.nan]
-    if allow_exact_medium(cpu):
-        rates.append(matmul_flops(cpu) or math.nan)
+    rates = [matmul_flops(CPU) or math.nan]
+    if allow_exact_medium(CPU):
+        rates.append(matmul_flops(CPU) or math.nan)
     torch.set_float32_matmul_precision(before)
     return rates[0], max(rates)
 

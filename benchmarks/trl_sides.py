@@ -172,7 +172,8 @@ class Theirs:
     def step(self, examples: Sequence[Example]) -> float:
         optimizer, model = self.trainer.optimizer, self.trainer.model
         with products(self.products):
-            with torch.autocast("cpu", self.autocast or torch.bfloat16, enabled=self.autocast is not None):
+            kind = model.device.type
+            with torch.autocast(kind, self.autocast or torch.bfloat16, enabled=self.autocast is not None):
                 loss = self.backward(self.trainer, examples)
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
@@ -211,7 +212,11 @@ def trl_sft(
 
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     config = SFTConfig(
-        **_settings(rows_per_pass), assistant_only_loss=True, max_length=None, learning_rate=RATE, weight_decay=0.0
+        **_settings(model, rows_per_pass),
+        assistant_only_loss=True,
+        max_length=None,
+        learning_rate=RATE,
+        weight_decay=0.0,
     )
     with told_to_stderr():
         trainer = SFTTrainer(
@@ -231,7 +236,7 @@ def trl_sft(
                 "attention_mask": mask,
                 "labels": ids.masked_fill(supervised == 0, -100),
             }
-            loss += float(trainer.training_step(trainer.model, inputs, total))
+            loss += float(trainer.training_step(trainer.model, _on_device(inputs, model), total.to(model.device)))
         return loss
 
     return Theirs(trainer, backward, products)
@@ -245,7 +250,9 @@ def trl_dpo(
 
     answers = {side: [{"role": "assistant", "content": side}] for side in ("chosen", "rejected")}
     dataset = Dataset.from_list([{"prompt": [{"role": "user", "content": "a"}], **answers}])
-    config = DPOConfig(**_settings(pairs_per_pass), beta=0.1, max_length=None, learning_rate=RATE, weight_decay=0.0)
+    config = DPOConfig(
+        **_settings(model, pairs_per_pass), beta=0.1, max_length=None, learning_rate=RATE, weight_decay=0.0
+    )
     with told_to_stderr():
         trainer = DPOTrainer(model, ref_model=reference, args=config, train_dataset=dataset, processing_class=tokenizer)
     trainer.precompute_ref_logps = precomputed
@@ -259,7 +266,7 @@ def trl_dpo(
             if precomputed:
                 sums = torch.tensor([float(np.nansum(row.ref_logprob, dtype=np.float64)) for row in rows])
                 inputs["ref_chosen_logps"], inputs["ref_rejected_logps"] = sums.chunk(2)
-            share = trainer.compute_loss(trainer.model, inputs) * (len(part) / len(examples))
+            share = trainer.compute_loss(trainer.model, _on_device(inputs, model)) * (len(part) / len(examples))
             share.backward()
             loss += float(share.detach())
         return loss
@@ -272,7 +279,7 @@ def trl_grpo(model: Any, tokenizer: Any, group_size: int, rows_per_pass: int, pr
     from trl import GRPOConfig, GRPOTrainer
 
     config = GRPOConfig(
-        **_settings(group_size), num_generations=group_size, beta=0.0, learning_rate=RATE, weight_decay=0.0
+        **_settings(model, group_size), num_generations=group_size, beta=0.0, learning_rate=RATE, weight_decay=0.0
     )
     dataset = Dataset.from_list([{"prompt": [{"role": "user", "content": "a"}]}] * group_size)
     with told_to_stderr():
@@ -291,7 +298,7 @@ def trl_grpo(model: Any, tokenizer: Any, group_size: int, rows_per_pass: int, pr
         loss = 0.0
         for part in passes:
             inputs = _completions(part) | {"num_items_in_batch": torch.tensor(sum(row.n_supervised for row in rows))}
-            share = trainer.compute_loss(trainer.model, inputs)
+            share = trainer.compute_loss(trainer.model, _on_device(inputs, model))
             share.backward()
             loss += float(share.detach())
         return loss
@@ -346,12 +353,16 @@ def _passes(items: Sequence[Any], n: int) -> list[Sequence[Any]]:
     return [items[i : i + n] for i in range(0, len(items), n)]
 
 
-def _settings(batch_size: int) -> dict[str, Any]:
+def _on_device(inputs: dict[str, torch.Tensor], model: Any) -> dict[str, torch.Tensor]:
+    return {name: tensor.to(model.device) for name, tensor in inputs.items()}
+
+
+def _settings(model: Any, batch_size: int) -> dict[str, Any]:
     return {
         **QUIET,
         "per_device_train_batch_size": batch_size,
         "bf16": False,
-        "use_cpu": True,
+        "use_cpu": model.device.type == "cpu",
         "gradient_checkpointing": False,
     }
 

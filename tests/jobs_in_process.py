@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import anyio.from_thread
 import pytest
 
 from quintain.jobs import processes
@@ -22,10 +24,11 @@ from quintain.worker import __main__ as worker
 def in_process() -> Iterator[None]:
     """Run each job to its end where it starts, for tests of what a job brings and not of its process.
 
-    The main thread only, because the worker handles signals.
+    It runs in the main thread, because the worker handles signals: a tool call that a server in this process runs in
+    another thread hands it to the event loop, which must be in the main thread.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes, "start_detached", _run_attempt)
+        patch.setattr(processes, "start_detached", _run_in_main_thread)
         yield
 
 
@@ -36,7 +39,14 @@ def jobs_in_process() -> Iterator[None]:
         yield
 
 
-def _run_attempt(argv: Sequence[str], lock: int, env: Mapping[str, str]) -> None:
+def _run_in_main_thread(argv: Sequence[str], lock: int, env: Mapping[str, str]) -> None:
+    if threading.current_thread() is threading.main_thread():
+        _run_attempt(argv)
+    else:
+        anyio.from_thread.run_sync(_run_attempt, argv)
+
+
+def _run_attempt(argv: Sequence[str]) -> None:
     """Run one attempt as the shim does: its record, the worker, the record of the exit."""
     directory = JobDirectory(Path(argv[-1]))
     attempt = Launch.model_validate_json(directory.launch.read_bytes()).attempt

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs_in_process import jobs_in_process  # noqa: F401
 from quintain.environments import registry
 from quintain.tools import RLTrainingTool
 
@@ -32,7 +33,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     registry._entries.cache_clear()
 
 
-@pytest.mark.usefixtures("installed")
+@pytest.mark.usefixtures("installed", "jobs_in_process")
 def test_an_agent_learns_in_the_documented_environment_by_the_documented_code(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 from benchmarks.postgres_server import VARIABLE, new_database
+from benchmarks.ray_cluster import RayHead, ray_head
 from pydantic import TypeAdapter
 
 from quintain.jobs.directory import SPEC, JobDirectory, read_lines
@@ -36,8 +37,8 @@ class JobHome:
 
     def __init__(self, home: Path, url: str) -> None:
         self.home = home
-        self.before = set(psutil.Process().children(recursive=True))
-        """Children of other tests' making, such as the resource tracker of multiprocessing."""
+        self.before = set(psutil.Process().children())
+        """Children of other tests' making, such as the resource tracker of multiprocessing, or a cluster."""
         self.options = JobOptions(
             jobs_dir=home / "jobs",
             slots=1,
@@ -115,7 +116,7 @@ class JobHome:
     def no_children(self) -> bool:
         """Reconciling collects what has ended; an earlier test's job may take a moment to."""
         self.runner.reconcile()
-        return self.before.issuperset(psutil.Process().children(recursive=True))
+        return self.before.issuperset(psutil.Process().children())
 
     def audit(self) -> None:
         """Nothing is left over: no process, no zombie, no torn database, no half file, no unfinished job."""
@@ -146,3 +147,11 @@ def _jobs_of(job_home: JobHome) -> Iterator[JobHome]:
         for process in job_home.processes():
             process.kill()
         job_home.store.close()
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[RayHead]:
+    """A Ray cluster for all tests of this process that leave it intact."""
+    pytest.importorskip("ray", reason="the extra cluster is not installed")
+    with ray_head() as head:
+        yield head

@@ -1,4 +1,4 @@
-"""The main job in both protocol eras, small: an agent acts, is scored, trained, evaluated and compared, over stdio."""
+"""The main job in both protocol eras, small: an agent acts, is scored, trained, evaluated and compared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pytest
 from mcp import Client
 from mcp.types import ImageContent
 
+from jobs_in_process import jobs_in_process  # noqa: F401
 from mcp_client import call, ended, server, until
+from quintain.server.app import create_server
 from quintain.settings import Settings
 
 ENVIRONMENT = "quintain/inventory"
@@ -21,8 +23,6 @@ N = 4
 
 async def job(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     started = await call(client, tool, **arguments)
-    again = await call(client, tool, **arguments)
-    assert (again["job_id"], again["deduplicated"]) == (started["job_id"], True), "a repeated start is the same job"
     view = await until(client, started["job_id"], ended)
     assert view["status"] == "succeeded", view
     return view
@@ -85,15 +85,26 @@ async def improve(client: Client) -> dict[str, Any]:
     }
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.soak)])
-def test_an_agent_acts_learns_and_is_compared(settings: Settings, mode: Literal["auto", "legacy"]) -> None:
-    async def scenario() -> dict[str, Any]:
-        async with Client(server(settings), mode=mode) as client:
-            assert (client.protocol_version >= "2026") == (mode == "auto")
-            return await improve(client)
+@pytest.mark.usefixtures("jobs_in_process")
+def test_an_agent_acts_learns_and_is_compared(settings: Settings) -> None:
+    check(anyio.run(improved, create_server(settings), "auto"))
 
-    seen = anyio.run(scenario)
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_it_does_so_over_stdio_with_workers_of_their_own(settings: Settings, mode: Literal["auto", "legacy"]) -> None:
+    check(anyio.run(improved, server(settings), mode))
+
+
+async def improved(connect: Any, mode: Literal["auto", "legacy"]) -> dict[str, Any]:
+    async with Client(connect, mode=mode) as client:
+        assert (client.protocol_version >= "2026") == (mode == "auto")
+        return await improve(client)
+
+
+def check(seen: dict[str, Any]) -> None:
+    """The results of all tools of the main job agree with each other."""
     assert (seen["trained"]["step"], seen["trained"]["result"]["agent"]) == (3, "agent:pupil@1")
     assert seen["trained"]["result"]["final_loss"] > 0
     assert 0.5 <= seen["plan"]["estimate"]["memory_mb"] / seen["trained"]["metrics"]["peak_memory_mb"] <= 2

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from jobs_in_process import in_process
 from quintain.tools import RLTrainingTool
 
 RUN = [
@@ -58,7 +59,8 @@ def test_a_program_trains_an_adapter_on_its_own_runs_and_measures_it(home: Path,
     assert picture.read_bytes().startswith(b"\x89PNG")
     refused = run(action="evaluate", model_path="mine", max_samples=4)
     assert (refused["status"], refused["code"]) == ("error", "no_suite"), "its runs are of no environment"
-    measured = run(action="evaluate", model_path="mine", max_samples=4, environment="quintain/inventory")
+    with in_process():
+        measured = run(action="evaluate", model_path="mine", max_samples=4, environment="quintain/inventory")
     assert (measured["status"], measured["num_samples"]) == ("success", 4), measured
     assert 0 <= measured["ci_low"] <= measured["accuracy"] <= measured["ci_high"] <= 1
     missing = run(action="train", dataset="mine", model_name=str(tmp_path / "nothing"))

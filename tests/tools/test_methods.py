@@ -370,6 +370,19 @@ def test_a_recipe_names_what_it_measures_and_takes_texts_and_samples(
     assert (again.job_id, again.deduplicated) == (started.job_id, True), "the same texts are the same dataset"
 
 
+def test_every_shipped_recipe_is_accepted(waiting: Services, datasets: dict[str, str]) -> None:
+    shipped = sorted(Path(__file__).parents[2].glob("examples/recipes/*.yaml"))
+    assert len(shipped) >= 5
+    for path in shipped:
+        document = parse_yaml(path.read_text(encoding="utf-8"))
+        for stage in document["stages"]:
+            if "dataset" in stage:
+                stage["dataset"] = f"some-{stage['method']}"
+        spec = waiting.store.jobs.get(start_config(waiting, document).job_id).spec
+        assert isinstance(spec, RecipeSpec)
+        assert [stage.label for stage in spec.stages if stage.kind == "train"], path
+
+
 def test_a_recipe_has_no_settings_of_its_own_to_change(services: Services) -> None:
     assert "each of its stages" in error_of(start_config, services, {"stages": []}, {"epochs": 1}).message
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -20,7 +17,8 @@ from quintain.records.job import TrainSpec
 from quintain.records.record import Record
 from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
 from quintain.trainers.loop.report import TrainingReport
-from quintain.trainers.train import Data, train
+from quintain.trainers.run_setup import Data
+from quintain.trainers.train import train
 from trainers.episodes import episode
 
 LORA = LoraConfig(rank=4, alpha=8.0, dropout=0.1)
@@ -62,25 +60,6 @@ class Recorder:
 
     def should_stop(self) -> bool:
         return bool(self.stop_at is not None and self.steps and self.steps[-1][0] >= self.stop_at)
-
-
-class KillsARank(Recorder):
-    """Freezes the other process after a step, and kills it when this one has waited for it for a while."""
-
-    def __init__(self, *, at: int = 2) -> None:
-        super().__init__()
-        self.at = at
-
-    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
-        super().progress(step, total_steps, metrics)
-        if step == self.at:
-            (other,) = others()
-            other.send_signal(signal.SIGSTOP)
-            threading.Timer(0.5, other.kill).start()
-
-
-def others() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children(recursive=True) if "serve" in "".join(child.cmdline())]
 
 
 def dataset(n: int) -> list[DatasetRow]:
@@ -191,7 +170,7 @@ def assert_same_figures(one: Steps, two: Steps) -> None:
 
 
 def assert_as_one(alone: Trained, together: Trained) -> None:
-    """Several processes have trained as one has, and none is left."""
+    """Several processes have trained as one has."""
     assert_same_figures(alone.heard.steps, together.heard.steps)
     assert alike(alone.output, together.output)
     for figure in ("best_step", "supervised_tokens"):
@@ -199,7 +178,6 @@ def assert_as_one(alone: Trained, together: Trained) -> None:
     assert together.report.validation_loss == pytest.approx(alone.report.validation_loss)
     assert {path.name for path in alone.output.iterdir()} == {path.name for path in together.output.iterdir()}
     assert alone.heard.checkpoints == together.heard.checkpoints
-    assert others() == []
 
 
 def run(

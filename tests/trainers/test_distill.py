@@ -25,8 +25,9 @@ from quintain.trainers.losses.advantages import divergence_advantages
 from quintain.trainers.losses.distill import distill_loss
 from quintain.trainers.losses.loss_output import StepTotals
 from quintain.trainers.rendering.renderer import Renderer
+from quintain.trainers.run_setup import Data
 from quintain.trainers.teachers import LocalTeacher
-from quintain.trainers.train import Data, train
+from quintain.trainers.train import train
 from tiny_models import save_tiny_model, tiny_model, tiny_tokenizer
 from trainers.own_forward import make, row
 from trainers.playing import spread

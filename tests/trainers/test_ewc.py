@@ -23,7 +23,8 @@ from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.other_tokens import sampled_nll
 from quintain.trainers.loop.ewc import WeightPenalty, fisher_diagonal
 from quintain.trainers.models import load_model
-from quintain.trainers.train import Data, train
+from quintain.trainers.run_setup import Data
+from quintain.trainers.train import train
 from tiny_models import save_tiny_model
 from trainers.own_forward import gradients, make, own_logprobs, row
 from trainers.runs import LORA, Killed, Recorder, metric, rows_for, run, same, spec

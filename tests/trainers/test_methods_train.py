@@ -19,7 +19,8 @@ from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop.report import TrainingReport
 from quintain.trainers.models import load_model
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.trainers.train import Data, train
+from quintain.trainers.run_setup import Data
+from quintain.trainers.train import train
 from tiny_models import tiny_tokenizer
 from trainers.episodes import episode
 from trainers.runs import LORA, Killed, Recorder, metric, rows_for, run, run_of, same, spec

@@ -1,15 +1,10 @@
-"""Training over two real processes, whole or sharded: as one process trains, bit-equal when resumed, and no process left."""
+"""Training over several real processes, replicated or sharded: as one process trains, and bit-equal when resumed."""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
-import socket
-import sys
-import threading
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,23 +14,21 @@ import torch
 from pydantic import ValidationError
 from transformers import StableLmConfig, StableLmForCausalLM
 
-from quintain.errors import InvalidInput, NotFound, TrainingFailed
+from quintain.errors import InvalidInput, QuintainError, TrainingFailed
 from quintain.records.hyperparameters import LoraConfig, SFTConfig
-from quintain.threads import GOMP_SPINCOUNT
 from quintain.trainers.data.streams import Example, token_row
-from quintain.trainers.distributed import ranks
-from quintain.trainers.distributed.member import serve
-from quintain.trainers.distributed.rendezvous import address, connect, key_file
+from quintain.trainers.distributed.launcher import launch
+from quintain.trainers.distributed.passes import deal
+from quintain.trainers.distributed.process_group import ProcessGroup
 from tiny_models import save_tiny_model
+from trainers.process_groups import KillsARank, on_processes, run_on
 from trainers.runs import (
     Killed,
-    KillsARank,
     Recorder,
     Trained,
     alike,
     assert_as_one,
     assert_same_figures,
-    others,
     rows_for,
     run,
     same,
@@ -57,8 +50,10 @@ class Case(NamedTuple):
 
     def train(self, model: Path, folder: Path, *, alone: bool) -> Trained:
         job = spec(model, folder / "out", self.method, **self.settings, **({} if alone else self.processes))
-        held_out = rows_for(self.method, self.n_held_out)
-        return Trained(folder / "out", *run(job, folder / "job", rows_for(self.method, 5), None, held_out))
+        rows, held_out = rows_for(self.method, 5), rows_for(self.method, self.n_held_out)
+        if alone:
+            return Trained(folder / "out", *run(job, folder / "job", rows, None, held_out))
+        return Trained(folder / "out", *run_on(2, job, folder / "job", rows, None, held_out))
 
 
 CASES = {
@@ -97,33 +92,27 @@ def test_two_processes_train_as_one_does(trained: Train, name: str) -> None:
     assert_as_one(trained(name, True), trained(name, False))
 
 
+@pytest.mark.parametrize("name", ["sft", "sharded sft"])
 def test_two_processes_train_as_one_does_until_one_is_killed(
-    model_folder: Path,
-    tmp_path: Path,
-    trained: Train,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    model_folder: Path, tmp_path: Path, trained: Train, name: str
 ) -> None:
-    """The last validation and checkpoint before the kill come after steps 3 and 4; the other process logs its start."""
-    monkeypatch.setenv("OMP_DISPLAY_ENV", "VERBOSE")
-    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
-    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    """The last validation and checkpoint before the kill come after steps 3 and 4; one process goes on from there."""
     alone, killed = trained("sft", True), KillsARank(at=5)
-    job = spec(model_folder, tmp_path / "out", **TWO)
-    with pytest.raises(TrainingFailed, match=r"\[process_lost\] process 2 of 2 was killed by SIGKILL; resume the job"):
-        run(job, tmp_path / "job", rows_for("sft", 5), killed, rows_for("sft", 3))
+    job = spec(model_folder, tmp_path / "out", **CASES[name].processes)
+    rows, held_out = rows_for("sft", 5), rows_for("sft", 3)
+    with pytest.raises(
+        TrainingFailed, match=r"\[process_lost\] the 2 processes lost their connection.*; resume the job"
+    ):
+        run_on(2, job, tmp_path / "job", rows, killed, held_out)
     assert (len(killed.steps), killed.checkpoints) == (6, [2, 4]), "the start and five steps"
     assert_same_figures(alone.heard.steps[:6], killed.steps)
     checkpoint = "job/checkpoints/step-00000004"
     assert alike(alone.output.parent / checkpoint, tmp_path / checkpoint)
-    assert others() == []
     assert not (tmp_path / "out").exists()
-    started = capfd.readouterr().err
-    imported = set(re.findall(r"\| +(\S+)$", started, re.MULTILINE))
-    assert "torch" in imported
-    assert "peft" not in imported, "its import takes seconds, and most runs have no adapter"
-    if sys.platform == "linux":
-        assert f"GOMP_SPINCOUNT = '{GOMP_SPINCOUNT}'" in started
+    report, heard = run(spec(model_folder, tmp_path / "out"), tmp_path / "job", rows, None, held_out)
+    assert report.resumed_from_step == 4
+    assert_same_figures(alone.heard.steps[5:], heard.steps)
+    assert alike(alone.output, tmp_path / "out")
 
 
 @pytest.mark.soak
@@ -131,68 +120,56 @@ def test_two_processes_train_as_one_does_until_one_is_killed(
 def test_a_run_killed_and_then_cancelled_resumes_to_bit_equal_weights(
     model_folder: Path, tmp_path: Path, trained: Train, name: str
 ) -> None:
-    """A checkpoint stands after steps 2 and 4; the kill comes at step 3, the cancel after step 5."""
+    """Checkpoints follow steps 2 and 4; the kill comes at step 3, the cancel after step 5; 2, 1 and 3 processes go on."""
     whole = trained(name, False)
     job, rows = spec(model_folder, tmp_path / "out", "dpo", **CASES[name].processes), rows_for("dpo", 5)
     with pytest.raises(Killed):
-        run(job, tmp_path / "job", rows, Recorder(kill_at=3))
-    assert others() == []
-    cancelled, before = run(job, tmp_path / "job", rows, Recorder(stop_at=5))
+        run_on(2, job, tmp_path / "job", rows, Recorder(kill_at=3))
+    cancelled, before = run_on(2, job, tmp_path / "job", rows, Recorder(stop_at=5))
     assert (cancelled.stopped, cancelled.resumed_from_step, before.checkpoints) == (True, 2, [4, 5])
     assert not (tmp_path / "out").exists()
-    assert others() == []
-    shutil.copytree(tmp_path / "job", tmp_path / "job-whole")
-    report, after = run(job, tmp_path / "job", rows)
+    for copy in ("job-1", "job-3"):
+        shutil.copytree(tmp_path / "job", tmp_path / copy)
+    report, after = run_on(2, job, tmp_path / "job", rows)
     assert report.resumed_from_step == 5
     assert [m["loss"] for _, _, m in before.steps + after.steps] == [m["loss"] for _, _, m in whole.heard.steps[2:]]
     assert same(whole.output, tmp_path / "out")
     assert [path.name for path in (tmp_path / "job").glob(".*")] == []
-    report, _ = run(spec(model_folder, tmp_path / "out-whole", "dpo"), tmp_path / "job-whole", rows)
-    assert report.resumed_from_step == 5
-    assert alike(trained(name, True).output, tmp_path / "out-whole")
+    run(spec(model_folder, tmp_path / "out-1", "dpo"), tmp_path / "job-1", rows)
+    three = CASES[name].processes | {"processes": 3}
+    run_on(3, spec(model_folder, tmp_path / "out-3", "dpo", **three), tmp_path / "job-3", rows)
+    for output in ("out-1", "out-3"):
+        assert alike(trained(name, True).output, tmp_path / output)
 
 
 @pytest.mark.soak
 def test_a_killed_adapter_run_with_dropout_resumes_to_bit_equal_weights(model_folder: Path, tmp_path: Path) -> None:
     rows, settings = rows_for("sft", 4), {"lora": LoraConfig(rank=4, alpha=8.0, dropout=0.1), **TWO}
-    run(spec(model_folder, tmp_path / "whole", **settings), tmp_path / "job-whole", rows)
+    run_on(2, spec(model_folder, tmp_path / "whole", **settings), tmp_path / "job-whole", rows)
     job = spec(model_folder, tmp_path / "out", **settings)
     with pytest.raises(Killed):
-        run(job, tmp_path / "job", rows, Recorder(kill_at=3))
-    run(job, tmp_path / "job", rows)
+        run_on(2, job, tmp_path / "job", rows, Recorder(kill_at=3))
+    run_on(2, job, tmp_path / "job", rows)
     assert same(tmp_path / "whole", tmp_path / "out")
 
 
 @pytest.mark.soak
-def test_a_whole_runs_checkpoint_goes_on_sharded_and_has_the_same_files(
+def test_a_whole_runs_checkpoint_goes_on_sharded_and_has_the_same_weights(
     model_folder: Path, tmp_path: Path, trained: Train
 ) -> None:
     alone, together = trained("sharded sft", True).output, trained("sharded sft", False).output
     rows, held_out = rows_for("sft", 5), rows_for("sft", 3)
     with pytest.raises(Killed):
         run(spec(model_folder, tmp_path / "out"), tmp_path / "job", rows, Recorder(kill_at=3), held_out)
-    report, _ = run(spec(model_folder, tmp_path / "out", **SHARDED), tmp_path / "job", rows, None, held_out)
+    report, _ = run_on(2, spec(model_folder, tmp_path / "out", **SHARDED), tmp_path / "job", rows, None, held_out)
     assert report.resumed_from_step == 2
     assert alike(alone, tmp_path / "out")
     ours, theirs = (folder.parent / "job" / "checkpoints" / "step-00000004" for folder in (together, alone))
-    assert {path.name for path in ours.iterdir()} == {path.name for path in theirs.iterdir()}
-    sharded, whole = (torch.load(path / "state.pt", weights_only=True)["optimizer"] for path in (ours, theirs))
-    assert sharded["param_groups"] == whole["param_groups"]
-    for index, moments in whole["state"].items():
-        assert moments.keys() == sharded["state"][index].keys()
-        for name, moment in moments.items():
-            torch.testing.assert_close(sharded["state"][index][name], moment, rtol=1e-4, atol=1e-7)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize(("every", "kept"), [(3, []), (1, [1])], ids=["in a pass", "while a checkpoint is gathered"])
-def test_a_killed_process_ends_a_sharded_run(model_folder: Path, tmp_path: Path, every: int, kept: list[int]) -> None:
-    """It is frozen after step 2, and killed while the other waits for it."""
-    heard, job = KillsARank(), spec(model_folder, tmp_path / "out", checkpoint_every_steps=every, **SHARDED)
-    with pytest.raises(TrainingFailed, match=r"\[process_lost\] process 2 of 2 was killed by SIGKILL; resume the job"):
-        run(job, tmp_path / "job", rows_for("sft", 6), heard)
-    assert (len(heard.steps), heard.checkpoints) == (2, kept)
-    assert others() == []
+    shards = {".metadata", "__0_0.distcp", "__1_0.distcp"}
+    assert {path.name for path in ours.iterdir()} - shards == {path.name for path in theirs.iterdir()}
+    assert alike(ours, theirs)
+    sizes = [(ours / name).stat().st_size for name in sorted(shards)[1:]]
+    assert max(sizes) < 0.6 * sum(sizes), "each process writes its half"
 
 
 @pytest.mark.soak
@@ -220,40 +197,30 @@ def test_bf16_passes_agree_as_far_as_bf16_does(model_folder: Path, tmp_path: Pat
     assert {p.dtype for p in weights(both.output).values()} == {torch.float32}
 
 
-class HidesTheModel(Recorder):
-    """Takes the model's folder away when this process has read it."""
+class Diverges(Recorder):
+    """Fails in the first process after a step."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.folder = folder
-
-    def phase(self, name: str) -> None:
-        super().phase(name)
-        if name == "rendering":
-            self.folder.rename(self.folder.with_name("elsewhere"))
+    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
+        super().progress(step, total_steps, metrics)
+        if step == 2:
+            raise QuintainError("the disk is on fire", code="fire")
 
 
-def test_a_failure_of_another_process_is_reported_as_it_happened(tmp_path: Path) -> None:
-    """The rank of another machine is a thread here: it fails before anything that a process has only once."""
-    own = save_tiny_model(tmp_path / "model", hidden=16)
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        place = f"127.0.0.1:{free.getsockname()[1]}"
-    rank = threading.Thread(target=lambda: serve(connect(address(place, key_file(tmp_path / "job")), 0)))
-    rank.start()
-    job = spec(own, tmp_path / "out", processes=2, machines=2, rendezvous=place)
-    with pytest.raises(NotFound, match="no model folder at"):
-        run(job, tmp_path / "job", rows_for("sft", 2), HidesTheModel(own))
-    rank.join(60)
-    assert not rank.is_alive()
+def test_a_failure_of_a_process_is_reported_as_it_happened_and_ends_the_others(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one fails after a step; then the other fails while the first one waits for its gradients."""
+    job = spec(model_folder, tmp_path / "out", **TWO)
+    with pytest.raises(QuintainError, match=r"\[fire\] the disk is on fire"):
+        run_on(2, job, tmp_path / "job", rows_for("sft", 4), Diverges())
 
+    def lead(group: ProcessGroup) -> str | None:
+        with pytest.raises(TrainingFailed, match=r"\[process_lost\] the 2 processes lost their connection"):
+            group.any(False)
+        return group.reported_failure()
 
-def test_a_rank_ends_when_rank_0_is_gone(tmp_path: Path) -> None:
-    """Its stdin ends with the last process that holds the other side; the pipe of its orders is still open here."""
-    process, pipe = ranks._start(tmp_path)
-    assert process.stdin is not None
-    process.stdin.close()
-    assert process.wait(60) == 1
-    pipe.close()
+    first, other = on_processes([lead, lambda group: group.report_failure("out of memory")])
+    assert (first.value, other.error) == ("out of memory", None)
 
 
 def test_settings_that_cannot_be_are_refused_before_any_process_starts(
@@ -272,13 +239,19 @@ def test_settings_that_cannot_be_are_refused_before_any_process_starts(
         InvalidInput, match=r"\[no_whole_model\] .* act in 'quintain/inventory', got 'full': .* set sharding to 'none'"
     ):
         run(online, tmp_path / "job", [])
-    monkeypatch.setattr(ranks, "pick_device", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(
-        InvalidInput, match=r"\[too_many_processes\] processes is 3, .* has 2 of cuda; set processes to 2"
+        InvalidInput, match=r"\[too_many_processes\] .* 3 processes, got 2 of cuda .* 2 a machine or less"
     ):
+        launch(["-c", ""], 3)
+    monkeypatch.undo()
+    with pytest.raises(InvalidInput, match=r"\[no_process_group\] expected 3 processes of a launcher, got one alone"):
         run(spec(model_folder, tmp_path / "out", processes=3), tmp_path / "job", rows_for("sft", 2))
-    assert others() == []
+    with pytest.raises(ValidationError, match=r"rendezvous is null: .* set rendezvous to host:port"):
+        SFTConfig(processes=2, machines=2)
+    with pytest.raises(ValidationError, match="processes is 3, which 2 machines cannot share equally"):
+        SFTConfig(processes=3, machines=2)
 
 
 def example(length: int, first: int) -> Example:
@@ -289,6 +262,6 @@ def example(length: int, first: int) -> Example:
 def test_a_step_is_dealt_out_by_size_and_nothing_is_lost() -> None:
     """Sizes 8, 5, 4, 3 by two: a budget of 10 makes passes 8, 5+4, 3; 9 goes first, then 8, and 3 to the lighter one."""
     examples = [example(n, 100 * n) for n in (3, 8, 4, 5)]
-    dealt = ranks.deal(examples, 8192, 2, share=True)
+    dealt = deal(examples, 8192, 2, share=True)
     assert [[[e.key for e in batch] for batch in mine] for mine in dealt] == [[["400", "500"]], [["300"], ["800"]]]
-    assert [len(mine) for mine in ranks.deal([example(8, 1)], 8192, 3, share=True)] == [1, 0, 0]
+    assert [len(mine) for mine in deal([example(8, 1)], 8192, 3, share=True)] == [1, 0, 0]

@@ -26,7 +26,8 @@ from quintain.trainers.preview.dataset import histogram, preview
 from quintain.trainers.preview.row import digest
 from quintain.trainers.preview.spans import spans_of
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.trainers.train import Data, train
+from quintain.trainers.run_setup import Data
+from quintain.trainers.train import train
 from tiny_models import CHATML_TOOLS, save_tiny_model, tiny_tokenizer
 from trainers import runs
 from trainers.episodes import TOOLS, episode

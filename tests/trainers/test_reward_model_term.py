@@ -17,7 +17,8 @@ from quintain.records.job import TrainSpec
 from quintain.records.trajectory import Outcome, OutcomeStatus
 from quintain.trainers.reward_model_term import UNREAD, RewardModelTerm
 from quintain.trainers.reward_models import RewardModel, RunValue
-from quintain.trainers.train import Data, train
+from quintain.trainers.run_setup import Data
+from quintain.trainers.train import train
 from trainers.episodes import episode
 from trainers.runs import Killed, Recorder, rows_for, run, run_of, same, spec
 

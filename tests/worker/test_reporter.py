@@ -17,7 +17,7 @@ from quintain.records.job_events import Envelope
 from quintain.records.protocols import Reporter
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.worker import job_kinds
-from quintain.worker.__main__ import failure_of
+from quintain.worker.attempt import failure_of
 from quintain.worker.reporter import FileReporter
 from worker.job_folder import MOMENT, events
 

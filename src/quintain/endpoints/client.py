@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, Type
 
 from quintain.endpoints import anthropic, openai, prompt_logprobs, sampled_tokens
 from quintain.endpoints.completion import Ask, BadAnswer, Completion
-from quintain.endpoints.faults import BUSY, STOPPED, Trouble, trouble_of
+from quintain.endpoints.faults import BUSY, STOPPED, Trouble, excerpt, reports_failure, trouble_of
 from quintain.endpoints.masking import KeyMask
 from quintain.endpoints.profiles import is_loopback, require_safe_url
 from quintain.endpoints.spending import Spent
@@ -63,8 +63,10 @@ class CommandAnswer(NamedTuple):
 
     status: int
     """HTTP status."""
-    text: str
-    """Body with the key masked."""
+    message: str
+    """What the server says, in one line, with the key masked."""
+    succeeded: bool
+    """Whether the status is 200, and the body does not report `success` false."""
 
 
 class _Sent(NamedTuple):
@@ -275,7 +277,8 @@ class EndpointClient:
             return sent
         if sent.status in _WAIT:
             return self._refusal(sent)
-        return CommandAnswer(sent.status, self._mask.in_error(sent.body.decode("utf-8", "replace")))
+        message = excerpt(sent.body, self._mask.in_error)
+        return CommandAnswer(sent.status, message, sent.status == 200 and not reports_failure(sent.body))
 
     def _refusal(self, sent: _Sent) -> Trouble:
         now = self.clock.now()

@@ -56,7 +56,7 @@ def trouble_of(
         now: The moment, for a `Retry-After` that is a date.
         hide: Masks the key in the text of the endpoint.
     """
-    message = _excerpt(body, hide)
+    message = excerpt(body, hide)
     about = f"endpoint {name!r} answered {status}{f': {message}' if message else ''}"
     low = body[:4000].decode("utf-8", "replace").lower()
     if status == 429 and any(sign in low for sign in _NO_MONEY):
@@ -86,7 +86,7 @@ def _fatal(status: int, about: str) -> QuintainError:
     )
 
 
-def _excerpt(body: bytes, hide: Callable[[str], str]) -> str:
+def excerpt(body: bytes, hide: Callable[[str], str]) -> str:
     """Return the endpoint's message in one line, masked before it is shortened, as a part of a key is confidential too."""
     text = body[:20_000].decode("utf-8", "replace")
     try:
@@ -98,6 +98,15 @@ def _excerpt(body: bytes, hide: Callable[[str], str]) -> str:
         pass
     text = hide(" ".join("".join(c if c.isprintable() else " " for c in text).split()))
     return text if len(text) <= _EXCERPT else f"{text[: _EXCERPT - 3]}..."
+
+
+def reports_failure(body: bytes) -> bool:
+    """Whether the body of an answer is an object with `success` false."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and document.get("success") is False
 
 
 def _retry_after(value: str | None, now: datetime) -> float | None:

@@ -74,6 +74,8 @@ def read(document: object) -> Completion:
             "server that returns them, such as vLLM from 0.10.2 on",
             code="no_token_ids",
         )
+    if choice.get("finish_reason") == "abort":
+        raise BadAnswer("the server aborted the request")
     prompt_ids, token_ids, values = (list(value) for value in fields.values() if isinstance(value, list))
     usage, text = whole.get("usage"), choice.get("text")
     model = whole.get("model")

@@ -22,6 +22,10 @@ FRESH_BEATS = 3
 """Heartbeats that may be missing before the launcher is asked."""
 
 
+RETRY_S = 5.0
+"""Seconds until a back end that did not answer is asked again."""
+
+
 class Liveness(Enum):
     """What is known of an attempt."""
 
@@ -57,6 +61,7 @@ class Watch:
         self._lease_s = lease_s
         self._monotonic = monotonic
         self._seen: dict[str, _Observation] = {}
+        self._unreachable_until: dict[Launcher, float] = {}
 
     def assess(self, job: Job, attempt: Attempt, launcher: Launcher, now: datetime) -> Liveness:
         """Return what is known of a running attempt whose lock is free.
@@ -105,10 +110,16 @@ class Watch:
         return seen
 
     def _ask(self, seen: _Observation, attempt: Attempt, launcher: Launcher) -> None:
-        if self._monotonic() - seen.asked_at < launcher.poll_s:
+        now = self._monotonic()
+        if now - seen.asked_at < launcher.poll_s:
+            return
+        if now < self._unreachable_until.get(launcher, now):
+            seen.answer, seen.is_reachable = None, False
             return
         try:
             seen.answer, seen.is_reachable = launcher.alive(attempt), True
         except Unavailable:
             seen.answer, seen.is_reachable = None, False
+            if launcher.is_remote:  # each question to a silent back end may last until its time limit
+                self._unreachable_until[launcher] = self._monotonic() + RETRY_S
         seen.asked_at = self._monotonic()

@@ -25,6 +25,7 @@ from quintain.records.online_hyperparameters import ConstraintConfig as Constrai
 from quintain.records.online_hyperparameters import DistillConfig as DistillConfig
 from quintain.records.online_hyperparameters import OnlineConfig as OnlineConfig
 from quintain.records.online_hyperparameters import PPOConfig as PPOConfig
+from quintain.records.online_hyperparameters import SamplerConfig as SamplerConfig
 from quintain.records.online_hyperparameters import SelfPlayConfig as SelfPlayConfig
 from quintain.records.pair_hyperparameters import PairLossConfig
 from quintain.records.pair_hyperparameters import PreferenceConfig as PreferenceConfig

@@ -134,6 +134,23 @@ class Endpoint(Record):
     max_tokens: int = Field(default=4096, ge=16, le=1_000_000, description="Maximum tokens per answer.")
     tokenizer: str | None = Field(
         default=None,
-        description="Folder with the model's tokenizer.json, which distillation compares with the student's.",
+        description="Folder with the model's tokenizer.json, for distillation and `token_ids`.",
+    )
+    token_ids: bool = Field(
+        default=False,
+        description="Let agents act by token ids, with log-probs, instead of messages; needs openai and `tokenizer`.",
+    )
+    adapters: str | None = Field(
+        default=None,
+        description="Folder for adapters under training, which the server reads under the same path. Null: the job's folder.",
     )
     allow_http: bool = Field(default=False, description="Allow unencrypted requests to other machines.")
+
+    @model_validator(mode="after")
+    def _has_a_tokenizer(self) -> Self:
+        if self.token_ids and (self.tokenizer is None or self.protocol != "openai"):
+            raise ValueError(
+                "expected protocol 'openai' and a tokenizer beside token_ids = true, got "
+                f"protocol {self.protocol!r} and tokenizer {self.tokenizer!r}; set both, or leave token_ids out"
+            )
+        return self

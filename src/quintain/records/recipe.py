@@ -43,6 +43,7 @@ class TrainingInputs(Record):
     reward_agent: Agent | None = Field(default=None, description="grpo: the agent named by `reward_model`.")
     teacher_agent: Agent | None = Field(default=None, description="distill: the agent named by `teacher`.")
     teacher_endpoint: Endpoint | None = Field(default=None, description="Profile of a teacher behind an endpoint.")
+    sampler_endpoint: Endpoint | None = Field(default=None, description="Profile of the endpoint named by `sampler`.")
     earlier: EarlierSkill | None = Field(default=None, description="ewc: what it keeps.")
     reward: RewardSpec | None = Field(
         default=None, description="What runs are worth. Null: the environment's reward, or that of the dataset."

@@ -256,12 +256,12 @@ jobs = Table(
     Column("cancel_requested", Boolean, nullable=False, default=False),
     Column("resumed_from", Text),
     Column("offsets", Text, nullable=False, default="{}"),  # file name -> ingested bytes
-    Column("home", String(120)),  # id of the home with the job's folder; null in rows of earlier versions
-    Column("lease_until", Moment),
     _created_at(),
     Column("started_at", Moment),
     Column("ended_at", Moment),
     Column("updated_at", Moment, nullable=False),
+    Column("home", String(120)),  # id of the home with the job's folder; null in rows of earlier versions
+    Column("lease_until", Moment),
     Index(
         "uq_jobs_request_key_unfinished",
         "request_key",

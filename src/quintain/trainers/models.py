@@ -71,18 +71,20 @@ def load_model(
     dtype: torch.dtype | Literal["auto"] | None = None,
     merge: bool = True,
     dequantize: bool = False,
+    on_host: bool = False,
 ) -> LoadedModel:
-    """Load a model and its tokenizer, with weights in float32 on the CPU, and in bfloat16 on CUDA unless all are trained.
+    """Load a model and tokenizer, with weights in float32 on the CPU, and in bfloat16 on CUDA unless all are trained.
 
     Args:
         ref: Model to load.
         lora: Add adapters to the linear layers and freeze the rest; an adapter that `ref` names is trained further.
         train: Prepare for training. Otherwise an adapter is merged into the weights, which makes decoding faster.
         heads: Names of the value head, stored or new; empty for a model that acts.
-        own_critic: Give the value head a copy of the model to read.
+        own_critic: Give the value head a copy of the model.
         dtype: Type of the weights, instead of the above; `auto`: as in the files.
         merge: Whether to merge an adapter that is not trained; one on a quantised base is merged only with `dequantize`.
         dequantize: Load a quantised base as the plain weights that it computes with.
+        on_host: Leave the weights in the CPU's memory.
 
     Raises:
         NotFound: The folder or Hub model does not exist.
@@ -116,10 +118,15 @@ def load_model(
         model = with_new_adapter(model, lora)
     if heads:
         attach(model, heads, read_head(_head_folder(ref, files)), own_trunk=own_critic)
-    model.to(device).train(train)
-    if device.type == "cpu" and sum(map(size_of, model.parameters())) < _SMALL_MODEL:
-        torch.set_num_threads(1)  # its products take less time than waking a second thread
+    model.to("cpu" if on_host else device).train(train)
+    _limit_threads(model, device)
     return LoadedModel(model, tokenizer, _context_tokens(model.config, tokenizer), warnings)
+
+
+def _limit_threads(model: Any, device: torch.device) -> None:
+    """Use one CPU thread for a small model: its products take less time than waking a second thread."""
+    if device.type == "cpu" and sum(map(size_of, model.parameters())) < _SMALL_MODEL:
+        torch.set_num_threads(1)
 
 
 def stored_heads(ref: ModelRef) -> tuple[str, ...]:
@@ -216,7 +223,7 @@ def _written_aside(destination: Path) -> Iterator[Path]:
 def save_model(model: Any, tokenizer: Any, destination: Path, pooled_length: int | None = None) -> None:
     """Write a model, or its adapter alone, with tokenizer and chat template, atomically.
 
-    `pooled_length` are the tokens at which a retriever cuts texts; null: no retriever.
+    A tokenizer of None is left out. `pooled_length` are the tokens at which a retriever cuts texts; null: no retriever.
     """
     with _written_aside(destination) as aside:
         with detached(model) as head:
@@ -228,7 +235,8 @@ def save_model(model: Any, tokenizer: Any, destination: Path, pooled_length: int
             save_head(head.names, head_tensors(head), aside)
         if pooled_length is not None:
             write_pooling(aside, model.get_input_embeddings().weight.shape[1], pooled_length)
-        tokenizer.save_pretrained(aside)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(aside)
 
 
 def publish(aside: Path, destination: Path) -> None:

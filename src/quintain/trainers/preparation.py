@@ -1,11 +1,13 @@
-"""Preparation of a run before its first step: the heads of step models, number format, learning rate and seeds."""
+"""Preparation of a run before its first step: heads of step models, the model on every process, learning rate and seeds."""
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,9 +18,17 @@ from quintain.records.hyperparameters import PRMConfig, RetrieverConfig, RewardC
 from quintain.records.job import TrainSpec
 from quintain.records.learning_rates import default_rate
 from quintain.trainers.data.value_positions import labelled_heads, labelled_parts
+from quintain.trainers.distributed.process_group import ProcessGroup, connected
+from quintain.trainers.distributed.sharding import shard
+from quintain.trainers.distributed.weights import fill, fill_buffers, skeleton
+from quintain.trainers.engine.attention import attention_configs, enable_checkpointing
+from quintain.trainers.engine.embedding_noise import noise_of
+from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, prepare
+from quintain.trainers.freezing import freeze_layers
+from quintain.trainers.loop.identity import weight_samples
 from quintain.trainers.loop.precision import Format, choose, hold_base
-from quintain.trainers.models import LoadedModel, load_model, stored_heads
+from quintain.trainers.models import LoadedModel, is_adapter, load_model, pick_device, stored_heads
 from quintain.trainers.new_trunk import new_trunk
 from quintain.trainers.value_head import has_own_critic, heads_of
 
@@ -46,33 +56,152 @@ def with_heads(spec: TrainSpec, rows: Sequence[Row]) -> TrainSpec:
     return spec.model_copy(update={"config": config.model_copy(update={"heads": heads})})
 
 
-def start_model(spec: TrainSpec, rows: Sequence[Row]) -> LoadedModel:
-    """Load the model that is trained; a retriever's new trunk is made from the rows of the training split.
+class Prepared(NamedTuple):
+    """A loaded model with its engine, on this process's device, and the choices that all processes of a run share."""
+
+    loaded: LoadedModel
+    engine: Engine
+    machine: Machine
+    format: Format
+    weight_samples: dict[str, list[float]]
+    """Of the start model, for the identity of the run."""
+
+
+class _Shared(NamedTuple):
+    """What the first process tells the others about the model that it has loaded."""
+
+    structure: bytes | None
+    """Skeleton of `LoadedModel`; None: each process loads it."""
+    engine: dict[str, Any]
+    """Fields of the engine, without the model."""
+    machine: Machine
+    format: Format
+    matmul_precision: str
+    threads: int
+    weight_samples: dict[str, list[float]]
+
+
+def prepared(spec: TrainSpec, rows: Sequence[Row], directory: Path, group: ProcessGroup, *, acts: bool) -> Prepared:
+    """Load the model, choose the number format, tune the process and check the engine. Collective.
+
+    The first process does so. The others get the structure of the model and its choices; then it broadcasts the weights, and with
+    sharding each process keeps its shard. A resumed run repeats the choices.
+
+    Args:
+        spec: The job.
+        rows: The training split, from which a retriever's new trunk is made.
+        directory: The job's folder, which keeps the choices.
+        group: The processes of the run.
+        acts: Whether the model acts while it is trained.
 
     Raises:
-        InvalidInput: As `load_model` and `new_trunk`.
+        InvalidInput: As `load_model`, `new_trunk` and `Engine.of`.
         NotFound: As `load_model`.
     """
+    own: list[tuple[LoadedModel, Engine]] = []
+
+    def load() -> _Shared:
+        loaded = _start_model(spec, rows)
+        machine, number_format = _tuned(spec, loaded.model, directory, acts=acts)
+        can_share = group.size > 1 and spec.config.quantization is None
+        structure = skeleton(loaded) if can_share else None
+        engine = _engine_of(spec, loaded.model, number_format)
+        own.append((loaded, engine))
+        facts = {field.name: getattr(engine, field.name) for field in fields(engine) if field.name != "model"}
+        choices = machine, number_format, torch.get_float32_matmul_precision(), torch.get_num_threads()
+        return _Shared(structure, facts, *choices, weight_samples(spec, loaded.model))
+
+    shared = group.from_first(load)
+    if group.is_first:
+        loaded, engine = own[0]
+    else:
+        torch.set_float32_matmul_precision(shared.matmul_precision)
+        torch.set_num_threads(shared.threads)
+        loaded = pickle.loads(shared.structure) if shared.structure else _start_model(spec, rows)
+        hold_base(loaded.model, spec.config, shared.format)
+        engine = Engine(loaded.model, **shared.engine)
+        if spec.config.gradient_checkpointing:
+            whole = loaded.model.get_base_model() if is_adapter(loaded.model) else loaded.model
+            enable_checkpointing(whole, attention_configs(whole))
+    if group.size > 1:
+        with connected(group):
+            engine = _distributed(spec, engine, whole=shared.structure is not None)
+    machine = shared.machine
+    if machine.matmul_flops is not None:
+        machine = machine._replace(matmul_flops=machine.matmul_flops * group.size)
+    return Prepared(loaded, engine, machine, shared.format, shared.weight_samples)
+
+
+def copied(spec: TrainSpec, directory: Path) -> tuple[LoadedModel, Format]:
+    """Return another copy of the start model of an online training, and its number format, by the choices that it has kept."""
+    loaded = _start_model(spec, ())
+    _, number_format = _tuned(spec, loaded.model, directory, acts=True)
+    return loaded, number_format
+
+
+def _distributed(spec: TrainSpec, engine: Engine, *, whole: bool) -> Engine:
+    """Broadcast the model of the first process, or its trained weights alone, or shard it. Collective."""
+    model, device = engine.model, pick_device()
+    if spec.config.sharding == "full":
+        return shard(engine, device)
+    fill((p for p in model.parameters() if whole or p.requires_grad), device)  # new adapters begin at random
+    if whole:
+        fill_buffers(model, device)
+    return engine
+
+
+def _start_model(spec: TrainSpec, rows: Sequence[Row]) -> LoadedModel:
     config = spec.config
     if isinstance(config, RetrieverConfig) and config.trunk == "new":
-        return new_trunk(rows, spec.seed)
-    heads, own = heads_of(config), has_own_critic(config)
-    return load_model(spec.start_model, lora=config.lora, train=True, heads=heads, own_critic=own)
+        loaded = new_trunk(rows, spec.seed)
+    else:
+        heads, own = heads_of(config), has_own_critic(config)
+        on_host = config.sharding == "full"
+        loaded = load_model(
+            spec.start_model, lora=config.lora, train=True, heads=heads, own_critic=own, on_host=on_host
+        )
+    freeze_layers(loaded.model, config.frozen_layers)
+    return loaded
 
 
-def prepared(spec: TrainSpec, model: Any, directory: Path, *, acts: bool) -> tuple[Machine, Format]:
-    """Choose the number format of a run, convert the base to it, and tune the process; a resumed run repeats the choices."""
-    remembered = directory / "checkpoints" / "machine.json"
-    number_format = choose(spec.config.precision, model, remembered, casts_to_act=acts and spec.config.lora is None)
+def _tuned(spec: TrainSpec, model: Any, directory: Path, *, acts: bool) -> tuple[Machine, Format]:
+    remembered, device = directory / "checkpoints" / "machine.json", pick_device()
+    casts_to_act = acts and spec.config.lora is None
+    number_format = choose(spec.config.precision, model, remembered, casts_to_act=casts_to_act, device=device)
     hold_base(model, spec.config, number_format)
     machine = prepare(
-        model.device,
+        device,
         number_format.autocast or torch.float32,
         remembered=remembered,
         keep=spec.config.sharding == "none",
         choices={"precision": number_format.name, "precision_rule": number_format.rule},
     )
     return machine, number_format
+
+
+def _engine_of(spec: TrainSpec, model: Any, number_format: Format) -> Engine:
+    config = spec.config
+    return Engine.of(
+        model,
+        share_prefixes=config.share_prefixes,
+        gradient_checkpointing=config.gradient_checkpointing,
+        autocast=number_format.autocast,
+        noise=noise_of(config),
+    )
+
+
+def require_whole_model(spec: TrainSpec) -> None:
+    """Refuse to act with a sharded model.
+
+    Raises:
+        InvalidInput: `sharding` is not `none` (`no_whole_model`).
+    """
+    if spec.config.sharding != "none":
+        raise InvalidInput(
+            f"expected sharding 'none' for an agent that is to act in {spec.environment!r}, got 'full': no process has the "
+            "whole model; set sharding to 'none', or record rollouts first and train on them",
+            code="no_whole_model",
+        )
 
 
 def with_rate(spec: TrainSpec, loaded: LoadedModel) -> tuple[TrainSpec, str]:

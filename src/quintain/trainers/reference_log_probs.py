@@ -26,8 +26,9 @@ from quintain.records.hyperparameters import DPOConfig
 from quintain.records.job import TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.streams import Example, TokenRow
+from quintain.trainers.distributed.passes import SharedPasses
+from quintain.trainers.distributed.sharding import full
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.objectives import objective_of
 from quintain.trainers.models import LoadedModel, eval_mode, is_adapter
@@ -59,6 +60,7 @@ def with_reference(
     identity: str,
     batch_tokens: int,
     warn: Warn = lambda code, message: None,
+    passes: SharedPasses | None = None,
 ) -> list[Example]:
     """Return the examples with `ref_logprob` in every row, under the engine's current model.
 
@@ -71,6 +73,7 @@ def with_reference(
         identity: Which model it is and how it computes: `model_identity`, and the precision where that can vary.
         batch_tokens: Token budget of a forward pass.
         warn: Receives a warning about a damaged or unwritable file; neither stops the run.
+        passes: How the processes of the run share passes; None: this one is alone. The first one reads and writes the cache.
 
     Raises:
         TrainingFailed: A log-prob is not finite (`reference_not_finite`).
@@ -80,10 +83,13 @@ def with_reference(
         return list(examples)
     key = _key(identity, rows)
     path = cache / f"reference-{key}.safetensors" if cache else None
-    logprobs = _read(path, key, sum(row.n_supervised for row in rows), warn) if path else None
+    passes, logprobs = passes or SharedPasses(), None
+    if path:
+        count = sum(row.n_supervised for row in rows)
+        logprobs = passes.group.from_first(lambda: _read(path, key, count, warn))
     if logprobs is None:
-        logprobs = _computed(examples, rows, engine, batch_tokens)
-        if path:
+        logprobs = _computed(examples, rows, engine, batch_tokens, passes)
+        if path and passes.group.is_first:
             _write(path, key, logprobs, warn)
     pieces = iter(np.split(logprobs, np.cumsum([row.n_supervised for row in rows])[:-1]))
     return [
@@ -97,8 +103,11 @@ class References:
     `with_logprobs` is called before the first step offline, and at any time online.
     """
 
-    def __init__(self, engine: Engine, spec: TrainSpec, folder: Path, reporter: Reporter) -> None:
+    def __init__(
+        self, engine: Engine, spec: TrainSpec, folder: Path, reporter: Reporter, passes: SharedPasses | None = None
+    ) -> None:
         self._engine = engine
+        self._passes = passes or SharedPasses()
         self._spec = spec
         self._folder = folder
         self._reporter = reporter
@@ -107,14 +116,21 @@ class References:
         """Trainable parameters of the reference, where they are needed after the first step."""
 
     @staticmethod
-    def of(spec: TrainSpec, loaded: LoadedModel, engine: Engine, directory: Path, reporter: Reporter) -> References:
+    def of(
+        spec: TrainSpec,
+        loaded: LoadedModel,
+        engine: Engine,
+        directory: Path,
+        reporter: Reporter,
+        passes: SharedPasses | None = None,
+    ) -> References:
         """Remember the start model.
 
         This copies the trainable parameters only if the reference moves, or log-probs are needed during the run, as online, and
         cannot be computed by switching new adapters off.
         """
         cache = Path(spec.cache_dir) if spec.cache_dir else directory
-        references = References(engine, spec, cache / "reference", reporter)
+        references = References(engine, spec, cache / "reference", reporter, passes)
         if _moves(spec) or (_wanted_later(spec) and not references._new_adapters):
             references._start = {name: p.detach().clone() for name, p in trainable(loaded.model).items()}
         return references
@@ -142,6 +158,7 @@ class References:
                 identity=self._identity or "",
                 batch_tokens=self._spec.config.batch_tokens,
                 warn=self._reporter.warn,
+                passes=self._passes,
             )
 
     @property
@@ -197,7 +214,8 @@ def _values(model: Any, values: dict[str, torch.Tensor]) -> Iterator[None]:
 def model_identity(model: Any) -> str:
     """Return SHA-256 over a model's configuration, and name, shape, type and value of every parameter.
 
-    An adapter with its settings is part of it, unless it is off: then the identity is that of the base.
+    An adapter with its settings is part of it, unless it is off: then the identity is that of the base. Collective for a sharded
+    model, whose parameters are gathered one after another.
     """
     base = model.get_base_model() if is_adapter(model) else model
     configs = {"model": base.config}
@@ -213,7 +231,8 @@ def model_identity(model: Any) -> str:
         if left_out and left_out in name:
             continue
         digest.update(f"\0{name}\0{tuple(parameter.shape)}\0{parameter.dtype}\0".encode())
-        digest.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        values: Any = full(parameter)
+        digest.update(values.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     for name, scales in scales_of(model):
         digest.update(f"\0{name}\0".encode())
         digest.update(scales.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
@@ -242,20 +261,16 @@ def _adapters_are_off(model: Any) -> bool:
     return any(getattr(module, "disable_adapters", False) is True for module in model.modules())
 
 
-@torch.no_grad()
 def _computed(
-    examples: Sequence[Example], rows: Sequence[TokenRow], engine: Engine, batch_tokens: int
+    examples: Sequence[Example], rows: Sequence[TokenRow], engine: Engine, batch_tokens: int, passes: SharedPasses
 ) -> NDArray[np.float32]:
     """Return log-probs of all supervised tokens, rows in the order given; float32 [N]."""
     # A split example comes back as several with the same row objects, so scores are kept by row.
     scored: dict[TokenRow, NDArray[np.float32]] = {}
     with eval_mode(engine.model):
         for start in range(0, len(examples), _TOGETHER):
-            for batch in micro_batches(examples[start : start + _TOGETHER], batch_tokens, share=engine.shares):
-                together = [row for example in batch for row in example.rows]
-                logprobs = engine.logprobs(together).logprobs.float().cpu().numpy()
-                ends = np.cumsum([row.n_supervised for row in together])
-                scored |= zip(together, np.split(logprobs, ends[:-1]), strict=True)
+            part = examples[start : start + _TOGETHER]
+            scored |= passes.score(engine, part, batch_tokens, lambda rows: engine.logprobs(rows).logprobs.float())
     whole = np.concatenate([np.empty(0, np.float32), *(scored[row] for row in rows)])
     if bad := int((~np.isfinite(whole)).sum()):
         raise TrainingFailed(

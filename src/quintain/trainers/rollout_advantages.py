@@ -14,8 +14,8 @@ from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters import GRPOConfig, OnlineConfig, PPOConfig
 from quintain.trainers.constraint import ConstrainedGroups, Constraint
 from quintain.trainers.data.streams import Example, TokenRow
+from quintain.trainers.distributed.passes import SharedPasses
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.losses.lagrangian import constrained_advantages
 from quintain.trainers.losses.returns import (
     baselines,
@@ -64,14 +64,15 @@ class RolloutAdvantages:
     2501.03262, eq. 3 and 5); the forms with a baseline subtract it from the returns of all actions of a run.
     """
 
-    def __init__(self, config: PPOConfig, engine: Engine) -> None:
+    def __init__(self, config: PPOConfig, engine: Engine, passes: SharedPasses | None = None) -> None:
         """Start from the configured KL coefficient and multiplier.
 
         Args:
             config: Settings of PPO.
             engine: Computes values and log-probs of the live model.
+            passes: How the processes of the run share them; None: this one is alone.
         """
-        self._config, self._engine = config, engine
+        self._config, self._engine, self._passes = config, engine, passes or SharedPasses()
         self._constraint = Constraint(config.constraint) if config.constraint else None
         self.kl_coefficient = config.kl_coefficient
 
@@ -125,18 +126,13 @@ class RolloutAdvantages:
             for e in examples
         ]
 
-    @torch.no_grad()
     def _scored(
         self, examples: Sequence[Example], score: Callable[[Sequence[TokenRow]], torch.Tensor]
     ) -> dict[TokenRow, Array]:
         """Return what the live model gives for the supervised tokens of each row, float64 [n, ...]."""
-        found: dict[TokenRow, Array] = {}
         with eval_mode(self._engine.model):
-            for batch in micro_batches(examples, self._config.batch_tokens, share=self._engine.shares):
-                rows = [row for example in batch for row in example.rows]
-                scores = score(rows).cpu().double().numpy()
-                found |= zip(rows, np.split(scores, np.cumsum([row.n_supervised for row in rows])[:-1]), strict=True)
-        return found
+            scores = self._passes.score(self._engine, examples, self._config.batch_tokens, score)
+        return {row: found.astype(np.float64) for row, found in scores.items()}
 
     def _runs(self, example: Example, values: Mapping[TokenRow, Array]) -> list[_Run]:
         """Return the runs of a task with the rewards of their actions."""
@@ -207,10 +203,10 @@ class RolloutAdvantages:
         return rows
 
 
-def rollout_stage(config: OnlineConfig, engine: Engine) -> RolloutStage | None:
+def rollout_stage(config: OnlineConfig, engine: Engine, passes: SharedPasses | None = None) -> RolloutStage | None:
     """Return what completes the examples of a rollout; None for methods whose examples are complete."""
     if isinstance(config, PPOConfig):
-        return RolloutAdvantages(config, engine)
+        return RolloutAdvantages(config, engine, passes)
     if isinstance(config, GRPOConfig) and config.constraint is not None:
         return ConstrainedGroups(Constraint(config.constraint), config.scales)
     if isinstance(config, GRPOConfig) and config.self_play is not None and config.by_role:

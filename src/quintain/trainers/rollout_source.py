@@ -20,6 +20,7 @@ import torch
 
 from quintain.records.dataset import GroupRow
 from quintain.trainers.data.streams import Example, TokenRow
+from quintain.trainers.distributed.process_group import ProcessGroup
 from quintain.trainers.reward_model_term import RewardModelTerm
 
 _STREAMS = tuple(field.name for field in fields(TokenRow))
@@ -57,6 +58,7 @@ class RolloutSource:
         reward_model: RewardModelTerm | None = None,
         figures_of: Callable[[Sequence[str]], dict[str, float | None]] = lambda keys: {},
         clock: Callable[[], float] = time.perf_counter,
+        group: ProcessGroup | None = None,
     ) -> None:
         """Plan the run; no episode is played yet.
 
@@ -73,7 +75,9 @@ class RolloutSource:
             reward_model: Adds a reward model to the rewards of groups; None: no reward model.
             figures_of: Returns figures of the groups with these keys, such as means of the parts of their reward.
             clock: Seconds, for the rate of tokens.
+            group: The processes of the run; the first one plays, and has the reward model.
         """
+        self._group = group or ProcessGroup()
         self._collect, self._make, self._clock, self._reward_model = collect, make, clock, reward_model
         self._updates, self._figures_of, self._stage = updates_per_rollout, figures_of, stage
         self._minibatches, self._seed = minibatches, seed
@@ -148,15 +152,9 @@ class RolloutSource:
 
     def _play(self, iteration: int) -> bool:
         """Let the model act; return False if it was stopped."""
-        began = self._clock()
-        groups = self._collect(iteration)
-        seconds = self._clock() - began
+        groups, terms, seconds = self._group.from_first(lambda: self._collected(iteration))
         if not groups:
             return False
-        terms = self._figures_of([group.key for group in groups])
-        if self._reward_model:
-            groups = self._reward_model.rollout(groups, iteration * self._updates)
-            terms |= self._reward_model.means([group.key for group in groups])
         results = [self._make(group) for group in groups]
         self._iteration = iteration
         used = [examples for examples in results if not isinstance(examples, str)]
@@ -178,6 +176,17 @@ class RolloutSource:
             }
         )
         return True
+
+    def _collected(self, iteration: int) -> tuple[list[GroupRow], dict[str, float | None], float]:
+        """Return the groups with the rewards of the reward model added, figures of their reward, and the seconds of acting."""
+        began = self._clock()
+        groups = self._collect(iteration)
+        seconds = self._clock() - began
+        terms = self._figures_of([group.key for group in groups])
+        if self._reward_model and groups:
+            groups = self._reward_model.rollout(groups, iteration * self._updates)
+            terms |= self._reward_model.means([group.key for group in groups])
+        return groups, terms, seconds
 
 
 def _figures(groups: Sequence[GroupRow], seconds: float) -> dict[str, float | None]:

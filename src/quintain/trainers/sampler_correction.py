@@ -7,12 +7,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from quintain.trainers.data.streams import Example, TokenRow
+from quintain.trainers.data.streams import Example, TokenRow, token_row
+from quintain.trainers.distributed.passes import SharedPasses
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.reference_log_probs import with_reference
 
 
-def corrected(examples: Sequence[Example], engine: Engine, *, cap: float, batch_tokens: int) -> list[Example]:
+def corrected(
+    examples: Sequence[Example],
+    engine: Engine,
+    *,
+    cap: float,
+    batch_tokens: int,
+    passes: SharedPasses | None = None,
+) -> list[Example]:
     """Return the examples as if the engine's current model had sampled them, with truncated importance weights.
 
     A token's advantage is multiplied by w = min(pi(t) / mu(t), cap), with mu the recorded probability of the sampler and
@@ -26,11 +34,12 @@ def corrected(examples: Sequence[Example], engine: Engine, *, cap: float, batch_
         engine: Computes pi.
         cap: Largest weight, above 0.
         batch_tokens: Token budget of a forward pass.
+        passes: How the processes of the run share passes; None: this one is alone.
 
     Raises:
         TrainingFailed: A log-prob of the model is not finite (`reference_not_finite`).
     """
-    scored = with_reference(examples, engine, cache=None, identity="", batch_tokens=batch_tokens)
+    scored = with_reference(examples, engine, cache=None, identity="", batch_tokens=batch_tokens, passes=passes)
     return [
         replace(example, rows=tuple(_corrected(*rows, cap) for rows in zip(example.rows, by_model.rows, strict=True)))
         for example, by_model in zip(examples, scored, strict=True)
@@ -44,3 +53,22 @@ def _corrected(row: TokenRow, by_model: TokenRow, cap: float) -> TokenRow:
     log_weight = np.minimum(by_model.ref_logprob - sampler, np.log(cap))
     weight = np.where(np.isfinite(sampler), np.exp(log_weight), 1.0).astype(np.float32)
     return replace(row, advantage=row.advantage * weight, old_logprob=by_model.ref_logprob)
+
+
+def mean_distance(engine: Engine, prompt: Sequence[int], tokens: Sequence[int], logprobs: Sequence[float]) -> float:
+    """Return the mean of |log pi - log mu| over sampled tokens, nats.
+
+    Args:
+        engine: Computes log pi.
+        prompt: Ids before the tokens.
+        tokens: The sampled ids, at least one.
+        logprobs: log mu of each, by the sampler.
+
+    Raises:
+        TrainingFailed: A log-prob of the model is not finite (`reference_not_finite`).
+    """
+    row = token_row([*prompt, *tokens], [False] * len(prompt) + [True] * len(tokens))
+    (scored,) = with_reference([Example((row,), (0,))], engine, cache=None, identity="", batch_tokens=len(row))
+    own = scored.rows[0].ref_logprob
+    assert own is not None
+    return float(np.abs(own[row.places].astype(np.float64) - np.asarray(logprobs)).mean())

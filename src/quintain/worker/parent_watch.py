@@ -1,10 +1,16 @@
-"""Ends the worker when its shim dies, in addition to the kernel's signal on Linux."""
+"""Ends the worker when its shim dies, and the processes of a training when their launcher dies."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import sys
 import threading
+import time
+
+_PR_SET_PDEATHSIG = 1
+_POLL_S = 0.5
 
 
 def watch_parent(lock: int | None) -> None:
@@ -30,3 +36,17 @@ def _watch(shim_pipe: int) -> None:
     while os.read(shim_pipe, 1):
         pass
     os.killpg(0, signal.SIGKILL)
+
+
+def end_with_launcher() -> None:
+    """Kill this process when the one that started it dies: by the kernel on Linux, elsewhere within half a second."""
+    parent = os.getppid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_watch_launcher, args=(parent,), name="launcher_watch", daemon=True).start()
+
+
+def _watch_launcher(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_POLL_S)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Sampling
 from quintain.records.job import EvaluateSpec, RolloutSpec, StepLabelSpec
 from quintain.records.judging import Endpoint
-from quintain.records.protocols import Policy, Reporter
+from quintain.records.protocols import Policy
+
+
+class JobSignals(Protocol):
+    """The part of a `Reporter` that policies need."""
+
+    def warn(self, code: str, message: str) -> None:
+        """Report a problem that does not stop the run."""
+
+    def should_stop(self) -> bool:
+        """Whether the job was asked to stop."""
 
 
 def policy_of_job(
     spec: RolloutSpec | EvaluateSpec | StepLabelSpec,
     folder: Path,
-    reporter: Reporter,
+    signals: JobSignals,
     expert: Callable[[], Policy] | None = None,
 ) -> Policy:
     """Create the policy of a job's agent, with warnings in the job's report; arguments and errors as of `open_policy`."""
@@ -25,8 +36,8 @@ def policy_of_job(
         seed=spec.seed,
         endpoint=spec.endpoint,
         folder=folder,
-        should_stop=reporter.should_stop,
-        warn=reporter.warn,
+        should_stop=signals.should_stop,
+        warn=signals.warn,
         expert=expert,
     )
 
@@ -63,13 +74,19 @@ def open_policy(
             raise InvalidInput(f"expected a model, got {agent.id}, a script; name a model", code="no_weights")
         return expert()
     if agent.model.source == "endpoint":
-        from quintain.worker.remote_policy import RemotePolicy
+        from quintain.worker.remote_policy import BROKEN_AFTER, RemotePolicy
 
         if endpoint is None or folder is None:
             raise InvalidInput(
                 f"expected local weights, got {agent.id or agent.name}, which acts through endpoint {agent.model.path!r}; pass a "
                 "model folder, a trained agent or 'starter'",
                 code="no_weights",
+            )
+        if endpoint.token_ids:
+            from quintain.worker.remote_sampler import open_token_policy
+
+            return open_token_policy(
+                agent, endpoint, sampling, seed=seed, folder=folder, should_stop=should_stop, tolerance=BROKEN_AFTER - 1
             )
         return RemotePolicy(agent, endpoint, sampling, seed=seed, folder=folder, should_stop=should_stop)
     from quintain.trainers.acting.policy import open_policy as open_local_policy

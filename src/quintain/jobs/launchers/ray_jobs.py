@@ -17,8 +17,8 @@ from quintain.jobs.launchers.contract import Attempt, ClusterOptions
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
-_TIMEOUT_S = 10.0
-"""Time limit of one request to Ray."""
+_TIMEOUT_S = {"GET": 10.0, "POST": 30.0}
+"""Time limits of one question to Ray and of one submission."""
 
 _LOG_CHARACTERS = 20_000
 
@@ -112,8 +112,8 @@ class RayLauncher:
         class Client(JobSubmissionClient):
             """The client with a time limit, without which a silent head would block the server."""
 
-            def _do_request(self, *arguments: Any, **options: Any) -> Any:
-                return super()._do_request(*arguments, **{"timeout": _TIMEOUT_S} | options)
+            def _do_request(self, method: str, *arguments: Any, **options: Any) -> Any:
+                return super()._do_request(method, *arguments, **{"timeout": _TIMEOUT_S[method]} | options)
 
         return Client(self._address)
 

@@ -23,7 +23,7 @@ from quintain.tools.data.lineage import forgotten_sources_note, require_no_forgo
 from quintain.tools.jobs.curves import metric_curves, thinned
 from quintain.tools.jobs.labels import label_of
 from quintain.tools.jobs.next_steps import next_step
-from quintain.tools.jobs.stalls import quiet_for, stall_of
+from quintain.tools.jobs.stalls import quiet_for, stall_of, unconfirmed
 from quintain.tools.pages import fitting_page
 from quintain.tools.results import JobList, JobStarted, JobSummary, JobView, WaitingFor
 from quintain.tools.run_selection import Cursor, PageSize
@@ -201,6 +201,8 @@ def _require_remembered_rounds(services: Services, job: Job) -> None:
 
 def start(services: Services, spec: JobSpec, request_key: str | None) -> JobStarted:
     """Start a job for a tool and return how to follow it."""
+    if "actor_backend" in type(spec).model_fields:
+        spec = spec.model_copy(update={"actor_backend": services.settings.actor_backend})
     job, deduplicated = services.jobs.start(spec, request_key=request_key)
     again = "The same request is already under way. " if deduplicated else ""
     again += forgotten_sources_note(services, spec.agent.id if hasattr(spec, "agent") else None)
@@ -220,9 +222,11 @@ def start(services: Services, spec: JobSpec, request_key: str | None) -> JobStar
 def view_of(services: Services, job: Job) -> JobView:
     """Return a job as the tools show it."""
     shared = {name: getattr(job, name) for name in JobView.model_fields if name in Job.model_fields}
-    quiet_for_s = quiet_for(job, services.clock())
+    now = services.clock()
+    quiet_for_s = quiet_for(job, now)
     is_suspended = quiet_for_s is not None and services.jobs.is_suspended(job.id)
-    stalled = stall_of(job, quiet_for_s, is_suspended=is_suspended)
+    is_elsewhere = services.jobs.is_elsewhere(job)
+    stalled = unconfirmed(job, now) or stall_of(job, quiet_for_s, is_suspended=is_suspended, is_elsewhere=is_elsewhere)
     return JobView(
         job_id=job.id,
         label=label_of(job.spec),

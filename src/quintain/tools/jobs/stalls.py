@@ -24,13 +24,28 @@ def quiet_for(job: Job, now: datetime) -> float | None:
     return round(max(0.0, (now - job.last_progress_at).total_seconds()), 1)
 
 
-def stall_of(job: Job, quiet_for_s: float | None, *, is_suspended: bool) -> str | None:
+def unconfirmed(job: Job, now: datetime) -> str | None:
+    """Return that a running job is past its lease, so that nobody knows whether it runs, or None.
+
+    Its home renews the lease while the job is alive, and ends a dead job. Past the lease, the servers of that home are
+    down, or see neither heartbeats nor an answer of the launcher.
+    """
+    if job.status is not JobStatus.RUNNING or job.lease_until is None or now <= job.lease_until:
+        return None
+    return (
+        f"its home {job.home} has not confirmed since {job.lease_until:%Y-%m-%d %H:%M:%S} UTC that it is alive, so whether it "
+        "runs is unknown; start a server of that home"
+    )
+
+
+def stall_of(job: Job, quiet_for_s: float | None, *, is_suspended: bool, is_elsewhere: bool = False) -> str | None:
     """Return why a running job seems stalled, or None if it does not.
 
     Args:
         job: The job, with the usual gap between its reports.
         quiet_for_s: Seconds since its newest report.
         is_suspended: Whether its worker process is stopped by a signal.
+        is_elsewhere: Whether it belongs to another home, so that the load of this machine does not matter.
     """
     if quiet_for_s is None:
         return None
@@ -40,7 +55,8 @@ def stall_of(job: Job, quiet_for_s: float | None, *, is_suspended: bool) -> str 
         return None
     where = f" in phase {job.phase!r}" if job.phase else ""
     usually = "the usual time is unknown" if usual is None else f"usually {usual:.2g} s"
-    cause = "its process is suspended (SIGSTOP)" if is_suspended else _load()
+    cause = f"it runs in home {job.home}" if is_elsewhere else _load()
+    cause = "its process is suspended (SIGSTOP)" if is_suspended else cause
     return f"no step for {quiet_for_s:.0f} s{where}, {usually}; {cause}"
 
 

@@ -50,6 +50,7 @@ from quintain.tools.training.requests import (
     spec_key,
     with_adapter_settings,
 )
+from quintain.tools.training.samplers import sampler_of
 from quintain.tools.training.sources import Source
 from quintain.tools.training.start import require_no_dataset, train
 from quintain.tools.training.teachers import teacher_of
@@ -195,7 +196,8 @@ def _of_agent(services: Services, stage: Stage, agent: Agent) -> Stage:
         return stage
     config = with_adapter_settings(stage.config, agent)
     teacher = teacher_of(services, config, agent, acts=stage.environment is not None)
-    return stage.model_copy(update={"config": config, **teacher._asdict()})
+    sampler = sampler_of(services, config, acts=stage.environment is not None)
+    return stage.model_copy(update={"config": config, **teacher._asdict(), **sampler._asdict()})
 
 
 def _stage(services: Services, document: Mapping[str, Any], index: int, folder: Path, *, make: bool) -> Stage:

@@ -37,6 +37,7 @@ from quintain.tools.training.requests import (
     start_agent,
     with_adapter_settings,
 )
+from quintain.tools.training.samplers import sampler_of
 from quintain.tools.training.sources import Source
 from quintain.tools.training.teachers import teacher_of
 from quintain.tools.training.training_rewards import training_reward
@@ -110,6 +111,7 @@ def train(
     config = with_adapter_settings(config, agent)
     earlier = earlier_skill(services, config, agent)
     teacher = teacher_of(services, config, agent, acts=source.environment is not None)
+    sampler = sampler_of(services, config, acts=source.environment is not None)
     require_effect(config, source.resolve(services, method, make=False).get("environment"))
     reward = training_reward(services, method, request.reward, acts=source.environment is not None)
     create_folder(folder)
@@ -123,6 +125,7 @@ def train(
         config=config,
         reward_agent=judge,
         **teacher._asdict(),
+        **sampler._asdict(),
         earlier=earlier,
         reward=reward,
         seed=request.seed,

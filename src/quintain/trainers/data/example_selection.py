@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from quintain.errors import InvalidInput
 from quintain.records.hyperparameters import CoresetConfig, CurriculumConfig, ReplayConfig, SFTConfig
@@ -18,8 +16,9 @@ from quintain.trainers.data.curriculum import difficulty
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.replay_buffer import ReplayBuffer, read_examples, write_examples
 from quintain.trainers.data.streams import Example
+from quintain.trainers.distributed.passes import SharedPasses
+from quintain.trainers.distributed.process_group import ProcessGroup
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.models import eval_mode
 from quintain.trainers.rendering.renderer import Renderer
@@ -38,7 +37,14 @@ class Selection:
     """Adds the run's own examples to the replay buffer; to be called when the run has succeeded."""
 
 
-def select(dataset: ExampleBatch, spec: TrainSpec, maker: ExampleMaker, engine: Engine, directory: Path) -> Selection:
+def select(
+    dataset: ExampleBatch,
+    spec: TrainSpec,
+    maker: ExampleMaker,
+    engine: Engine,
+    directory: Path,
+    passes: SharedPasses | None = None,
+) -> Selection:
     """Choose a coreset, add examples of the replay buffer, and rank by difficulty, as the settings require.
 
     Args:
@@ -47,13 +53,15 @@ def select(dataset: ExampleBatch, spec: TrainSpec, maker: ExampleMaker, engine: 
         maker: Renderer and maximum length: rows of another tokenizer or template, and longer rows, are not replayed.
         engine: Computes the losses for a coreset.
         directory: The job's folder; replayed examples are kept there for a resumed run.
+        passes: How the processes of the run share passes; None: this one is alone. The first one reads the buffer.
     """
+    passes = passes or SharedPasses()
     config, chosen = spec.config, Selection(dataset.examples)
     if not isinstance(config, SFTConfig):
         return chosen
     rewards = dataset.rewards
     if config.coreset is not None and config.coreset.size < len(dataset.examples):
-        kept = _coreset(config.coreset, dataset.examples, maker.renderer, engine, spec)
+        kept = _coreset(config.coreset, dataset.examples, maker.renderer, engine, spec, passes)
         rewards = [dataset.rewards[i] for i in kept]
         note = f"{len(kept)} of {len(dataset.examples)} examples were chosen by {config.coreset.method}"
         chosen = replace(chosen, examples=[dataset.examples[i] for i in kept], notes=(note,))
@@ -61,28 +69,31 @@ def select(dataset: ExampleBatch, spec: TrainSpec, maker: ExampleMaker, engine: 
         ranks = [difficulty(_n_steps(e), reward) for e, reward in zip(chosen.examples, rewards, strict=True)]
         chosen = replace(chosen, curriculum=(config.curriculum, ranks))
     if config.replay is not None:
-        chosen = _with_replay(config.replay, chosen, spec, maker, directory)
+        chosen = _with_replay(config.replay, chosen, spec, maker, directory, passes.group)
     return chosen
 
 
-def mean_losses(engine: Engine, examples: Sequence[Example], batch_tokens: int) -> list[float]:
+def mean_losses(
+    engine: Engine, examples: Sequence[Example], batch_tokens: int, passes: SharedPasses | None = None
+) -> list[float]:
     """Return the mean negative log-likelihood of each example under the model, in nats a token."""
-    losses: dict[int, list[float]] = {}
-    place = {row: i for i, example in enumerate(examples) for row in example.rows}
-    with torch.no_grad(), eval_mode(engine.model):
-        for batch in micro_batches(examples, batch_tokens, share=engine.shares):
-            rows = [row for example in batch for row in example.rows]
-            logprobs = engine.logprobs(rows).logprobs.cpu()
-            for row, part in zip(rows, logprobs.split([row.n_supervised for row in rows]), strict=True):
-                losses.setdefault(place[row], []).extend((-part).tolist())
-    return [float(np.mean(losses[i])) for i in range(len(examples))]
+    with eval_mode(engine.model):
+        scores = (passes or SharedPasses()).score(
+            engine, examples, batch_tokens, lambda rows: engine.logprobs(rows).logprobs
+        )
+    return [-float(np.concatenate([scores[row] for row in e.rows]).mean(dtype=np.float64)) for e in examples]
 
 
 def _coreset(
-    config: CoresetConfig, examples: Sequence[Example], renderer: Renderer, engine: Engine, spec: TrainSpec
+    config: CoresetConfig,
+    examples: Sequence[Example],
+    renderer: Renderer,
+    engine: Engine,
+    spec: TrainSpec,
+    passes: SharedPasses,
 ) -> list[int]:
     needs_loss = config.method in ("loss", "hybrid")
-    losses = mean_losses(engine, examples, spec.config.batch_tokens) if needs_loss else [0.0] * len(examples)
+    losses = mean_losses(engine, examples, spec.config.batch_tokens, passes) if needs_loss else [0.0] * len(examples)
     texts = [
         " ".join(renderer.decode(row.token_ids[row.supervised].tolist()) for row in example.rows)
         for example in examples
@@ -92,39 +103,49 @@ def _coreset(
 
 
 def _with_replay(
-    config: ReplayConfig, chosen: Selection, spec: TrainSpec, maker: ExampleMaker, directory: Path
+    config: ReplayConfig,
+    chosen: Selection,
+    spec: TrainSpec,
+    maker: ExampleMaker,
+    directory: Path,
+    group: ProcessGroup,
 ) -> Selection:
     if spec.cache_dir is None:
         raise InvalidInput("expected a cache_dir for the replay buffer, got none; start the job with cache_dir")
-    buffer = ReplayBuffer.open(
-        Path(spec.cache_dir) / "replay" / config.buffer, size=config.size, fingerprint=maker.renderer.fingerprint
-    )
+    folder = Path(spec.cache_dir) / "replay" / config.buffer
+    fingerprint = maker.renderer.fingerprint
+    new = list(chosen.examples)
     # A resumed run must replay what its first attempt replayed, whatever other jobs have added since.
     kept = directory / "checkpoints" / "replayed.npz"
-    if kept.exists():
-        replayed = read_examples(kept).examples
-    else:
-        own = {example.key for example in chosen.examples}
-        replayed = buffer.sample(round(config.ratio * len(chosen.examples)), exclude=own, seed=spec.seed)
+
+    def read() -> tuple[list[Example], str | None]:
+        buffer = ReplayBuffer.open(folder, size=config.size, fingerprint=fingerprint)
+        if kept.exists():
+            return read_examples(kept).examples, buffer.warning
+        replayed = buffer.sample(
+            round(config.ratio * len(new)), exclude={example.key for example in new}, seed=spec.seed
+        )
         with disk_errors_explained(kept, kept.parent):
             kept.parent.mkdir(parents=True, exist_ok=True)
-            write_examples(kept, replayed, maker.renderer.fingerprint)
+            write_examples(kept, replayed, fingerprint)
+        return replayed, buffer.warning
+
+    replayed, warning = group.from_first(read)
     fitting = [e for e in replayed if all(len(row) <= maker.max_length for row in e.rows)]
     notes = [f"{len(fitting)} examples are replayed from the buffer {config.buffer!r}"]
     if len(fitting) < len(replayed):
         notes.append(f"{len(replayed) - len(fitting)} examples of the buffer are longer than {maker.max_length} tokens")
-    if buffer.warning:
-        notes.append(buffer.warning)
+    if warning:
+        notes.append(warning)
     if chosen.curriculum is not None:
         shape, ranks = chosen.curriculum
         chosen = replace(chosen, curriculum=(shape, [*ranks, *(difficulty(_n_steps(e), e.value[0]) for e in fitting)]))
-    new = list(chosen.examples)
     return replace(
         chosen,
         examples=[*new, *fitting],
         replayed=len(fitting),
         notes=(*chosen.notes, *notes),
-        remember=partial(buffer.add, new),
+        remember=lambda: ReplayBuffer.open(folder, size=config.size, fingerprint=fingerprint).add(new),
     )
 
 

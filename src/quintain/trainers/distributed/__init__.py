@@ -1,1 +1,1 @@
-"""A run over several processes: data-parallel, sharded, on one machine or several."""
+"""A run over several processes (SPMD): replicated or sharded, on one machine or several."""

@@ -1,4 +1,4 @@
-"""Sharding: each rank has a shard of every parameter, its gradient and its optimizer state.
+"""Sharding: each process has a shard of every parameter, its gradient and its optimizer state.
 
 This is ZeRO stage 3 (Rajbhandari et al. 2020, arXiv 1910.02054) by torch's `fully_shard`. A block's parameters are gathered
 when a pass reaches it and released behind it; its gradients are reduced and scattered as soon as they are computed. All
@@ -6,7 +6,7 @@ parameters outside of the blocks (embeddings, last norm, head) form one more gro
 end of its backward pass, because the engine multiplies by the head's weight itself.
 
 accelerate's `fsdp2_prepare_model` (1.15) does not work here: it gathers norm and head when the head module is called, and
-the engine never calls it. A sharded tensor is a `DTensor`. Functions marked *collective* must run on all ranks, in one order.
+the engine never calls it. A sharded tensor is a `DTensor`. Functions marked *collective* must run in all processes, in one order.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils._pytree import tree_map
 
+from quintain.trainers.distributed.weights import fill, fill_buffers
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.models import is_adapter
 
@@ -37,19 +38,27 @@ class _Root(torch.nn.Module):
         return work()
 
 
-def shard(engine: Engine) -> Engine:
-    """Shard the engine's model over the ranks, all of which hold the same weights; return the engine for it. Collective.
+def shard(engine: Engine, device: torch.device) -> Engine:
+    """Shard the model of the first process over all; return the engine for it. Collective.
 
+    A block is broadcast and sharded before the next one, so no device has more than one whole block and the root's group.
     Create optimizers afterwards, because the parameters are replaced.
+
+    Args:
+        engine: Its model has values in the first process, on the CPU, and is on the meta device in the others.
+        device: The device of this process.
     """
     model = engine.model
     policy = MixedPrecisionPolicy()
     if engine.autocast:
         # Autocast alone would keep a copy of every weight in its own type until the backward pass.
         policy = MixedPrecisionPolicy(engine.autocast, reduce_dtype=torch.float32, cast_forward_inputs=False)
-    mesh = init_device_mesh(model.device.type, (distributed.get_world_size(),))
+    mesh = init_device_mesh(device.type, (distributed.get_world_size(),))
     for block in _blocks(model):
+        fill(block.parameters(), device)
         fully_shard(block, mesh=mesh, mp_policy=policy)
+    fill((p for p in model.parameters() if not isinstance(p, DTensor)), device)
+    fill_buffers(model, device)
     root: Any = fully_shard(_Root(model), mesh=mesh)
     for module in root.modules():
         if isinstance(module, FSDPModule):
@@ -65,9 +74,20 @@ def shard(engine: Engine) -> Engine:
     return replace(engine, gathered=gathered)
 
 
+def is_sharded(model: Any) -> bool:
+    """Whether each process has only a shard of the model."""
+    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
+
+
+def full(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the whole tensor of which this process has a shard; a tensor that is not sharded itself. Collective."""
+    whole: torch.Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return whole.detach()
+
+
 @torch.no_grad()
 def gather_full(state: Any) -> Any:
-    """Gather the sharded tensors of a state on the CPU of rank 0; the other ranks get empty ones. Collective."""
+    """Gather the sharded tensors of a state on the CPU of the first process; the others get empty ones. Collective."""
 
     def gather(leaf: Any) -> Any:
         if not isinstance(leaf, DTensor):
@@ -79,14 +99,14 @@ def gather_full(state: Any) -> Any:
 
 
 def local_shard(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Return this rank's shard of a full tensor, sharded as `like`; the tensor itself where `like` is not sharded."""
+    """Return this process's shard of a full tensor, sharded as `like`; the tensor itself where `like` is not sharded."""
     if not isinstance(like, DTensor):
         return tensor
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
 def gather_full_params(model: Any) -> None:
-    """Gather the trained parameters of a sharded model on rank 0, to save them. Collective; the run ends with it."""
+    """Gather the trained parameters of a sharded model in the first process, to save them. Collective; the run ends with it."""
     full: dict[int, torch.nn.Parameter] = {}  # a tied parameter stays tied
     for module in model.modules():
         for name, parameter in module._parameters.items():

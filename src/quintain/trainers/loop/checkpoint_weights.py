@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from quintain.trainers.distributed.sharding import local_shard
 from quintain.trainers.models import is_adapter
@@ -59,13 +61,16 @@ def write_weights(folder: Path, model: Any, weights: dict[str, torch.Tensor], to
 
 
 def read_weights(folder: Path, model: Any) -> None:
-    """Copy the weights of a checkpoint into the trainable parameters; of a sharded model, this rank's parts."""
+    """Copy the weights of a checkpoint into the trainable parameters; of a sharded model, this process's parts."""
     parameters, old = trainable(model), (folder / _FORMAT_2).is_file()
     places = {name: _Place(_FORMAT_2, name) for name in parameters} if old else _places(model)
-    files = {file: load_file(folder / file) for file in {place.file for place in places.values()}}
-    with torch.no_grad():
+    with torch.no_grad(), ExitStack() as stack:
+        files = {
+            file: stack.enter_context(safe_open(folder / file, framework="pt"))
+            for file in {place.file for place in places.values()}
+        }
         for name, place in places.items():
-            parameters[name].copy_(local_shard(files[place.file][place.name], parameters[name]))
+            parameters[name].copy_(local_shard(files[place.file].get_tensor(place.name), parameters[name]))
 
 
 def _places(model: Any) -> dict[str, _Place]:

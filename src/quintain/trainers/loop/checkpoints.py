@@ -4,6 +4,9 @@
 Beside it are the states of optimizer, random generators, loss scale and example source, and `manifest.json` with size and SHA-256
 of each file. It is written under another name: all files are fsynced, the manifest last, then the folder is renamed. A folder that
 does not match its manifest is never read. `checkpoints/best/` contains the weights of the lowest validation loss in the same form.
+
+Of a sharded run, each process writes its shards of the optimizer's moments (torch.distributed.checkpoint) into the same folder, which
+all of them must see. Any number of processes reads them, sharded or not.
 """
 
 from __future__ import annotations
@@ -24,17 +27,19 @@ import torch
 from safetensors import SafetensorError
 
 from quintain.errors import Conflict, Unavailable
-from quintain.trainers.distributed.sharding import gather_full, local_shard
+from quintain.trainers.distributed.process_group import ProcessGroup, connected
+from quintain.trainers.distributed.sharded_state import has_shards, read_moments, save_moments
+from quintain.trainers.distributed.sharding import gather_full, is_sharded, local_shard
 from quintain.trainers.loop.checkpoint_weights import read_weights, trainable, write_weights
 from quintain.trainers.models import publish
 
 _MANIFEST = "manifest.json"
 _STATE = "state.pt"
 _BEST = "best"
-_FORMAT = 3
+_FORMAT = 4
 """Format version; raise it when the layout changes."""
-_FORMATS = (2, 3)
-"""Versions that are read; 2 has all weights in one file, by the names of the parameters."""
+_FORMATS = (2, 3, 4)
+"""Versions that are read; 2 has all weights in one file, by the names of the parameters; before 4 no moments are in shards."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,9 @@ def save_checkpoint(
     identity: str,
     keep: int,
     tokenizer: Any = None,
+    group: ProcessGroup | None = None,
 ) -> Path:
-    """Write a checkpoint and delete the oldest beyond `keep`.
+    """Write a checkpoint and delete the oldest beyond `keep`. Collective.
 
     Args:
         folder: The job's `checkpoints` folder.
@@ -81,6 +87,7 @@ def save_checkpoint(
         identity: Hash of configuration, model and data, checked when a checkpoint is loaded.
         keep: Number of checkpoints to keep.
         tokenizer: Saved beside a whole model.
+        group: The processes of the run; None: this one alone. The first one writes, and all their shards.
 
     Returns:
         The checkpoint's folder.
@@ -88,9 +95,20 @@ def save_checkpoint(
     Raises:
         Unavailable: The disk refuses the checkpoint; earlier ones stay.
     """
-    weights, state = weights_of(model), optimizer_state(optimizer)
+    group = group or ProcessGroup()
     path = folder / f"step-{progress.step:08d}"
-    with _aside(path) as aside:
+    sharded, weights = is_sharded(model), _weights_to_save(model, group)
+    if not (group.is_first or sharded):
+        return path
+    with _aside(path, group) as aside:
+        state = optimizer.state_dict()
+        if sharded:
+            group.barrier()  # the folder is there
+            with connected(group):
+                save_moments(state["state"], aside)
+            state["state"] = {}
+        if not group.is_first:
+            return path
         write_weights(aside, model, weights, tokenizer)
         _save({"optimizer": state, "rng": _rng_state(), "progress": vars(progress)}, aside / _STATE)
         _publish(aside, path, progress.step, identity)
@@ -102,13 +120,18 @@ def save_checkpoint(
     return path
 
 
-def save_best(folder: Path, model: Any, step: int, *, identity: str, tokenizer: Any = None) -> None:
-    """Replace `best` by the current trainable weights.
+def save_best(
+    folder: Path, model: Any, step: int, *, identity: str, tokenizer: Any = None, group: ProcessGroup | None = None
+) -> None:
+    """Replace `best` by the current trainable weights. Collective.
 
     Raises:
         Unavailable: The disk refuses them.
     """
-    weights = weights_of(model)
+    group = group or ProcessGroup()
+    weights = _weights_to_save(model, group)
+    if not group.is_first:
+        return
     with _aside(folder / _BEST) as aside:
         write_weights(aside, model, weights, tokenizer)
         _publish(aside, folder / _BEST, step, identity)
@@ -152,21 +175,21 @@ def load_checkpoint(path: Path, model: Any, optimizer: torch.optim.Optimizer, *,
     """
     _require_identity(path, identity)
     read_weights(path, model)
-    state = torch.load(path / _STATE, map_location="cpu", weights_only=True)
-    optimizer.load_state_dict(_divided(state["optimizer"], optimizer))
+    state = torch.load(path / _STATE, map_location="cpu", weights_only=True, mmap=True)
+    if has_shards(path):
+        optimizer.load_state_dict(state["optimizer"] | {"state": read_moments(path, optimizer)})
+    else:
+        optimizer.load_state_dict(_divided(state["optimizer"], optimizer))
     _set_rng_state(state["rng"])
     return Progress(**state["progress"])
 
 
-def weights_of(model: Any) -> dict[str, torch.Tensor]:
-    """Return the trained weights on the CPU. Collective for a sharded model, whose weights are gathered on rank 0."""
-    return {name: gather_full(p.detach()).cpu().contiguous() for name, p in trainable(model).items()}
-
-
-def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return the optimizer's state, gathered as in `weights_of`."""
-    state: dict[str, Any] = gather_full(optimizer.state_dict())
-    return state
+def _weights_to_save(model: Any, group: ProcessGroup) -> dict[str, torch.Tensor]:
+    """Return the trained weights on the CPU of the first process, gathered from shards. Collective."""
+    if not (group.is_first or is_sharded(model)):
+        return {}
+    with connected(group):
+        return {name: gather_full(p.detach()).cpu().contiguous() for name, p in trainable(model).items()}
 
 
 def _divided(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -207,13 +230,14 @@ def disk_errors_explained(path: Path, checkpoints: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _aside(path: Path) -> Iterator[Path]:
-    """Yield an empty folder for the contents of `path`; remove it if the disk refuses them."""
+def _aside(path: Path, writers: ProcessGroup | None = None) -> Iterator[Path]:
+    """Yield an empty folder for the contents of `path`; remove it if the disk refuses them. Collective of its writers."""
     aside = path.with_name(f".{path.name}.partial")
     with disk_errors_explained(path, path.parent):
         try:
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir(parents=True)
+            if writers is None or writers.is_first:
+                shutil.rmtree(aside, ignore_errors=True)
+                aside.mkdir(parents=True)
             yield aside
         except (OSError, SafetensorError):
             shutil.rmtree(aside, ignore_errors=True)

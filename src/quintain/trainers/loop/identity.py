@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,8 @@ _ADDED = frozenset(
     {
         *("constraint", "ewc", "optimizer", "quantization"),
         *("frozen_layers", "neftune_alpha"),
-        *("min_p", "top_k", "top_p"),
+        *("min_p", "sampler", "top_k", "top_p"),
+        *("episodes_at_once", "staleness"),
         *("delta", "importance_cap", "mask_truncated", "overlong_buffer", "overlong_penalty", "overlong_tokens"),
         *("discopop_tau", "ld_alpha", "policy_weighting", "reference_mixup", "reference_sync_steps"),
     }
@@ -29,11 +30,24 @@ _ADDED = frozenset(
 """Settings that are younger than some checkpoints, which have their defaults."""
 
 
-def run_identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> str:
-    """Return a hash of everything that a checkpoint must share with its run: settings, start model and token rows."""
+def weight_samples(spec: TrainSpec, model: Any) -> dict[str, list[float]]:
+    """Return shape and some values of each parameter of the start model; of adapters that begin at random, the shape."""
+    has_values = spec.config.lora is None or spec.start_model.adapter is not None
+    return {name: [*p.shape, *_sample(p, has_values)] for name, p in model.named_parameters()}
+
+
+def run_identity(spec: TrainSpec, start: Mapping[str, list[float]], examples: Sequence[Example]) -> str:
+    """Return a hash of everything that a checkpoint must share with its run: settings, start model and token rows.
+
+    Args:
+        spec: The job.
+        start: `weight_samples` of the start model.
+        examples: Training examples.
+    """
     digest = hashlib.sha256()
-    # Checkpointing and sinks do not change the result; processes and sharding change only rounding and dropout.
+    # Checkpointing, sinks and actors do not change the result; processes and sharding change only rounding and dropout.
     silent = {
+        "actors",
         "checkpoint_every_steps",
         "keep_checkpoints",
         "machines",
@@ -55,8 +69,6 @@ def run_identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> st
     if config.get("scale_rewards") in ("group", "none"):  # once a switch
         config["scale_rewards"] = config["scale_rewards"] == "group"
     agent = spec.start_model
-    has_values = spec.config.lora is None or agent.adapter is not None  # else adapters begin at random
-    start = {name: [*p.shape, *_sample(p, has_values)] for name, p in model.named_parameters()}
     about = [
         config,
         spec.seed,

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 
 from quintain.errors import TrainingFailed
 from quintain.trainers.data.streams import Example
-from quintain.trainers.engine.packing import micro_batches
+from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.checkpoints import (
     Progress,
     load_best,
@@ -21,9 +22,9 @@ from quintain.trainers.loop.checkpoints import (
     save_best,
     save_checkpoint,
 )
-from quintain.trainers.loop.meter import Meter
+from quintain.trainers.loop.meter import Meter, Sums
 from quintain.trainers.loop.optimizer import clip, update
-from quintain.trainers.loop.passes import backward, held_out
+from quintain.trainers.loop.passes import ValidationSums, backward, held_out
 from quintain.trainers.loop.run import PARTS, Run
 from quintain.trainers.loop.schedule import learning_rate
 from quintain.trainers.losses.loss_output import totals_of
@@ -36,12 +37,11 @@ def resume(run: Run) -> None:
     Raises:
         Conflict: The checkpoint belongs to a run with another configuration, model or data.
     """
-    newest = newest_complete(run.checkpoints)
+    newest = run.group.from_first(lambda: newest_complete(run.checkpoints))
     for fault in newest.skipped:
         run.reporter.warn("checkpoint_skipped", f"skipped a damaged checkpoint: {fault}")
     if newest.path:
-        with run.on_all_ranks("load", newest.path, run.identity):
-            progress = load_checkpoint(newest.path, run.engine.model, run.optimizer, identity=run.identity)
+        progress = load_checkpoint(newest.path, run.engine.model, run.optimizer, identity=run.identity)
         run.step = run.saved_at = run.resumed_from = progress.step
         run.tally, run.ended_early = dict(progress.tally), progress.ended_early
         run.source.restore(dict(progress.source))
@@ -59,10 +59,10 @@ def train(run: Run) -> bool:
     Raises:
         TrainingFailed: The loss is not finite (`diverged`).
     """
-    if run.step == 0 and run.validation and not run.reporter.should_stop():
+    if run.step == 0 and run.validation and not run.should_stop():
         _report(run, _validate(run))  # the start model, so that the best step can be the start
     while run.step < run.total and run.ended_early is None:
-        if run.reporter.should_stop():
+        if run.should_stop():
             _checkpoint(run)
             return True
         metrics = _take_step(run)
@@ -82,8 +82,7 @@ def train(run: Run) -> bool:
         if (run.step % run.config.checkpoint_every_steps == 0 and not last) or run.ended_early:
             _checkpoint(run)
     if run.validation and run.config.keep_best and run.tally.get("best_step", run.step) != run.step:
-        with run.on_all_ranks("load_best", run.checkpoints, run.identity):
-            load_best(run.checkpoints, run.engine.model, identity=run.identity)
+        load_best(run.checkpoints, run.engine.model, identity=run.identity)
     return False
 
 
@@ -97,7 +96,7 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
     meter = Meter(run.engine, run.machine)
     rate = learning_rate(run.step, run.total, run.config)
     examples = run.source.step(run.step)
-    if run.reporter.should_stop() and not examples:
+    if not examples and run.should_stop():
         return None
     meter.begin()
     run.objective.settings |= run.objective.settings_at(run.step)
@@ -111,12 +110,11 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
         penalty = run.penalty.add_gradients(run.engine.model, run.scale.get_scale())
         meter.sums.add("ewc_penalty", penalty, 1)
         loss += penalty
-    with run.on_all_ranks("clip"):
+    with run.passes.running():
         norm = clip(run.engine.model, run.optimizer, run.scale, run.config.grad_clip)
     if not math.isfinite(loss) or not (math.isfinite(norm) or run.scale.is_enabled()):
         raise _diverged(run, f"step {run.step + 1} of {run.total} gave loss {loss} and gradient norm {norm}")
-    with run.on_all_ranks("update", rate):
-        update(run.optimizer, run.scale, rate)
+    update(run.optimizer, run.scale, rate)
     meter.end()
 
     tally = run.tally
@@ -135,18 +133,24 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
 
 
 def _backward(run: Run, examples: Sequence[Example], meter: Meter) -> float:
-    """Compute the gradients of the step; return its loss."""
-    totals = totals_of(examples)
+    """Compute the gradients of the step, summed over the processes; return its loss."""
+    totals, passes = totals_of(examples), run.passes
     _prepare(run, examples)
-    if run.ranks is not None:
-        return run.ranks.backward(run, examples, totals, meter)
-    batches = micro_batches(examples, run.config.batch_tokens, share=run.engine.shares)
-    return backward(run.engine, run.objective, run.scale, batches, totals, meter)
+    batches = passes.batches(run.engine, examples, run.config.batch_tokens)
+    passes.seed_dropout(run.step)
+    with passes.running():
+        loss = backward(run.engine, run.objective, run.scale, batches, totals, meter)
+    passes.sum_gradients(list(trainable(run.engine.model).values()))
+    shares = run.group.gather((loss, meter.sums))
+    meter.sums = Sums()
+    for _, sums in shares:
+        meter.sums.include(sums)
+    return sum(loss for loss, _ in shares)
 
 
 def _prepare(run: Run, examples: Sequence[Example]) -> None:
     if mismatched := run.objective.mismatched(examples):
-        with run.on_all_ranks("prepare", mismatched):
+        with run.passes.running():
             run.objective.before_step(run.engine, mismatched)
 
 
@@ -161,11 +165,10 @@ def _validate(run: Run) -> dict[str, float | None]:
     totals = totals_of(run.validation)
     with eval_mode(engine.model):
         _prepare(run, run.validation)
-    if run.ranks is not None:
-        sums = run.ranks.held_out(run, totals)
-    else:
-        batches = micro_batches(run.validation, config.batch_tokens, share=engine.shares)
-        sums = held_out(engine, run.objective, batches, totals)
+    batches = run.passes.batches(engine, run.validation, config.batch_tokens)
+    with run.passes.running():
+        share = held_out(engine, run.objective, batches, totals)
+    sums = reduce(ValidationSums.plus, run.group.gather(share))
     loss = sums.loss
     if not math.isfinite(loss):
         raise _diverged(run, f"the validation after step {run.step} of {run.total} gave loss {loss}")
@@ -180,8 +183,14 @@ def _validate(run: Run) -> dict[str, float | None]:
     if loss < tally.get("best_loss", math.inf):
         tally |= {"best_loss": loss, "best_step": run.step, "validations_without_gain": 0, **agreement}
         if config.keep_best and run.step < run.total:
-            with run.on_all_ranks("gather_weights"):
-                save_best(run.checkpoints, engine.model, run.step, identity=run.identity, tokenizer=run.tokenizer)
+            save_best(
+                run.checkpoints,
+                engine.model,
+                run.step,
+                identity=run.identity,
+                tokenizer=run.tokenizer,
+                group=run.group,
+            )
     else:
         tally["validations_without_gain"] = tally.get("validations_without_gain", 0) + 1
         if config.early_stopping_patience and tally["validations_without_gain"] >= config.early_stopping_patience:
@@ -205,16 +214,16 @@ def _checkpoint(run: Run) -> None:
         return
     reference = run.reference.state() if run.reference else {}
     progress = Progress(run.step, run.tally, run.source.state(), run.scale.state_dict(), run.ended_early, reference)
-    with run.on_all_ranks("gather_state"):
-        path = save_checkpoint(
-            run.checkpoints,
-            run.engine.model,
-            run.optimizer,
-            progress,
-            identity=run.identity,
-            keep=run.config.keep_checkpoints,
-            tokenizer=run.tokenizer,
-        )
+    path = save_checkpoint(
+        run.checkpoints,
+        run.engine.model,
+        run.optimizer,
+        progress,
+        identity=run.identity,
+        keep=run.config.keep_checkpoints,
+        tokenizer=run.tokenizer,
+        group=run.group,
+    )
     run.saved_at = run.step
     run.reporter.checkpoint(run.step, path)
 

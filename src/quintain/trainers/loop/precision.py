@@ -38,7 +38,14 @@ _FP32 = Format("fp32", None, False, None)
 _BF16 = Format("bf16", torch.bfloat16, False, None)
 
 
-def choose(asked: Precision, model: Any, remembered: Path | None = None, *, casts_to_act: bool = False) -> Format:
+def choose(
+    asked: Precision,
+    model: Any,
+    remembered: Path | None = None,
+    *,
+    casts_to_act: bool = False,
+    device: torch.device | None = None,
+) -> Format:
     """Return the number format for a model on its device.
 
     `auto` is bf16 on CUDA devices that support it. On a CPU it is bf16 where a product of the model's largest layer is clearly
@@ -50,10 +57,11 @@ def choose(asked: Precision, model: Any, remembered: Path | None = None, *, cast
         remembered: File with the choices of an earlier attempt (`machine.prepare` writes it). The measurement depends on other
             load, so a resumed run repeats the choice.
         casts_to_act: Whether the model acts with float32 weights: bf16 would convert all of them for each token.
+        device: Where the model will be trained; None: where it is.
     """
-    device: torch.device = model.device
+    device = device or model.device
     if asked == "auto":
-        return _automatic(model, remembered, casts_to_act=casts_to_act)
+        return _automatic(model, device, remembered, casts_to_act=casts_to_act)
     if asked == "fp32":
         return _FP32
     if asked == "bf16":
@@ -65,8 +73,7 @@ def choose(asked: Precision, model: Any, remembered: Path | None = None, *, cast
     return Format("fp16", torch.float16, True, None)
 
 
-def _automatic(model: Any, remembered: Path | None, *, casts_to_act: bool) -> Format:
-    device: torch.device = model.device
+def _automatic(model: Any, device: torch.device, remembered: Path | None, *, casts_to_act: bool) -> Format:
     if device.type == "cuda":
         has_bf16 = torch.cuda.is_bf16_supported()
         return _BF16._replace(rule="this GPU has bf16") if has_bf16 else _FP32._replace(rule="this GPU has no bf16")

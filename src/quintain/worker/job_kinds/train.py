@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,7 +84,8 @@ def _train(
 ) -> TrainingReport | None:
     """Train on rows or rollouts, valued by the reward if one is named; None if stopped before the first step."""
     reporter.phase("importing")
-    from quintain.trainers.train import Data, train
+    from quintain.trainers.run_setup import Data
+    from quintain.trainers.train import train
 
     data = Data(earlier=earlier) if rewards is None else Data(earlier=earlier, figures=rewards.figures)
     data = replace(data, teacher=open_teacher(spec, directory))
@@ -91,7 +93,10 @@ def _train(
         from quintain.worker.online_rollouts import rollout_collector
 
         collect = rollout_collector(spec, directory, reporter, rewards)
-        return train(spec, data, directory, reporter, collect)
+        figures = data.figures
+        with closing(collect):
+            data = replace(data, figures=lambda keys: figures(keys) | collect.figures())
+            return train(spec, data, directory, reporter, collect)
     kind = DATASET_KINDS[spec.method]
     assert kind is not None, "a spec without an environment has a method that learns from a dataset"
     splits: dict[str, list[Row]] = {}

@@ -43,6 +43,7 @@ from quintain.tools.training.requests import (
     start_agent,
     with_adapter_settings,
 )
+from quintain.tools.training.samplers import sampler_of
 from quintain.tools.training.sources import training_source
 from quintain.tools.training.teachers import teacher_of
 from quintain.tools.training.training_rewards import REWARDED
@@ -212,6 +213,7 @@ def _require_startable(services: Services, choice: Choice, settled: Settled, age
         config = with_adapter_settings(settled.config, agent)
         earlier_skill(services, config, agent)
         teacher_of(services, config, agent, acts=choice.environment is not None)
+        sampler_of(services, config, acts=choice.environment is not None)
 
 
 def _nothing(choice: Choice, model: str, blockers: list[Blocker]) -> TrainingPlan:

@@ -1,0 +1,87 @@
+"""A real Ray cluster of one machine, for benchmarks and tests."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+
+@dataclass
+class RayHead:
+    """The head of a cluster, with its dashboard on this machine."""
+
+    known: set[psutil.Process]
+    address: str
+
+    def parts(self) -> list[psutil.Process]:
+        """Every live process of the cluster, jobs included, even where its parent was killed."""
+        for process in list(self.known):
+            with suppress(psutil.NoSuchProcess):
+                self.known.update(process.children(recursive=True))
+        return [process for process in self.known if process.is_running()]
+
+    def send(self, number: signal.Signals, *names: str) -> None:
+        """Send a signal to the processes whose name or command line contains one of these words; without words to all."""
+        for part in self.parts():
+            with suppress(psutil.NoSuchProcess):
+                if not names or any(name in " ".join((part.name(), *part.cmdline())) for name in names):
+                    part.send_signal(number)
+
+
+@contextmanager
+def ray_head() -> Iterator[RayHead]:
+    """Start a cluster of two CPUs, and end every process of it."""
+    dashboard, agent = _free_port(), _free_port()
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:  # sockets need a short path
+        # Not --block: its parts would end with the first that is killed.
+        argv = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--port=0", "--num-cpus=2"]
+        argv += [f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}", f"--temp-dir={folder}"]
+        argv += ["--disable-usage-stats", "--object-store-memory=80000000"]
+        nowhere = subprocess.DEVNULL
+        head = RayHead(set(), f"http://127.0.0.1:{dashboard}")
+        try:
+            subprocess.run(argv, stdin=nowhere, stdout=nowhere, stderr=nowhere, check=True, timeout=120)
+            _wait_for(f"{head.address}/api/version")
+            head.known.update(_processes_of(folder))
+            yield head
+        finally:
+            head.known.update(_processes_of(folder))
+            parts = head.parts()
+            head.send(signal.SIGKILL)
+            psutil.wait_procs(parts, timeout=10)
+
+
+def _processes_of(folder: str) -> set[psutil.Process]:
+    """The processes whose command line names the cluster's folder: all that are not jobs."""
+    found = set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if folder in " ".join(process.cmdline()):
+                found.add(process)
+    return found
+
+
+def _wait_for(url: str) -> None:
+    deadline = time.monotonic() + 120
+    while True:
+        assert time.monotonic() < deadline, "Ray does not answer"
+        with suppress(OSError), urllib.request.urlopen(url, timeout=5):
+            return
+        time.sleep(0.1)
+
+
+def _free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return int(server.getsockname()[1])

@@ -1,0 +1,109 @@
+"""`python -m quintain.worker.rank JOB_DIR ATTEMPT`: one of several processes that run a job, started by torchrun or alike.
+
+The first one runs the job. The others take part in its trainings, and do nothing in between.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from quintain.errors import QuintainError
+from quintain.jobs.directory import JobDirectory
+from quintain.records.job import JobError
+from quintain.records.job_events import Activity
+from quintain.records.record import Record
+from quintain.trainers.distributed.process_group import LOST, ProcessGroup, initialize
+from quintain.trainers.train import follow
+from quintain.worker import parent_watch
+from quintain.worker.attempt import configure_process, failure_of, home_of, run_attempt
+
+logger = logging.getLogger(__name__)
+
+
+class SilentReporter:
+    """Reporter of the processes that do not report; it requests a stop after SIGTERM."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+
+    def phase(self, name: str) -> None:
+        """Do nothing."""
+
+    def progress(
+        self,
+        step: int,
+        total_steps: int,
+        metrics: dict[str, float | None],
+        totals: dict[str, float | None] | None = None,
+    ) -> None:
+        """Do nothing."""
+
+    def acting(self, activity: Activity) -> None:
+        """Do nothing."""
+
+    def checkpoint(self, step: int, path: Path) -> None:
+        """Do nothing."""
+
+    def warn(self, code: str, message: str) -> None:
+        """Do nothing: the first process warns of the same."""
+
+    def output(self, kind: str, record: Record) -> None:
+        """Do nothing."""
+
+    def should_stop(self) -> bool:
+        """Whether this process was asked to stop."""
+        return self._stop.is_set()
+
+    def request_stop(self) -> None:
+        """Make `should_stop` return True."""
+        self._stop.set()
+
+
+def main(arguments: list[str]) -> int:
+    """Run the job, or take part in its trainings. Return 0 unless the job or this process has failed."""
+    parent_watch.end_with_launcher()
+    directory = JobDirectory(Path(arguments[0]))
+    configure_process(home_of(directory))
+    group = initialize()
+    if group.is_first:
+        return _lead(group, directory, int(arguments[1]))
+    return _follow(group)
+
+
+def _lead(group: ProcessGroup, directory: JobDirectory, attempt: int) -> int:
+    failures: list[JobError] = []
+
+    def explain(failure: JobError) -> JobError:
+        """Return the failure of the process to which the connection was lost, if it has reported one."""
+        failures.append(failure)
+        reported = group.reported_failure() if failure.code == LOST else None
+        return JobError.model_validate_json(reported) if reported else failure
+
+    run_attempt(directory, attempt, explain)
+    group.dismiss(failed=bool(failures))
+    return 1 if failures else 0
+
+
+def _follow(group: ProcessGroup) -> int:
+    reporter = SilentReporter()
+    signal.signal(signal.SIGTERM, lambda *_: reporter.request_stop())
+    try:
+        follow(group, reporter)
+    except Exception as error:
+        if not (isinstance(error, QuintainError) and error.code == LOST):
+            logger.exception("process %d of %d failed", group.rank + 1, group.size)
+            group.report_failure(failure_of(error).model_dump_json())
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)  # everything is written: exit handlers of libraries must not delay the end of the job

@@ -1,0 +1,197 @@
+"""Policies by token ids behind an endpoint: of an agent, and of a model under training.
+
+A model under training hands its adapter over before each rollout, and the server is checked with a probe.
+"""
+
+from __future__ import annotations
+
+import shutil
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quintain.endpoints.adapter_updates import AdapterUpdates
+from quintain.endpoints.client import Clock, EndpointClient, read_key
+from quintain.errors import InvalidInput
+from quintain.jobs.directory import run_name
+from quintain.records.agent import Agent, Sampling
+from quintain.records.judging import Endpoint
+from quintain.records.online_hyperparameters import SamplerConfig
+from quintain.records.protocols import Message
+from quintain.settings import secret
+from quintain.trainers.acting.episode import Episode
+from quintain.trainers.acting.policy import end_ids
+from quintain.trainers.engine.forward import Engine
+from quintain.trainers.model_files import ModelFiles
+from quintain.trainers.models import save_model
+from quintain.trainers.rendering.renderer import Renderer
+from quintain.trainers.sampler_correction import mean_distance
+from quintain.trainers.tokenizer_files import load_tokenizer
+from quintain.worker.request_ledger import Ledger
+from quintain.worker.token_policy import ServedWeights, TokenModel, TokenPolicy
+
+if TYPE_CHECKING:
+    from quintain.trainers.models import LoadedModel
+
+_PROBE = "Describe in two sentences how you would look for a lost key in a house with four rooms."
+_PROBE_TOKENS = 32
+_LONGEST = 2**30
+"""Context in tokens where the tokenizer's files name none: the server refuses what does not fit."""
+
+
+class RemoteSampler:
+    """Policies behind an endpoint for the live model of one training."""
+
+    def __init__(
+        self,
+        config: SamplerConfig,
+        endpoint: Endpoint,
+        directory: Path,
+        *,
+        seed: int,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Read the API key and open the connections; nothing is sent yet.
+
+        Args:
+            config: Settings of the sampler.
+            endpoint: Profile of the server.
+            directory: The job's folder.
+            seed: Part of the seed of every request.
+            should_stop: Checked while requests are running.
+
+        Raises:
+            InvalidInput: The API key's variable is not set.
+            Refused: The endpoint's URL is not safe.
+        """
+        self._config, self._seed, self._should_stop = config, seed, should_stop
+        self._name = f"quintain-{run_name(directory)}"
+        self._folder = Path(endpoint.adapters).expanduser() if endpoint.adapters else directory / "adapters"
+        self._folder = self._folder.absolute() / self._name
+        named = endpoint.model_copy(update={"model": self._name})
+        self._ledger, key = Ledger(directory), read_key(endpoint, secret)
+        clock = Clock(now=lambda: datetime.now(UTC))
+        self._client = EndpointClient(named, clock, key, seed, asks_for="samples", note=self._ledger.note)
+        self._updates = AdapterUpdates(EndpointClient(named, clock, key, seed), self._name)
+        self._weights = ServedWeights(self._name)
+        self._handed_over: int | None = None
+        self.distance: float | None = None
+        """Mean distance of the server's log-probs from the trainer's at the newest probe, in nats a token."""
+
+    def update(self, loaded: LoadedModel, renderer: Renderer, sampling: Sampling, version: int) -> None:
+        """Hand the adapter over, and check the server with a probe. Requests in flight go on with the new weights.
+
+        Args:
+            loaded: The live model, with an adapter.
+            renderer: Renders the probe.
+            sampling: Sampling settings.
+            version: Optimizer steps behind the weights.
+
+        Raises:
+            InvalidInput: The server refuses the adapter, gives no token ids, or its log-probs are not those of the model.
+            Conflict: The server keeps keys of the old weights.
+            Unavailable: The server cannot be reached.
+        """
+        if version == self._handed_over:
+            return
+        self._hand_over(loaded, version)
+        self.distance = self._probe(self.policy(loaded, renderer, sampling), loaded, renderer, sampling)
+
+    def policy(self, loaded: LoadedModel, renderer: Renderer, sampling: Sampling) -> TokenPolicy:
+        """Return a policy of the weights on the server, now and as they change."""
+        model = TokenModel(
+            context_tokens=loaded.context_tokens,
+            end_ids=end_ids(loaded.model.get_base_model(), renderer),
+            vocabulary=loaded.model.get_input_embeddings().weight.shape[0],
+            weights=self._weights,
+        )
+        return TokenPolicy(self._client, renderer, sampling, model, seed=self._seed, should_stop=self._should_stop)
+
+    def close(self) -> None:
+        """Remove the adapter from the server and from the disk, and close the connections."""
+        if self._handed_over is not None:
+            self._updates.unload()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._updates.close()
+        self._client.close()
+        self._ledger.close()
+
+    def _hand_over(self, loaded: LoadedModel, version: int) -> None:
+        """Save the adapter in a folder of its own, let the server load it, and delete the one before."""
+        before, folder = self._handed_over, self._folder / f"step-{version:08d}"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            save_model(loaded.model, None, folder)
+        except OSError as error:
+            raise InvalidInput(
+                f"expected a folder for adapters that can be written, got {self._folder} ({error.strerror}); set `adapters` in the "
+                "endpoint's profile to one that this machine writes and the server reads",
+                code="adapter_refused",
+            ) from None
+        self._handed_over = None
+        self._weights.version = version  # before the first token of these weights
+        self._updates.load(folder, self._weights.label)
+        self._handed_over = version
+        if before is not None:
+            with suppress(OSError):
+                shutil.rmtree(self._folder / f"step-{before:08d}")
+
+    def _probe(self, policy: TokenPolicy, loaded: LoadedModel, renderer: Renderer, sampling: Sampling) -> float:
+        """Return the mean distance between the log-probs of server and model on tokens that the server samples."""
+        episode = Episode((), self._seed, sampling.temperature)
+        episode.begin_turn((Message(role="user", content=_PROBE),), renderer)
+        episode.left = _PROBE_TOKENS
+        found = policy.sample(episode).ids
+        distance = mean_distance(Engine.of(loaded.model), episode.ids, found.token_ids, found.logprobs)
+        if distance <= self._config.max_difference:
+            return distance
+        raise InvalidInput(
+            f"expected from endpoint {self._client.endpoint.name!r} log-probs within {self._config.max_difference:g} nats of the "
+            f"trainer's on {len(found.token_ids)} tokens, got a mean distance of {distance:.3g}; let it serve the model that is "
+            "trained, with raw log-probs and without penalties, or raise sampler.max_difference and set importance_cap",
+            code="sampler_mismatch",
+        )
+
+
+def open_token_policy(
+    agent: Agent,
+    endpoint: Endpoint,
+    sampling: Sampling,
+    *,
+    seed: int,
+    folder: Path,
+    should_stop: Callable[[], bool] = lambda: False,
+    tolerance: int = 0,
+) -> TokenPolicy:
+    """Return the policy of an agent behind an endpoint with `token_ids`, rendered with the tokenizer of its profile.
+
+    Args:
+        agent: The agent. Its template selects the format of turns.
+        endpoint: Profile of the server, with a tokenizer.
+        sampling: Sampling settings.
+        seed: Part of the seed of every request.
+        folder: The job's folder, for the ledger of requests.
+        should_stop: Checked while requests are running.
+        tolerance: As of `TokenPolicy`.
+
+    Raises:
+        InvalidInput: The API key's variable is not set, or the tokenizer cannot be read.
+        Refused: The endpoint's URL is not safe.
+    """
+    assert endpoint.tokenizer is not None, "a profile with token_ids has a tokenizer"
+    tokenizer = load_tokenizer(ModelFiles(Path(endpoint.tokenizer).expanduser()))
+    renderer, ledger = Renderer.of(tokenizer, agent.template), Ledger(folder)
+    clock = Clock(now=lambda: datetime.now(UTC))
+    client = EndpointClient(endpoint, clock, read_key(endpoint, secret), seed, asks_for="samples", note=ledger.note)
+    model = TokenModel(min(tokenizer.model_max_length, _LONGEST), renderer.end_ids, len(tokenizer))
+    policy = TokenPolicy(client, renderer, sampling, model, seed=seed, should_stop=should_stop, tolerance=tolerance)
+    weakref.finalize(policy, _close, client, ledger)
+    return policy
+
+
+def _close(client: EndpointClient, ledger: Ledger) -> None:
+    client.close()
+    ledger.close()

@@ -1,0 +1,212 @@
+"""Jobs through Slurm (commands that run the scripts on this machine) and a real Ray cluster: life, faults, environment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from benchmarks.ray_cluster import RayHead, ray_head
+
+import fake_slurm
+from quintain.jobs.launchers.contract import ClusterOptions
+from quintain.jobs.launchers.ray_jobs import RayLauncher
+from quintain.jobs.launchers.slurm import SlurmLauncher
+from quintain.jobs.runner import JobRunner
+from quintain.records.job import JobStatus, SelftestSpec
+
+if TYPE_CHECKING:
+    from jobs.conftest import JobHome
+
+STEPS = SelftestSpec(steps=8, step_s=0.1)
+LONG = SelftestSpec(steps=1000, step_s=0.05)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder with the commands and their state; the launcher asks often, so that tests are short."""
+    folder = tmp_path / "slurm"
+    folder.mkdir()
+    program = f"#!{sys.executable} -IS\n{Path(fake_slurm.__file__).read_text(encoding='utf-8')}"
+    for command in ("sbatch", "squeue", "scancel"):
+        (folder / command).write_text(program, encoding="utf-8")
+        (folder / command).chmod(0o700)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(SlurmLauncher, "poll_s", 0.05)
+    monkeypatch.setattr(SlurmLauncher, "settle_s", 0.2)
+    for module in ("reconciler", "liveness"):
+        monkeypatch.setattr(f"quintain.jobs.{module}.RETRY_S", 0.2)
+    return folder
+
+
+def slurm_runner(jobs: JobHome, options: str = "", **changes: object) -> JobRunner:
+    cluster = ClusterOptions(slurm_options=options, gpus=2, environment=("PASSED", "QUINTAIN_DATABASE_URL"))
+    return jobs.runner_with(
+        **{"launcher": "slurm", "cluster": cluster, "lease_s": 2.0, "light_kinds": frozenset()} | changes
+    )
+
+
+def test_a_batch_job_gets_an_explicit_environment_survives_kills_and_ends_as_a_local_one(
+    jobs: JobHome, slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First its worker is killed, which its shim records; then its shim, which only Slurm sees."""
+    for name in ("PASSED", "NOT_PASSED", "QUINTAIN_DATABASE_URL"):
+        monkeypatch.setenv(name, "secret")
+    runner = slurm_runner(jobs)
+    job = runner.start(STEPS).job
+    jobs.until(lambda: (runner.reconcile(), jobs.store.jobs.get(job.id).step >= 2)[1], "step 2")
+    worker = jobs.wait_for_step(job.id, 2)
+    names = {pair.partition(b"=")[0].decode() for pair in Path(f"/proc/{worker}/environ").read_bytes().split(b"\0")}
+    assert {"PASSED", "SLURM_JOB_ID", "QUINTAIN_JOB"} <= names
+    assert names.isdisjoint({"NOT_PASSED", "QUINTAIN_DATABASE_URL"})
+    assert b"secret" not in b"".join(path.read_bytes() for path in runner.directory(job.id).glob("*.*"))
+    (first,) = slurm.glob("*.json")
+    assert fake_slurm.read(first)["options"]["gpus-per-node"] == "2"
+
+    os.kill(worker, signal.SIGKILL)
+    jobs.until(lambda: (runner.reconcile(), jobs.store.jobs.get(job.id).attempt == 2)[1], "the second attempt")
+    jobs.wait_for_step(job.id, 4, attempt=2)
+    os.kill(jobs.shim(job.id), signal.SIGKILL)
+    done = jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=runner)
+    assert (done.attempt, done.warnings) == (3, ())
+    assert [event.step for event in jobs.store.jobs.progress(job.id)] == list(range(1, 9))
+    assert "step 8 of 8" in runner.log_tail(job.id)
+
+
+def test_a_controller_that_is_down_delays_jobs_and_a_refusal_or_an_early_end_is_reported(
+    jobs: JobHome, slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = slurm_runner(jobs)
+    (slurm / "down").touch()
+    job = runner.start(STEPS).job
+    assert job.status is JobStatus.QUEUED
+    assert "launcher_unavailable: " in job.warnings[0]
+    assert "Unable to contact slurm controller" in job.warnings[0]
+    (slurm / "down").unlink()
+    (slurm / "hold").touch()
+    jobs.wait(job.id, JobStatus.RUNNING, reconcile=runner)
+    (slurm / "down").touch()
+    runner.reconcile()
+    (slurm / "down").unlink()
+    assert jobs.store.jobs.get(job.id).attempt == 1, "a job in the queue of a silent controller is not dead"
+    runner.cancel(job.id)
+    assert jobs.wait(job.id, JobStatus.CANCELLED, reconcile=runner).step == 0
+    (slurm / "hold").unlink()
+
+    light = slurm_runner(jobs, light_kinds=frozenset({"selftest"})).start(STEPS, request_key="light").job
+    assert jobs.wait(light.id, JobStatus.SUCCEEDED).attempt == 1, "on this machine, without Slurm"
+    refused = slurm_runner(jobs, "--partition=missing").start(STEPS).job
+    assert (refused.status, refused.error.code) == (JobStatus.INTERRUPTED, "launch_failed")
+    assert "invalid partition specified" in refused.error.message
+
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    early = runner.start(STEPS, request_key="early").job
+    ended = jobs.wait(early.id, JobStatus.INTERRUPTED, reconcile=runner)
+    assert ended.error.code == "launch_failed"
+    assert "FAILED" in ended.error.message
+    assert "/nowhere/python" in ended.error.hint
+    assert "/nowhere/python" in runner.log_tail(early.id)
+
+
+def test_a_start_that_was_replaced_ends_without_a_trace_and_a_silent_one_is_dead_after_a_lease(
+    jobs: JobHome, slurm: Path
+) -> None:
+    """Slurm loses its memory twice: of a job in the queue, which starts after its replacement, and of a running one."""
+    runner = slurm_runner(jobs)
+    (slurm / "hold").touch()
+    job = runner.start(LONG).job
+    script = (runner.directory(job.id) / "launch.sh").read_text()
+    stale = shutil.copy(runner.directory(job.id) / "launch.sh", slurm / "stale.sh")
+    forget(slurm)
+    (slurm / "hold").unlink()
+    jobs.until(lambda: (runner.reconcile(), jobs.directory(job.id).has_begun(1))[1], "it was submitted again")
+    assert (runner.directory(job.id) / "launch.sh").read_text() != script
+    late = subprocess.run(["sh", stale], capture_output=True, text=True, check=False)
+    assert (late.returncode, "another start" in late.stderr) == (1, True)
+
+    worker = jobs.wait_for_step(job.id, 2)
+    forget(slurm)
+    for _ in range(5):
+        runner.reconcile()
+    assert jobs.store.jobs.get(job.id).attempt == 1, "its heartbeats are enough"
+    shim = jobs.shim(job.id)
+    os.kill(shim, signal.SIGSTOP)
+    os.kill(worker, signal.SIGSTOP)
+    jobs.until(lambda: (runner.reconcile(), jobs.directory(job.id).has_begun(2))[1], "dead after a lease")
+    os.kill(shim, signal.SIGCONT)
+    jobs.until(lambda: not psutil.pid_exists(worker), "the silent shim has ended its worker on its return")
+    assert "another start has replaced this one" in jobs.directory(job.id).log_tail(1000)
+    runner.cancel(job.id)
+    assert jobs.wait(job.id, JobStatus.CANCELLED, reconcile=runner).attempt == 2
+
+
+def forget(slurm: Path) -> None:
+    for path in slurm.glob("*.json"):
+        path.unlink()
+
+
+def ray_runner(jobs: JobHome, head: RayHead, **changes: object) -> JobRunner:
+    cluster = ClusterOptions(ray_address=head.address)
+    return jobs.runner_with(launcher="ray", cluster=cluster, light_kinds=frozenset(), **changes)
+
+
+def test_the_life_of_a_job_on_a_real_ray_cluster(ray_cluster: RayHead, jobs: JobHome) -> None:
+    """Start, progress, log, kill -9 of the worker, cancel, resume from the checkpoint."""
+    runner = ray_runner(jobs, ray_cluster)
+    job = runner.start(LONG).job
+    jobs.until(lambda: (runner.reconcile(), jobs.store.jobs.get(job.id).step >= 2)[1], "step 2", limit_s=90)
+    assert "step 2 of 1000" in runner.log_tail(job.id)
+    os.kill(jobs.wait_for_step(job.id, 2), signal.SIGKILL)
+    again = "the second attempt goes on"
+    jobs.until(lambda: (runner.reconcile(), jobs.store.jobs.get(job.id).attempt == 2)[1], again)
+    jobs.until(lambda: jobs.directory(job.id).has_begun(2), again, limit_s=90)
+    jobs.wait_for_step(job.id, 4, attempt=2)
+    runner.cancel(job.id)
+    stopped = jobs.wait(job.id, JobStatus.CANCELLED, reconcile=runner)
+    assert stopped.error is None
+    resumed = runner.resume(job.id)
+    jobs.until(lambda: jobs.directory(resumed.id).has_begun(1), "the resumed job runs", limit_s=90)
+    jobs.wait_for_step(resumed.id, stopped.step + 1)
+    runner.cancel(resumed.id)
+    jobs.wait(resumed.id, JobStatus.CANCELLED, reconcile=runner)
+    assert jobs.store.jobs.progress(resumed.id)[0].step == stopped.step + 1
+
+
+@pytest.mark.soak
+def test_a_job_ends_right_without_the_head_and_later_jobs_wait_for_a_new_one(
+    jobs: JobHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RayLauncher, "settle_s", 1.0)
+    with ray_head() as head:
+        runner = ray_runner(jobs, head, lease_s=20.0, slots=4)
+        job = runner.start(STEPS.model_copy(update={"steps": 60})).job
+        jobs.until(lambda: (runner.reconcile(), jobs.store.jobs.get(job.id).step >= 2)[1], "step 2", limit_s=90)
+        head.send(signal.SIGKILL, "gcs_server", "dashboard/dashboard.py")
+        waiting = runner.start(STEPS).job
+        assert waiting.status is JobStatus.QUEUED
+        assert "expected an answer of Ray" in waiting.warnings[0]
+        done = jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=runner)
+        assert done.attempt == 1
+        assert [event.step for event in jobs.store.jobs.progress(job.id)] == list(range(1, 61))
+    with ray_head() as head:
+        done = jobs.wait(waiting.id, JobStatus.SUCCEEDED, reconcile=ray_runner(jobs, head, slots=4))
+        assert done.attempt == 1
+
+
+@pytest.mark.soak
+def test_a_job_whose_whole_node_dies_is_retried_on_another_cluster(jobs: JobHome) -> None:
+    """Its shim, its worker and every part of Ray die at once: no back end knows the job, and its heartbeats stop."""
+    with ray_head() as head:
+        first = ray_runner(jobs, head, lease_s=4.0)
+        job = first.start(STEPS.model_copy(update={"steps": 40})).job
+        jobs.until(lambda: (first.reconcile(), jobs.store.jobs.get(job.id).step >= 5)[1], "step 5", limit_s=90)
+    with ray_head() as head:
+        done = jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=ray_runner(jobs, head, lease_s=4.0))
+        assert done.attempt == 2
+        assert [event.step for event in jobs.store.jobs.progress(job.id)] == list(range(1, 41))

@@ -1,0 +1,163 @@
+"""Several homes with one database, and the devices of jobs: who starts what, who leaves it alone, who gets which GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quintain.errors import Conflict, InvalidInput, Unavailable
+from quintain.jobs import processes
+from quintain.jobs.devices import assign_devices, processes_per_machine
+from quintain.jobs.launchers.contract import Attempt, ClusterOptions
+from quintain.jobs.launchers.local import LocalLauncher
+from quintain.jobs.launchers.registry import open_launcher
+from quintain.jobs.reconciler import Reconciler
+from quintain.jobs.runner import JobRunner
+from quintain.records.agent import Agent, ModelRef
+from quintain.records.hyperparameters import CONFIGS
+from quintain.records.job import JobStatus, SelftestSpec, TrainSpec
+from quintain.settings import Settings
+from quintain.tools.jobs.stalls import unconfirmed
+
+if TYPE_CHECKING:
+    from jobs.conftest import JobHome
+
+LONG = SelftestSpec(steps=1000, step_s=0.02)
+
+
+def second_home(jobs: JobHome, **changes: object) -> JobRunner:
+    """A server of another home on the same database."""
+    folder = jobs.home / "second" / "jobs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return jobs.runner_with(jobs_dir=folder, **changes)
+
+
+def training(**settings: object) -> TrainSpec:
+    agent = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
+    return TrainSpec(
+        agent=agent, dataset_id="ds-1", name="clerk", output_dir="unused", config=CONFIGS["sft"](**settings)
+    )
+
+
+def test_a_home_neither_starts_nor_ends_jobs_of_another_and_its_state_is_unknown_past_the_lease(jobs: JobHome) -> None:
+    """The other home has the same database and no folder of the job: it would see a free lock and a dead job."""
+    other = second_home(jobs)
+    assert jobs.runner.home == jobs.runner_with().home != other.home
+    mine = jobs.runner_with(lease_s=0.5)
+    job = mine.start(LONG).job
+    jobs.wait_for_step(job.id, 2)
+    later = job.updated_at + timedelta(seconds=0.6)
+    jobs.until(lambda: (mine.reconcile(), jobs.store.jobs.get(job.id).lease_until > later)[1], "a renewed lease")
+    waiting = jobs.runner_with(slots=0, light_kinds=frozenset()).start(LONG, request_key="waiting").job
+    for _ in range(5):
+        other.reconcile()
+    assert [jobs.store.jobs.get(found).attempt for found in (job.id, waiting.id)] == [1, 0]
+    assert not (jobs.home / "second" / "jobs" / job.id).exists()
+    assert other.queue().running == []
+    assert jobs.runner.home in other.log_tail(job.id)
+
+    assert other.cancel(job.id).cancel_requested
+    assert jobs.wait(job.id, JobStatus.CANCELLED, reconcile=jobs.runner).attempt == 1
+    with pytest.raises(Conflict, match="resume it by a server of that home"):
+        other.resume(job.id)
+    other.cancel(waiting.id)
+
+    shown = job.model_copy(update={"lease_until": job.updated_at, "home": jobs.runner.home})
+    assert unconfirmed(shown, job.updated_at) is None
+    assert "so whether it runs is unknown" in (unconfirmed(shown, job.updated_at + timedelta(seconds=1)) or "")
+
+
+def test_servers_of_two_homes_run_each_job_once(jobs: JobHome) -> None:
+    """One server of each home reconciles until the job of the other one has ended too."""
+    homes = [jobs.options.jobs_dir, jobs.home / "second" / "jobs"]
+    other = second_home(jobs)
+    starters = [jobs.starter(SelftestSpec(steps=3), folder.parent.name, jobs_dir=folder) for folder in homes]
+    jobs.until(lambda: (jobs.runner.reconcile(), other.reconcile(), all(s.poll() == 0 for s in starters))[2], "the end")
+    for number, starter in enumerate(starters):
+        job = jobs.store.jobs.get(starter.communicate()[0].split()[0])
+        assert (job.status, job.attempt) == (JobStatus.SUCCEEDED, 1)
+        assert (homes[number] / job.id / "exit.json").exists()
+        assert not (homes[1 - number] / job.id).exists()
+        assert [event.step for event in jobs.store.jobs.events(job.id, type="progress")] == [1, 2, 3]
+
+
+def test_an_attempt_of_another_machine_is_judged_by_its_heartbeats_and_not_by_the_lock(
+    jobs: JobHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder's file system does not show this machine the lock of the other one."""
+    runner = jobs.runner_with(lease_s=1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(processes, "this_machine", lambda: "other/0")
+        job = runner.start(LONG).job
+    jobs.wait_for_step(job.id, 2)
+    here = Attempt(job.id, 1, "", jobs.directory(job.id).path, processes.this_machine())
+    assert LocalLauncher(ClusterOptions()).alive(here) is False
+    lock = jobs.directory(job.id).lock
+    lock.unlink()  # another file has another lock, which is free
+    jobs.until(lambda: jobs.directory(job.id).heartbeat(), "a first heartbeat")
+    beat = jobs.directory(job.id).heartbeat()
+    jobs.until(lambda: (runner.reconcile(), jobs.directory(job.id).heartbeat() != beat)[1], "the next heartbeat")
+    assert jobs.store.jobs.get(job.id).attempt == 1
+    os.kill(jobs.shim(job.id), signal.SIGKILL)
+    runner.reconcile()
+    assert jobs.store.jobs.get(job.id).attempt == 1, "not before the lease is over"
+    jobs.until(lambda: (runner.reconcile(), jobs.store.jobs.get(job.id).attempt == 2)[1], "the second attempt")
+    runner.cancel(job.id)
+    jobs.wait(job.id, JobStatus.CANCELLED, reconcile=runner)
+
+
+def test_each_job_gets_devices_of_its_own_and_its_end_releases_them(
+    jobs: JobHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    settings = Settings(home=jobs.home)
+    assert settings.devices == ("0", "1")
+    heavy = {"slots": 2, "light_kinds": frozenset(), "devices": settings.devices}
+    runner = jobs.runner_with(**heavy)
+    ids = [runner.start(LONG, request_key=str(number)).job.id for number in range(3)]
+    workers = [jobs.wait_for_step(job_id, 1) for job_id in ids[:2]]
+
+    def visible(pid: int) -> bytes:
+        pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return dict(pair.partition(b"=")[::2] for pair in pairs)[b"CUDA_VISIBLE_DEVICES"]
+
+    assert sorted(map(visible, workers)) == [b"0", b"1"]
+    freed = visible(workers[1]).decode()
+    runner.cancel(ids[1])
+    jobs.wait(ids[1], JobStatus.CANCELLED)
+    jobs.wait_for_step(ids[2], 1)
+    assert json.loads(jobs.directory(ids[2]).launch.read_text())["devices"] == [freed]
+
+    for job_id in (ids[0], ids[2]):
+        runner.cancel(job_id)
+        jobs.wait(job_id, JobStatus.CANCELLED)
+
+
+def test_devices_are_shared_only_where_there_are_more_slots_than_devices() -> None:
+    assert assign_devices(1, (), 4, []) == ()
+    assert assign_devices(1, ("0", "1"), 2, [("0",)]) == ("1",)
+    assert assign_devices(1, ("0", "1"), 2, [("0",), ("1",)]) is None
+    assert assign_devices(2, ("0", "1"), 2, [("1",)]) is None
+    assert assign_devices(8, ("0", "1"), 2, []) == ("0", "1"), "the training refuses more processes than devices"
+    assert assign_devices(1, ("0", "1"), 4, [("0",), ("1",), ("0",)]) == ("1",)
+    assert (processes_per_machine(training(processes=4)), processes_per_machine(LONG)) == (4, 1)
+
+
+def test_launchers_are_found_by_name_and_a_missing_setting_is_named(jobs: JobHome) -> None:
+    with pytest.raises(InvalidInput, match="local, ray, slurm, got 'kubernetes'"):
+        open_launcher("kubernetes", ClusterOptions())
+    with pytest.raises(InvalidInput, match="RAY_ADDRESS"):
+        jobs.runner_with(launcher="ray")
+    cluster = jobs.runner_with(launcher="slurm")
+    with pytest.raises(InvalidInput, match="expected machines 1 with QUINTAIN_LAUNCHER=slurm"):
+        cluster.start(training(processes=4, machines=2, rendezvous="10.0.0.1:29600"))
+    nobody = open_launcher("ray", ClusterOptions(ray_address="http://127.0.0.1:9"))
+    with pytest.raises(Unavailable, match="expected an answer of Ray"):
+        nobody.alive(Attempt("job-1", 1, "token", jobs.home))
+    assert Reconciler(jobs.store, jobs.options, jobs.runner._clock).launcher("local").is_remote is False
