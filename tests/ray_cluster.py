@@ -46,22 +46,22 @@ def ray_head() -> Iterator[RayHead]:
     pytest.importorskip("ray", reason="the extra cluster is not installed")
     dashboard, agent = _free_port(), _free_port()
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:  # sockets need a short path
-        argv = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--port=0", "--num-cpus=2"]
+        # Not --block: its parts would end with the first that is killed.
+        argv = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--port=0", "--num-cpus=2"]
         argv += [f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}", f"--temp-dir={folder}"]
         argv += ["--disable-usage-stats", "--object-store-memory=80000000"]
         nowhere = subprocess.DEVNULL
-        process = subprocess.Popen(argv, stdout=nowhere, stderr=nowhere, start_new_session=True)
-        head = RayHead({psutil.Process(process.pid)}, f"http://127.0.0.1:{dashboard}")
+        head = RayHead(set(), f"http://127.0.0.1:{dashboard}")
         try:
-            _wait_for(f"{head.address}/api/version", process)
+            subprocess.run(argv, stdin=nowhere, stdout=nowhere, stderr=nowhere, check=True, timeout=120)
+            _wait_for(f"{head.address}/api/version")
+            head.known.update(_processes_of(folder))
             yield head
         finally:
+            head.known.update(_processes_of(folder))
             parts = head.parts()
-            for part in parts:
-                with suppress(psutil.NoSuchProcess):
-                    part.kill()
+            head.send(signal.SIGKILL)
             psutil.wait_procs(parts, timeout=10)
-            process.wait()
 
 
 @pytest.fixture(scope="session")
@@ -71,10 +71,19 @@ def ray_cluster() -> Iterator[RayHead]:
         yield head
 
 
-def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+def _processes_of(folder: str) -> set[psutil.Process]:
+    """The processes whose command line names the cluster's folder: all that are not jobs."""
+    found = set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if folder in " ".join(process.cmdline()):
+                found.add(process)
+    return found
+
+
+def _wait_for(url: str) -> None:
     deadline = time.monotonic() + 120
     while True:
-        assert process.poll() is None, "ray start has ended"
         assert time.monotonic() < deadline, "Ray does not answer"
         with suppress(OSError), urllib.request.urlopen(url, timeout=5):
             return

@@ -47,7 +47,9 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def slurm_runner(jobs: JobHome, options: str = "", **changes: object) -> JobRunner:
     cluster = ClusterOptions(slurm_options=options, gpus=2, environment=("PASSED", "QUINTAIN_DATABASE_URL"))
-    return jobs.runner_with(**{"launcher": "slurm", "cluster": cluster, "lease_s": 2.0} | changes)
+    return jobs.runner_with(
+        **{"launcher": "slurm", "cluster": cluster, "lease_s": 2.0, "light_kinds": frozenset()} | changes
+    )
 
 
 def test_a_batch_job_gets_an_explicit_environment_survives_kills_and_ends_as_a_local_one(
@@ -97,6 +99,8 @@ def test_a_controller_that_is_down_delays_jobs_and_a_refusal_or_an_early_end_is_
     assert jobs.wait(job.id, JobStatus.CANCELLED, reconcile=runner).step == 0
     (slurm / "hold").unlink()
 
+    light = slurm_runner(jobs, light_kinds=frozenset({"selftest"})).start(STEPS, request_key="light").job
+    assert jobs.wait(light.id, JobStatus.SUCCEEDED).attempt == 1, "on this machine, without Slurm"
     refused = slurm_runner(jobs, "--partition=missing").start(STEPS).job
     assert (refused.status, refused.error.code) == (JobStatus.INTERRUPTED, "launch_failed")
     assert "invalid partition specified" in refused.error.message
@@ -149,7 +153,7 @@ def forget(slurm: Path) -> None:
 
 def ray_runner(jobs: JobHome, head: RayHead, **changes: object) -> JobRunner:
     cluster = ClusterOptions(ray_address=head.address)
-    return jobs.runner_with(launcher="ray", cluster=cluster, **changes)
+    return jobs.runner_with(launcher="ray", cluster=cluster, light_kinds=frozenset(), **changes)
 
 
 def test_the_life_of_a_job_on_a_real_ray_cluster(ray_cluster: RayHead, jobs: JobHome) -> None:
@@ -183,8 +187,7 @@ def test_a_job_ends_right_without_the_head_and_later_jobs_wait_for_a_new_one(
         runner = ray_runner(jobs, head, lease_s=20.0, slots=4)
         job = runner.start(STEPS.model_copy(update={"steps": 60})).job
         jobs.until(lambda: (runner.reconcile(), jobs.store.jobs.get(job.id).step >= 2)[1], "step 2", limit_s=90)
-        # The parent first: it would end the node, and the job with it.
-        head.send(signal.SIGKILL, "start --head", "gcs_server", "dashboard/dashboard.py")
+        head.send(signal.SIGKILL, "gcs_server", "dashboard/dashboard.py")
         waiting = runner.start(STEPS).job
         assert waiting.status is JobStatus.QUEUED
         assert "expected an answer of Ray" in waiting.warnings[0]

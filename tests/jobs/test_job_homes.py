@@ -38,6 +38,13 @@ def second_home(jobs: JobHome, **changes: object) -> JobRunner:
     return jobs.runner_with(jobs_dir=folder, **changes)
 
 
+def training(**settings: object) -> TrainSpec:
+    agent = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
+    return TrainSpec(
+        agent=agent, dataset_id="ds-1", name="clerk", output_dir="unused", config=CONFIGS["sft"](**settings)
+    )
+
+
 def test_a_home_neither_starts_nor_ends_jobs_of_another_and_its_state_is_unknown_past_the_lease(jobs: JobHome) -> None:
     """The other home has the same database and no folder of the job: it would see a free lock and a dead job."""
     other = second_home(jobs)
@@ -139,10 +146,7 @@ def test_devices_are_shared_only_where_there_are_more_slots_than_devices() -> No
     assert assign_devices(2, ("0", "1"), 2, [("1",)]) is None
     assert assign_devices(8, ("0", "1"), 2, []) == ("0", "1"), "the training refuses more processes than devices"
     assert assign_devices(1, ("0", "1"), 4, [("0",), ("1",), ("0",)]) == ("1",)
-    agent = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
-    config = CONFIGS["sft"](processes=4)
-    spec = TrainSpec(agent=agent, dataset_id="ds-1", name="clerk", output_dir="unused", config=config)
-    assert (processes_per_machine(spec), processes_per_machine(LONG)) == (4, 1)
+    assert (processes_per_machine(training(processes=4)), processes_per_machine(LONG)) == (4, 1)
 
 
 def test_launchers_are_found_by_name_and_a_missing_setting_is_named(jobs: JobHome) -> None:
@@ -150,6 +154,9 @@ def test_launchers_are_found_by_name_and_a_missing_setting_is_named(jobs: JobHom
         open_launcher("kubernetes", ClusterOptions())
     with pytest.raises(InvalidInput, match="RAY_ADDRESS"):
         jobs.runner_with(launcher="ray")
+    cluster = jobs.runner_with(launcher="slurm")
+    with pytest.raises(InvalidInput, match="expected machines 1 with QUINTAIN_LAUNCHER=slurm"):
+        cluster.start(training(processes=4, machines=2, rendezvous="10.0.0.1:29600"))
     nobody = open_launcher("ray", ClusterOptions(ray_address="http://127.0.0.1:9"))
     with pytest.raises(Unavailable, match="expected an answer of Ray"):
         nobody.alive(Attempt("job-1", 1, "token", jobs.home))

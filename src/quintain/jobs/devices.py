@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
+from quintain.records.hyperparameters import MethodConfig
 from quintain.records.job import EvolveSpec, JobSpec, RecipeSpec, TrainSpec
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
@@ -37,15 +37,21 @@ def detect_devices() -> tuple[str, ...]:
 
 def processes_per_machine(spec: JobSpec) -> int:
     """Return the number of processes of a job on one machine that need a device of their own."""
-    settings: Sequence[Any] = ()
+    return max((config.processes // config.machines for config in _trainings(spec)), default=1)
+
+
+def machines_of(spec: JobSpec) -> int:
+    """Return the number of machines on which a job runs at once."""
+    return max((config.machines for config in _trainings(spec)), default=1)
+
+
+def _trainings(spec: JobSpec) -> Sequence[MethodConfig]:
+    """Return the settings of a job's trainings."""
     if isinstance(spec, TrainSpec):
-        settings = (spec.config,)
-    elif isinstance(spec, RecipeSpec):
-        settings = [getattr(stage, "config", None) for stage in spec.stages]
-    elif isinstance(spec, EvolveSpec):
-        settings = (spec.training,)
-    counts = [config.processes // config.machines for config in settings if hasattr(config, "processes")]
-    return max(counts, default=1)
+        return (spec.config,)
+    if isinstance(spec, RecipeSpec):
+        return [stage.config for stage in spec.stages if stage.kind == "train"]
+    return (spec.training,) if isinstance(spec, EvolveSpec) else ()
 
 
 def assign_devices(

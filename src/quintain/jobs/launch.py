@@ -31,6 +31,9 @@ reconciler, workers and other machines do not, and no file of a job contains it.
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 
+LOCAL = "local"
+"""Name of the launcher of the server's machine."""
+
 
 @dataclass(frozen=True)
 class JobOptions:
@@ -43,7 +46,8 @@ class JobOptions:
     grace_s: float
     light_kinds: frozenset[str] = LIGHT_KINDS
     """Kinds that do not need a slot."""
-    launcher: str = "local"
+    launcher: str = LOCAL
+    """Launcher of jobs that need a slot. Light kinds always run on the server's machine."""
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
     devices: tuple[str, ...] | None = ()
     """Devices of this machine that jobs get. Null: all that are found."""
@@ -61,7 +65,7 @@ class Launch(Record):
 
     attempt: int
     token: str = ""
-    launcher: str = "local"
+    launcher: str = LOCAL
     machine: str = ""
     devices: tuple[str, ...] = ()
     lock_fd: int | None
@@ -97,10 +101,15 @@ class Starter:
     store: Store
     options: JobOptions
     home: str | None
-    launcher: Launcher
+    launchers: Callable[[str], Launcher]
+    """Returns a launcher by name."""
     environment: Mapping[str, str]
     """This process's environment."""
     clock: Callable[[], datetime]
+
+    def launcher_name(self, kind: str) -> str:
+        """Return the launcher for jobs of a kind."""
+        return LOCAL if kind in self.options.light_kinds else self.options.launcher
 
     def start(self, job: Job, lock: int, attempt: int, devices: tuple[str, ...]) -> bool:
         """Start an attempt of a queued job, or the next attempt of a dead one. Return False if the row has moved on.
@@ -125,7 +134,7 @@ class Starter:
                 job.id, job.attempt, attempt, self.clock(), home=self.home, lease_until=lease
             ):
                 return False
-            self.launcher.start(self._attempt(directory, job, launch))
+            self.launchers(launch.launcher).start(self._attempt(directory, job, launch))
         except Unavailable as error:
             self.store.jobs.put_back(job.id, attempt, attempt - 1, self.clock(), f"{error.code}: {error.message}")
             raise
@@ -138,7 +147,8 @@ class Starter:
 
     def _launch(self, directory: JobDirectory, job: Job, lock: int, attempt: int, devices: tuple[str, ...]) -> Launch:
         python = (sys.executable, "-P")  # never import from the job's folder
-        is_remote = self.launcher.is_remote
+        launcher = self.launcher_name(job.kind)
+        is_remote = self.launchers(launcher).is_remote
         own = {processes.JOB_VARIABLE: job.id, "PYTHONUNBUFFERED": "1", URL_VARIABLE: None}
         if is_remote:
             cpus = self.options.cluster.cpus
@@ -148,7 +158,7 @@ class Starter:
         return Launch(
             attempt=attempt,
             token=uuid.uuid4().hex[:8],
-            launcher=self.options.launcher,
+            launcher=launcher,
             machine=processes.this_machine(),
             devices=devices,
             lock_fd=None if is_remote else lock,
@@ -167,7 +177,7 @@ class Starter:
 
     def _attempt(self, directory: JobDirectory, job: Job, launch: Launch) -> Attempt:
         """Return the attempt with the command that supervises it, and the variables that its machine does not have."""
-        is_remote = self.launcher.is_remote
+        is_remote = launch.lock_fd is None
         shim = (sys.executable, "-I", "-S", str(Path(__file__).with_name("shim.py")), str(directory.path))
         passed = {name: self.environment[name] for name in self.options.cluster.environment if name in self.environment}
         return Attempt(

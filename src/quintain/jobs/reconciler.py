@@ -13,17 +13,17 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from quintain.errors import Unavailable
+from quintain.errors import InvalidInput, Unavailable
 from quintain.jobs import processes
-from quintain.jobs.devices import assign_devices, detect_devices, processes_per_machine
+from quintain.jobs.devices import assign_devices, detect_devices, machines_of, processes_per_machine
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.exits import ExitStatus, directory_error, ended_early, exit_status
 from quintain.jobs.ingestion import ingest
-from quintain.jobs.launch import JobOptions, Starter, known_attempt, read_launch
+from quintain.jobs.launch import LOCAL, JobOptions, Starter, known_attempt, read_launch
 from quintain.jobs.launchers.contract import Attempt, Launcher
 from quintain.jobs.launchers.registry import open_launcher
 from quintain.jobs.liveness import RETRY_S, Liveness, Watch
-from quintain.records.job import Job, JobStatus
+from quintain.records.job import Job, JobSpec, JobStatus
 from quintain.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,8 @@ class Reconciler:
         self._options = options
         self._clock = clock
         self._launchers: dict[str, Launcher] = {}
-        self._starter = Starter(store, options, self.home, self.launcher(options.launcher), os.environ, clock)
+        self._starter = Starter(store, options, self.home, self.launcher, os.environ, clock)
+        self.launcher(options.launcher)  # a wrong setting is an error at once
         self._watch = Watch(options.beat_s, options.lease_s)
         self._retry_at = float("-inf")
         self._cancel_at: dict[str, float] = {}
@@ -52,6 +53,20 @@ class Reconciler:
         if name not in self._launchers:
             self._launchers[name] = open_launcher(name, self._options.cluster)
         return self._launchers[name]
+
+    def require_launchable(self, spec: JobSpec) -> None:
+        """Check that the launcher can run a job.
+
+        Raises:
+            InvalidInput: It runs on several machines, which only the launcher of this machine supports (`one_machine`).
+        """
+        machines, name = machines_of(spec), self._starter.launcher_name(spec.kind)
+        if machines > 1 and self.launcher(name).is_remote:
+            raise InvalidInput(
+                f"expected machines 1 with QUINTAIN_LAUNCHER={name}, which gives a job one node, got {machines}; set machines "
+                "to 1 and processes to the GPUs of one node",
+                code="one_machine",
+            )
 
     def reconcile_running(self) -> set[str]:
         """Reconcile every running job of this home. Return the ids of those that changed."""
@@ -102,7 +117,7 @@ class Reconciler:
 
     def _devices_for(self, job: Job) -> tuple[str, ...] | None:
         """Return devices of this machine for a job, empty for all of them; None if it has to wait."""
-        if self._starter.launcher.is_remote or job.kind in self._options.light_kinds:
+        if job.kind in self._options.light_kinds or self.launcher(self._options.launcher).is_remote:
             return ()
         devices = self._options.devices
         devices = detect_devices() if devices is None else devices
@@ -123,7 +138,7 @@ class Reconciler:
             return ingest(self._store, job.id, directory, self._clock())
         try:
             launch = read_launch(directory, job.attempt)
-            launcher = self.launcher(launch.launcher if launch else "local")
+            launcher = self.launcher(launch.launcher if launch else LOCAL)
             attempt = known_attempt(directory, job, launch)
             liveness = self._watch.assess(job, attempt, launcher, self._clock())
             if liveness in {Liveness.ALIVE, Liveness.UNKNOWN}:

@@ -70,7 +70,11 @@ class JobRunner:
             request_key: Identifies equal requests among unfinished jobs. Default: the hash of the spec.
             priority: Higher values start earlier.
             resumed_from: Id of an ended job whose checkpoints the new job starts from.
+
+        Raises:
+            InvalidInput: The launcher cannot run such a job (`one_machine`).
         """
+        self._reconciler.require_launchable(spec)
         now = self._clock()
         job = Job(
             id=f"job-{uuid.uuid4().hex[:10]}",

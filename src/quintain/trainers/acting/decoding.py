@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -16,6 +17,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from quintain.trainers.acting.kv_cache import Batch, Row, gather, has_columns, is_whole_batch
+from quintain.trainers.acting.static_steps import StaticSteps, has_fixed_shapes
 from quintain.trainers.engine.rotary import Rotary
 from quintain.trainers.models import eval_mode
 
@@ -31,7 +33,10 @@ _PASS_TOKENS = 128
 _MISFITS = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 """Exceptions of models whose cache differs from the assumption."""
 
-_known: WeakKeyDictionary[torch.nn.Module, Caching] = WeakKeyDictionary()
+_STATIC_DEVICES = frozenset({"cuda"})
+"""Devices where steps of fixed shapes are faster; on others they compute columns that have no tokens yet for nothing."""
+
+_known: WeakKeyDictionary[torch.nn.Module, tuple[Caching, bool]] = WeakKeyDictionary()
 """Results of the check in this process; they do not depend on the weights."""
 
 
@@ -44,6 +49,8 @@ class Decoder:
     takes: frozenset[str]
     """Arguments of the model's forward pass."""
     rotary: Rotary
+    static: bool = False
+    """Whether further tokens can be decoded by `StaticSteps`."""
 
     @staticmethod
     def of(model: Any, context_tokens: int) -> Decoder:
@@ -63,7 +70,8 @@ class Decoder:
         if model not in _known:
             with eval_mode(model), torch.no_grad():
                 _known[model] = _checked(decoder)
-        return replace(decoder, caching=_known[model])
+        caching, static = _known[model]
+        return replace(decoder, caching=caching, static=static)
 
     def read(self, rows: Sequence[Row], ids: Sequence[Sequence[int]], factors: int = 0) -> tuple[Batch, torch.Tensor]:
         """Extend rows to these ids in one batch.
@@ -110,15 +118,20 @@ class Decoder:
         else:
             arguments |= {"input_ids": ids, "past_key_values": batch.cache, "use_cache": True}
             arguments |= self._places(batch, ids)
-        lengths = [batch.columns - start for start in batch.starts]
-        own = [[max(batch.factors, self.rotary.factors_of(n))] for n in lengths] if self.rotary.modules else [[0]]
-        with self.rotary.factors_by_row(torch.tensor(own, device=ids.device)):
+        with self._factors(batch, ids.device):
             logits: torch.Tensor = self.model(**arguments).logits
         return logits[:, -1].float()
 
+    def _factors(self, batch: Batch, device: torch.device) -> AbstractContextManager[None]:
+        if not self.rotary.modules:
+            return nullcontext()
+        lengths = [batch.columns - start for start in batch.starts]
+        own = [[max(batch.factors, self.rotary.factors_of(n))] for n in lengths]
+        return self.rotary.factors_by_row(torch.tensor(own, device=device))
+
     def _places(self, batch: Batch, ids: torch.Tensor) -> dict[str, Any]:
         """Return the attention mask, where there is padding, and the positions."""
-        starts = torch.tensor(batch.starts, device=ids.device)[:, None]
+        starts = batch.starts_on(ids.device)
         columns = torch.arange(batch.columns, device=ids.device)
         places: dict[str, Any] = {}
         if any(batch.starts):
@@ -152,7 +165,8 @@ def _first_width(rows: Sequence[Row], ids: Sequence[Sequence[int]]) -> int:
     return min(possible, key=cost) if possible else int(limit)
 
 
-def _checked(decoder: Decoder) -> Caching:
+def _checked(decoder: Decoder) -> tuple[Caching, bool]:
+    """Return how the model caches, and whether it has steps of fixed shapes."""
     model = decoder.model
     vocabulary = model.get_input_embeddings().weight.shape[0]
     drawn = torch.randint(vocabulary, (2, 32), generator=torch.Generator().manual_seed(0)).tolist()
@@ -160,14 +174,28 @@ def _checked(decoder: Decoder) -> Caching:
     plain = [model(input_ids=torch.tensor([row], device=model.device), use_cache=False).logits for row in rows]
     own = torch.cat([logits[:, -1].float() for logits in plain])
     ways: tuple[Caching, ...] = ("batched", "single") if decoder.caching == "batched" else ("single",)
-    for way in ways:
+
+    def agrees(feed: Callable[[Decoder, Sequence[Sequence[int]]], torch.Tensor], way: Caching) -> bool:
         try:
-            logits = _fed(replace(decoder, caching=way), rows)
+            logits = feed(replace(decoder, caching=way), rows)
         except _MISFITS:
-            continue
-        if float((logits - own).norm() / own.norm().clamp_min(1e-30)) <= _bound(model):
-            return way
-    return "none"
+            return False
+        return float((logits - own).norm() / own.norm().clamp_min(1e-30)) <= _bound(model)
+
+    caching: Caching = next((way for way in ways if agrees(_fed, way)), "none")
+    possible = caching == "batched" and model.device.type in _STATIC_DEVICES and not decoder.rotary.modules
+    return caching, possible and "position_ids" in decoder.takes and has_fixed_shapes(model) and agrees(
+        _stepped, caching
+    )
+
+
+def _stepped(decoder: Decoder, rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Return the logits behind rows whose last two tokens are fed by steps of fixed shapes, float32 [2, V]."""
+    batch, logits = decoder.read([Row(), Row()], [row[:-2] for row in rows])
+    steps = StaticSteps(decoder.model, batch, 2)
+    for place in (-2, -1):
+        logits = steps(torch.tensor([[row[place]] for row in rows], device=decoder.model.device))
+    return logits
 
 
 def _fed(decoder: Decoder, rows: Sequence[Sequence[int]]) -> torch.Tensor:

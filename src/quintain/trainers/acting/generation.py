@@ -57,7 +57,7 @@ class Generation:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens of all rows so far."""
+        """Tokens of all rows so far. Waits for the device."""
         return int(self._lengths.clamp(max=self.steps).sum())
 
     def unfinished(self) -> dict[int, list[int]]:
@@ -70,17 +70,21 @@ class Generation:
         if rows:
             self._finish(torch.isin(self.rows, torch.tensor(rows, device=self.rows.device)))
 
-    def next_tokens(self) -> torch.Tensor | None:
-        """Return the tokens to feed, int64 [B, 1], after finished rows were dropped; None if all rows are finished."""
+    def drop_finished(self) -> bool:
+        """Go on without finished rows once they are half of all; return whether any row is left. Waits for the device."""
         n_left = len(self._done) - int(self._done.sum())
         if n_left == 0:
-            return None
+            return False
         if n_left <= len(self._done) // 2:
             kept = (~self._done).nonzero()[:, 0]
             self.batch = gather([self.batch.row(i) for i in kept.tolist()], self.batch.factors)
             self.rows, self._done = self.rows[kept], self._done[kept]
             for place, row in enumerate(self.rows.tolist()):
                 self._cached[row] = self.batch.row(place)
+        return True
+
+    def next_tokens(self) -> torch.Tensor:
+        """Return the tokens to feed, int64 [B, 1]; those of finished rows change nothing."""
         return self._tokens[self.rows, self.steps - 1 : self.steps]
 
     def results(self, n_read: Sequence[int]) -> list[GeneratedRow]:
@@ -95,5 +99,5 @@ class Generation:
 
     def _finish(self, which: torch.Tensor) -> None:
         """Mark rows as finished with the tokens that they have, bool [B]."""
-        self._lengths[self.rows[which]] = self.steps
+        self._lengths[self.rows] = self._lengths[self.rows].masked_fill(which, self.steps)
         self._done = self._done | which

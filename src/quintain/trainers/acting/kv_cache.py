@@ -40,6 +40,7 @@ class Batch:
     """Whether the cache has columns that can be cut off and copied. Otherwise it belongs to one row."""
     row_ids: torch.Tensor | None = None
     """int64 [1, columns]; the tokens, if the model is decoded without a cache."""
+    _on_device: tuple[list[int], torch.Tensor] | None = None
 
     @staticmethod
     def empty(config: Any, *, shared: bool, factors: int = 0) -> Batch:
@@ -48,6 +49,12 @@ class Batch:
         if shared:
             cache.layers = [_own_layer(layer) for layer in cache.layers]
         return Batch(cache, [0], factors=factors, shared=shared)
+
+    def starts_on(self, device: torch.device) -> torch.Tensor:
+        """Return `starts` as int64 [B, 1] on a device, copied there once."""
+        if self._on_device is None or self._on_device[0] != self.starts:
+            self._on_device = [*self.starts], torch.tensor(self.starts, device=device)[:, None]
+        return self._on_device[1]
 
     def row(self, index: int, length: int | None = None) -> Row:
         """Return one row with its first `length` tokens, by default all."""
@@ -137,17 +144,36 @@ class GrowingLayer(DynamicLayer):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
-        keys, values = self.states
-        start, end = keys.shape[2], keys.shape[2] + key_states.shape[2]
-        if self._stores is None or end > self._stores[0].shape[2]:
-            stores = _store(keys, len(keys), end), _store(values, len(values), end)
-            for store, old in zip(stores, self.states, strict=True):
-                store[:, :, :start] = old
-            self._stores = stores
-        for store, new in zip(self._stores, (key_states, value_states), strict=True):
+        start = self.states[0].shape[2]
+        end = start + key_states.shape[2]
+        for store, new in zip(self._with_room(end), (key_states, value_states), strict=True):
             store[:, :, start:end] = new
-        self.keys, self.values = (store[:, :, :end] for store in self._stores)
-        return self.keys[:, :, end - length :], self.values[:, :, end - length :]
+        self.extend(end)
+        keys, values = self.states
+        return keys[:, :, end - length :], values[:, :, end - length :]
+
+    def reserve(self, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the stores, cut behind room for so many more columns, in which they are zero."""
+        start = self.states[0].shape[2]
+        keys, values = (store[:, :, : start + columns] for store in self._with_room(start + columns))
+        for store in (keys, values):
+            store[:, :, start:] = 0  # masked, but not a number would spread nevertheless
+        return keys, values
+
+    def extend(self, columns: int) -> None:
+        """Make the first columns of the stores the layer's."""
+        assert self._stores is not None
+        self.keys, self.values = (store[:, :, :columns] for store in self._stores)
+
+    def _with_room(self, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the stores with room for so many columns, larger ones where they have not."""
+        if self._stores is None or columns > self._stores[0].shape[2]:
+            keys, values = self.states
+            stores = _store(keys, len(keys), columns), _store(values, len(values), columns)
+            for store, old in zip(stores, (keys, values), strict=True):
+                store[:, :, : old.shape[2]] = old
+            self._stores = stores
+        return self._stores
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Return how many columns `update` returns for so many new tokens, and the place of the first one."""

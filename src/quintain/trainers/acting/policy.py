@@ -32,6 +32,7 @@ from quintain.trainers.acting.generation import Generation
 from quintain.trainers.acting.kv_cache import Row
 from quintain.trainers.acting.products import IN_PROCESS, PRODUCTS, ProductForms, to_bf16
 from quintain.trainers.acting.sampling import Draws, TokenLimits, pick, widest_float
+from quintain.trainers.acting.static_steps import StaticSteps
 from quintain.trainers.models import LoadedModel, eval_mode, is_adapter, load_model
 from quintain.trainers.rendering.renderer import Renderer, shared_prefix
 
@@ -40,6 +41,9 @@ _SHARED_PREFIX = 16
 
 _CHECK_STEPS = 8
 """Steps between two checks whether turns are complete. Where a turn ends does not depend on it."""
+
+_FEWEST_STATIC = 8
+"""Fewest steps for which capturing them pays: a capture costs about four."""
 
 
 def open_policy(agent: Agent, sampling: Sampling, *, seed: int = 0, folder: Path | None = None) -> LocalPolicy:
@@ -105,6 +109,8 @@ class LocalPolicy:
         self._decoder = Decoder.of(self._model, self._context)
         self.on_share: Callable[[float, int], None] | None = None
         """See `records.protocols.ReportsShare`: the share is of the longest turn that is possible."""
+        self._wait_steps = 1 if self._device.type == "cpu" else _CHECK_STEPS
+        """Steps after which the host waits for the device, to drop finished rows."""
         self._side_by_side = self._decoder.caching == "batched"
         self.precision = {torch.bfloat16: "bf16", torch.float16: "fp16"}.get(self._model.dtype, "fp32")
         """Number format of the weights."""
@@ -210,17 +216,32 @@ class LocalPolicy:
         generation = Generation(batch, lengths, self._device)
         draws = self._draws(acting, max(lengths))
         limits = TokenLimits(self._sampling.top_p, self._sampling.top_k, self._sampling.min_p)
-        while (step := generation.steps) < max(lengths):
-            rows = generation.rows
-            own = None if draws is None else Draws(draws.uniform[rows, step], draws.temperature[rows])
+        fixed: StaticSteps | None = None
+        while True:
+            rows, step = generation.rows, generation.steps
+            own = None if draws is None else Draws(draws.uniform[rows, step], draws.temperature[rows], draws.plain)
             token, logprob = pick(logits, own, limits)
             generation.add(token, logprob, torch.isin(token, self._end_ids))
+            if generation.steps == max(lengths):
+                break
             if generation.steps % _CHECK_STEPS == 0:
                 generation.stop([i for i, ids in generation.unfinished().items() if self._is_over(acting[i], ids)])
-            if (following := generation.next_tokens()) is None:
-                break
-            logits = self._decoder.step(generation.batch, following)
-            report(generation.steps / max(lengths), generation.n_tokens)
+            if generation.steps % self._wait_steps == 0:
+                if fixed is not None:
+                    fixed.settle()
+                if not generation.drop_finished():
+                    break
+                if self.on_share is not None:
+                    report(generation.steps / max(lengths), generation.n_tokens)
+            if fixed is not None and fixed.batch is not generation.batch:
+                fixed = None
+            left = max(lengths) - generation.steps
+            if self._decoder.static and fixed is None and left >= _FEWEST_STATIC:
+                fixed = StaticSteps(self._model, generation.batch, left)
+            following = generation.next_tokens()
+            logits = self._decoder.step(generation.batch, following) if fixed is None else fixed(following)
+        if fixed is not None:
+            fixed.settle()
         for episode, generated in zip(acting, generation.results([len(e.ids) for e in acting]), strict=True):
             episode.row = generated.row
             episode.add_tokens(generated.tokens, generated.logprobs, self._renderer, self._ends)
@@ -237,7 +258,8 @@ class LocalPolicy:
             drawn[row] = torch.rand(done + width, generator=stream, dtype=torch.float64)[done:]
             temperature[row] = episode.temperature
         dtype = widest_float(self._device)
-        return Draws(drawn.to(self._device, dtype), temperature.to(self._device, dtype))
+        plain = all(episode.temperature in (0, 1) for episode in acting)
+        return Draws(drawn.to(self._device, dtype), temperature.to(self._device, dtype), plain)
 
     def _is_over(self, episode: Episode, tokens: Sequence[int]) -> bool:
         """Whether the text of the turn with these further tokens is complete."""

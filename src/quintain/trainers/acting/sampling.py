@@ -18,6 +18,8 @@ class Draws(NamedTuple):
     """float [B], in 0..1; of a turn of W tokens [B, W]."""
     temperature: torch.Tensor
     """float [B]; 0 is greedy."""
+    plain: bool = False
+    """Whether each temperature is known to be 0 or 1, so that nothing is divided; false is always right."""
 
 
 class TokenLimits(NamedTuple):
@@ -52,7 +54,7 @@ def pick(
     if draws is not None:
         is_warm = draws.temperature > 0
         heat = draws.temperature.where(is_warm, 1.0)[:, None].float()
-        chances = (logits if bool((heat == 1).all()) else logits / heat).softmax(-1)
+        chances = (logits if draws.plain else logits / heat).softmax(-1)
         token = _inverted(_limited(chances, limits, draws.uniform.dtype), draws.uniform).where(is_warm[:, None], token)
     return token[:, 0], logits.log_softmax(-1).gather(1, token)[:, 0]
 
