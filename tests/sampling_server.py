@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -55,6 +55,8 @@ class Sampler:
     """Path of the request at which it dies without an answer, the second time that it comes."""
     shift: int = 0
     """Added to all ids of an answer, as by a server with another tokenizer."""
+    at_token: Callable[[int], None] = lambda place: None
+    """Called before each token of a request, outside of the lock."""
     calls: list[str] = field(default_factory=list)
     """Paths of all requests, in order."""
     version: str = "default"
@@ -164,7 +166,8 @@ class Sampler:
         heat = torch.tensor([body["temperature"]], dtype=torch.float64)
         limits = TokenLimits(body["top_p"], body["top_k"], body["min_p"])
         tokens, logprobs, versions = list[int](), list[float](), list[str]()
-        for drawn in uniform:
+        for place, drawn in enumerate(uniform):
+            self.at_token(place)
             with self.running:
                 self.running.wait_for(lambda: not self.paused)
                 if versions and versions[-1] != self.version:

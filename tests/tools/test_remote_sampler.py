@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from quintain.records.agent import ModelRef, Sampling
 from quintain.records.hyperparameters import LoraConfig, SamplerConfig
 from quintain.records.job import Job, JobStatus
 from quintain.records.judging import Endpoint
+from quintain.records.protocols import Message, Turn
 from quintain.records.trajectory import Trajectory
 from quintain.settings import Settings
 from quintain.tools.evaluation.rollouts import collect_rollouts
@@ -26,8 +29,10 @@ from quintain.tools.jobs.jobs import resume_job
 from quintain.tools.services import Services
 from quintain.tools.training.model_folders import starter_folder
 from quintain.tools.training.start import start_training
+from quintain.trainers.engine.forward import Engine
 from quintain.trainers.models import LoadedModel, load_model
 from quintain.trainers.rendering.renderer import Renderer
+from quintain.trainers.sampler_correction import mean_distance
 from quintain.worker import remote_sampler
 from quintain.worker.remote_sampler import RemoteSampler
 from sampling_server import Sampler, serving
@@ -175,7 +180,7 @@ def test_a_server_that_is_not_exact_is_refused_with_the_remedy(
         folder = tmp_path / f"job-{number}"
         folder.mkdir()
         with closing(RemoteSampler(SamplerConfig(endpoint="endpoint:far"), endpoint, folder, seed=1)) as remote:
-            return error_of(remote.policy, student, renderer, sampling, 0)
+            return error_of(remote.update, student, renderer, sampling, 0)
 
     with serving(sampler) as url:
         for number, (fault, code, words) in enumerate(FAULTS):
@@ -191,6 +196,51 @@ def test_a_server_that_is_not_exact_is_refused_with_the_remedy(
             sampler.base.model.norm.weight.div_(0.5)
     assert error.code == "sampler_mismatch"
     assert "within 0.1 nats" in error.message
+
+
+def test_a_turn_whose_weights_change_in_the_middle_records_which_weights_sampled_each_token(
+    sampler: Sampler, tmp_path: Path, student: LoadedModel
+) -> None:
+    """The server pauses between two tokens, keeps the request, and goes on with the new adapter and no old keys."""
+    renderer, sampling = Renderer.of(student.tokenizer), Sampling(temperature=1.0, max_new_tokens=6)
+    turn = Turn(episode_id="e", messages=(Message(role="user", content="Say 1."),), seed=4)
+    met, go_on = threading.Event(), threading.Event()
+
+    def wait(place: int) -> None:
+        if place == 3 and not met.is_set():
+            met.set()
+            assert go_on.wait(20)
+
+    sampler.restore()
+    engine, prompt = Engine.of(student.model), renderer.opening(turn.messages)
+    with serving(sampler) as url, ThreadPoolExecutor(1) as thread:
+        endpoint = Endpoint(name="far", protocol="openai", base_url=url, model="base")
+        with closing(RemoteSampler(SamplerConfig(endpoint="endpoint:far"), endpoint, tmp_path, seed=1)) as remote:
+            remote.update(student, renderer, sampling, 0)
+            sampler.at_token = wait
+            acting = thread.submit(remote.policy(student, renderer, sampling).act, [turn])
+            assert met.wait(20)
+            before = {n: p.detach().clone() for n, p in student.model.named_parameters() if "lora_B" in n}
+            with torch.no_grad():
+                for n, p in student.model.named_parameters():
+                    if n in before:
+                        p.add_(0.02)
+            remote.update(student, renderer, sampling, 2)
+            go_on.set()
+            (reply,) = acting.result(20)
+    sampler.at_token = lambda place: None
+    found = reply.sampled
+    assert found is not None
+    assert (found.weight_version, found.weight_spans) == (0, ((0, 0), (3, 2)))
+    ids, logprobs = found.token_ids, found.logprobs
+    assert logprobs is not None
+    assert mean_distance(engine, [*prompt, *ids[:3]], ids[3:], logprobs[3:]) < 1e-4
+    assert mean_distance(engine, prompt, ids[:3], logprobs[:3]) > 1e-3
+    with torch.no_grad():
+        for n, p in student.model.named_parameters():
+            if n in before:
+                p.copy_(before[n])
+    assert mean_distance(engine, prompt, ids[:3], logprobs[:3]) < 1e-4
 
 
 @pytest.mark.soak

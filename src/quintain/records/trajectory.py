@@ -86,7 +86,12 @@ class SampledTokens(Record):
     weight_version: int | None = Field(
         default=None,
         ge=0,
-        description="Optimizer steps behind the weights that sampled the turn, in online training. Null: not trained.",
+        description="Optimizer steps behind the weights that sampled the turn, in online training; of several, the fewest. Null: "
+        "not trained.",
+    )
+    weight_spans: tuple[tuple[int, int], ...] | None = Field(
+        default=None,
+        description="First token and `weight_version` of each span, where weights changed within the turn. Null: they did not.",
     )
 
 

@@ -179,9 +179,9 @@ class Collector:
 
         sampling = Sampling(**{name: getattr(self.config, name) for name in _SAMPLED})
         if self.config.sampler is not None:
-            return self._open_sampler(self.config.sampler).policy(
-                loaded, renderer, sampling, iteration * self.config.updates_per_rollout
-            )
+            sampler = self._open_sampler(self.config.sampler)
+            sampler.update(loaded, renderer, sampling, iteration * self.config.updates_per_rollout)
+            return sampler.policy(loaded, renderer, sampling)
         products = ProductForms(self.directory / PRODUCTS)
 
         def new_policy() -> LocalPolicy:

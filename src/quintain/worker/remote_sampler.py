@@ -31,7 +31,7 @@ from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.sampler_correction import mean_distance
 from quintain.trainers.tokenizer_files import load_tokenizer
 from quintain.worker.request_ledger import Ledger
-from quintain.worker.token_policy import TokenModel, TokenPolicy
+from quintain.worker.token_policy import ServedWeights, TokenModel, TokenPolicy
 
 if TYPE_CHECKING:
     from quintain.trainers.models import LoadedModel
@@ -76,49 +76,52 @@ class RemoteSampler:
         clock = Clock(now=lambda: datetime.now(UTC))
         self._client = EndpointClient(named, clock, key, seed, asks_for="samples", note=self._ledger.note)
         self._updates = AdapterUpdates(EndpointClient(named, clock, key, seed), self._name)
-        self._version: int | None = None
+        self._weights = ServedWeights(self._name)
+        self._handed_over: int | None = None
         self.distance: float | None = None
         """Mean distance of the server's log-probs from the trainer's at the newest probe, in nats a token."""
 
-    def policy(self, loaded: LoadedModel, renderer: Renderer, sampling: Sampling, version: int) -> TokenPolicy:
-        """Hand the adapter over, check the server, and return a policy of these weights.
+    def update(self, loaded: LoadedModel, renderer: Renderer, sampling: Sampling, version: int) -> None:
+        """Hand the adapter over, and check the server with a probe. Requests in flight go on with the new weights.
 
         Args:
             loaded: The live model, with an adapter.
-            renderer: Renders its episodes.
+            renderer: Renders the probe.
             sampling: Sampling settings.
             version: Optimizer steps behind the weights.
 
         Raises:
             InvalidInput: The server refuses the adapter, gives no token ids, or its log-probs are not those of the model.
+            Conflict: The server keeps keys of the old weights.
             Unavailable: The server cannot be reached.
         """
-        label = f"{self._name}/{version}"
-        if version != self._version:
-            self._hand_over(loaded, version, label)
+        if version == self._handed_over:
+            return
+        self._hand_over(loaded, version)
+        self.distance = self._probe(self.policy(loaded, renderer, sampling), loaded, renderer, sampling)
+
+    def policy(self, loaded: LoadedModel, renderer: Renderer, sampling: Sampling) -> TokenPolicy:
+        """Return a policy of the weights on the server, now and as they change."""
         model = TokenModel(
             context_tokens=loaded.context_tokens,
             end_ids=end_ids(loaded.model.get_base_model(), renderer),
             vocabulary=loaded.model.get_input_embeddings().weight.shape[0],
-            version=version,
-            label=label,
+            weights=self._weights,
         )
-        policy = TokenPolicy(self._client, renderer, sampling, model, seed=self._seed, should_stop=self._should_stop)
-        self.distance = self._probe(policy, loaded, renderer, sampling)
-        return policy
+        return TokenPolicy(self._client, renderer, sampling, model, seed=self._seed, should_stop=self._should_stop)
 
     def close(self) -> None:
         """Remove the adapter from the server and from the disk, and close the connections."""
-        if self._version is not None:
+        if self._handed_over is not None:
             self._updates.unload()
         shutil.rmtree(self._folder, ignore_errors=True)
         self._updates.close()
         self._client.close()
         self._ledger.close()
 
-    def _hand_over(self, loaded: LoadedModel, version: int, label: str) -> None:
+    def _hand_over(self, loaded: LoadedModel, version: int) -> None:
         """Save the adapter in a folder of its own, let the server load it, and delete the one before."""
-        before, folder = self._version, self._folder / f"step-{version:08d}"
+        before, folder = self._handed_over, self._folder / f"step-{version:08d}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             save_model(loaded.model, None, folder)
@@ -128,9 +131,10 @@ class RemoteSampler:
                 "endpoint's profile to one that this machine writes and the server reads",
                 code="adapter_refused",
             ) from None
-        self._version = None
-        self._updates.load(folder, label)
-        self._version = version
+        self._handed_over = None
+        self._weights.version = version  # before the first token of these weights
+        self._updates.load(folder, self._weights.label)
+        self._handed_over = version
         if before is not None:
             with suppress(OSError):
                 shutil.rmtree(self._folder / f"step-{before:08d}")

@@ -7,6 +7,7 @@ and its tokenizer play no part. An answer that continues other ids, or comes fro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from quintain.endpoints.client import EndpointClient
@@ -17,9 +18,29 @@ from quintain.endpoints.spending import price
 from quintain.errors import InvalidInput, QuintainError, Unavailable
 from quintain.records.agent import Sampling
 from quintain.records.protocols import Reply, Stop, Turn
-from quintain.records.trajectory import Usage
+from quintain.records.trajectory import SampledTokens, Usage
 from quintain.trainers.acting.episode import Episode
 from quintain.trainers.rendering.renderer import Renderer, shared_prefix
+
+
+@dataclass
+class ServedWeights:
+    """Weights under training on a server, which may change while it samples."""
+
+    name: str
+    """What their labels begin with."""
+    version: int = 0
+    """Optimizer steps behind the newest ones that the server has."""
+
+    @property
+    def label(self) -> str:
+        """Label of the newest weights on the server."""
+        return f"{self.name}/{self.version}"
+
+    def version_of(self, label: str) -> int | None:
+        """Return the version of a label; None for weights of others."""
+        name, _, version = label.rpartition("/")
+        return int(version) if name == self.name and version.isdecimal() else None
 
 
 class TokenModel(NamedTuple):
@@ -30,16 +51,16 @@ class TokenModel(NamedTuple):
     """Ids that end a turn."""
     vocabulary: int
     """Ids are below this."""
-    version: int | None = None
-    """Optimizer steps behind the weights; None: they are not under training."""
-    label: str | None = None
-    """Label of these weights on the server; None: it has no labels."""
+    weights: ServedWeights | None = None
+    """The weights; None: they are not under training."""
 
 
 class Sampled(NamedTuple):
     """A checked continuation."""
 
     ids: TokenIds
+    versions: tuple[int, ...] | None
+    """Optimizer steps behind the weights that sampled each token; None: they are not under training."""
     usage: Usage
 
 
@@ -119,13 +140,15 @@ class TokenPolicy:
             stop_ids=tuple(sorted(self._model.end_ids)),
             seed=episode.turn_seed(self._seed),
         )
+        weights = self._model.weights
+        before = weights.version if weights is not None else 0
         completion = self._client.sample(ask)
         found = completion.sampled
         assert found is not None, "a client that asks for samples returns them"
         self._require_same_prompt(found, episode.ids)
         self._require_known_ids(found)
-        self._require_version(found)
-        return Sampled(found, completion.usage)
+        versions = None if weights is None else self._versions(found, weights, before)
+        return Sampled(found, versions, completion.usage)
 
     def _answer(self, episode: Episode) -> Sampled | QuintainError:
         """Return a continuation, or the error that concerns this request alone. Runs in several threads."""
@@ -154,14 +177,14 @@ class TokenPolicy:
         if isinstance(found, QuintainError):
             return self._failure_reply(found)
         self._unanswered = 0
-        ids, usage = found
+        ids, versions, usage = found
         episode.add_tokens(ids.token_ids, ids.logprobs, self._renderer, self._model.end_ids)
         reply = episode.reply(self._renderer, self._model.end_ids)
         assert reply.sampled is not None, "an episode records what was sampled"
         endpoint = self._client.endpoint
         return reply.model_copy(
             update={
-                "sampled": reply.sampled.model_copy(update={"weight_version": self._model.version}),
+                "sampled": _labelled(reply.sampled, versions),
                 "usage": usage,
                 "cost_usd": price(endpoint, usage.input_tokens, usage.output_tokens),
             }
@@ -204,12 +227,34 @@ class TokenPolicy:
             code="tokenizer_mismatch",
         )
 
-    def _require_version(self, found: TokenIds) -> None:
-        others = [span.version for span in found.versions if span.version != self._model.label]
-        if self._model.label is None or not others:
-            return
-        raise InvalidInput(
-            f"expected from {self._name} tokens of the weights {self._model.label!r}, got tokens of {others[0]!r}; let one training "
-            "at a time update its weights",
-            code="other_weights",
-        )
+    def _versions(self, found: TokenIds, weights: ServedWeights, before: int) -> tuple[int, ...]:
+        """Return the version of the weights that sampled each token; of a server without labels, that at the time of the request.
+
+        Raises:
+            InvalidInput: Tokens come from other weights than the server had since the request was sent.
+        """
+        if not found.versions:
+            return (before,) * len(found.token_ids)
+        versions = [before] * len(found.token_ids)
+        for span in found.versions:
+            version = weights.version_of(span.version)
+            if version is None or not before <= version <= weights.version:
+                raise InvalidInput(
+                    f"expected from {self._name} tokens of the weights {weights.label!r}, got tokens of {span.version!r}; let one "
+                    "training at a time update its weights",
+                    code="other_weights",
+                )
+            versions[span.start : span.end] = [version] * (span.end - span.start)
+        return tuple(versions[: len(found.token_ids)])
+
+
+def _labelled(sampled: SampledTokens, versions: Sequence[int] | None) -> SampledTokens:
+    """Return the tokens of a turn with the versions of their weights; the turn may end before the last version."""
+    if versions is None:
+        return sampled
+    kept = versions[: len(sampled.token_ids)]
+    starts = [place for place, version in enumerate(kept) if place == 0 or version != kept[place - 1]]
+    spans = tuple((place, kept[place]) for place in starts)
+    return sampled.model_copy(
+        update={"weight_version": min(kept, default=None), "weight_spans": spans if len(spans) > 1 else None}
+    )
