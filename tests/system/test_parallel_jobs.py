@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
+import sys
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,7 +20,12 @@ from mcp import Client
 from expert_runs import store_expert_runs
 from mcp_client import call, ended, server, until
 from quintain.jobs.directory import JobDirectory
+from quintain.records.agent import Agent, ModelRef
+from quintain.records.hyperparameters import GRPOConfig
+from quintain.records.job import Job, JobStatus, TrainSpec
+from quintain.records.job_events import JobEvent
 from quintain.settings import Settings
+from quintain.tools.training.model_folders import starter_folder
 
 STEPS = 24
 SETTINGS = {"max_steps": STEPS, "epochs": 100, "batch_size": 4, "checkpoint_every_steps": 4, "processes": 2}
@@ -83,3 +94,39 @@ def test_a_job_of_two_processes_survives_their_death_and_a_cancel(settings: Sett
     assert last["result"]["report"]["resumed_from_step"] >= views["cancelled"]["step"]
     left = [p.info["cmdline"] for p in psutil.process_iter(["cmdline"]) if str(settings.home) in str(p.info["cmdline"])]
     assert [line for line in left if "quintain.worker" in str(line)] == [], "no process of a run stays behind"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_two_machines_that_meet_share_a_sharded_job_that_acts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other machine is a launcher of its own here, as `torchrun` starts it."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        meeting = f"127.0.0.1:{free.getsockname()[1]}"
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
+    asked = {"processes": 2, "machines": 2, "rendezvous": meeting, "sharding": "full"}
+    acting = {"rollouts": 1, "tasks_per_step": 2, "group_size": 4, "learning_rate": 1e-4}
+    spec = TrainSpec(
+        method="grpo",
+        agent=Agent(name="starter", model=ModelRef(source="starter", path=str(starter_folder()))),
+        environment="quintain/inventory",
+        name="actor",
+        output_dir=str(home / "agents" / "actor"),
+        config=GRPOConfig(**asked, **acting),
+    )
+    directory = JobDirectory(home / "jobs" / "job-1")
+    now = datetime(2026, 1, 2, tzinfo=UTC)
+    directory.prepare(Job(id="job-1", kind="train", spec=spec, status=JobStatus.QUEUED, created_at=now))
+    other = ["torch.distributed.run", "--nnodes", "2", "--node-rank", "1", "--nproc-per-node", "1"]
+    other += ["--rdzv-backend", "static", "--rdzv-endpoint", meeting, "-m", "quintain.worker.rank"]
+    machines = [["quintain.worker", str(directory.path), "1"], [*other, str(directory.path)]]
+    launchers = [subprocess.Popen([sys.executable, "-m", *command], start_new_session=True) for command in machines]
+    try:
+        assert launchers[0].wait(250) == 0
+    finally:
+        for launcher in launchers:
+            with suppress(ProcessLookupError):
+                os.killpg(launcher.pid, signal.SIGKILL)
+            launcher.wait()
+    events = [JobEvent.model_validate_json(line) for line in directory.events.read_bytes().splitlines()]
+    assert events[-1].type == "result"
+    assert (home / "agents" / "actor" / "model.safetensors").is_file()
