@@ -115,7 +115,8 @@ def test_two_machines_that_meet_share_a_sharded_job_that_acts(home: Path, monkey
     )
     directory = JobDirectory(home / "jobs" / "job-1")
     now = datetime(2026, 1, 2, tzinfo=UTC)
-    directory.prepare(Job(id="job-1", kind="train", spec=spec, status=JobStatus.QUEUED, created_at=now))
+    times = {"created_at": now, "updated_at": now}
+    directory.prepare(Job(id="job-1", kind="train", spec=spec, status=JobStatus.QUEUED, request_key="k", **times))
     other = ["torch.distributed.run", "--nnodes", "2", "--node-rank", "1", "--nproc-per-node", "1"]
     other += ["--rdzv-backend", "static", "--rdzv-endpoint", meeting, "-m", "quintain.worker.rank"]
     machines = [["quintain.worker", str(directory.path), "1"], [*other, str(directory.path)]]
