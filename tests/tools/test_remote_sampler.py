@@ -328,5 +328,8 @@ def test_settings_that_a_server_cannot_follow_are_refused_before_a_job_starts(
         found = refusal(hyperparameters, **arguments)
         assert found[0] == code, found
         assert words in found[1]
+    rounds = {"train": "grpo", "training": {name: SHORT[name] for name in ("lora", "sampler")}}
+    evolving = error_of(start_training, waiting, "evolve", "starter", environment=environment, hyperparameters=rounds)
+    assert evolving.code == "not_online", evolving
     profile(settings, "https://example.com", protocol="anthropic")
     assert refusal(SHORT)[0] == "no_logprobs"
