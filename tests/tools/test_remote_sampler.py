@@ -39,10 +39,10 @@ from sampling_server import Sampler, serving
 from tools.stored_records import error_of
 
 LEARNING = {
-    "group_size": 8, "tasks_per_step": 1, "rollouts": 3, "max_new_tokens": 3, "max_turns": 1, "learning_rate": 5e-3,
+    "group_size": 8, "tasks_per_step": 1, "rollouts": 2, "max_new_tokens": 3, "max_turns": 1, "learning_rate": 5e-3,
     "schedule": "constant", "warmup_ratio": 0, "lora": {"rank": 4, "alpha": 16}, "sampler": {"endpoint": "endpoint:far"},
 }  # fmt: skip
-SHORT = {**LEARNING, "rollouts": 2, "group_size": 2, "checkpoint_every_steps": 1}
+SHORT = {**LEARNING, "group_size": 2, "checkpoint_every_steps": 1}
 UPDATE = ["/pause", "/v1/load_lora_adapter", "/reset_prefix_cache", "/update_weight_version", "/resume"]
 
 
@@ -135,15 +135,12 @@ def test_an_agent_learns_from_what_a_server_samples_with_its_newest_adapter(
     assert curve[0]["ratio_mean"] == pytest.approx(1.0, abs=1e-4)
     runs = played(services, job)
     versions = [step.sampled.weight_version for run in runs for step in run.agent_steps if step.sampled]
-    assert versions == [version for version in range(3) for _ in range(8)]
+    assert versions == [version for version in range(2) for _ in range(8)]
 
     updates = [call for call in sampler.calls if call != "/v1/completions"]
-    assert updates == [*UPDATE * 3, "/v1/unload_lora_adapter"]
-    assert sampler.loaded == str(shared / f"quintain-{job.id}" / "step-00000002")
+    assert updates == [*UPDATE * 2, "/v1/unload_lora_adapter"]
+    assert sampler.loaded == str(shared / f"quintain-{job.id}" / "step-00000001")
     assert not list(shared.iterdir()), "adapters under training are deleted"
-    without = {name: value for name, value in LEARNING.items() if name != "sampler"}
-    local = train(services, environment, without | {"rollouts": 1})
-    assert tokens(played(services, local)) == tokens(runs[:8]), "a seed means the same wherever it samples"
 
 
 @pytest.mark.soak
