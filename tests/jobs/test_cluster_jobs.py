@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from benchmarks.ray_cluster import RayHead, ray_head
 
 import fake_slurm
 from quintain.jobs.launchers.contract import ClusterOptions
@@ -19,7 +20,6 @@ from quintain.jobs.launchers.ray_jobs import RayLauncher
 from quintain.jobs.launchers.slurm import SlurmLauncher
 from quintain.jobs.runner import JobRunner
 from quintain.records.job import JobStatus, SelftestSpec
-from ray_cluster import RayHead, ray_head
 
 if TYPE_CHECKING:
     from jobs.conftest import JobHome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import threading
@@ -164,6 +165,10 @@ def test_errors_of_the_connection_name_the_remedy_and_never_the_password(
             open_store(url, wait_s=2)
         assert "wrong-secret" not in str(raised.value)
         assert PASSWORD not in str(raised.value)
+    with new_database(in_full(server.url())) as url:
+        store = open_store(url)
+        assert re.fullmatch(rf"PostgreSQL \d.*, {server.folder}; back it up with pg_dump", store.description())
+        store.close()
     monkeypatch.setitem(sys.modules, "psycopg.types.string", None)
     with pytest.raises(Unavailable, match=r"\[missing_driver\].*pip install 'quintain\[postgres\]'"):
         open_store(in_full(server.url()))

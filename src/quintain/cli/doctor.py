@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import sys
 import tempfile
 from collections.abc import Callable
@@ -32,9 +31,7 @@ def run_doctor(home: Path | None) -> int:
     """Run the checks, print a line for each; returns 0 when all of them pass."""
     console = Console(soft_wrap=True)
     settings = Settings(home=home.resolve()) if home else Settings()
-    console.print(
-        f"quintain {__version__}, Python {sys.version.split()[0]}, SQLite {sqlite3.sqlite_version}, home {settings.home}"
-    )
+    console.print(f"quintain {__version__}, Python {sys.version.split()[0]}, home {settings.home}")
     try:
         services = open_services(settings, trusted=True)
         _require_writable(services)
@@ -48,7 +45,7 @@ def run_doctor(home: Path | None) -> int:
     ]
     failures = 0
     try:
-        console.print("home and database: ok", style="green")
+        console.print(f"home and database: ok ({services.store.description()})", style="green", markup=False)
         for name, check in checks:
             try:
                 console.print(f"{name}: {check(services)}", style="green")

@@ -34,23 +34,28 @@ def ingest(store: Store, job_id: str, directory: JobDirectory, now: datetime) ->
     Outputs precede events, so that a reader who sees the `result` event finds the job's records too.
     """
     paths = [*(directory.outputs / f"{kind}.jsonl" for kind in OUTPUT_KINDS), directory.events]
-    changed = [_ingest_file(store, job_id, directory, path, now) for path in paths]
+    offsets = store.jobs.offsets(job_id)
+    changed = [_ingest_file(store, job_id, directory, path, now, offsets) for path in paths]
     return any(changed)
 
 
-def _ingest_file(store: Store, job_id: str, directory: JobDirectory, path: Path, now: datetime) -> bool:
+def _ingest_file(
+    store: Store, job_id: str, directory: JobDirectory, path: Path, now: datetime, offsets: dict[str, int]
+) -> bool:
+    """Ingest the new lines of a file, and advance its offset in the store and in `offsets`."""
     name = path.relative_to(directory.path).as_posix()
-    offset, changed = store.jobs.offsets(job_id).get(name, 0), False
+    offset, changed = offsets.get(name, 0), False
     while (read := read_lines(path, offset)).lines:
         if path == directory.events:
             events, warnings = _events(read.lines)
         else:
             if path.stem in {"link", "score", "dataset"}:  # they refer to runs, including new ones
-                _ingest_file(store, job_id, directory, path.with_stem("trajectory"), now)
+                _ingest_file(store, job_id, directory, path.with_stem("trajectory"), now, offsets)
             events, warnings = [], _store_outputs(store, directory, path.stem, read.lines, now)
         if not store.jobs.ingest(job_id, name, (offset, read.end), now, events=events, warnings=warnings):
             break
-        offset, changed = read.end, True
+        offsets[name] = offset = read.end
+        changed = True
     return changed
 
 

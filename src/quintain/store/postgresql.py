@@ -112,6 +112,19 @@ def take_write_lock(connection: Connection) -> None:
     connection.exec_driver_sql(_LOCK, (f"{math.ceil(wait_s * 1000)}ms", f"{IDLE_TRANSACTION_S}s", WRITE_LOCK)).close()
 
 
+def require_unicode(connection: Connection) -> None:
+    """Check the encoding of a database.
+
+    Raises:
+        Unavailable: It is not UTF-8.
+    """
+    if (encoding := connection.exec_driver_sql("SHOW server_encoding").scalar()) != "UTF8":
+        raise Unavailable(
+            f"expected a database with the encoding UTF8, got {encoding}; create it with: createdb -E UTF8 -T template0 NAME",
+            code="database_encoding",
+        )
+
+
 def address(url: URL) -> str:
     """Return where the server is, for messages: host and port, or the folder of its socket."""
     socket = url.query.get("host")

@@ -22,6 +22,7 @@ from quintain.store.jobs import Jobs
 from quintain.store.judging import JudgingBatches
 from quintain.store.lineage.lineage import Lineage
 from quintain.store.migrations import REVISIONS
+from quintain.store.postgresql import address, require_unicode
 from quintain.store.preferences import Preferences
 from quintain.store.scores import Scores
 from quintain.store.trajectories.trajectories import Trajectories
@@ -48,6 +49,14 @@ class Store:
     def url(self) -> str:
         """URL of the database, with its password."""
         return self.engine.url.render_as_string(hide_password=False)
+
+    def description(self) -> str:
+        """Return the database's program and version, its place, and how it is backed up; without the password."""
+        if self.engine.dialect.name == "sqlite":
+            return f"SQLite {sqlite3.sqlite_version}, {self.engine.url.database}"
+        with read_transaction(self.engine) as connection:
+            version = connection.exec_driver_sql("SHOW server_version").scalar_one()
+        return f"PostgreSQL {version}, {address(self.engine.url)}; back it up with pg_dump"
 
     def close(self) -> None:
         """Close every connection."""
@@ -128,6 +137,8 @@ def _migrate(engine: Engine, path: Path | None, wait_s: float) -> None:
             return
         if path:
             _back_up(path, Path(f"{path}.before-{REVISIONS[-1]}"))
+        else:
+            require_unicode(connection)
         config = Config()
         config.set_main_option("script_location", "quintain.store:migrations")
         config.attributes["connection"] = connection

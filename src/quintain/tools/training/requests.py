@@ -58,7 +58,7 @@ RewardArgument = Annotated[
 TrainingSeed = Annotated[Seed, Field(description="Of data order and start.")]
 RequestKey = Annotated[
     str | None,
-    Field(max_length=200, description="Returns the unfinished job with this key."),
+    Field(max_length=200, description="The unfinished job with this key."),
 ]
 
 
