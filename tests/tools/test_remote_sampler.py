@@ -195,6 +195,27 @@ def test_a_server_that_is_not_exact_is_refused_with_the_remedy(
     assert "within 0.1 nats" in error.message
 
 
+def test_a_rollout_that_is_played_while_the_model_learns_is_no_older_than_allowed(
+    services: Services, settings: Settings, sampler: Sampler, environment: str
+) -> None:
+    sampler.restore()
+    with serving(sampler) as url:
+        profile(settings, url)
+        ahead = {**SHORT, "rollouts": 4, "staleness": 1, "updates_per_rollout": 2, "importance_cap": 2.0}
+        job = train(services, environment, ahead)
+    assert job.status is JobStatus.SUCCEEDED, job.error
+    assert len(steps(services, job)) == 8
+    ages = {}
+    for run in played(services, job):
+        rollout = int(run.tags[1].removeprefix("iteration:"))
+        ages |= {rollout: 2 * rollout - (s.sampled.weight_version or 0) for s in run.agent_steps if s.sampled}
+    assert ages.keys() == {0, 1, 2, 3}
+    assert ages[0] == 0
+    assert all(age in (0, 2) for age in ages.values()), ages
+    assert sampler.calls.count("/resume") == 4
+    assert sampler.calls[-1] == "/v1/unload_lora_adapter"
+
+
 def test_a_turn_whose_weights_change_in_the_middle_records_which_weights_sampled_each_token(
     sampler: Sampler, tmp_path: Path, student: LoadedModel
 ) -> None:
