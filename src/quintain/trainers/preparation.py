@@ -132,6 +132,13 @@ def prepared(spec: TrainSpec, rows: Sequence[Row], directory: Path, group: Proce
     return Prepared(loaded, engine, machine, shared.format, shared.weight_samples)
 
 
+def copied(spec: TrainSpec, directory: Path) -> tuple[LoadedModel, Format]:
+    """Return another copy of the start model of an online training, and its number format, by the choices that it has kept."""
+    loaded = _start_model(spec, ())
+    _, number_format = _tuned(spec, loaded.model, directory, acts=True)
+    return loaded, number_format
+
+
 def _distributed(spec: TrainSpec, engine: Engine, *, whole: bool) -> Engine:
     """Broadcast the model of the first process, or its trained weights alone, or shard it. Collective."""
     model, device = engine.model, pick_device()
@@ -160,7 +167,8 @@ def _start_model(spec: TrainSpec, rows: Sequence[Row]) -> LoadedModel:
 def _tuned(spec: TrainSpec, model: Any, directory: Path, *, acts: bool) -> tuple[Machine, Format]:
     remembered, device = directory / "checkpoints" / "machine.json", pick_device()
     casts_to_act = acts and spec.config.lora is None
-    number_format = choose(spec.config.precision, model, remembered, casts_to_act=casts_to_act, device=device)
+    asked = "bf16" if spec.config.optimizer == "adamw_bf16" else spec.config.precision
+    number_format = choose(asked, model, remembered, casts_to_act=casts_to_act, device=device)
     hold_base(model, spec.config, number_format)
     machine = prepare(
         device,

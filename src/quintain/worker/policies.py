@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Sampling
 from quintain.records.job import EvaluateSpec, RolloutSpec, StepLabelSpec
 from quintain.records.judging import Endpoint
-from quintain.records.protocols import Policy, Reporter
+from quintain.records.protocols import Policy
+
+
+class JobSignals(Protocol):
+    """The part of a `Reporter` that policies need."""
+
+    def warn(self, code: str, message: str) -> None:
+        """Report a problem that does not stop the run."""
+
+    def should_stop(self) -> bool:
+        """Whether the job was asked to stop."""
 
 
 def policy_of_job(
     spec: RolloutSpec | EvaluateSpec | StepLabelSpec,
     folder: Path,
-    reporter: Reporter,
+    signals: JobSignals,
     expert: Callable[[], Policy] | None = None,
 ) -> Policy:
     """Create the policy of a job's agent, with warnings in the job's report; arguments and errors as of `open_policy`."""
@@ -25,8 +36,8 @@ def policy_of_job(
         seed=spec.seed,
         endpoint=spec.endpoint,
         folder=folder,
-        should_stop=reporter.should_stop,
-        warn=reporter.warn,
+        should_stop=signals.should_stop,
+        warn=signals.warn,
         expert=expert,
     )
 
