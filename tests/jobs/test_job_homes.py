@@ -28,7 +28,7 @@ from quintain.tools.jobs.stalls import unconfirmed
 if TYPE_CHECKING:
     from jobs.conftest import JobHome
 
-LONG = SelftestSpec(steps=1000, step_s=0.02)
+LONG = SelftestSpec(steps=100_000, step_s=0.02)
 
 
 def second_home(jobs: JobHome, **changes: object) -> JobRunner:
@@ -60,6 +60,10 @@ def test_a_home_neither_starts_nor_ends_jobs_of_another_and_its_state_is_unknown
     assert [jobs.store.jobs.get(found).attempt for found in (job.id, waiting.id)] == [1, 0]
     assert not (jobs.home / "second" / "jobs" / job.id).exists()
     assert other.queue().running == []
+    name = jobs.options.jobs_dir / "home_id"
+    name.rename(jobs.home / "unmounted")
+    assert mine.reconcile() == set(), "nothing is decided while the folder is not mounted"
+    (jobs.home / "unmounted").rename(name)
     assert jobs.runner.home in other.log_tail(job.id)
 
     assert other.cancel(job.id).cancel_requested

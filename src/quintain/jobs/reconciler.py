@@ -71,7 +71,9 @@ class Reconciler:
 
     def reconcile_running(self) -> set[str]:
         """Reconcile every running job of this home. Return the ids of those that changed."""
-        changed = set()
+        changed: set[str] = set()
+        if not self._is_mounted():
+            return changed
         running = self._store.jobs.running(self.home)
         self._watch.forget_others(job.id for job in running)
         self._cancel_at = {job.id: self._cancel_at[job.id] for job in running if job.id in self._cancel_at}
@@ -89,7 +91,7 @@ class Reconciler:
     def dispatch(self) -> set[str]:
         """Start queued jobs while slots and devices are free. Return their ids."""
         started: set[str] = set()
-        if time.monotonic() < self._retry_at:
+        if time.monotonic() < self._retry_at or not self._is_mounted():
             return started
         for job in self._store.jobs.startable(self._options.slots, self._options.light_kinds, self.home):
             try:
@@ -111,6 +113,13 @@ class Reconciler:
         """Index the texts of new runs for searches, a bounded amount in one pass. No job changes."""
         self._store.trajectories.index_new_texts()
         return set()
+
+    def _is_mounted(self) -> bool:
+        """Whether the jobs folder is still that of this home. Without it, every job would look dead."""
+        if self.home is None or processes.read_home_id(self._options.jobs_dir) == self.home:
+            return True
+        logger.error("the folder %s is not that of home %s: is it mounted?", self._options.jobs_dir, self.home)
+        return False
 
     def _is_here(self, job: Job) -> bool:
         """Whether a job belongs to this home; one of an earlier version, without a home, if its folder is here."""
@@ -149,7 +158,10 @@ class Reconciler:
                 if job.cancel_requested and launcher.is_remote:
                     self._enforce_cancel(directory, attempt, launcher)
                 return ingest(self._store, job.id, directory, self._clock())
-            ending = self._ending(job, directory, attempt, launcher, liveness)
+            try:
+                ending = self._ending(job, directory, attempt, launcher, liveness)
+            except OSError as error:
+                ending = ExitStatus(JobStatus.INTERRUPTED, error=directory_error(error))
             if ending.status is not None:
                 return self._finish(job, ending)
             devices = self._devices_for(job)
@@ -157,8 +169,6 @@ class Reconciler:
                 devices = launch.devices if launch else ()
             inherited, lock = lock, None
             return self._starter.start(job, inherited, job.attempt + (liveness is Liveness.DEAD), devices)
-        except OSError as error:
-            return self._finish(job, ExitStatus(JobStatus.INTERRUPTED, error=directory_error(error)))
         finally:
             if lock is not None:
                 processes.unlock(lock)
