@@ -32,12 +32,7 @@ LONG = SelftestSpec(steps=1000, step_s=0.05)
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder with the commands and their state; the launcher asks often, so that tests are short."""
     folder = tmp_path / "slurm"
-    folder.mkdir()
-    program = f"#!{sys.executable} -IS\n{Path(fake_slurm.__file__).read_text(encoding='utf-8')}"
-    for command in ("sbatch", "squeue", "scancel"):
-        (folder / command).write_text(program, encoding="utf-8")
-        (folder / command).chmod(0o700)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", fake_slurm.install(folder))
     monkeypatch.setattr(SlurmLauncher, "poll_s", 0.05)
     monkeypatch.setattr(SlurmLauncher, "settle_s", 0.2)
     for module in ("reconciler", "liveness"):

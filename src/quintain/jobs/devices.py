@@ -13,9 +13,6 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from quintain.records.hyperparameters import MethodConfig
-from quintain.records.job import EvolveSpec, JobSpec, RecipeSpec, TrainSpec
-
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable that shows a process only some devices."""
 
@@ -33,25 +30,6 @@ def detect_devices() -> tuple[str, ...]:
     except (OSError, subprocess.SubprocessError, PackageNotFoundError):
         return ()
     return tuple(line.strip() for line in output.splitlines() if line.strip())
-
-
-def processes_per_machine(spec: JobSpec) -> int:
-    """Return the number of processes of a job on one machine that need a device of their own."""
-    return max((config.processes // config.machines for config in _trainings(spec)), default=1)
-
-
-def machines_of(spec: JobSpec) -> int:
-    """Return the number of machines on which a job runs at once."""
-    return max((config.machines for config in _trainings(spec)), default=1)
-
-
-def _trainings(spec: JobSpec) -> Sequence[MethodConfig]:
-    """Return the settings of a job's trainings."""
-    if isinstance(spec, TrainSpec):
-        return (spec.config,)
-    if isinstance(spec, RecipeSpec):
-        return [stage.config for stage in spec.stages if stage.kind == "train"]
-    return (spec.training,) if isinstance(spec, EvolveSpec) else ()
 
 
 def assign_devices(

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from quintain.errors import InvalidInput, Unavailable
 from quintain.jobs import processes
-from quintain.jobs.devices import assign_devices, detect_devices, machines_of, processes_per_machine
+from quintain.jobs.devices import assign_devices, detect_devices
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.exits import ExitStatus, directory_error, ended_early, exit_status
 from quintain.jobs.ingestion import ingest
@@ -23,6 +23,7 @@ from quintain.jobs.launch import LOCAL, JobOptions, Starter, known_attempt, read
 from quintain.jobs.launchers.contract import Attempt, Launcher
 from quintain.jobs.launchers.registry import open_launcher
 from quintain.jobs.liveness import RETRY_S, Liveness, Watch
+from quintain.jobs.process_counts import ONE_PROCESS, process_counts
 from quintain.records.job import Job, JobSpec, JobStatus
 from quintain.store.store import Store
 
@@ -58,10 +59,10 @@ class Reconciler:
         """Check that the launcher can run a job.
 
         Raises:
-            InvalidInput: It runs on several machines, which only the launcher of this machine supports (`one_machine`).
+            InvalidInput: It runs on several machines, which the launcher does not support (`one_machine`).
         """
-        machines, name = machines_of(spec), self._starter.launcher_name(spec.kind)
-        if machines > 1 and self.launcher(name).is_remote:
+        machines, name = (process_counts(spec) or ONE_PROCESS).machines, self._starter.launcher_name(spec.kind)
+        if machines > 1 and not self.launcher(name).spans_machines:
             raise InvalidInput(
                 f"expected machines 1 with QUINTAIN_LAUNCHER={name}, which gives a job one node, got {machines}; set machines "
                 "to 1 and processes to the GPUs of one node",
@@ -126,7 +127,8 @@ class Reconciler:
         others = (other for other in self._store.jobs.running(self.home) if other.id != job.id)
         launches = (read_launch(JobDirectory(self._options.jobs_dir / other.id), other.attempt) for other in others)
         taken = [launch.devices for launch in launches if launch and processes.is_this_machine(launch.machine)]
-        return assign_devices(processes_per_machine(job.spec), devices, self._options.slots, taken)
+        counts = process_counts(job.spec) or ONE_PROCESS
+        return assign_devices(counts.per_machine, devices, self._options.slots, taken)
 
     def _reconcile_job(self, job: Job) -> bool:
         directory = JobDirectory(self._options.jobs_dir / job.id)

@@ -31,6 +31,7 @@ class RayLauncher:
     """
 
     is_remote = True
+    spans_machines = False
     poll_s = 1.0
     settle_s = 5.0
 
