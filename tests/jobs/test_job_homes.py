@@ -13,7 +13,7 @@ import pytest
 
 from quintain.errors import Conflict, InvalidInput, Unavailable
 from quintain.jobs import processes
-from quintain.jobs.devices import assign_devices
+from quintain.jobs.devices import assign_devices, devices_needed
 from quintain.jobs.launchers.contract import Attempt, ClusterOptions
 from quintain.jobs.launchers.local import LocalLauncher
 from quintain.jobs.launchers.registry import open_launcher
@@ -21,7 +21,7 @@ from quintain.jobs.reconciler import Reconciler
 from quintain.jobs.runner import JobRunner
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import JobStatus, SelftestSpec, TrainSpec
+from quintain.records.job import JobStatus, RolloutSpec, SelftestSpec, TrainSpec
 from quintain.settings import Settings
 from quintain.tools.jobs.stalls import unconfirmed
 
@@ -150,6 +150,10 @@ def test_devices_are_shared_only_where_there_are_more_slots_than_devices() -> No
     assert assign_devices(2, ("0", "1"), 2, [("1",)]) is None
     assert assign_devices(8, ("0", "1"), 2, []) == ("0", "1"), "the training refuses more processes than devices"
     assert assign_devices(1, ("0", "1"), 4, [("0",), ("1",), ("0",)]) == ("1",)
+    assert [devices_needed(spec) for spec in (LONG, training(), training(processes=4))] == [1, 1, 4]
+    playing = RolloutSpec(agent=training().agent, environment="quintain/inventory", n_tasks=1, actors=3)
+    assert devices_needed(playing) == 3
+    assert devices_needed(playing.model_copy(update={"actor_backend": "ray"})) == 1
 
 
 def test_launchers_are_found_by_name_and_a_missing_setting_is_named(jobs: JobHome) -> None:

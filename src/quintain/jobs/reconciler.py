@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from quintain.errors import InvalidInput, Unavailable
 from quintain.jobs import processes
-from quintain.jobs.devices import assign_devices, detect_devices
+from quintain.jobs.devices import assign_devices, detect_devices, devices_needed
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.exits import ExitStatus, directory_error, ended_early, exit_status
 from quintain.jobs.ingestion import ingest
@@ -136,8 +136,7 @@ class Reconciler:
         others = (other for other in self._store.jobs.running(self.home) if other.id != job.id)
         launches = (read_launch(JobDirectory(self._options.jobs_dir / other.id), other.attempt) for other in others)
         taken = [launch.devices for launch in launches if launch and processes.is_this_machine(launch.machine)]
-        counts = process_counts(job.spec) or ONE_PROCESS
-        return assign_devices(counts.per_machine, devices, self._options.slots, taken)
+        return assign_devices(devices_needed(job.spec), devices, self._options.slots, taken)
 
     def _reconcile_job(self, job: Job) -> bool:
         directory = JobDirectory(self._options.jobs_dir / job.id)
