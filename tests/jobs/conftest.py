@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 from benchmarks.postgres_server import VARIABLE, new_database
+from benchmarks.ray_cluster import RayHead, ray_head
 from pydantic import TypeAdapter
 
 from quintain.jobs.directory import SPEC, JobDirectory, read_lines
@@ -23,7 +24,6 @@ from quintain.jobs.runner import JobOptions, JobRunner
 from quintain.records.job import UNFINISHED, Job, JobSpec, JobStatus
 from quintain.records.job_events import JobEvent
 from quintain.store.store import open_store
-from ray_cluster import ray_cluster as ray_cluster
 
 STARTER = Path(__file__).with_name("starter.py")
 
@@ -147,3 +147,11 @@ def _jobs_of(job_home: JobHome) -> Iterator[JobHome]:
         for process in job_home.processes():
             process.kill()
         job_home.store.close()
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[RayHead]:
+    """A Ray cluster for all tests of this process that leave it intact."""
+    pytest.importorskip("ray", reason="the extra cluster is not installed")
+    with ray_head() as head:
+        yield head

@@ -15,11 +15,18 @@ from pydantic import ValidationError
 from transformers import StableLmConfig, StableLmForCausalLM
 
 from quintain.errors import InvalidInput, QuintainError, TrainingFailed
+from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters import LoraConfig, SFTConfig
+from quintain.records.job import TrainSpec
 from quintain.trainers.data.streams import Example, token_row
 from quintain.trainers.distributed.launcher import launch
 from quintain.trainers.distributed.passes import deal
 from quintain.trainers.distributed.process_group import ProcessGroup
+from quintain.trainers.distributed.sharding import is_sharded
+from quintain.trainers.models import LoadedModel
+from quintain.trainers.rendering.renderer import Renderer
+from quintain.trainers.run_setup import Data
+from quintain.trainers.train import train
 from tiny_models import save_tiny_model
 from trainers.process_groups import KillsARank, on_processes, run_on
 from trainers.runs import (
@@ -31,6 +38,7 @@ from trainers.runs import (
     assert_same_figures,
     rows_for,
     run,
+    run_of,
     same,
     spec,
     weights,
@@ -70,6 +78,14 @@ CASES = {
 }
 
 Train = Callable[[str, bool], Trained]
+
+
+class Playing(Recorder):
+    """Brings home what the playing process noted."""
+
+    def __init__(self, played: list[float]) -> None:
+        super().__init__()
+        self.played = played
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +188,41 @@ def test_a_whole_runs_checkpoint_goes_on_sharded_and_has_the_same_weights(
     assert max(sizes) < 0.6 * sum(sizes), "each process writes its half"
 
 
+@pytest.mark.parametrize("settings", [{}, {"lora": LoraConfig(rank=4, alpha=8.0)}], ids=["full", "adapters"])
+def test_a_sharded_model_acts_with_its_whole_weights_and_learns_as_one_process_does(
+    model_folder: Path, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """The reference of the KL term is that of the start, at every rollout; the log-probs of the playing model are recorded."""
+    played: list[float] = []
+
+    def collect(loaded: LoadedModel, renderer: Renderer, iteration: int) -> list[GroupRow]:
+        assert not is_sharded(loaded.model)
+        with torch.no_grad():
+            logits = loaded.model.eval()(torch.tensor([[1, 2, 3]])).logits
+        played.append(float(logits.logsumexp(-1).sum()))
+        good, bad = run_of(iteration, "It costs 40."), run_of(iteration, "No idea.", success=False)
+        return [GroupRow(key=f"{iteration}", trajectories=(good, bad), rewards=(1.0, 0.0))]
+
+    def online(name: str, **processes: Any) -> TrainSpec:
+        asked = {"rollouts": 3, "kl_coefficient": 0.1, **settings, **processes}
+        job = spec(model_folder, tmp_path / name, "grpo", **asked)
+        return job.model_copy(update={"dataset_id": None, "dataset_path": None, "environment": "x"})
+
+    alone = Recorder()
+    train(online("alone"), Data(), tmp_path / "job-alone", alone, collect)
+    heard = Playing(played)
+    played_alone, played[:] = list(played), []
+    _, both = run_on(2, online("both", **SHARDED), tmp_path / "job-both", [], heard, collect=collect)
+    assert_same_figures(alone.steps, both.steps)
+    assert [m["kl"] for _, _, m in both.steps] == pytest.approx(
+        [m["kl"] for _, _, m in alone.steps], rel=1e-3, abs=1e-7
+    )
+    assert heard.played == pytest.approx(played_alone, rel=1e-5)
+    assert len(set(heard.played)) == 3, "each rollout is played by newer weights"
+    if not settings:  # B of new adapters is 0, so the first steps of Adam have the size of rounding
+        assert alike(tmp_path / "alone", tmp_path / "both")
+
+
 @pytest.mark.soak
 def test_models_on_the_padded_path_are_sharded_too(tmp_path: Path) -> None:
     """All rows of a pass are padded together, so that ranks make as many passes as each other."""
@@ -233,12 +284,6 @@ def test_settings_that_cannot_be_are_refused_before_any_process_starts(
         SFTConfig(sharding="full")
     with pytest.raises(ValidationError, match=r"sample_every_steps is 5: .* set sample_every_steps to null"):
         SFTConfig(sample_every_steps=5, **SHARDED)
-    job = spec(model_folder, tmp_path / "out", "grpo", **SHARDED)
-    online = job.model_copy(update={"dataset_id": None, "environment": "quintain/inventory"})
-    with pytest.raises(
-        InvalidInput, match=r"\[no_whole_model\] .* act in 'quintain/inventory', got 'full': .* set sharding to 'none'"
-    ):
-        run(online, tmp_path / "job", [])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""A real Ray cluster of one machine, for the tests of a session that need one."""
+"""A real Ray cluster of one machine, for benchmarks and tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-import pytest
 
 
 @dataclass
@@ -43,7 +42,6 @@ class RayHead:
 @contextmanager
 def ray_head() -> Iterator[RayHead]:
     """Start a cluster of two CPUs, and end every process of it."""
-    pytest.importorskip("ray", reason="the extra cluster is not installed")
     dashboard, agent = _free_port(), _free_port()
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:  # sockets need a short path
         # Not --block: its parts would end with the first that is killed.
@@ -62,13 +60,6 @@ def ray_head() -> Iterator[RayHead]:
             parts = head.parts()
             head.send(signal.SIGKILL)
             psutil.wait_procs(parts, timeout=10)
-
-
-@pytest.fixture(scope="session")
-def ray_cluster() -> Iterator[RayHead]:
-    """A cluster for all tests of this process that leave it intact."""
-    with ray_head() as head:
-        yield head
 
 
 def _processes_of(folder: str) -> set[psutil.Process]:
