@@ -12,7 +12,7 @@ from importlib import import_module
 
 from benchmarks.figures import summarize
 
-PARTS = {"training": "cluster_training.training"}
+PARTS = {"training": "cluster_training.training", "store": "cluster_store.store"}
 """Name -> module and function."""
 
 

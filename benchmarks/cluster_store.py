@@ -128,18 +128,24 @@ def many_servers(url: str, *, quick: bool) -> None:
             report(f"postgresql_{servers}_servers_writes_{label}_per_s", [speed], "1/s", None)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Measure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster_store", description="The store on PostgreSQL.")
     parser.add_argument("--quick", action="store_true", help="little data: for a look, not for a claim")
-    quick = parser.parse_args(arguments).quick
+    store(quick=parser.parse_args().quick)
+    summarize()
+    return 0
+
+
+def store(*, quick: bool = False) -> None:
+    """Measure both databases."""
     with tempfile.TemporaryDirectory() as folder:
         one_server(f"sqlite:///{Path(folder) / 'store.db'}", "sqlite", quick=quick)
     try:
         server = Server()
     except NoServer as reason:
         say(f"skipped: {reason}")
-        return 0
+        return
     try:
         with new_database(in_full(server.url())) as url:
             one_server(url, "postgresql", quick=quick, server=server)
@@ -147,8 +153,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             many_servers(url, quick=quick)
     finally:
         server.close()
-    summarize()
-    return 0
 
 
 if __name__ == "__main__":
