@@ -167,7 +167,8 @@ def _start_model(spec: TrainSpec, rows: Sequence[Row]) -> LoadedModel:
 def _tuned(spec: TrainSpec, model: Any, directory: Path, *, acts: bool) -> tuple[Machine, Format]:
     remembered, device = directory / "checkpoints" / "machine.json", pick_device()
     casts_to_act = acts and spec.config.lora is None
-    number_format = choose(spec.config.precision, model, remembered, casts_to_act=casts_to_act, device=device)
+    asked = "bf16" if spec.config.optimizer == "adamw_bf16" else spec.config.precision
+    number_format = choose(asked, model, remembered, casts_to_act=casts_to_act, device=device)
     hold_base(model, spec.config, number_format)
     machine = prepare(
         device,

@@ -182,7 +182,8 @@ def _with_quantization(config: TrainingConfig, agent: Agent) -> TrainingConfig:
             code="quantized_base",
         )
     config = config.model_copy(update={"quantization": config.quantization or own})
-    asked = [f"{name} '{getattr(config, name)}'" for name in ("quantization", "optimizer") if _differs(config, name)]
+    packed = {"quantization": config.quantization is not None, "optimizer": config.optimizer == "adamw_8bit"}
+    asked = [f"{name} '{getattr(config, name)}'" for name, is_packed in packed.items() if is_packed]
     if asked:
         require_bitsandbytes(" and ".join(asked))
     return config
