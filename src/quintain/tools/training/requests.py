@@ -216,6 +216,11 @@ def require_effect(config: TrainingConfig, environment: str | None) -> None:
             "self_play would have no effect on a dataset; leave it out, or give `environment`, a game, instead",
             code="not_online",
         )
+    if not acts and getattr(config, "sampler", None) is not None:
+        raise InvalidInput(
+            "sampler would have no effect on a dataset, whose runs are played already; leave it out, or give `environment` instead",
+            code="not_online",
+        )
     if not acts and isinstance(config, GRPOConfig) and config.constraint is not None:
         raise InvalidInput(
             "constraint would have no effect: its multiplier follows the costs of runs that the agent plays; leave it out, or "

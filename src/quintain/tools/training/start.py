@@ -111,7 +111,7 @@ def train(
     config = with_adapter_settings(config, agent)
     earlier = earlier_skill(services, config, agent)
     teacher = teacher_of(services, config, agent, acts=source.environment is not None)
-    sampler = sampler_of(services, config, acts=source.environment is not None)
+    sampler = sampler_of(services, config)
     require_effect(config, source.resolve(services, method, make=False).get("environment"))
     reward = training_reward(services, method, request.reward, acts=source.environment is not None)
     create_folder(folder)
