@@ -12,7 +12,7 @@ from importlib import import_module
 
 from benchmarks.figures import summarize
 
-PARTS = {"training": "cluster_training.training"}
+PARTS = {"killed_ranks": "cluster_faults.killed_ranks", "training": "cluster_training.training"}
 """Name -> module and function."""
 
 
