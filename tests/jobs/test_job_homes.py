@@ -13,7 +13,7 @@ import pytest
 
 from quintain.errors import Conflict, InvalidInput, Unavailable
 from quintain.jobs import processes
-from quintain.jobs.devices import assign_devices
+from quintain.jobs.devices import assign_devices, devices_needed
 from quintain.jobs.launchers.contract import Attempt, ClusterOptions
 from quintain.jobs.launchers.local import LocalLauncher
 from quintain.jobs.launchers.registry import open_launcher
@@ -21,14 +21,14 @@ from quintain.jobs.reconciler import Reconciler
 from quintain.jobs.runner import JobRunner
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import JobStatus, SelftestSpec, TrainSpec
+from quintain.records.job import JobStatus, RolloutSpec, SelftestSpec, TrainSpec
 from quintain.settings import Settings
 from quintain.tools.jobs.stalls import unconfirmed
 
 if TYPE_CHECKING:
     from jobs.conftest import JobHome
 
-LONG = SelftestSpec(steps=1000, step_s=0.02)
+LONG = SelftestSpec(steps=100_000, step_s=0.02)
 
 
 def second_home(jobs: JobHome, **changes: object) -> JobRunner:
@@ -60,6 +60,10 @@ def test_a_home_neither_starts_nor_ends_jobs_of_another_and_its_state_is_unknown
     assert [jobs.store.jobs.get(found).attempt for found in (job.id, waiting.id)] == [1, 0]
     assert not (jobs.home / "second" / "jobs" / job.id).exists()
     assert other.queue().running == []
+    name = jobs.options.jobs_dir / "home_id"
+    name.rename(jobs.home / "unmounted")
+    assert mine.reconcile() == set(), "nothing is decided while the folder is not mounted"
+    (jobs.home / "unmounted").rename(name)
     assert jobs.runner.home in other.log_tail(job.id)
 
     assert other.cancel(job.id).cancel_requested
@@ -146,6 +150,10 @@ def test_devices_are_shared_only_where_there_are_more_slots_than_devices() -> No
     assert assign_devices(2, ("0", "1"), 2, [("1",)]) is None
     assert assign_devices(8, ("0", "1"), 2, []) == ("0", "1"), "the training refuses more processes than devices"
     assert assign_devices(1, ("0", "1"), 4, [("0",), ("1",), ("0",)]) == ("1",)
+    assert [devices_needed(spec) for spec in (LONG, training(), training(processes=4))] == [1, 1, 4]
+    playing = RolloutSpec(agent=training().agent, environment="quintain/inventory", n_tasks=1, actors=3)
+    assert devices_needed(playing) == 3
+    assert devices_needed(playing.model_copy(update={"actor_backend": "ray"})) == 1
 
 
 def test_launchers_are_found_by_name_and_a_missing_setting_is_named(jobs: JobHome) -> None:

@@ -13,6 +13,9 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
+from quintain.jobs.process_counts import ONE_PROCESS, process_counts
+from quintain.records.job import JobSpec
+
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable that shows a process only some devices."""
 
@@ -30,6 +33,18 @@ def detect_devices() -> tuple[str, ...]:
     except (OSError, subprocess.SubprocessError, PackageNotFoundError):
         return ()
     return tuple(line.strip() for line in output.splitlines() if line.strip())
+
+
+def devices_needed(spec: JobSpec) -> int:
+    """Return the number of devices on one machine that a job can use: one a process of a training, or a local actor."""
+    parts = [
+        spec,
+        getattr(spec, "config", None),
+        *(getattr(stage, "config", None) for stage in getattr(spec, "stages", ())),
+    ]
+    has_actors_here = getattr(spec, "actor_backend", None) == "local"
+    actors = max(getattr(part, "actors", 1) for part in parts) if has_actors_here else 1
+    return max((process_counts(spec) or ONE_PROCESS).per_machine, actors)
 
 
 def assign_devices(

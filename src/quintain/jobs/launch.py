@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from quintain.errors import QuintainError, Unavailable
 from quintain.jobs import processes
 from quintain.jobs.devices import VARIABLE as DEVICES_VARIABLE
+from quintain.jobs.devices import devices_needed
 from quintain.jobs.directory import JobDirectory, write_atomically
 from quintain.jobs.launchers.contract import Attempt, ClusterOptions, Launcher
 from quintain.jobs.process_counts import ONE_PROCESS, ProcessCounts, process_counts
@@ -189,7 +190,7 @@ class Starter:
             launch.machine,
             command=(*shim, launch.token) if is_remote else shim,
             environment=_without_url(passed) if is_remote else {URL_VARIABLE: self.store.url},
-            processes=counts.per_machine,
+            devices=devices_needed(job.spec),
             machines=counts.machines,
             port=_port(counts),
             rank_launcher=_rank_launcher(counts),

@@ -211,6 +211,9 @@ class TrainingConfig(Settings):
     gradient_checkpointing: bool = Field(
         default=False, description="Compute activations twice to hold fewer: a quarter slower, a quarter less memory."
     )
+    offload_activations: bool = Field(
+        default=False, description="On a GPU, hold activations in main memory until the backward pass."
+    )
     share_prefixes: bool = Field(default=True, description="Compute tokens once that rows of a step share.")
     checkpoint_every_steps: int = Field(
         default=20, ge=1, le=1_000_000, description="Optimizer steps from one checkpoint to the next."

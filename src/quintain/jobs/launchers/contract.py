@@ -28,7 +28,7 @@ class ClusterOptions:
     cpus: int | None = None
     """CPU cores of a job. Null: the cluster's default."""
     gpus: int = 0
-    """GPUs of each process of a job."""
+    """GPUs for each process of a training and each local actor; at least one process."""
     environment: tuple[str, ...] = ()
     """Names of environment variables that workers get from the server."""
 
@@ -54,8 +54,8 @@ class Attempt:
     """Supervises the worker until both have ended. Only for `start`, like the fields below."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of the command beside those of its machine. They may be secret."""
-    processes: int = 0
-    """Processes on each machine that need a device of their own."""
+    devices: int = 0
+    """Devices that the attempt can use on each machine."""
     machines: int = 1
     """Machines that the attempt needs at once; the command runs on the first."""
     port: int | None = None

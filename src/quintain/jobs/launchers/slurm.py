@@ -59,7 +59,7 @@ class SlurmLauncher:
         script = _write_scripts(attempt)
         names = sorted({*_INHERITED, *attempt.environment})
         output = str(attempt.folder / "launcher.log").replace("%", "%%")
-        gpus = self._options.gpus * attempt.processes
+        gpus = self._options.gpus * attempt.devices
         argv = [
             "sbatch",
             "--parsable",

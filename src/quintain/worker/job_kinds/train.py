@@ -16,6 +16,7 @@ from quintain.records.hyperparameters import DATASET_KINDS, ROLES
 from quintain.records.job import JobResult, TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.records.record import clip
+from quintain.trainers.libraries import import_libraries
 from quintain.worker.checkpoint_mirror import mirrored_checkpoints
 from quintain.worker.dataset_inputs import link_dataset
 from quintain.worker.job_rewards import Rewards
@@ -84,6 +85,7 @@ def _train(
 ) -> TrainingReport | None:
     """Train on rows or rollouts, valued by the reward if one is named; None if stopped before the first step."""
     reporter.phase("importing")
+    import_libraries()
     from quintain.trainers.run_setup import Data
     from quintain.trainers.train import train
 

@@ -104,6 +104,8 @@ def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, pass
     hidden, feed = _ACTIVATIONS
     block = hidden * model.hidden + feed * model.intermediate
     kept = model.layers * model.hidden + block if config.gradient_checkpointing else model.layers * block
+    if config.offload_activations and device.kind == "cuda":
+        kept = block
     numbers = 4 if device.kind != "cuda" or config.precision == "fp32" else 2.5  # autocast keeps both kinds
     share = config.processes if config.sharding == "full" else 1
     halved = wide and config.lora is not None and config.precision == "bf16" and config.sharding == "none"

@@ -179,6 +179,7 @@ def _fitted(
             ("lora", config.lora or LoraConfig(), "adapters in place of all weights"),
             ("batch_tokens", smaller, f"passes of {smaller} tokens"),
             ("gradient_checkpointing", True, "activations computed twice"),
+            *([("offload_activations", True, "activations in main memory")] if device.kind == "cuda" else []),
             *([("optimizer", "adamw_bf16", "weights, gradients and moments in bf16")] if _can_be_bf16(config) else []),
         ]
 
