@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -272,6 +273,23 @@ def test_a_failure_of_a_process_is_reported_as_it_happened_and_ends_the_others(
 
     first, other = on_processes([lead, lambda group: group.report_failure("out of memory")])
     assert (first.value, other.error) == ("out of memory", None)
+
+
+_ENDS = """
+import os, signal
+if os.environ["RANK"] == "1":
+    os.kill(os.getpid(), signal.SIGKILL)
+signal.pause()
+"""
+
+
+def test_the_launcher_ends_the_others_when_a_process_dies_and_reports_which_one() -> None:
+    handler = signal.getsignal(signal.SIGTERM)
+    (exit,) = launch(["-c", _ENDS], 2)
+    assert (exit.rank, exit.was_killed, str(exit)) == (1, True, "was killed by SIGKILL")
+    assert launch(["-c", "import os; assert os.environ['WORLD_SIZE'] == '2'"], 2) == []
+    assert str(launch(["-c", "raise SystemExit(3)"], 1)[0]) == "ended with status 3"
+    assert signal.getsignal(signal.SIGTERM) is handler
 
 
 def test_settings_that_cannot_be_are_refused_before_any_process_starts(
