@@ -102,17 +102,18 @@ class OnlineConfig(Settings):
         default=0,
         ge=0,
         le=16,
-        description="Online: rollouts by which the weights that play lag behind; above 0, actors play while the model learns "
-        "(arXiv 2410.18252).",
+        description="Online: rollouts by which the weights that play lag behind; above 0, actors or the sampler play while the model "
+        "learns (arXiv 2410.18252).",
     )
 
     @model_validator(mode="after")
     def _versions_fit(self) -> Self:
-        if self.sampler is not None and (self.staleness or self.actors > 1):
+        if self.sampler is not None and self.actors > 1:
             raise PydanticCustomError(
                 "two_samplers",
-                "sampler is set, and so is actors or staleness, and a server answers requests side by side already; set actors to 1 "
-                "and staleness to 0, or sampler to null",
+                "sampler is set and actors is {actors}, and a server answers requests side by side already; set actors to 1, or "
+                "sampler to null",
+                {"actors": self.actors},
             )
         if self.staleness and self.self_play is not None:
             raise PydanticCustomError(

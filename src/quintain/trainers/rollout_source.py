@@ -59,6 +59,7 @@ class RolloutSource:
         figures_of: Callable[[Sequence[str]], dict[str, float | None]] = lambda keys: {},
         clock: Callable[[], float] = time.perf_counter,
         group: ProcessGroup | None = None,
+        before: Callable[[], None] = lambda: None,
     ) -> None:
         """Plan the run; no episode is played yet.
 
@@ -76,7 +77,9 @@ class RolloutSource:
             figures_of: Returns figures of the groups with these keys, such as means of the parts of their reward.
             clock: Seconds, for the rate of tokens.
             group: The processes of the run; the first one plays, and has the reward model.
+            before: Is called in every process before the first one plays.
         """
+        self._before = before
         self._group = group or ProcessGroup()
         self._collect, self._make, self._clock, self._reward_model = collect, make, clock, reward_model
         self._updates, self._figures_of, self._stage = updates_per_rollout, figures_of, stage
@@ -152,6 +155,7 @@ class RolloutSource:
 
     def _play(self, iteration: int) -> bool:
         """Let the model act; return False if it was stopped."""
+        self._before()
         groups, terms, seconds = self._group.from_first(lambda: self._collected(iteration))
         if not groups:
             return False

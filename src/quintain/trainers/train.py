@@ -34,7 +34,6 @@ from quintain.trainers.loop.run import Run
 from quintain.trainers.models import LoadedModel, save_model
 from quintain.trainers.preparation import (
     prepared,
-    require_whole_model,
     seed_everything,
     with_heads,
     with_rate,
@@ -63,8 +62,6 @@ def train(
         Conflict: The checkpoints belong to another run.
         InvalidInput: `processes` is above 1, and no launcher has started them (`no_process_group`).
     """
-    if spec.environment is not None:
-        require_whole_model(spec)
     spec = with_heads(spec, [*data.train, *data.validation])
     group = group_of(spec.config.processes)
     has_teacher = data.teacher is not None

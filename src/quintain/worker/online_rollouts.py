@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from quintain.environments.registry import open_source
 from quintain.errors import InvalidInput, TrainingFailed, Unavailable
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
+from quintain.evaluation.turn_counts import TurnCount
 from quintain.jobs.directory import read_lines, run_name
 from quintain.records.dataset import GroupRow, StepValues
 from quintain.records.hyperparameters import OnlineConfig, SamplerConfig
@@ -30,6 +32,7 @@ from quintain.worker.acting_reports import TurnReports
 from quintain.worker.actors.pool import actors_for
 from quintain.worker.actors.training import TrainingActors
 from quintain.worker.job_rewards import Rewards, step_values
+from quintain.worker.rollouts_ahead import RolloutsAhead
 from quintain.worker.run_inputs import scored_runs
 from quintain.worker.self_play import SelfPlay, self_play_of
 
@@ -96,11 +99,12 @@ class Collector:
     _scored: set[str] = field(init=False)
     """Ids of runs whose scores were output."""
     _actors: TrainingActors | None = field(init=False, default=None)
+    _ahead: RolloutsAhead | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._written = _episode_offsets(self._path)
         self._scored = {run for run, _ in scored_runs(self.directory)} if self.rewards is not None else set()
-        if self.config.actors > 1 or self.config.staleness:
+        if self.config.sampler is None and (self.config.actors > 1 or self.config.staleness):
             n = actors_for(self.source, self.config.actors, self._at_once, self.reporter)
             self._actors = TrainingActors(
                 self.spec, self.config, self.directory, self.reporter, n, lambda *which: self._left(*which)
@@ -161,16 +165,38 @@ class Collector:
     def _agent(self, version: int) -> AgentInfo:
         return AgentInfo(name=self.spec.name, model=f"{run_name(self.directory)}/{version}")
 
-    def _episodes(self, loaded: LoadedModel, renderer: Renderer, iteration: int) -> Iterator[Episode]:
+    def _episodes(self, loaded: LoadedModel, renderer: Renderer, iteration: int) -> Iterable[Episode]:
         """Play the episodes of a rollout that are left; fewer if the job was asked to stop."""
         turns = TurnReports(self.reporter)
         if self.self_play:
             self.self_play.save(loaded, iteration)
         if self._actors is not None:
             return self._actors.play(iteration, loaded, turns)
+        if self.config.sampler is not None and self.config.staleness:
+            return self._played_ahead(self._open_sampler(self.config.sampler), loaded, renderer, iteration, turns)
         policy = self._policy(loaded, renderer, iteration)
         plans, settings = self._left(iteration, iteration)
         return run_episodes(self.source, policy, plans, settings, self.reporter.should_stop, on_turn=turns)
+
+    def _played_ahead(
+        self, sampler: RemoteSampler, loaded: LoadedModel, renderer: Renderer, iteration: int, turns: TurnReports
+    ) -> list[Episode]:
+        """Hand the weights over to rollouts under way, and return the episodes of one that was played while the model learned."""
+        from quintain.trainers.acting.replica import sampling_of
+        from quintain.trainers.rendering.renderer import Renderer
+
+        config, sampling = self.config, sampling_of(self.config)
+        sampler.update(loaded, renderer, sampling, iteration * config.updates_per_rollout)
+        if self._ahead is None:
+            own = Renderer.of(deepcopy(loaded.tokenizer), self.spec.agent.template)  # a tokenizer belongs to one thread
+
+            def play(rollout: int, on_turn: Callable[[TurnCount], None]) -> list[Episode]:
+                plans, settings = self._left(rollout, max(rollout - config.staleness, 0))
+                policy = sampler.policy(loaded, own, sampling)
+                return list(run_episodes(self.source, policy, plans, settings, sampler.should_stop, on_turn=on_turn))
+
+            self._ahead = RolloutsAhead(play, config.staleness, config.rollouts)
+        return self._ahead.take(iteration, turns)
 
     def _policy(self, loaded: LoadedModel, renderer: Renderer, iteration: int) -> Policy:
         """Return the policy of the live weights, in this process or behind the endpoint that samples."""
@@ -205,6 +231,10 @@ class Collector:
         """End the actors, and release the server that samples."""
         if self._actors is not None:
             self._actors.close()
+        if self.sampler is not None:
+            self.sampler.stop()
+        if self._ahead is not None:
+            self._ahead.close()
         if self.sampler is not None:
             self.sampler.close()
 

@@ -11,6 +11,7 @@ from quintain.records.agent import Agent, Sampling
 from quintain.records.job import EvaluateSpec, RolloutSpec, StepLabelSpec
 from quintain.records.judging import Endpoint
 from quintain.records.protocols import Policy
+from quintain.trainers.libraries import import_libraries
 
 
 class JobSignals(Protocol):
@@ -89,6 +90,7 @@ def open_policy(
                 agent, endpoint, sampling, seed=seed, folder=folder, should_stop=should_stop, tolerance=BROKEN_AFTER - 1
             )
         return RemotePolicy(agent, endpoint, sampling, seed=seed, folder=folder, should_stop=should_stop)
+    import_libraries()
     from quintain.trainers.acting.policy import open_policy as open_local_policy
 
     policy = open_local_policy(agent, sampling, seed=seed, folder=folder)
