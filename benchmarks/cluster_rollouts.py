@@ -138,7 +138,7 @@ class _Killer:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Kill while the block runs."""
-        before, pool.LocalActor = pool.LocalActor, _Watched  # type: ignore[attr-defined,misc]
+        before, pool.LocalActor = pool.LocalActor, _Watched  # type: ignore[attr-defined]
         _Watched.started.clear()
         self._thread.start()
         try:

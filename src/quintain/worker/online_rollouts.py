@@ -105,7 +105,9 @@ class Collector:
         self._written = _episode_offsets(self._path)
         self._scored = {run for run, _ in scored_runs(self.directory)} if self.rewards is not None else set()
         if self.config.sampler is None and (self.config.actors > 1 or self.config.staleness):
-            n = actors_for(self.source, self.config.actors, self._at_once, self.reporter)
+            config = self.config
+            ahead = config.tasks_per_step * config.group_size * (1 + config.staleness)
+            n = actors_for(self.source, config.actors, self._at_once, ahead, self.reporter)
             self._actors = TrainingActors(
                 self.spec, self.config, self.directory, self.reporter, n, lambda *which: self._left(*which)
             )
