@@ -12,7 +12,11 @@ from importlib import import_module
 
 from benchmarks.figures import summarize
 
-PARTS = {"killed_ranks": "cluster_faults.killed_ranks", "training": "cluster_training.training"}
+PARTS = {
+    "killed_ranks": "cluster_faults.killed_ranks",
+    "store": "cluster_store.store",
+    "training": "cluster_training.training",
+}
 """Name -> module and function."""
 
 

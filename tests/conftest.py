@@ -32,11 +32,11 @@ sys.dont_write_bytecode = False
 generated.register_profile("repeatable", derandomize=True)
 generated.load_profile("repeatable")
 
-_LONG = {"system", "worker", "trainers", "jobs", "compatibility"}
+_LONG = {"system", "worker", "trainers", "jobs", "compatibility", "cli", "tools"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The folders of long tests first, so that two processes end at about the same time."""
+    """The folders of long tests first, so that all processes end at about the same time."""
     items.sort(key=lambda item: _LONG.isdisjoint(item.path.parts))
 
 

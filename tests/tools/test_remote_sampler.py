@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from jobs_in_process import in_process
 from quintain.endpoints import client as client_module
@@ -115,8 +118,10 @@ def steps(services: Services, job: Job) -> list[dict[str, Any]]:
     return [event["metrics"] for event in map(json.loads, lines) if event["type"] == "progress"]
 
 
-def tokens(runs: list[Trajectory]) -> list[tuple[int, ...]]:
-    return [step.sampled.token_ids for run in runs for step in run.agent_steps if step.sampled]
+def weights(services: Services, job: Job) -> dict[str, torch.Tensor]:
+    (agent,) = services.store.agents.of_job(job.id)
+    assert agent.model.adapter is not None
+    return load_file(Path(agent.model.adapter) / "adapter_model.safetensors")
 
 
 def test_an_agent_learns_from_what_a_server_samples_with_its_newest_adapter(
@@ -292,13 +297,42 @@ def test_a_server_that_dies_in_an_update_ends_the_job_which_goes_on_from_its_che
         "while its weights were updated (load_lora_adapter); start the server again, then resume" in job.error.message
     )
     assert len(played(services, job)) == 2
-    sampler.restore()
+    sampler.restore(paused=True)  # it comes back as it was when it died
     with serving(sampler, urlsplit(url).port or 0):
         again = resumed(services, job)
     assert again.status is JobStatus.SUCCEEDED, again.error
     runs = played(services, again)
     assert {step.sampled.weight_version for run in runs for step in run.agent_steps if step.sampled} == {1}
     assert len(runs) == 2
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_a_server_that_dies_thirty_times_at_random_changes_nothing_of_the_result(
+    services: Services, settings: Settings, sampler: Sampler, environment: str
+) -> None:
+    """Wherever it dies: in a pause, in an update, in a probe, in an episode. No step is taken twice, and no episode counts twice."""
+    hyperparameters = {**SHORT, "rollouts": 6, "updates_per_rollout": 2}
+    sampler.restore()
+    with serving(sampler) as url:
+        profile(settings, url)
+        whole = train(services, environment, hyperparameters)
+    port, chance, deaths = urlsplit(url).port or 0, Random(5), 0
+    while deaths < 30:
+        sampler.restore(dies_after=chance.randrange(1, 30))
+        with serving(sampler, port):
+            job = train(services, environment, {**hyperparameters, "keep_checkpoints": 1 + deaths})
+        while job.status is not JobStatus.SUCCEEDED:
+            assert job.error is not None
+            assert job.error.code == "endpoint_busy", job.error
+            assert re.search("start the server again|check the server", job.error.message)
+            deaths += 1
+            sampler.restore(dies_after=chance.randrange(1, 30) if deaths < 30 else None)
+            with serving(sampler, port):
+                job = resumed(services, job)
+        parts, one = (weights(services, found) for found in (job, whole))
+        assert parts.keys() == one.keys()
+        assert max(float((parts[name] - one[name]).abs().max()) for name in one) < 1e-6
 
 
 def test_an_agent_behind_an_endpoint_acts_by_token_ids_as_it_does_here(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from quintain.endpoints.adapter_updates import AdapterUpdates
 from quintain.endpoints.client import Clock, EndpointClient, read_key
-from quintain.errors import InvalidInput
+from quintain.errors import InvalidInput, Unavailable
 from quintain.jobs.directory import run_name
 from quintain.records.agent import Agent, Sampling
 from quintain.records.judging import Endpoint
@@ -32,7 +32,7 @@ from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.sampler_correction import mean_distance
 from quintain.trainers.tokenizer_files import load_tokenizer
 from quintain.worker.request_ledger import Ledger
-from quintain.worker.token_policy import ServedWeights, TokenModel, TokenPolicy
+from quintain.worker.token_policy import ServedWeights, TokenModel, TokenPolicy, unanswered
 
 if TYPE_CHECKING:
     from quintain.trainers.models import LoadedModel
@@ -155,7 +155,10 @@ class RemoteSampler:
         episode = Episode((), self._seed, sampling.temperature)
         episode.begin_turn((Message(role="user", content=_PROBE),), renderer)
         episode.left = _PROBE_TOKENS
-        found = policy.sample(episode).ids
+        try:
+            found = policy.sample(episode).ids
+        except Unavailable as error:
+            raise unanswered(error) from None
         distance = mean_distance(Engine.of(loaded.model), episode.ids, found.token_ids, found.logprobs)
         if distance <= self._config.max_difference:
             return distance
