@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
+from benchmarks.cluster_rollouts import kills
+from benchmarks.ray_cluster import ray_head
 from safetensors.torch import load_file
 
 from quintain.errors import InvalidInput, Unavailable
@@ -24,7 +28,7 @@ from quintain.worker.actors.local import LocalActor
 from quintain.worker.actors.messages import ActorSetup, Answer, Batch
 from quintain.worker.job_kinds import rollouts
 from quintain.worker.job_kinds import train as training
-from worker.job_folder import Stopping, events, trajectories
+from worker.job_folder import Stopping, events, resuming, trajectories
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -64,7 +68,13 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> type[Killed]:
 
 def asked(agent: Agent, **settings: Any) -> RolloutSpec:
     sampling = Sampling(temperature=1.0, max_new_tokens=12)
-    small = {"environment": "quintain/inventory", "n_tasks": 5, "max_turns": 2, "seed": 3, "concurrency": 2}
+    small: dict[str, Any] = {
+        "environment": "quintain/inventory",
+        "n_tasks": 5,
+        "max_turns": 2,
+        "seed": 3,
+        "concurrency": 2,
+    }
     return RolloutSpec(agent=agent, sampling=sampling, **small | settings)
 
 
@@ -170,3 +180,23 @@ def test_stale_weights_lag_by_what_was_asked_and_a_resumed_run_plays_with_the_sa
     assert learn(parts, tiny_agent, Stopping(parts, stop_at=1), staleness=1) == {}
     assert same(learn(parts, tiny_agent, staleness=1, actors=2), ahead)
     assert played(parts) == played(whole)
+
+
+@pytest.mark.soak
+def test_actors_on_a_ray_cluster_play_what_one_process_plays(tmp_path: Path, tiny_agent: Agent) -> None:
+    pytest.importorskip("ray", reason="the extra cluster is not installed")
+    alone, together = (tmp_path / name / "jobs" / "job" for name in ("alone", "together"))
+    rollouts.run(asked(tiny_agent), alone, Stopping(alone))
+    resuming(together, asked(tiny_agent, actors=2, actor_backend="ray"), "")
+    with ray_head() as head:
+        arguments = [argument for part in head.parts() for argument in part.cmdline()]
+        address = next(one for one in arguments if one.startswith("--gcs-address=")).partition("=")[2]
+        command = [sys.executable, "-m", "quintain.worker", str(together), "1"]
+        subprocess.run(command, env={**os.environ, "RAY_ADDRESS": address}, check=True, timeout=300)
+    assert played(together) == played(alone)
+
+
+@pytest.mark.soak
+def test_thirty_random_deaths_lose_no_episode_and_count_none_twice(tmp_path: Path, tiny_agent: Agent) -> None:
+    counts = kills(tmp_path, 30, tiny_agent, n_tasks=160, concurrency=2, max_turns=4)
+    assert counts == {"killed": 30, "episodes": 160, "lost": 0, "twice": 0, "differ": 0}

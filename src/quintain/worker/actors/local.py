@@ -53,6 +53,11 @@ class LocalActor:
         """Id of the process."""
         return self._process.pid or 0
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process has not ended."""
+        return bool(self._process.is_alive())
+
     def play(self, batch: Batch, on_count: Callable[[TurnCount], None]) -> Answer:
         """Return the answer to a batch.
 

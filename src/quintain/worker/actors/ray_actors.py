@@ -30,7 +30,7 @@ def connect() -> None:
         return
     try:
         ray.init(address="auto", log_to_driver=True, logging_level="WARNING")
-    except ConnectionError as error:
+    except (ConnectionError, ValueError) as error:
         raise Unavailable(
             f"expected a Ray cluster for actors, got none ({error}); start one with `ray start --head`, set RAY_ADDRESS, or set "
             "QUINTAIN_ACTOR_BACKEND to local",
