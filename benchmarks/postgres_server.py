@@ -91,16 +91,26 @@ class Server:
         options = " ".join(f"-c {setting}" for setting in self.settings)
         self._call("pg_ctl", "-D", self.data, "-w", "-l", self.folder / "server.log", "-o", options, "start")
 
+    def processes(self) -> list[psutil.Process]:
+        """Every process of the server, the one that started the others first."""
+        leader = psutil.Process(int((self.data / "postmaster.pid").read_text().split()[0]))
+        return [leader, *leader.children(recursive=True)]
+
+    def cpu_seconds(self) -> float:
+        """Processor time of the server's processes that still run."""
+        return sum(sum(process.cpu_times()[:2]) for process in self.processes())
+
     def kill(self) -> None:
         """Kill every process of the server at once."""
-        record = self.data / "postmaster.pid"
-        leader = psutil.Process(int(record.read_text().split()[0]))
-        processes = [leader, *leader.children(recursive=True)]
+        processes = self.processes()
         for process in processes:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs([process for process in processes if not _is_zombie(process)], timeout=10)
-        for left in (record, self.folder / ".s.PGSQL.5432.lock"):  # where nobody reaps it, the old process looks alive
+        for left in (
+            self.data / "postmaster.pid",
+            self.folder / ".s.PGSQL.5432.lock",
+        ):  # an unreaped process looks alive
             left.unlink(missing_ok=True)
 
     def close(self) -> None:

@@ -5,13 +5,14 @@ Run as `python -m benchmarks.scaling [--actors N] [--runs-per-day N] [--poll-s S
 The model: homes poll their jobs. A poll that finds k new runs ingests them, which takes `fixed + each * k` seconds and is
 counted as if it held the database's write lock throughout; polls of other homes queue for it in order. A home polls again
 `poll_s` seconds after its last poll ended. Actors finish runs at random (Poisson). Both parameters are measured here, through
-the real ingestion of a real job folder into PostgreSQL with its default durability.
+the real ingestion of a real job folder into PostgreSQL with its default durability. `--flush-ms` takes another disk's.
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
+import os
 import random
 import statistics
 import sys
@@ -21,11 +22,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from benchmarks.data_store import _run
 from benchmarks.figures import report, say, summarize
 from benchmarks.postgres_server import NoServer, Server, in_full, new_database
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.ingestion import ingest
+from quintain.jobs.runner import JobOptions, JobRunner
+from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import Job, JobStatus, SelftestSpec
 from quintain.store.store import Store, open_store
 from quintain.tools.services import utc_now
@@ -49,14 +54,13 @@ class Outcome(NamedTuple):
     utilization: float
     median_s: float
     p99_s: float
-    stored_share: float
-    """Runs stored by the end of those finished a minute before it: below 1, the database falls behind."""
 
 
-def measure(store: Store, folder: Path, rounds: int) -> tuple[Cost, float]:
-    """Fit the cost of a poll to polls that find 1 and 400 runs. Return it with the bytes of a run in the database.
+def measure(store: Store, server: Server, folder: Path, *, quick: bool, flush_ms: float | None) -> tuple[Cost, float]:
+    """Measure polls that find 1 and 400 runs. Return their cost, and the bytes of a run in the database.
 
-    Of several rounds the fastest counts: other work on the machine only adds to the time.
+    The cost is the processor time of both sides and the waits for the disk, since other work on this machine slows down the
+    clock and not these: waits are the number of the database's flushes times the time of one.
     """
     now = utc_now()
     directory = JobDirectory(folder / "job-scaling")
@@ -74,22 +78,72 @@ def measure(store: Store, folder: Path, rounds: int) -> tuple[Cost, float]:
     directory.prepare(job)
     reporter = FileReporter(directory, 1, utc_now)
     number, points = 0, []
-    for k in (1, 10, 100, 400):
-        times = []
+    flushes = _flushes(store)
+    plan = ((1, 20), (400, 3)) if quick else ((1, 100), (400, 10))
+    for k, rounds in plan:
+        clock, processor = [], 0.0
         for _ in range(rounds):
             for _ in range(k):
                 number += 1
                 reporter.output("trajectory", _run(random.Random(number), number))
             reporter.progress(number, 10**6, {"reward": 0.5})
-            began = time.perf_counter()
+            began, began_cpu = time.perf_counter(), time.process_time() + server.cpu_seconds()
             assert ingest(store, job.id, directory, utc_now())
-            times.append(time.perf_counter() - began)
-        points.append((k, min(times)))
-        report("poll_ms", [1000 * seconds for seconds in times], "ms", None, "lower", runs=k)
+            processor += time.process_time() + server.cpu_seconds() - began_cpu
+            clock.append(1000 * (time.perf_counter() - began))
+        points.append(processor / rounds)
+        report("poll_ms", clock, "ms", None, "lower", runs=k, processor_ms=round(1000 * points[-1], 2))
+    each = (points[1] - points[0]) / 399
+    waits = (_flushes(store) - flushes) / sum(rounds for _, rounds in plan)
+    flush_s = flush_ms / 1000 if flush_ms else _flush_s(folder)
     with store.engine.connect() as connection:
         size = connection.exec_driver_sql("SELECT pg_total_relation_size('trajectories')").scalar_one()
-    each = max(0.0, (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0]))
-    return Cost(max(1e-4, points[0][1] - each), each), size / number
+    cost = Cost(max(0.0, points[0] - each) + waits * flush_s, each)
+    report("poll_flushes", [waits], "1", None, "lower")
+    report("flush_ms", [1000 * flush_s], "ms", None, "lower")
+    return cost, size / number
+
+
+def _flushes(store: Store) -> int:
+    """Return how often the server has flushed its log to the disk. Its statistics are up to a second late."""
+    time.sleep(1.2)
+    store.trajectories.count(TrajectoryFilter())
+    with store.engine.connect() as connection:
+        return int(connection.exec_driver_sql("SELECT wal_sync FROM pg_stat_wal").scalar_one())
+
+
+def _flush_s(folder: Path) -> float:
+    """Return the median time of a write of 8 kB that waits for the disk."""
+    times = []
+    with (folder / "flush").open("wb") as file:
+        for _ in range(100):
+            began = time.perf_counter()
+            file.write(bytes(8192))
+            file.flush()
+            os.fdatasync(file.fileno())
+            times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def measure_jobs(store: Store, folder: Path, n: int) -> None:
+    """Start so many small jobs at once, each with its shim and its worker process, and wait for all of them."""
+    options = JobOptions(jobs_dir=folder / "jobs", slots=1, max_attempts=1, auto_resume=False, grace_s=5.0)
+    options.jobs_dir.mkdir()
+    runner = JobRunner(store, options, utc_now)
+    began = time.perf_counter()
+    starts = []
+    for number in range(n):
+        start = time.perf_counter()
+        runner.start(SelftestSpec(steps=1), request_key=str(number))
+        starts.append(1000 * (time.perf_counter() - start))
+    while any(job.id != "job-scaling" for job in store.jobs.unfinished()):
+        runner.reconcile()
+        time.sleep(0.1)
+    seconds = time.perf_counter() - began
+    while any(str(folder) in " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])):
+        time.sleep(0.1)  # the shims of the last jobs still look for further ones
+    report("job_start_ms", starts, "ms", None, "lower")
+    report("small_jobs_per_minute", [60 * n / seconds], "1/min", None, jobs=n)
 
 
 def simulate(cost: Cost, actors: int, runs_per_day: float, poll_s: float, seed: int = 0) -> Outcome:
@@ -102,7 +156,6 @@ def simulate(cost: Cost, actors: int, runs_per_day: float, poll_s: float, seed: 
     following = [dice.expovariate(rate) for _ in range(homes)]
     free_at = busy = 0.0
     delays: list[float] = []
-    finished = 0
     while polls and polls[0][0] < SIMULATED_S:
         at, home = heapq.heappop(polls)
         ended: list[float] = []
@@ -114,17 +167,11 @@ def simulate(cost: Cost, actors: int, runs_per_day: float, poll_s: float, seed: 
             took = cost.fixed + cost.each * len(ended)
             done = max(at, free_at) + took
             free_at, busy = done, busy + took
-            # Stored after the end of the simulation: not counted as stored.
-            delays += [done - moment for moment in ended if done <= SIMULATED_S]
-            finished += sum(moment <= SIMULATED_S - 60 for moment in ended)
+            delays += [done - moment for moment in ended]
         heapq.heappush(polls, (done + poll_s, home))
     delays.sort()
-    if not delays:
-        return Outcome(1.0, float("inf"), float("inf"), 0.0)
     p99 = delays[int(0.99 * (len(delays) - 1))]
-    return Outcome(
-        min(1.0, busy / SIMULATED_S), statistics.median(delays), p99, min(1.0, len(delays) / max(1, finished))
-    )
+    return Outcome(min(1.0, busy / SIMULATED_S), statistics.median(delays), p99)
 
 
 def capacity(cost: Cost, actors: int, poll_s: float, limit_s: float) -> float:
@@ -144,6 +191,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--actors", type=int, default=1000)
     parser.add_argument("--runs-per-day", type=float, default=1e7)
     parser.add_argument("--poll-s", type=float, nargs="+", default=[0.3, 2.0, 10.0])
+    parser.add_argument(
+        "--flush-ms", type=float, help="time of a write that waits for the disk, instead of this disk's"
+    )
     parser.add_argument("--quick", action="store_true", help="few rounds: for a look, not for a claim")
     given = parser.parse_args(arguments)
     try:
@@ -154,7 +204,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with new_database(in_full(server.url())) as url, tempfile.TemporaryDirectory() as folder:
             store = open_store(url)
-            cost, size = measure(store, Path(folder), 3 if given.quick else 9)
+            cost, size = measure(store, server, Path(folder), quick=given.quick, flush_ms=given.flush_ms)
+            measure_jobs(store, Path(folder), 4 if given.quick else 20)
             store.close()
     finally:
         server.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # several test processes share the cores
 
 from hypothesis import settings as generated
 
@@ -19,6 +20,9 @@ from quintain.settings import Settings
 from quintain.threads import limit_spinning
 
 limit_spinning()  # torch reads it when it is imported
+
+# Collecting imports torch and creates thousands of items, of which the collector would find none to free.
+gc.disable()
 
 # Hundreds of child processes import the same modules: where no bytecode may be kept, each compiles all of them anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -28,12 +32,18 @@ sys.dont_write_bytecode = False
 generated.register_profile("repeatable", derandomize=True)
 generated.load_profile("repeatable")
 
-_LONG = {"system", "worker", "trainers", "jobs", "compatibility"}
+_LONG = {"system", "worker", "trainers", "jobs", "compatibility", "cli", "tools"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The folders of long tests first, so that two processes end at about the same time."""
+    """The folders of long tests first, so that all processes end at about the same time."""
     items.sort(key=lambda item: _LONG.isdisjoint(item.path.parts))
+
+
+def pytest_collection_finish() -> None:
+    """From here on the garbage collector runs, and leaves alone what collecting created."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

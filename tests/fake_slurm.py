@@ -1,4 +1,4 @@
-"""Commands of Slurm that run batch scripts on this machine: `sbatch`, `squeue` and `scancel` are copies of this file.
+"""Commands of Slurm that run batch scripts on this machine: `sbatch`, `squeue`, `scancel` and `srun` are copies of this file.
 
 State lies beside the copies: one JSON file a job, `hold` while jobs must wait in the queue, `down` while the controller does
 not answer. A script runs in the background with the exported variables only, as on a node.
@@ -14,13 +14,26 @@ import sys
 import time
 from pathlib import Path
 
+COMMANDS = ("sbatch", "squeue", "scancel", "srun")
 ROOT = Path(sys.argv[0]).parent
 COMMAND = Path(sys.argv[0]).name
+
+
+def install(folder: Path) -> str:
+    """Write the commands into a new folder. Return the value of PATH with which they are found."""
+    folder.mkdir()
+    program = f"#!{sys.executable} -IS\n{Path(__file__).read_text(encoding='utf-8')}"
+    for command in COMMANDS:
+        (folder / command).write_text(program, encoding="utf-8")
+        (folder / command).chmod(0o700)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
 
 
 def main(arguments: list[str]) -> None:
     if (ROOT / "down").exists():
         sys.exit("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+    if COMMAND == "srun":
+        sys.exit(srun(arguments))
     options = dict(text.removeprefix("--").partition("=")[::2] for text in arguments if text.startswith("--"))
     if COMMAND == "sbatch":
         sbatch(options, Path(arguments[-1]))
@@ -52,7 +65,7 @@ def sbatch(options: dict[str, str], script: Path) -> None:
     if read(path)["state"] != "PENDING":
         return
     environment = {name: os.environ[name] for name in options["export"].split(",") if name in os.environ}
-    environment |= {"SLURM_JOB_ID": str(number)}
+    environment |= {"SLURM_JOB_ID": str(number), "SLURMD_NODENAME": "127.0.0.1"}
     with open(options["output"].replace("%%", "%"), "ab") as output:
         process = subprocess.Popen(
             ["sh", str(script)],
@@ -67,6 +80,14 @@ def sbatch(options: dict[str, str], script: Path) -> None:
         code = process.wait()
     cancelled = read(path)["state"] == "COMPLETING"
     write(path, {**read(path), "state": "CANCELLED" if cancelled else "COMPLETED" if code == 0 else "FAILED"})
+
+
+def srun(arguments: list[str]) -> int:
+    """Run a command once for each task, all on this machine."""
+    count = next(int(text.partition("=")[2]) for text in arguments if text.startswith("--ntasks="))
+    command = [text for text in arguments if not text.startswith("--")]
+    tasks = [subprocess.Popen(command, env={**os.environ, "SLURM_PROCID": str(number)}) for number in range(count)]
+    return max(task.wait() for task in tasks)
 
 
 def scancel(path: Path) -> None:

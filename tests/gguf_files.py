@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from tiny_models import tiny_tokenizer
+from tiny_models import TINY_SIZES, tiny_tokenizer
 
 VALUES: dict[str, int | str | list[str]] = {
     "general.architecture": "llama",
@@ -80,16 +80,7 @@ def save_qwen2(folder: Path) -> Path:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     tokenizer = tiny_tokenizer()
-    config = Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=1024,
-        tie_word_embeddings=True,
-    )
+    config = Qwen2Config(vocab_size=len(tokenizer), tie_word_embeddings=True, **TINY_SIZES)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         Qwen2ForCausalLM(config).save_pretrained(folder)

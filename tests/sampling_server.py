@@ -53,6 +53,8 @@ class Sampler:
     """Answer 503 to requests for samples, as while another client has paused it with mode `abort`."""
     dies_at: str = ""
     """Path of the request at which it dies without an answer, the second time that it comes."""
+    dies_after: int | None = None
+    """Number of requests after which it dies without an answer; None: never."""
     shift: int = 0
     """Added to all ids of an answer, as by a server with another tokenizer."""
     at_token: Callable[[int], None] = lambda place: None
@@ -76,9 +78,16 @@ class Sampler:
     def restore(self, **faults: Any) -> None:
         """Mend everything, except for the given faults, and forget the requests."""
         sound: dict[str, Any] = {"max_lora_rank": 16, "dev_mode": True, "gives_ids": True, "shift": 0, "resets": True}
-        for name, value in (sound | {"stays_paused": False, "dies_at": "", "paused": False} | faults).items():
+        for name, value in (
+            sound | {"stays_paused": False, "dies_at": "", "dies_after": None, "paused": False} | faults
+        ).items():
             setattr(self, name, value)
         self.calls.clear()
+
+    def dies_now(self, path: str) -> bool:
+        """Whether it dies at this request, which is among the calls already."""
+        is_late = self.dies_after is not None and len(self.calls) > self.dies_after
+        return is_late or (path == self.dies_at and self.calls.count(path) > 1)
 
     def answer(self, path: str, query: dict[str, list[str]], body: dict[str, Any]) -> Any:
         """Return the body of an answer.
@@ -228,7 +237,7 @@ def _server(sampler: Sampler, port: int = 0) -> ThreadingHTTPServer:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             url = urlsplit(self.path)
             sampler.calls.append(url.path)
-            if url.path == sampler.dies_at and sampler.calls.count(url.path) > 1:
+            if sampler.dies_now(url.path):
                 self.server.socket.close()
                 self.close_connection = True
                 return

@@ -78,6 +78,17 @@ def tiny_tokenizer(
     return tokenizer
 
 
+TINY_SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+}
+"""Sizes of a model of any architecture, by their names in its configuration."""
+
+
 def tiny_model(tokenizer: Any, *, hidden: int = 32, layers: int = 2, context: int = 1024, seed: int = 0) -> Any:
     """A random Qwen3 model of two layers for a tokenizer; the same seed gives the same weights."""
     config = Qwen3Config(

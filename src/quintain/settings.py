@@ -98,6 +98,10 @@ class Settings(BaseSettings):
         default="task",
         description="Control runs without the agent's text for judges: one per task, one per run, or none.",
     )
+    actor_backend: Literal["local", "ray"] = Field(
+        default="local",
+        description="Where jobs with several actors play: child processes of the job, or the Ray cluster of RAY_ADDRESS.",
+    )
     poll_s: float = Field(default=0.3, gt=0, le=60, description="Seconds between job checks of the server.")
 
     @field_validator("roots", mode="before")

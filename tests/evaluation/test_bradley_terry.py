@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from quintain.errors import InvalidInput
-from quintain.evaluation.bradley_terry import ELO_SCALE, PRIOR, Game, fit_bradley_terry, fit_games
+from quintain.evaluation.bradley_terry import ELO_SCALE, PRIOR, BradleyTerry, Game, fit_games
+
+
+def fit_table(wins: np.ndarray, **settings: Any) -> BradleyTerry:
+    """Fit strengths to a table of wins of row over column."""
+    pairs = [(i, j) for i in range(len(wins)) for j in range(i) if wins[i, j] or wins[j, i]]
+    return fit_games(len(wins), [Game(j, i, float(wins[j, i]), float(wins[i, j])) for i, j in pairs], **settings)
 
 
 def test_two_players_have_the_log_odds_of_their_wins_and_the_binomial_variance() -> None:
     """p = 9/12, so the difference is log 3, and its variance 1 / (12 p (1 - p)) = 4/9; each strength has half and 1/4."""
-    fitted = fit_bradley_terry(np.array([[0, 9], [3, 0]]))
+    fitted = fit_table(np.array([[0, 9], [3, 0]]))
     assert fitted.prior == 0
     assert fitted.strengths == pytest.approx([math.log(3) / 2, -math.log(3) / 2])
     assert fitted.covariance == pytest.approx(np.array([[1, -1], [-1, 1]]) / 9)
@@ -27,7 +34,7 @@ def test_two_players_have_the_log_odds_of_their_wins_and_the_binomial_variance()
 
 def test_a_tie_counts_as_half_a_win_of_each() -> None:
     """Three wins, one loss and four ties are 5 of 8."""
-    fitted = fit_bradley_terry(np.array([[0, 3 + 2], [1 + 2, 0]]))
+    fitted = fit_table(np.array([[0, 3 + 2], [1 + 2, 0]]))
     assert fitted.win_probability(0, 1) == pytest.approx(5 / 8)
 
 
@@ -36,7 +43,7 @@ def test_results_that_follow_the_model_exactly_give_its_strengths_back() -> None
     odds = np.array([1.0, 2.0, 4.0, 8.0])
     wins = 30 * odds[:, None] / (odds[:, None] + odds[None, :])
     np.fill_diagonal(wins, 0)
-    fitted = fit_bradley_terry(wins)
+    fitted = fit_table(wins)
     assert fitted.strengths == pytest.approx(np.log(odds) - np.log(odds).mean())
     assert fitted.covariance.sum(axis=1) == pytest.approx(np.zeros(4), abs=1e-12)
 
@@ -44,7 +51,7 @@ def test_results_that_follow_the_model_exactly_give_its_strengths_back() -> None
 def test_a_sparse_tournament_satisfies_the_likelihood_equations() -> None:
     """Each player's wins equal the expected wins (Ford 1957), which one chain and one cross pair leave to solve."""
     wins = np.array([[0, 4, 0, 1], [2, 0, 5, 0], [0, 3, 0, 2], [1, 0, 4, 0]], dtype=float)
-    fitted = fit_bradley_terry(wins)
+    fitted = fit_table(wins)
     expected = [
         sum((wins[i, j] + wins[j, i]) * fitted.win_probability(i, j) for j in range(4) if i != j) for i in range(4)
     ]
@@ -53,14 +60,14 @@ def test_a_sparse_tournament_satisfies_the_likelihood_equations() -> None:
 
 def test_a_player_with_only_wins_gets_a_finite_strength_by_the_prior_and_is_refused_without() -> None:
     """Two players, 3 to 0: with a virtual half win and half loss, s solves 3 (1 - f(2 s)) = f(s) - 1/2, f the logistic."""
-    fitted = fit_bradley_terry(np.array([[0, 3], [0, 0]]))
+    fitted = fit_table(np.array([[0, 3], [0, 0]]))
     assert fitted.prior == PRIOR == 0.5
     s = fitted.strengths[0]
     logistic = 1 / (1 + math.exp(-s))
     assert 3 * (1 - 1 / (1 + math.exp(-2 * s))) == pytest.approx(logistic - 0.5)
     assert np.isfinite(fitted.intervals).all()
     with pytest.raises(InvalidInput, match=r"only wins or only losses; give prior=0\.5"):
-        fit_bradley_terry(np.array([[0, 3], [0, 0]]), prior=0)
+        fit_table(np.array([[0, 3], [0, 0]]), prior=0)
 
 
 @pytest.mark.parametrize(
@@ -71,16 +78,14 @@ def test_a_player_with_only_wins_gets_a_finite_strength_by_the_prior_and_is_refu
             "groups of 2, 2 players without one; compare players of different groups",
         ),
         (np.zeros((3, 3)), "groups of 1, 1, 1 players"),
-        (np.ones((2, 3)), "got shape"),
         (np.array([[0, -1], [2, 0]]), "at least 0"),
         (np.array([[0, math.nan], [2, 0]]), "finite"),
-        (np.eye(2), "0 on the diagonal"),
         (np.zeros((1, 1)), "two or more players"),
     ],
 )
 def test_results_without_strengths_are_refused_with_the_reason(wins: np.ndarray, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        fit_bradley_terry(wins)
+        fit_table(wins)
 
 
 def test_what_favours_a_player_besides_its_strength_is_taken_out() -> None:
@@ -109,6 +114,6 @@ def test_nine_of_ten_intervals_contain_the_strength_that_results_were_drawn_from
     for _ in range(200):
         upper = np.triu(rng.binomial(40, chance), 1)
         wins = upper + np.tril((40 - upper).T, -1)
-        fitted = fit_bradley_terry(wins, confidence=0.9)
+        fitted = fit_table(wins, confidence=0.9)
         covered += int(((fitted.intervals[:, 0] <= true) & (true <= fitted.intervals[:, 1])).sum())
     assert 690 <= covered <= 750, covered

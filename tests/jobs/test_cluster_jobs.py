@@ -25,19 +25,14 @@ if TYPE_CHECKING:
     from jobs.conftest import JobHome
 
 STEPS = SelftestSpec(steps=8, step_s=0.1)
-LONG = SelftestSpec(steps=1000, step_s=0.05)
+LONG = SelftestSpec(steps=100_000, step_s=0.05)
 
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder with the commands and their state; the launcher asks often, so that tests are short."""
     folder = tmp_path / "slurm"
-    folder.mkdir()
-    program = f"#!{sys.executable} -IS\n{Path(fake_slurm.__file__).read_text(encoding='utf-8')}"
-    for command in ("sbatch", "squeue", "scancel"):
-        (folder / command).write_text(program, encoding="utf-8")
-        (folder / command).chmod(0o700)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", fake_slurm.install(folder))
     monkeypatch.setattr(SlurmLauncher, "poll_s", 0.05)
     monkeypatch.setattr(SlurmLauncher, "settle_s", 0.2)
     for module in ("reconciler", "liveness"):
@@ -114,10 +109,10 @@ def test_a_controller_that_is_down_delays_jobs_and_a_refusal_or_an_early_end_is_
     assert "/nowhere/python" in runner.log_tail(early.id)
 
 
-def test_a_start_that_was_replaced_ends_without_a_trace_and_a_silent_one_is_dead_after_a_lease(
+def test_a_replaced_start_ends_without_a_trace_and_one_without_its_folder_or_heartbeat_after_a_lease(
     jobs: JobHome, slurm: Path
 ) -> None:
-    """Slurm loses its memory twice: of a job in the queue, which starts after its replacement, and of a running one."""
+    """Slurm forgets a job in the queue, which starts after its replacement, and a running one, which is suspended later."""
     runner = slurm_runner(jobs)
     (slurm / "hold").touch()
     job = runner.start(LONG).job
@@ -142,8 +137,17 @@ def test_a_start_that_was_replaced_ends_without_a_trace_and_a_silent_one_is_dead
     os.kill(shim, signal.SIGCONT)
     jobs.until(lambda: not psutil.pid_exists(worker), "the silent shim has ended its worker on its return")
     assert "another start has replaced this one" in jobs.directory(job.id).log_tail(1000)
+
+    worker = jobs.wait_for_step(job.id, 3, attempt=2)
+    heartbeat = runner.directory(job.id) / "heartbeat"
+    heartbeat.unlink()
+    heartbeat.mkdir()  # like a file system that fails on both sides
+    jobs.until(lambda: (runner.reconcile(), not psutil.pid_exists(worker))[1], "the shim ends its worker after a lease")
+    assert jobs.store.jobs.get(job.id).attempt == 2, "what cannot be read is unknown and not dead"
+    heartbeat.rmdir()
+    jobs.until(lambda: (runner.reconcile(), jobs.directory(job.id).has_begun(3))[1], "the third attempt")
     runner.cancel(job.id)
-    assert jobs.wait(job.id, JobStatus.CANCELLED, reconcile=runner).attempt == 2
+    assert jobs.wait(job.id, JobStatus.CANCELLED, reconcile=runner).attempt == 3
 
 
 def forget(slurm: Path) -> None:
@@ -161,7 +165,7 @@ def test_the_life_of_a_job_on_a_real_ray_cluster(ray_cluster: RayHead, jobs: Job
     runner = ray_runner(jobs, ray_cluster)
     job = runner.start(LONG).job
     jobs.until(lambda: (runner.reconcile(), jobs.store.jobs.get(job.id).step >= 2)[1], "step 2", limit_s=90)
-    assert "step 2 of 1000" in runner.log_tail(job.id)
+    assert "step 2 of 100000" in runner.log_tail(job.id)
     os.kill(jobs.wait_for_step(job.id, 2), signal.SIGKILL)
     again = "the second attempt goes on"
     jobs.until(lambda: (runner.reconcile(), jobs.store.jobs.get(job.id).attempt == 2)[1], again)

@@ -13,7 +13,7 @@ import pytest
 
 from quintain.errors import Conflict, InvalidInput, Unavailable
 from quintain.jobs import processes
-from quintain.jobs.devices import assign_devices, processes_per_machine
+from quintain.jobs.devices import assign_devices, devices_needed
 from quintain.jobs.launchers.contract import Attempt, ClusterOptions
 from quintain.jobs.launchers.local import LocalLauncher
 from quintain.jobs.launchers.registry import open_launcher
@@ -21,14 +21,14 @@ from quintain.jobs.reconciler import Reconciler
 from quintain.jobs.runner import JobRunner
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import JobStatus, SelftestSpec, TrainSpec
+from quintain.records.job import JobStatus, RolloutSpec, SelftestSpec, TrainSpec
 from quintain.settings import Settings
 from quintain.tools.jobs.stalls import unconfirmed
 
 if TYPE_CHECKING:
     from jobs.conftest import JobHome
 
-LONG = SelftestSpec(steps=1000, step_s=0.02)
+LONG = SelftestSpec(steps=100_000, step_s=0.02)
 
 
 def second_home(jobs: JobHome, **changes: object) -> JobRunner:
@@ -49,42 +49,38 @@ def test_a_home_neither_starts_nor_ends_jobs_of_another_and_its_state_is_unknown
     """The other home has the same database and no folder of the job: it would see a free lock and a dead job."""
     other = second_home(jobs)
     assert jobs.runner.home == jobs.runner_with().home != other.home
-    mine = jobs.runner_with(lease_s=0.5)
+    mine = jobs.runner_with(lease_s=0.5, light_kinds=frozenset())
     job = mine.start(LONG).job
     jobs.wait_for_step(job.id, 2)
     later = job.updated_at + timedelta(seconds=0.6)
     jobs.until(lambda: (mine.reconcile(), jobs.store.jobs.get(job.id).lease_until > later)[1], "a renewed lease")
-    waiting = jobs.runner_with(slots=0, light_kinds=frozenset()).start(LONG, request_key="waiting").job
+    waiting = mine.start(LONG, request_key="waiting").job
     for _ in range(5):
         other.reconcile()
     assert [jobs.store.jobs.get(found).attempt for found in (job.id, waiting.id)] == [1, 0]
     assert not (jobs.home / "second" / "jobs" / job.id).exists()
     assert other.queue().running == []
+    theirs = other.start(SelftestSpec(steps=3)).job
+    jobs.until(
+        lambda: (mine.reconcile(), other.reconcile(), jobs.store.jobs.get(theirs.id).ended_at)[2], "their job ends"
+    )
+    assert (jobs.store.jobs.get(theirs.id).status, jobs.store.jobs.get(theirs.id).attempt) == (JobStatus.SUCCEEDED, 1)
+    assert not jobs.directory(theirs.id).path.exists()
+    name = jobs.options.jobs_dir / "home_id"
+    name.rename(jobs.home / "unmounted")
+    assert mine.reconcile() == set(), "nothing is decided while the folder is not mounted"
+    (jobs.home / "unmounted").rename(name)
     assert jobs.runner.home in other.log_tail(job.id)
 
+    assert other.cancel(waiting.id).status is JobStatus.CANCELLED
     assert other.cancel(job.id).cancel_requested
     assert jobs.wait(job.id, JobStatus.CANCELLED, reconcile=jobs.runner).attempt == 1
     with pytest.raises(Conflict, match="resume it by a server of that home"):
         other.resume(job.id)
-    other.cancel(waiting.id)
 
     shown = job.model_copy(update={"lease_until": job.updated_at, "home": jobs.runner.home})
     assert unconfirmed(shown, job.updated_at) is None
     assert "so whether it runs is unknown" in (unconfirmed(shown, job.updated_at + timedelta(seconds=1)) or "")
-
-
-def test_servers_of_two_homes_run_each_job_once(jobs: JobHome) -> None:
-    """One server of each home reconciles until the job of the other one has ended too."""
-    homes = [jobs.options.jobs_dir, jobs.home / "second" / "jobs"]
-    other = second_home(jobs)
-    starters = [jobs.starter(SelftestSpec(steps=3), folder.parent.name, jobs_dir=folder) for folder in homes]
-    jobs.until(lambda: (jobs.runner.reconcile(), other.reconcile(), all(s.poll() == 0 for s in starters))[2], "the end")
-    for number, starter in enumerate(starters):
-        job = jobs.store.jobs.get(starter.communicate()[0].split()[0])
-        assert (job.status, job.attempt) == (JobStatus.SUCCEEDED, 1)
-        assert (homes[number] / job.id / "exit.json").exists()
-        assert not (homes[1 - number] / job.id).exists()
-        assert [event.step for event in jobs.store.jobs.events(job.id, type="progress")] == [1, 2, 3]
 
 
 def test_an_attempt_of_another_machine_is_judged_by_its_heartbeats_and_not_by_the_lock(
@@ -146,7 +142,10 @@ def test_devices_are_shared_only_where_there_are_more_slots_than_devices() -> No
     assert assign_devices(2, ("0", "1"), 2, [("1",)]) is None
     assert assign_devices(8, ("0", "1"), 2, []) == ("0", "1"), "the training refuses more processes than devices"
     assert assign_devices(1, ("0", "1"), 4, [("0",), ("1",), ("0",)]) == ("1",)
-    assert (processes_per_machine(training(processes=4)), processes_per_machine(LONG)) == (4, 1)
+    assert [devices_needed(spec) for spec in (LONG, training(), training(processes=4))] == [1, 1, 4]
+    playing = RolloutSpec(agent=training().agent, environment="quintain/inventory", n_tasks=1, actors=3)
+    assert devices_needed(playing) == 3
+    assert devices_needed(playing.model_copy(update={"actor_backend": "ray"})) == 1
 
 
 def test_launchers_are_found_by_name_and_a_missing_setting_is_named(jobs: JobHome) -> None:
@@ -154,8 +153,8 @@ def test_launchers_are_found_by_name_and_a_missing_setting_is_named(jobs: JobHom
         open_launcher("kubernetes", ClusterOptions())
     with pytest.raises(InvalidInput, match="RAY_ADDRESS"):
         jobs.runner_with(launcher="ray")
-    cluster = jobs.runner_with(launcher="slurm")
-    with pytest.raises(InvalidInput, match="expected machines 1 with QUINTAIN_LAUNCHER=slurm"):
+    cluster = jobs.runner_with(launcher="ray", cluster=ClusterOptions(ray_address="http://127.0.0.1:9"))
+    with pytest.raises(InvalidInput, match="expected machines 1 with QUINTAIN_LAUNCHER=ray"):
         cluster.start(training(processes=4, machines=2, rendezvous="10.0.0.1:29600"))
     nobody = open_launcher("ray", ClusterOptions(ray_address="http://127.0.0.1:9"))
     with pytest.raises(Unavailable, match="expected an answer of Ray"):

@@ -42,6 +42,7 @@ MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "save_best_model": ("sft", False, {"keep_best": False}),
     "load_best_model_at_end": ("sft", False, {"keep_best": False}),
     "optim": ("sft", "adamw_bnb_8bit", {"optimizer": "adamw_8bit"}),
+    "activation_offloading": ("sft", True, {"offload_activations": True}),
     "use_lora": ("sft", True, {"lora": LoraConfig()}),
     "lora_r": ("sft", 8, {"lora": LoraConfig(rank=8)}),
     "lora_alpha": ("sft", 16, {"lora": LoraConfig(alpha=16)}),

@@ -1,10 +1,15 @@
-"""Jobs that train in two processes: by tool, in an environment and on data, and through the death of a process and of the worker."""
+"""A job that trains in two processes: through the death of each process and of the worker, a cancel, and two resumes."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+import socket
+import subprocess
+import sys
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -15,73 +20,114 @@ from mcp import Client
 from expert_runs import store_expert_runs
 from mcp_client import call, ended, server, until
 from quintain.jobs.directory import JobDirectory
+from quintain.records.agent import Agent, ModelRef
+from quintain.records.hyperparameters import GRPOConfig
+from quintain.records.job import Job, JobStatus, TrainSpec
+from quintain.records.job_events import JobEvent
 from quintain.settings import Settings
+from quintain.tools.training.model_folders import starter_folder
 
-STEPS = 20
-ON_DATA = {"max_steps": STEPS, "epochs": 100, "batch_size": 4, "checkpoint_every_steps": 4, "processes": 2}
-ACTING = {"rollouts": 1, "tasks_per_step": 2, "group_size": 4, "processes": 2}
-
-
-def ranks_of(worker: int) -> list[psutil.Process]:
-    """Return the processes of a training, the first one first."""
-    return sorted(psutil.Process(worker).children(), key=lambda child: int(child.environ()["RANK"]))
+STEPS = 24
+SETTINGS = {"max_steps": STEPS, "epochs": 100, "batch_size": 4, "checkpoint_every_steps": 4, "processes": 2}
 
 
-async def trained(client: Client, settings: Settings, name: str, kill: Callable[[int], int]) -> dict[str, Any]:
-    """Kill a process after six steps of a training; return how the job's attempt ended."""
-    datasets = await call(client, "export_dataset", kind="sft", name="expert", filter={"tags": ["expert"]})
-    request = {"method": "sft", "model": "starter", "name": name, "hyperparameters": ON_DATA}
-    job_id = (await call(client, "start_training", dataset_id=datasets["dataset_id"], **request))["job_id"]
-    await until(client, job_id, lambda view: view["step"] >= 6)
-    worker = JobDirectory(settings.jobs_dir / job_id).shim().worker
-    processes = ranks_of(worker)
-    assert len(processes) == 2
-    os.kill(kill(worker), signal.SIGKILL)
-    _, alive = psutil.wait_procs(processes, timeout=10)
-    assert alive == [], "every process of the training ends with the killed one"
-    return await until(client, job_id, ended)
+class Training:
+    """A job, and the processes that it has on this machine."""
 
+    def __init__(self, client: Client, settings: Settings, job_id: str) -> None:
+        self.client, self.settings, self.job_id = client, settings, job_id
 
-async def acted(client: Client) -> dict[str, Any]:
-    request = {"method": "grpo", "model": "starter", "name": "actor", "hyperparameters": ACTING}
-    job_id = (await call(client, "start_training", environment="quintain/inventory", **request))["job_id"]
-    return await until(client, job_id, ended)
+    async def reaches(self, step: int) -> None:
+        await until(self.client, self.job_id, lambda view: view["step"] >= step or ended(view))
 
+    async def end(self) -> dict[str, Any]:
+        view: dict[str, Any] = await until(self.client, self.job_id, ended)
+        return view
 
-async def cancelled(client: Client, job_id: str) -> dict[str, Any]:
-    await call(client, "resume_job", job_id=job_id)
-    await until(client, job_id, lambda view: view["step"] >= 10)
-    await call(client, "cancel_job", job_id=job_id)
-    return await until(client, job_id, ended)
+    async def resume(self) -> None:
+        self.job_id = (await call(self.client, "resume_job", job_id=self.job_id))["job_id"]
+
+    def kill(self, which: int) -> None:
+        """Kill a process of the training, by number from 1, or the worker, which is 0; all others must end with it."""
+        worker = JobDirectory(self.settings.jobs_dir / self.job_id).shim().worker
+        ranks = sorted(psutil.Process(worker).children(), key=lambda child: int(child.environ()["RANK"]))
+        assert len(ranks) == 2
+        os.kill([worker, *(rank.pid for rank in ranks)][which], signal.SIGKILL)
+        _, alive = psutil.wait_procs(ranks, timeout=20)
+        assert alive == []
 
 
 @pytest.mark.soak
-def test_jobs_of_two_processes_act_learn_and_survive_their_worker(settings: Settings) -> None:
+@pytest.mark.timeout(400)
+def test_a_job_of_two_processes_survives_their_death_and_a_cancel(settings: Settings) -> None:
     store_expert_runs(settings, 12)
 
     async def scenario() -> dict[str, dict[str, Any]]:
+        views = {}
         async with Client(server(settings)) as client:
-            views = {"acted": await acted(client)}
-            views["without worker"] = await trained(client, settings, "pupil", lambda worker: worker)
-            views["without rank 2"] = await trained(client, settings, "pupil-2", lambda worker: ranks_of(worker)[1].pid)
-            views["cancelled"] = await cancelled(client, views["without rank 2"]["job_id"])
-            await call(client, "resume_job", job_id=views["cancelled"]["job_id"])
-            views["resumed"] = await until(client, views["cancelled"]["job_id"], ended)
-            views["without rank 1"] = await trained(client, settings, "pupil-3", lambda worker: ranks_of(worker)[0].pid)
+            dataset = await call(client, "export_dataset", kind="sft", name="expert", filter={"tags": ["expert"]})
+            request = {"method": "sft", "model": "starter", "name": "pupil", "hyperparameters": SETTINGS}
+            begun = await call(client, "start_training", dataset_id=dataset["dataset_id"], **request)
+            training = Training(client, settings, begun["job_id"])
+            for which in (2, 1):
+                await training.reaches(step=6 if which == 2 else 9)
+                training.kill(which)
+                views[f"without {which}"] = await training.end()
+                await training.resume()
+            await training.reaches(step=13)
+            await call(client, "cancel_job", job_id=training.job_id)
+            views["cancelled"] = await training.end()
+            await training.resume()
+            await training.reaches(step=17)
+            training.kill(0)
+            views["without worker"] = await training.end()
             return views
 
     views = anyio.run(scenario)
-    assert views["acted"]["status"] == "succeeded", views
-    assert views["acted"]["result"]["report"]["steps"] == 1
-    restarted = views["without worker"]
-    assert (restarted["status"], restarted["step"], restarted["attempt"]) == ("succeeded", STEPS, 2), restarted
-    assert restarted["result"]["report"]["resumed_from_step"] >= 4
-    for n in (1, 2):
-        error = views[f"without rank {n}"]["error"]
-        assert error["code"] == "process_lost", error
-        assert f"process {n} of 2 was killed by SIGKILL; resume the job" in error["message"]
-    assert views["cancelled"]["status"] == "cancelled"
-    assert (views["resumed"]["status"], views["resumed"]["step"]) == ("succeeded", STEPS), views["resumed"]
-    assert views["resumed"]["result"]["report"]["resumed_from_step"] == views["cancelled"]["step"]
+    for which in (1, 2):
+        view = views[f"without {which}"]
+        assert (view["status"], view["error"]["code"]) == ("failed", "process_lost"), view
+        assert f"process {which} of 2 was killed by SIGKILL; resume the job" in view["error"]["message"]
+    assert views["cancelled"]["status"] == "cancelled", views["cancelled"]
+    last = views["without worker"]
+    assert (last["status"], last["step"], last["attempt"]) == ("succeeded", STEPS, 2), last
+    assert last["result"]["report"]["resumed_from_step"] >= views["cancelled"]["step"]
     left = [p.info["cmdline"] for p in psutil.process_iter(["cmdline"]) if str(settings.home) in str(p.info["cmdline"])]
     assert [line for line in left if "quintain.worker" in str(line)] == [], "no process of a run stays behind"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_two_machines_that_meet_share_a_sharded_job_that_acts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other machine is a launcher of its own here, as `torchrun` starts it."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        meeting = f"127.0.0.1:{free.getsockname()[1]}"
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
+    asked = {"processes": 2, "machines": 2, "rendezvous": meeting, "sharding": "full"}
+    acting = {"rollouts": 1, "tasks_per_step": 2, "group_size": 4, "learning_rate": 1e-4}
+    spec = TrainSpec(
+        method="grpo",
+        agent=Agent(name="starter", model=ModelRef(source="starter", path=str(starter_folder()))),
+        environment="quintain/inventory",
+        name="actor",
+        output_dir=str(home / "agents" / "actor"),
+        config=GRPOConfig(**asked, **acting),
+    )
+    directory = JobDirectory(home / "jobs" / "job-1")
+    now = datetime(2026, 1, 2, tzinfo=UTC)
+    times = {"created_at": now, "updated_at": now}
+    directory.prepare(Job(id="job-1", kind="train", spec=spec, status=JobStatus.QUEUED, request_key="k", **times))
+    other = ["torch.distributed.run", "--nnodes", "2", "--node-rank", "1", "--nproc-per-node", "1"]
+    other += ["--rdzv-backend", "static", "--rdzv-endpoint", meeting, "-m", "quintain.worker.rank"]
+    machines = [["quintain.worker", str(directory.path), "1"], [*other, str(directory.path)]]
+    launchers = [subprocess.Popen([sys.executable, "-m", *command], start_new_session=True) for command in machines]
+    try:
+        assert launchers[0].wait(250) == 0
+    finally:
+        for launcher in launchers:
+            with suppress(ProcessLookupError):
+                os.killpg(launcher.pid, signal.SIGKILL)
+            launcher.wait()
+    events = [JobEvent.model_validate_json(line) for line in directory.events.read_bytes().splitlines()]
+    assert events[-1].type == "result"
+    assert (home / "agents" / "actor" / "model.safetensors").is_file()

@@ -334,6 +334,8 @@ def test_memory_disk_and_operations_are_those_of_the_formula() -> None:
     narrow = memory_parts(FACTS, lora.model_copy(update={"precision": "bf16"}), CPU, 1024)
     assert narrow["weights"] == (2 * FACTS.parameters + 4 * trained) / mb  # passes need more than loading
     assert disk_mb(FACTS, lora) == (12 * trained * 3 + 4 * trained + 4 * trained) / mb
+    halved = memory_parts(FACTS, SFTConfig(optimizer="adamw_bf16"), CPU._replace(kind="cuda"), 1024)
+    assert [halved[name] * mb / FACTS.parameters for name in ("weights", "gradients", "optimizer")] == [2, 2, 4]
     quantised = lora.model_copy(update={"quantization": "nf4", "optimizer": "adamw_8bit"})
     parts = memory_parts(FACTS, quantised, CPU, 1024)
     matrices = sum(matrix.size for matrix in FACTS.matrices)

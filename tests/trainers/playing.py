@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from quintain.records.agent import Sampling
+from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.protocols import Message, Reply, Turn
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.models import LoadedModel
@@ -29,6 +30,13 @@ def spread(model: Any) -> Any:
         for parameter in model.parameters():
             parameter.mul_(3.0)
     return model.eval()
+
+
+def save_sharp_teacher(folder: Path) -> Agent:
+    """Save a tiny model whose weights are large, so that its distributions are sharp."""
+    spread(spread(tiny_model(TOKENIZER, hidden=16, seed=4))).save_pretrained(folder)
+    TOKENIZER.save_pretrained(folder)
+    return Agent(id="agent:sharp@1", name="sharp", model=ModelRef(source="folder", path=str(folder)))
 
 
 def policy(

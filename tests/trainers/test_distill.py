@@ -30,7 +30,7 @@ from quintain.trainers.teachers import LocalTeacher
 from quintain.trainers.train import train
 from tiny_models import save_tiny_model, tiny_model, tiny_tokenizer
 from trainers.own_forward import make, row
-from trainers.playing import spread
+from trainers.playing import save_sharp_teacher
 from trainers.runs import Killed, Recorder, metric, rows_for, same, spec
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.2}
@@ -140,12 +140,7 @@ def test_the_engine_gives_the_likeliest_tokens_and_the_log_probs_of_any() -> Non
 
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory: pytest.TempPathFactory) -> Agent:
-    """A tiny model whose weights are large, so that its distributions are sharp."""
-    folder = tmp_path_factory.mktemp("models") / "teacher"
-    tokenizer = tiny_tokenizer()
-    spread(spread(tiny_model(tokenizer, hidden=16, seed=4))).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return Agent(id="agent:sharp@1", name="sharp", model=ModelRef(source="folder", path=str(folder)))
+    return save_sharp_teacher(tmp_path_factory.mktemp("models") / "teacher")
 
 
 def distilling(student: Path, output: Path, teacher: Agent | None, **config: Any) -> TrainSpec:

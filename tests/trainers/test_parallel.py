@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -15,11 +16,18 @@ from pydantic import ValidationError
 from transformers import StableLmConfig, StableLmForCausalLM
 
 from quintain.errors import InvalidInput, QuintainError, TrainingFailed
+from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters import LoraConfig, SFTConfig
+from quintain.records.job import TrainSpec
 from quintain.trainers.data.streams import Example, token_row
 from quintain.trainers.distributed.launcher import launch
 from quintain.trainers.distributed.passes import deal
 from quintain.trainers.distributed.process_group import ProcessGroup
+from quintain.trainers.distributed.sharding import is_sharded
+from quintain.trainers.models import LoadedModel
+from quintain.trainers.rendering.renderer import Renderer
+from quintain.trainers.run_setup import Data
+from quintain.trainers.train import train
 from tiny_models import save_tiny_model
 from trainers.process_groups import KillsARank, on_processes, run_on
 from trainers.runs import (
@@ -31,6 +39,7 @@ from trainers.runs import (
     assert_same_figures,
     rows_for,
     run,
+    run_of,
     same,
     spec,
     weights,
@@ -70,6 +79,14 @@ CASES = {
 }
 
 Train = Callable[[str, bool], Trained]
+
+
+class Playing(Recorder):
+    """Brings home what the playing process noted."""
+
+    def __init__(self, played: list[float]) -> None:
+        super().__init__()
+        self.played = played
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +189,41 @@ def test_a_whole_runs_checkpoint_goes_on_sharded_and_has_the_same_weights(
     assert max(sizes) < 0.6 * sum(sizes), "each process writes its half"
 
 
+@pytest.mark.parametrize("settings", [{}, {"lora": LoraConfig(rank=4, alpha=8.0)}], ids=["full", "adapters"])
+def test_a_sharded_model_acts_with_its_whole_weights_and_learns_as_one_process_does(
+    model_folder: Path, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """The reference of the KL term is that of the start, at every rollout; the log-probs of the playing model are recorded."""
+    played: list[float] = []
+
+    def collect(loaded: LoadedModel, renderer: Renderer, iteration: int) -> list[GroupRow]:
+        assert not is_sharded(loaded.model)
+        with torch.no_grad():
+            logits = loaded.model.eval()(torch.tensor([[1, 2, 3]])).logits
+        played.append(float(logits.logsumexp(-1).sum()))
+        good, bad = run_of(iteration, "It costs 40."), run_of(iteration, "No idea.", success=False)
+        return [GroupRow(key=f"{iteration}", trajectories=(good, bad), rewards=(1.0, 0.0))]
+
+    def online(name: str, **processes: Any) -> TrainSpec:
+        asked = {"rollouts": 3, "kl_coefficient": 0.1, **settings, **processes}
+        job = spec(model_folder, tmp_path / name, "grpo", **asked)
+        return job.model_copy(update={"dataset_id": None, "dataset_path": None, "environment": "x"})
+
+    alone = Recorder()
+    train(online("alone"), Data(), tmp_path / "job-alone", alone, collect)
+    heard = Playing(played)
+    played_alone, played[:] = list(played), []
+    _, both = run_on(2, online("both", **SHARDED), tmp_path / "job-both", [], heard, collect=collect)
+    assert_same_figures(alone.steps, both.steps)
+    assert [m["kl"] for _, _, m in both.steps] == pytest.approx(
+        [m["kl"] for _, _, m in alone.steps], rel=1e-3, abs=1e-7
+    )
+    assert heard.played == pytest.approx(played_alone, rel=1e-5)
+    assert len(set(heard.played)) == 3, "each rollout is played by newer weights"
+    if not settings:  # B of new adapters is 0, so the first steps of Adam have the size of rounding
+        assert alike(tmp_path / "alone", tmp_path / "both")
+
+
 @pytest.mark.soak
 def test_models_on_the_padded_path_are_sharded_too(tmp_path: Path) -> None:
     """All rows of a pass are padded together, so that ranks make as many passes as each other."""
@@ -223,6 +275,23 @@ def test_a_failure_of_a_process_is_reported_as_it_happened_and_ends_the_others(
     assert (first.value, other.error) == ("out of memory", None)
 
 
+_ENDS = """
+import os, signal
+if os.environ["RANK"] == "1":
+    os.kill(os.getpid(), signal.SIGKILL)
+signal.pause()
+"""
+
+
+def test_the_launcher_ends_the_others_when_a_process_dies_and_reports_which_one() -> None:
+    handler = signal.getsignal(signal.SIGTERM)
+    (exit,) = launch(["-c", _ENDS], 2)
+    assert (exit.rank, exit.was_killed, str(exit)) == (1, True, "was killed by SIGKILL")
+    assert launch(["-c", "import os; assert os.environ['WORLD_SIZE'] == '2'"], 2) == []
+    assert str(launch(["-c", "raise SystemExit(3)"], 1)[0]) == "ended with status 3"
+    assert signal.getsignal(signal.SIGTERM) is handler
+
+
 def test_settings_that_cannot_be_are_refused_before_any_process_starts(
     model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,12 +302,6 @@ def test_settings_that_cannot_be_are_refused_before_any_process_starts(
         SFTConfig(sharding="full")
     with pytest.raises(ValidationError, match=r"sample_every_steps is 5: .* set sample_every_steps to null"):
         SFTConfig(sample_every_steps=5, **SHARDED)
-    job = spec(model_folder, tmp_path / "out", "grpo", **SHARDED)
-    online = job.model_copy(update={"dataset_id": None, "environment": "quintain/inventory"})
-    with pytest.raises(
-        InvalidInput, match=r"\[no_whole_model\] .* act in 'quintain/inventory', got 'full': .* set sharding to 'none'"
-    ):
-        run(online, tmp_path / "job", [])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(

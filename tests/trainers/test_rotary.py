@@ -16,6 +16,7 @@ from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.rotary import Rotary
 from quintain.trainers.loop.report import changing_positions
+from tiny_models import TINY_SIZES
 from trainers.own_forward import distance, gradients, make, own_logprobs, row, weights
 from trainers.playing import TOKENIZER, ids_of, play, policy, spread
 
@@ -120,12 +121,7 @@ def test_an_episode_that_passes_a_border_is_read_again_and_does_not_move_its_nei
     border, n_crossings = 125, 0
     config = Phi3Config(
         vocab_size=len(TOKENIZER),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=1024,
+        **TINY_SIZES,
         original_max_position_embeddings=border,
         sliding_window=None,
         pad_token_id=0,

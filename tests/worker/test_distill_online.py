@@ -7,26 +7,21 @@ from typing import Any
 
 import pytest
 
-from quintain.records.agent import Agent, ModelRef
+from quintain.records.agent import Agent
 from quintain.records.hyperparameters import DistillConfig
 from quintain.records.job import TrainSpec
 from quintain.trainers.models import load_model
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker.job_kinds import train as training
-from tiny_models import tiny_model, tiny_tokenizer
 from trainers.own_forward import own_logprobs
-from trainers.playing import spread
+from trainers.playing import save_sharp_teacher
 from trainers.runs import Killed, same
 from worker.job_folder import Stopping, events, trajectories
 
 
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory: pytest.TempPathFactory) -> Agent:
-    folder = tmp_path_factory.mktemp("models") / "teacher"
-    tokenizer = tiny_tokenizer()
-    spread(spread(tiny_model(tokenizer, hidden=16, seed=4))).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return Agent(id="agent:sharp@1", name="sharp", model=ModelRef(source="folder", path=str(folder)))
+    return save_sharp_teacher(tmp_path_factory.mktemp("models") / "teacher")
 
 
 def metrics(folder: Path, name: str) -> list[Any]:

@@ -15,6 +15,7 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from quintain.artifacts.transfers import fetch
 from quintain.datasets.manifest import sha256_of
 from quintain.errors import Conflict, InvalidInput, Unavailable
 from quintain.jobs.processes import try_lock_folder, unlock
@@ -49,6 +50,13 @@ class Heard:
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"an export does not report {name}")
+
+
+class Uploading(Heard):
+    """A reporter of an export that is uploaded."""
+
+    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
+        assert 0 <= step <= total_steps
 
 
 def adapted(
@@ -123,6 +131,25 @@ def test_plain_transformers_and_peft_read_what_was_written_as_the_agent(exported
     for folder in exported.folders.values():
         message = AutoTokenizer.from_pretrained(folder).apply_chat_template(chat, add_generation_prompt=True)
         assert message["input_ids"] == wanted["input_ids"]
+
+
+def test_a_job_that_resumes_a_failed_push_uploads_the_finished_export(exported: Exported, tmp_path: Path) -> None:
+    folder, url = tmp_path / "out", f"memory://{tmp_path.name}/clerk"
+    shutil.copytree(exported.folders["adapter"], folder)
+    spec = spec_of(exported.agent, "adapter", folder).model_copy(update={"push_to": url})
+    heard = Uploading()
+    report = run(spec, tmp_path / "job-resumed", heard).report
+    assert (heard.phases, report["pushed_to"]) == (["uploading"], url)
+    copy = fetch(url, tmp_path / "cache")
+    assert {path.name: path.read_bytes() for path in copy.iterdir()} == {
+        path.name: path.read_bytes() for path in folder.iterdir()
+    }
+    for other in (spec.model_copy(update={"push_to": None}), spec.model_copy(update={"format": "merged"})):
+        with pytest.raises(Conflict):
+            run(other, tmp_path / "job-other", Uploading())
+    (folder / "README.md").write_text("changed", encoding="utf-8")
+    with pytest.raises(Conflict):
+        run(spec, tmp_path / "job-other", Uploading())
 
 
 def test_the_folder_contains_what_another_program_needs_and_the_verification(exported: Exported) -> None:

@@ -44,6 +44,11 @@ def faults_explained(action: str, url: str) -> Iterator[None]:
             f"expected a library for {scheme}://, got none ({_brief(error)}); {remedy}", code="missing_extra"
         ) from None
     except FileNotFoundError:
+        if action != "read":
+            raise NotFound(
+                f"cannot {action} {url}: its bucket or folder does not exist; create it, or name another location",
+                code="artifact_not_found",
+            ) from None
         raise NotFound(
             f"expected an artifact at {url}, got nothing; check the address", code="artifact_not_found"
         ) from None
@@ -62,7 +67,12 @@ def faults_explained(action: str, url: str) -> Iterator[None]:
         ) from None
 
 
-def _brief(error: Exception) -> str:
-    """Return the kind of an error and the first line of its text, without secrets."""
-    text = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {clip(redact_text(text)[0], 200)}"
+def _brief(error: BaseException) -> str:
+    """Return kind and text of an error, or of the one that caused it."""
+    cause = error.__cause__ or error
+    return f"{type(cause).__name__}: {brief_text(str(cause))}"
+
+
+def brief_text(text: str) -> str:
+    """Return the first line of a store's text, without secrets."""
+    return clip(redact_text(next(iter(text.splitlines()), ""))[0], 200)

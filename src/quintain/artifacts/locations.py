@@ -61,7 +61,7 @@ def allowed_location(reference: str, prefixes: Sequence[str]) -> Location:
         InvalidInput: It is not written as a location, or the operator's setting is not.
         Refused: No prefix allows it; the message names the setting.
     """
-    location = _parse(reference)
+    location = parse_location(reference)
     known = [_prefix(prefix) for prefix in prefixes]
     if location is None:
         raise InvalidInput(
@@ -97,7 +97,7 @@ def allowed_destination(reference: str, prefixes: Sequence[str]) -> Location:
 
 
 def _prefix(text: str) -> Location:
-    location = _parse(text)
+    location = parse_location(text)
     if location is None:
         raise InvalidInput(
             f"expected prefixes such as s3://bucket/folder or hub:owner in {SETTING}, got {shown(text)}; let the operator "
@@ -107,7 +107,8 @@ def _prefix(text: str) -> Location:
     return location
 
 
-def _parse(text: str) -> Location | None:
+def parse_location(text: str) -> Location | None:
+    """Return the location that a text names; None if it is not written as one."""
     if match := _REPOSITORY.fullmatch(text):
         return Location(HUB, "", tuple(match["path"].split("/")))
     match = _URL.fullmatch(text)

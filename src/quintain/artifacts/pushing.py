@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from quintain import __version__
-from quintain.artifacts.faults import faults_explained
+from quintain.artifacts.faults import brief_text, faults_explained
 from quintain.artifacts.locations import HUB
 from quintain.artifacts.transfers import Progress, upload
 from quintain.errors import Refused, Unavailable
@@ -55,7 +55,10 @@ def _push_to_hub(folder: Path, name: str, content: str) -> str:
             ) from None
         except HfHubHTTPError as error:
             if error.response.status_code not in (401, 403):
-                raise
+                answer = f"HTTP {error.response.status_code}: {brief_text(error.server_message or 'without a reason')}"
+                raise Unavailable(
+                    f"cannot write {where} ({answer}); correct what it names, then resume the job", code="hub_refused"
+                ) from None
             raise Refused(
                 f"cannot write {where} (HTTP {error.response.status_code}); let the operator set HF_TOKEN to a token that may write "
                 "there",

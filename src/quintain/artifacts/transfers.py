@@ -12,8 +12,10 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
@@ -23,7 +25,11 @@ from quintain.artifacts.faults import faults_explained
 from quintain.errors import Conflict, InvalidInput, Unavailable
 from quintain.records.artifacts import MANIFEST, ArtifactFile, ArtifactManifest, require_relative
 
-_BLOCK = 4 * 2**20
+_BLOCK = 8 * 2**20
+_THREADS = 8
+"""Files that are downloaded at once."""
+_REQUEST_BYTES = 128 * 2**10
+"""Bytes that could be read in the time of a request."""
 _MAX_MANIFEST = 64 * 2**20
 _MAX_FILES = 100_000
 
@@ -58,6 +64,11 @@ class _Listing(NamedTuple):
     @property
     def bytes(self) -> int:
         return sum(file.size for file in self.files)
+
+    @property
+    def cost_bytes(self) -> int:
+        """Bytes, and those that could be read during the requests."""
+        return self.bytes + len(self.files) * _REQUEST_BYTES
 
     @property
     def version(self) -> str:
@@ -114,7 +125,7 @@ def fetch(
     Args:
         url: Location, allowed by the caller.
         cache: Folder of all copies; each appears whole.
-        limit_bytes: Most bytes to download. None: no limit.
+        limit_bytes: Most bytes to download, where each file counts `_REQUEST_BYTES` more. None: no limit.
         progress: Called after each block.
 
     Raises:
@@ -132,7 +143,7 @@ def fetch(
     name = root.rstrip("/").rpartition("/")[2]
     if (place / name).exists():
         return place / name
-    if limit_bytes is not None and listing.bytes > limit_bytes:
+    if limit_bytes is not None and listing.cost_bytes > limit_bytes:
         raise TooLarge(listing.bytes)
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     if (free := shutil.disk_usage(cache).free) < listing.bytes:
@@ -142,13 +153,8 @@ def fetch(
         )
     with _exclusive(place, url) as aside:
         if not (place / name).exists():
-            target = aside / name if listing.is_folder else aside
-            done = 0
             with faults_explained("read", url):
-                for file in listing.files:
-                    for size in _download(fs, file, target / file.name, url):
-                        done += size
-                        progress(done, listing.bytes)
+                _download_all(fs, listing, aside / name if listing.is_folder else aside, url, progress)
             shutil.rmtree(place, ignore_errors=True)
             aside.rename(place)
     return place / name
@@ -256,11 +262,35 @@ def _listed(name: str, path: str, about: Mapping[str, Any], url: str) -> _Remote
     return _RemoteFile(name, path, int(about["size"] or 0), version, None)
 
 
+def _download_all(fs: Any, listing: _Listing, folder: Path, url: str, progress: Progress) -> None:
+    """Download the files in threads; the first error ends all. Calls of `progress` never overlap."""
+    lock, done = Lock(), 0
+
+    def advance(size: int) -> None:
+        nonlocal done
+        with lock:
+            done += size
+            progress(done, listing.bytes)
+
+    def download(file: _RemoteFile) -> None:
+        for size in _download(fs, file, folder / file.name, url):
+            advance(size)
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        downloads = [pool.submit(download, file) for file in listing.files]
+        try:
+            for finished in as_completed(downloads):
+                finished.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
 def _download(fs: Any, file: _RemoteFile, target: Path, url: str) -> Iterator[int]:
     """Write a remote file while hashing it; yield the size of each block."""
     target.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
-    with fs.open(file.path, "rb") as source, target.open("wb") as copy:
+    with fs.open(file.path, "rb", block_size=_BLOCK) as source, target.open("wb") as copy:
         while block := source.read(_BLOCK):
             digest.update(block)
             copy.write(block)

@@ -67,6 +67,8 @@ def run_export_agent(use: Use) -> int:
     )
     for note in report["notes"]:
         console.print(printable(f"note: {note}"))
+    if report.get("pushed_to"):
+        console.print(printable(f"pushed to {report['pushed_to']}"))
     show_next_step(console, view)
     return 0
 

@@ -75,29 +75,6 @@ class Game(NamedTuple):
     """What favours i besides its strength, such as how much longer its text is; 0 where nothing does."""
 
 
-def fit_bradley_terry(wins: np.ndarray, *, prior: float | None = None, confidence: float = 0.95) -> BradleyTerry:
-    """Fit strengths to a table of wins; see `fit_games`.
-
-    Args:
-        wins: [n, n] number of wins of row over column, at least 0; a tie is half a win of each. The diagonal is 0.
-        prior: Virtual wins and losses of each player; None: 0 where the maximum exists, else `PRIOR`.
-        confidence: Coverage of the intervals.
-
-    Raises:
-        InvalidInput: Not such a table, or as `fit_games`.
-    """
-    import numpy as np
-
-    wins = np.asarray(wins, dtype=float)
-    if wins.ndim != 2 or wins.shape[0] != wins.shape[1]:
-        raise InvalidInput(f"expected wins as a square matrix, got shape {wins.shape}; give [n, n]")
-    if np.diag(wins).any():
-        raise InvalidInput("expected 0 on the diagonal of wins, got others; a player does not play against itself")
-    upper, lower = np.nonzero(np.triu(wins + wins.T, 1) != 0)
-    games = [Game(int(i), int(j), float(wins[i, j]), float(wins[j, i])) for i, j in zip(upper, lower, strict=True)]
-    return fit_games(len(wins), games, prior=prior, confidence=confidence)
-
-
 def fit_games(n: int, games: Sequence[Game], *, prior: float | None = None, confidence: float = 0.95) -> BradleyTerry:
     """Fit strengths to the results of games by maximum likelihood, with Newton's method.
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from quintain.records.hyperparameters import MethodConfig
-from quintain.records.job import EvolveSpec, JobSpec, RecipeSpec, TrainSpec
+from quintain.jobs.process_counts import ONE_PROCESS, process_counts
+from quintain.records.job import JobSpec
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable that shows a process only some devices."""
@@ -35,23 +35,16 @@ def detect_devices() -> tuple[str, ...]:
     return tuple(line.strip() for line in output.splitlines() if line.strip())
 
 
-def processes_per_machine(spec: JobSpec) -> int:
-    """Return the number of processes of a job on one machine that need a device of their own."""
-    return max((config.processes // config.machines for config in _trainings(spec)), default=1)
-
-
-def machines_of(spec: JobSpec) -> int:
-    """Return the number of machines on which a job runs at once."""
-    return max((config.machines for config in _trainings(spec)), default=1)
-
-
-def _trainings(spec: JobSpec) -> Sequence[MethodConfig]:
-    """Return the settings of a job's trainings."""
-    if isinstance(spec, TrainSpec):
-        return (spec.config,)
-    if isinstance(spec, RecipeSpec):
-        return [stage.config for stage in spec.stages if stage.kind == "train"]
-    return (spec.training,) if isinstance(spec, EvolveSpec) else ()
+def devices_needed(spec: JobSpec) -> int:
+    """Return the number of devices on one machine that a job can use: one a process of a training, or a local actor."""
+    parts = [
+        spec,
+        getattr(spec, "config", None),
+        *(getattr(stage, "config", None) for stage in getattr(spec, "stages", ())),
+    ]
+    has_actors_here = getattr(spec, "actor_backend", None) == "local"
+    actors = max(getattr(part, "actors", 1) for part in parts) if has_actors_here else 1
+    return max((process_counts(spec) or ONE_PROCESS).per_machine, actors)
 
 
 def assign_devices(

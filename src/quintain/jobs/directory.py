@@ -207,7 +207,7 @@ def _copy_from(source: Path, target: Path) -> None:
         return
     aside = target.with_name(f".{target.name}")
     shutil.rmtree(aside, ignore_errors=True)
-    shutil.copytree(source, aside, copy_function=_link, ignore=_not_copied)
+    shutil.copytree(source, aside, copy_function=link_file, ignore=_not_copied)
     aside.replace(target)
 
 
@@ -218,8 +218,8 @@ def _not_copied(folder: str, names: list[str]) -> set[str]:
     return {name for name in names if name in {"inputs", "outputs"} or name.endswith(".jsonl")}
 
 
-def _link(source: str, target: str) -> None:
-    """Hard-link a checkpoint file. Checkpoints never change, so two jobs can share one."""
+def link_file(source: str, target: str) -> None:
+    """Hard-link a file that never changes, such as of a checkpoint; copy it where links are not possible."""
     try:
         os.link(source, target)
     except OSError:

@@ -78,14 +78,23 @@ def home_id(jobs_dir: Path) -> str | None:
     Servers that see the same folder, on one machine or several, have the same id.
     """
     path = jobs_dir / "home_id"
-    while not (text := path.read_text(encoding="ascii") if path.exists() else "").endswith("\n"):
+    while (found := read_home_id(jobs_dir)) is None:
         with leader_lock(path, 10.0) as is_leader:
             if not is_leader and not os.access(jobs_dir, os.W_OK):
                 return None
-            if is_leader and not path.read_text(encoding="ascii").endswith("\n"):
+            if is_leader and read_home_id(jobs_dir) is None:
                 name = "".join(sign for sign in socket.gethostname() if sign.isalnum() or sign in ".-")[:60]
                 path.write_text(f"{name}-{uuid.uuid4().hex[:12]}\n", encoding="ascii")
-    return text.strip()
+    return found
+
+
+def read_home_id(jobs_dir: Path) -> str | None:
+    """Return the id of a jobs folder, or None if it has none: a new one, or one whose file system is not mounted."""
+    try:
+        text = (jobs_dir / "home_id").read_text(encoding="ascii")
+    except FileNotFoundError:
+        return None
+    return text.strip() if text.endswith("\n") else None
 
 
 def start_detached(argv: Sequence[str], descriptor: int, env: Mapping[str, str]) -> None:

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from quintain.errors import InvalidInput, Unavailable
 from quintain.jobs import processes
-from quintain.jobs.devices import assign_devices, detect_devices, machines_of, processes_per_machine
+from quintain.jobs.devices import assign_devices, detect_devices, devices_needed
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.exits import ExitStatus, directory_error, ended_early, exit_status
 from quintain.jobs.ingestion import ingest
@@ -23,6 +23,7 @@ from quintain.jobs.launch import LOCAL, JobOptions, Starter, known_attempt, read
 from quintain.jobs.launchers.contract import Attempt, Launcher
 from quintain.jobs.launchers.registry import open_launcher
 from quintain.jobs.liveness import RETRY_S, Liveness, Watch
+from quintain.jobs.process_counts import ONE_PROCESS, process_counts
 from quintain.records.job import Job, JobSpec, JobStatus
 from quintain.store.store import Store
 
@@ -58,10 +59,10 @@ class Reconciler:
         """Check that the launcher can run a job.
 
         Raises:
-            InvalidInput: It runs on several machines, which only the launcher of this machine supports (`one_machine`).
+            InvalidInput: It runs on several machines, which the launcher does not support (`one_machine`).
         """
-        machines, name = machines_of(spec), self._starter.launcher_name(spec.kind)
-        if machines > 1 and self.launcher(name).is_remote:
+        machines, name = (process_counts(spec) or ONE_PROCESS).machines, self._starter.launcher_name(spec.kind)
+        if machines > 1 and not self.launcher(name).spans_machines:
             raise InvalidInput(
                 f"expected machines 1 with QUINTAIN_LAUNCHER={name}, which gives a job one node, got {machines}; set machines "
                 "to 1 and processes to the GPUs of one node",
@@ -70,7 +71,9 @@ class Reconciler:
 
     def reconcile_running(self) -> set[str]:
         """Reconcile every running job of this home. Return the ids of those that changed."""
-        changed = set()
+        changed: set[str] = set()
+        if not self._is_mounted():
+            return changed
         running = self._store.jobs.running(self.home)
         self._watch.forget_others(job.id for job in running)
         self._cancel_at = {job.id: self._cancel_at[job.id] for job in running if job.id in self._cancel_at}
@@ -88,7 +91,7 @@ class Reconciler:
     def dispatch(self) -> set[str]:
         """Start queued jobs while slots and devices are free. Return their ids."""
         started: set[str] = set()
-        if time.monotonic() < self._retry_at:
+        if time.monotonic() < self._retry_at or not self._is_mounted():
             return started
         for job in self._store.jobs.startable(self._options.slots, self._options.light_kinds, self.home):
             try:
@@ -111,6 +114,13 @@ class Reconciler:
         self._store.trajectories.index_new_texts()
         return set()
 
+    def _is_mounted(self) -> bool:
+        """Whether the jobs folder is still that of this home. Without it, every job would look dead."""
+        if self.home is None or processes.read_home_id(self._options.jobs_dir) == self.home:
+            return True
+        logger.error("the folder %s is not that of home %s: is it mounted?", self._options.jobs_dir, self.home)
+        return False
+
     def _is_here(self, job: Job) -> bool:
         """Whether a job belongs to this home; one of an earlier version, without a home, if its folder is here."""
         return job.home is not None or (self._options.jobs_dir / job.id).exists()
@@ -126,7 +136,7 @@ class Reconciler:
         others = (other for other in self._store.jobs.running(self.home) if other.id != job.id)
         launches = (read_launch(JobDirectory(self._options.jobs_dir / other.id), other.attempt) for other in others)
         taken = [launch.devices for launch in launches if launch and processes.is_this_machine(launch.machine)]
-        return assign_devices(processes_per_machine(job.spec), devices, self._options.slots, taken)
+        return assign_devices(devices_needed(job.spec), devices, self._options.slots, taken)
 
     def _reconcile_job(self, job: Job) -> bool:
         directory = JobDirectory(self._options.jobs_dir / job.id)
@@ -147,7 +157,10 @@ class Reconciler:
                 if job.cancel_requested and launcher.is_remote:
                     self._enforce_cancel(directory, attempt, launcher)
                 return ingest(self._store, job.id, directory, self._clock())
-            ending = self._ending(job, directory, attempt, launcher, liveness)
+            try:
+                ending = self._ending(job, directory, attempt, launcher, liveness)
+            except OSError as error:
+                ending = ExitStatus(JobStatus.INTERRUPTED, error=directory_error(error))
             if ending.status is not None:
                 return self._finish(job, ending)
             devices = self._devices_for(job)
@@ -155,8 +168,6 @@ class Reconciler:
                 devices = launch.devices if launch else ()
             inherited, lock = lock, None
             return self._starter.start(job, inherited, job.attempt + (liveness is Liveness.DEAD), devices)
-        except OSError as error:
-            return self._finish(job, ExitStatus(JobStatus.INTERRUPTED, error=directory_error(error)))
         finally:
             if lock is not None:
                 processes.unlock(lock)

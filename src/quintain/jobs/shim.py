@@ -1,6 +1,6 @@
 """Supervisor of one job: starts the worker, bounds its log, carries out a cancel, records the exit.
 
-Run by file path (`python -I -S shim.py JOB_DIR [TOKEN]`) and limited to the standard library, so that it starts within
+Run by file path (`python -I -S shim.py JOB_DIR [TOKEN [ARGUMENT...]]`) and limited to the standard library, so that it starts within
 milliseconds, stays small, and is not affected by an upgrade of the package under a running job.
 
 On the machine of its starter, the shim inherits the job's lock and passes it on to the worker. The job is alive while the
@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -79,10 +79,11 @@ class LogRing:
 class Shim:
     """One attempt of a job, from the start of its worker to its exit record."""
 
-    def __init__(self, folder: str, token: str | None = None) -> None:
+    def __init__(self, folder: str, token: str | None = None, arguments: Sequence[str] = ()) -> None:
         self.folder = folder
         self.launch = self.read_launch()
         self.token = token
+        self.arguments = arguments
         if self.is_superseded():
             raise SystemExit(f"another start of {folder} has replaced this one")
         self.lock: int | None = self.launch["lock_fd"]
@@ -185,7 +186,7 @@ class Shim:
             if value is None:
                 env.pop(name, None)
         return subprocess.Popen(
-            self.launch["worker"],
+            [*self.launch["worker"], *self.arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -292,9 +293,15 @@ def main(folder: str) -> None:
     shim.reconcile()
 
 
-def main_of_other_machine(folder: str, token: str) -> int:
-    """Supervise in the foreground, for a launcher that follows this process. Return the exit code."""
-    shim = Shim(folder, token)
+def main_of_other_machine(folder: str, token: str, *arguments: str) -> int:
+    """Supervise in the foreground, for a launcher that follows this process. Return the exit code.
+
+    Args:
+        folder: The job's folder.
+        token: Token of this start.
+        arguments: Further arguments of the worker.
+    """
+    shim = Shim(folder, token, arguments)
     os.write(1, f"quintain: the log of this job is in {folder}\n".encode())
     code = shim.supervise(lambda: None)
     return code if code is not None and code >= 0 else 1
@@ -302,5 +309,5 @@ def main_of_other_machine(folder: str, token: str) -> int:
 
 if __name__ == "__main__":
     if sys.argv[2:]:
-        sys.exit(main_of_other_machine(sys.argv[1], sys.argv[2]))
+        sys.exit(main_of_other_machine(*sys.argv[1:]))
     main(sys.argv[1])

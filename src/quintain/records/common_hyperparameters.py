@@ -176,8 +176,10 @@ class TrainingConfig(Settings):
         default=None,
         description="QLoRA: linear layers of the frozen base in NF4 or int8, by bitsandbytes; null: as the agent's are.",
     )
-    optimizer: Literal["adamw", "adamw_8bit"] = Field(
-        default="adamw", description="adamw_8bit: AdamW with moments in 8 bits, by bitsandbytes."
+    optimizer: Literal["adamw", "adamw_8bit", "adamw_bf16"] = Field(
+        default="adamw",
+        description="adamw_8bit: AdamW with moments in 8 bits, by bitsandbytes; adamw_bf16: all weights, gradients and moments in "
+        "bf16, rounded stochastically (arXiv 2010.06192).",
     )
     precision: Precision = Field(
         default="auto",
@@ -208,6 +210,9 @@ class TrainingConfig(Settings):
     )
     gradient_checkpointing: bool = Field(
         default=False, description="Compute activations twice to hold fewer: a quarter slower, a quarter less memory."
+    )
+    offload_activations: bool = Field(
+        default=False, description="On a GPU, hold activations in main memory until the backward pass."
     )
     share_prefixes: bool = Field(default=True, description="Compute tokens once that rows of a step share.")
     checkpoint_every_steps: int = Field(
@@ -253,8 +258,26 @@ class TrainingConfig(Settings):
         if self.sharding != "none" and (self.quantization is not None or self.optimizer != "adamw"):
             raise PydanticCustomError(
                 "not_sharded",
-                "sharding is 'full', which divides neither quantised weights nor 8-bit moments; set sharding to 'none', or "
+                "sharding is 'full', which divides neither quantised weights nor moments in 8 bits or bf16; set sharding to 'none', or "
                 "quantization to null and optimizer to 'adamw'",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _bf16_weights_are_all_and_in_one_process(self) -> Self:
+        if self.optimizer != "adamw_bf16":
+            return self
+        if self.lora is not None:
+            raise PydanticCustomError(
+                "no_adapters",
+                "optimizer is 'adamw_bf16', which trains all weights, and lora is set; set lora to null, or optimizer to 'adamw_8bit'",
+            )
+        if self.precision not in ("auto", "bf16") or self.processes > 1:
+            raise PydanticCustomError(
+                "one_bf16_process",
+                "optimizer is 'adamw_bf16', which computes in bf16 in one process, and precision is '{precision}' with "
+                "processes {processes}; set precision to 'auto' and processes to 1, or optimizer to 'adamw'",
+                {"precision": self.precision, "processes": self.processes},
             )
         return self
 

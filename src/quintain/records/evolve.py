@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from quintain.records.agent import MAX_TEMPERATURE
 from quintain.records.common_hyperparameters import Settings
+from quintain.records.online_hyperparameters import MAX_ACTORS
 from quintain.records.record import Record
 
 Rule = Literal["top_k", "threshold", "rejection"]
@@ -80,6 +81,12 @@ class EvolveConfig(Settings):
         ge=1,
         le=100,
         description="Stop after this many consecutive rounds without a significant gain (95 % interval). Null: never.",
+    )
+    actors: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_ACTORS,
+        description="Processes that play, each with a copy of the model; 1: the job's own.",
     )
     reflect: int = Field(
         default=0,

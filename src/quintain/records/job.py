@@ -21,6 +21,7 @@ from quintain.records.hyperparameters import DATASET_KINDS, Method, MethodConfig
 from quintain.records.imports import BOTH_LEVELS, FileStamp, RedactionLevels
 from quintain.records.job_events import Activity
 from quintain.records.judging import Endpoint
+from quintain.records.online_hyperparameters import MAX_ACTORS, ActorBackend
 from quintain.records.preview import Sample
 from quintain.records.recipe import Stage, TrainingInputs
 from quintain.records.record import Instant, Name, Record
@@ -64,6 +65,7 @@ class TrainSpec(TrainingInputs):
     )
     config: MethodConfig = SFTConfig()
     seed: int = 0
+    actor_backend: ActorBackend = Field(default="local", description="Where actors of an online method run.")
     mirror: str | None = Field(default=None, description="URL of the copies of the checkpoints. Null: none.")
 
     @model_validator(mode="before")
@@ -108,6 +110,14 @@ class _ActingSpec(Record):
     concurrency: int = Field(default=32, ge=1, le=1024, description="Episodes per batch.")
     opponent: Agent | None = Field(default=None, description="Plays the other role of a game. Null: not a game.")
     opponent_endpoint: Endpoint | None = Field(default=None, description="Profile of an opponent behind an endpoint.")
+    actors: int = Field(default=1, ge=1, le=MAX_ACTORS, description="Processes that play. 1: the job's own.")
+    actor_backend: ActorBackend = Field(default="local", description="Where actors run.")
+
+    @model_validator(mode="after")
+    def _actors_have_weights(self) -> Self:
+        if self.actors > 1 and (self.endpoint is not None or self.opponent_endpoint is not None):
+            raise ValueError("expected local weights for actors, got an endpoint")
+        return self
 
 
 class RolloutSpec(_ActingSpec):
@@ -204,6 +214,7 @@ class RecipeSpec(Record):
     output_dir: str = Field(description="Folder for the stages' models, one subfolder each.")
     cache_dir: str | None = Field(default=None, description="As in `TrainSpec`.")
     seed: int = 0
+    actor_backend: ActorBackend = Field(default="local", description="As in `TrainSpec`.")
 
 
 class EvolveSpec(Record):
@@ -222,6 +233,7 @@ class EvolveSpec(Record):
     output_dir: str = Field(description="Folder for the rounds' models, one subfolder each.")
     datasets_dir: str = Field(description="Folder for the rounds' datasets, one subfolder each.")
     seed: int = 0
+    actor_backend: ActorBackend = Field(default="local", description="Where the actors of all rounds run.")
 
     @model_validator(mode="after")
     def _one_method(self) -> Self:

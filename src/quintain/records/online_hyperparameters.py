@@ -10,6 +10,11 @@ from pydantic_core import PydanticCustomError
 from quintain.records.common_hyperparameters import Settings, TrainingConfig
 from quintain.records.reward import Declared
 
+MAX_ACTORS = 256
+
+ActorBackend = Literal["local", "ray"]
+"""Where actors run: in child processes of the job, or on a Ray cluster."""
+
 _CRITIC_ONLY = ("gae_lambda", "critic", "value_clip", "value_weight", "critic_learning_rate", "critic_warmup_steps")
 """Settings of PPO that only have an effect with a value head."""
 
@@ -81,6 +86,43 @@ class OnlineConfig(Settings):
     max_turns: int | None = Field(default=None, ge=1, le=1000, description="Online: null: the environment's own limit.")
     self_play: SelfPlayConfig | None = Field(default=None, description="Online: opponents in a game; null: not a game.")
     sampler: SamplerConfig | None = Field(default=None, description="Online: who samples; null: the trainer itself.")
+    actors: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_ACTORS,
+        description="Online: processes that play, each with a copy of the model; results do not depend on it; 1: the job's own.",
+    )
+    episodes_at_once: int | None = Field(
+        default=None,
+        ge=1,
+        le=4096,
+        description="Online: episodes that are decoded together, and the work of one actor at a time, in whole groups; null: 64.",
+    )
+    staleness: int = Field(
+        default=0,
+        ge=0,
+        le=16,
+        description="Online: rollouts by which the weights that play lag behind; above 0, actors or the sampler play while the model "
+        "learns (arXiv 2410.18252).",
+    )
+
+    @model_validator(mode="after")
+    def _versions_fit(self) -> Self:
+        if self.sampler is not None and self.actors > 1:
+            raise PydanticCustomError(
+                "two_samplers",
+                "sampler is set and actors is {actors}, and a server answers requests side by side already; set actors to 1, or "
+                "sampler to null",
+                {"actors": self.actors},
+            )
+        if self.staleness and self.self_play is not None:
+            raise PydanticCustomError(
+                "two_versions",
+                "staleness is {staleness} and self_play is set, whose opponents are versions of the model that plays; set staleness "
+                "to 0, or self_play to null",
+                {"staleness": self.staleness},
+            )
+        return self
 
 
 class ConstraintConfig(Settings):

@@ -30,6 +30,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "save_best_model": ("keep_best",),
     "load_best_model_at_end": ("keep_best",),
     "optim": ("optimizer",),
+    "activation_offloading": ("offload_activations",),
     "use_lora": ("lora",),
     "lora_r": ("lora.rank",),
     "lora_alpha": ("lora.alpha",),

@@ -7,11 +7,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from quintain.artifacts.locations import allowed_destination, allowed_location
+from quintain.artifacts.locations import HUB, allowed_destination, allowed_location, parse_location
 from quintain.artifacts.transfers import TooLarge, fetch
-from quintain.errors import Unavailable
+from quintain.errors import InvalidInput, Unavailable
 from quintain.next_step import Hint, call
 from quintain.records.artifacts import FetchSpec
+from quintain.records.record import shown
 from quintain.tools.services import Services
 
 IN_CALL_BYTES = 48 * 2**20
@@ -50,6 +51,24 @@ def url_of(services: Services, reference: str) -> str:
         InvalidInput, Refused: As `allowed_location`.
     """
     return allowed_location(reference, services.settings.artifacts).url
+
+
+def mirror_of(services: Services, output_dir: str) -> str | None:
+    """Return the URL of the copies of a training's checkpoints, by its unique output folder; None where the operator names none.
+
+    Raises:
+        InvalidInput: The operator's setting is not a URL.
+    """
+    url = services.settings.checkpoints
+    if url is None:
+        return None
+    location = parse_location(url)
+    if location is None or location.scheme == HUB:
+        raise InvalidInput(
+            f"expected a URL such as s3://bucket/checkpoints in QUINTAIN_CHECKPOINTS, got {shown(url)}; let the operator correct it",
+            code="bad_setting",
+        )
+    return f"{location.url}/{Path(output_dir).name}"
 
 
 def destination_of(services: Services, push_to: str | None) -> str | None:

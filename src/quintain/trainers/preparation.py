@@ -65,6 +65,8 @@ class Prepared(NamedTuple):
     format: Format
     weight_samples: dict[str, list[float]]
     """Of the start model, for the identity of the run."""
+    structure: bytes | None = None
+    """Skeleton of the loaded model where it is shared."""
 
 
 class _Shared(NamedTuple):
@@ -129,7 +131,14 @@ def prepared(spec: TrainSpec, rows: Sequence[Row], directory: Path, group: Proce
     machine = shared.machine
     if machine.matmul_flops is not None:
         machine = machine._replace(matmul_flops=machine.matmul_flops * group.size)
-    return Prepared(loaded, engine, machine, shared.format, shared.weight_samples)
+    return Prepared(loaded, engine, machine, shared.format, shared.weight_samples, shared.structure)
+
+
+def copied(spec: TrainSpec, directory: Path) -> tuple[LoadedModel, Format]:
+    """Return another copy of the start model of an online training, and its number format, by the choices that it has kept."""
+    loaded = _start_model(spec, ())
+    _, number_format = _tuned(spec, loaded.model, directory, acts=True)
+    return loaded, number_format
 
 
 def _distributed(spec: TrainSpec, engine: Engine, *, whole: bool) -> Engine:
@@ -160,7 +169,8 @@ def _start_model(spec: TrainSpec, rows: Sequence[Row]) -> LoadedModel:
 def _tuned(spec: TrainSpec, model: Any, directory: Path, *, acts: bool) -> tuple[Machine, Format]:
     remembered, device = directory / "checkpoints" / "machine.json", pick_device()
     casts_to_act = acts and spec.config.lora is None
-    number_format = choose(spec.config.precision, model, remembered, casts_to_act=casts_to_act, device=device)
+    asked = "bf16" if spec.config.optimizer == "adamw_bf16" else spec.config.precision
+    number_format = choose(asked, model, remembered, casts_to_act=casts_to_act, device=device)
     hold_base(model, spec.config, number_format)
     machine = prepare(
         device,
@@ -181,20 +191,6 @@ def _engine_of(spec: TrainSpec, model: Any, number_format: Format) -> Engine:
         autocast=number_format.autocast,
         noise=noise_of(config),
     )
-
-
-def require_whole_model(spec: TrainSpec) -> None:
-    """Refuse to act with a sharded model.
-
-    Raises:
-        InvalidInput: `sharding` is not `none` (`no_whole_model`).
-    """
-    if spec.config.sharding != "none":
-        raise InvalidInput(
-            f"expected sharding 'none' for an agent that is to act in {spec.environment!r}, got 'full': no process has the "
-            "whole model; set sharding to 'none', or record rollouts first and train on them",
-            code="no_whole_model",
-        )
 
 
 def with_rate(spec: TrainSpec, loaded: LoadedModel) -> tuple[TrainSpec, str]:

@@ -27,7 +27,8 @@ from quintain.records.job import TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.distributed.passes import SharedPasses
-from quintain.trainers.distributed.sharding import full
+from quintain.trainers.distributed.sharding import is_sharded
+from quintain.trainers.distributed.weights import full
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.objectives import objective_of
@@ -201,6 +202,17 @@ def _moves(spec: TrainSpec) -> bool:
 def _values(model: Any, values: dict[str, torch.Tensor]) -> Iterator[None]:
     """Replace the values of the trainable parameters inside of the context."""
     parameters = trainable(model)
+    if is_sharded(model):  # FSDP keeps the storage of its shards
+        with torch.no_grad():
+            kept = {name: p.detach().clone() for name, p in parameters.items()}
+            try:
+                for name, parameter in parameters.items():
+                    parameter.copy_(values[name])
+                yield
+            finally:
+                for name, parameter in parameters.items():
+                    parameter.copy_(kept[name])
+        return
     own = {name: p.data for name, p in parameters.items()}
     try:
         for name, parameter in parameters.items():

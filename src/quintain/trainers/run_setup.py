@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import torch
 
 from quintain.records.dataset import GroupRow, Row
 from quintain.records.hyperparameters import DistillConfig, GRPOConfig, OnlineConfig, PPOConfig
@@ -17,6 +20,7 @@ from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example
 from quintain.trainers.distributed.passes import SharedPasses
 from quintain.trainers.distributed.process_group import ProcessGroup
+from quintain.trainers.distributed.weights import whole_copy
 from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.loop.ewc import WeightPenalty, weight_penalty
 from quintain.trainers.loop.identity import run_identity
@@ -77,6 +81,8 @@ class Training(NamedTuple):
     """Without what only the first process has."""
     directory: Path
     has_teacher: bool
+    all_collect: bool = False
+    """Whether every process takes part in rollouts."""
 
 
 class Acting(NamedTuple):
@@ -90,9 +96,9 @@ class RunSetup:
     """A run before its first step: assembles the parts."""
 
     def __init__(self, training: Training, reporter: Reporter, ready: Prepared, group: ProcessGroup) -> None:
-        self.spec, self.data, self.directory, self.has_teacher = training
+        self.spec, self.data, self.directory, self.has_teacher, self.all_collect = training
         self.reporter, self.group, self.ready = reporter, group, ready
-        self.loaded, self.engine, self.machine, self.format, _ = ready
+        self.loaded, self.engine, self.machine, self.format, *_ = ready
         config = self.spec.config
         self.passes = SharedPasses(group, self.spec.seed, sharded=config.sharding == "full")
         context = self.loaded.context_tokens
@@ -157,6 +163,17 @@ class RunSetup:
             return cached_with_teacher(examples, teacher, top_k, path, self.renderer.fingerprint)
 
         return self.group.from_first(ask)
+
+    def to_act(self) -> LoadedModel:
+        """Return the model for acting: of a sharded one, a whole copy in the first process. Collective."""
+        if not self.passes.sharded:
+            return self.loaded
+        is_first, structure = self.group.is_first, self.ready.structure
+        copy: LoadedModel | None = pickle.loads(structure) if is_first and structure else None
+        plain = torch.nn.Module() if copy is None else copy.model
+        with self.passes.running():
+            whole_copy(plain, self.loaded.model, self.loaded.model.device)
+        return self.loaded._replace(model=plain)
 
     def penalty(self) -> WeightPenalty | None:
         """Return EWC's penalty, measured on the start model or its predecessor; None if it is off."""
@@ -255,10 +272,15 @@ def _rollout_source(start: RunSetup, objective: Objective, references: Reference
             return references.with_logprobs(scored, keep=False) if objective.needs_reference else scored
         return references.with_logprobs(examples, keep=False) if objective.needs_reference else examples
 
+    whole: list[LoadedModel] = []
+
+    def before() -> None:
+        whole[:] = [start.to_act()]
+
     def act(iteration: int) -> list[GroupRow]:
         # In the number format of training: otherwise the ratio to the behaviour policy would not start at 1.
         with start.engine.precision():
-            return acting.collect(start.loaded, start.renderer, iteration)
+            return acting.collect(whole.pop(), start.renderer, iteration)
 
     return RolloutSource(
         act,
@@ -269,6 +291,8 @@ def _rollout_source(start: RunSetup, objective: Objective, references: Reference
         seed=start.spec.seed,
         stage=rollout_stage(config, start.engine, start.passes),
         group=start.group,
+        before=before,
+        all_collect=start.all_collect,
         max_steps=start.spec.config.max_steps,
         reward_model=start.reward_model,
         figures_of=start.data.figures,

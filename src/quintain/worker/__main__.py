@@ -1,6 +1,7 @@
-"""`python -m quintain.worker JOB_DIR ATTEMPT [LOCK_FD|none]`: execute one attempt of a job and record how it ended.
+"""`python -m quintain.worker JOB_DIR ATTEMPT [LOCK_FD|none [HOST:PORT]]`: execute one attempt of a job and record how it ended.
 
-The third argument is given by a shim: the descriptor of the job's lock, or `none` on a machine without it.
+A shim passes the descriptor of the job's lock, or `none` on a machine without it, and where the processes of other machines
+connect, if its launcher has chosen it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import sys
 from pathlib import Path
 
 from quintain.jobs.directory import JobDirectory
+from quintain.jobs.process_counts import process_counts
 from quintain.worker import parent_watch
 from quintain.worker.attempt import configure_process, home_of, run_attempt
-from quintain.worker.process_counts import process_counts
 
 
 def main(arguments: list[str]) -> int:
@@ -24,6 +25,8 @@ def main(arguments: list[str]) -> int:
     directory = JobDirectory(Path(folder))
     configure_process(home_of(directory))
     if (counts := process_counts(directory.read_spec())) is not None:
+        if arguments[3:]:
+            counts = counts._replace(rendezvous=arguments[3])
         from quintain.worker.launch_ranks import launch_ranks  # torch
 
         return launch_ranks(directory, attempt, counts)

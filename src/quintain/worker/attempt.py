@@ -5,19 +5,15 @@ from __future__ import annotations
 import errno
 import logging
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from quintain.environments.registry import configure
-from quintain.environments.retrieval import configure_retrieval
 from quintain.errors import QuintainError
 from quintain.jobs.directory import JobDirectory
 from quintain.records.job import JobError
-from quintain.records.protocols import TextRetriever
-from quintain.settings import secret
-from quintain.trainers.gguf_copies import keep_copies
 from quintain.worker import job_kinds
+from quintain.worker.configuration import configure
 from quintain.worker.reporter import FileReporter
 
 logger = logging.getLogger(__name__)
@@ -28,9 +24,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 def configure_process(home: Path) -> None:
     """Set up logging, environments, endpoints and the cache of models of a home folder."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    configure(home / "environments.toml", secret, home / "endpoints.toml")
-    configure_retrieval(_open_retriever)
-    keep_copies(home / "cache" / "models")
+    configure(home)
 
 
 def home_of(directory: JobDirectory) -> Path:
@@ -66,12 +60,6 @@ def run_attempt(
         return 1
     reporter.result(result)
     return 0
-
-
-def _open_retriever(folder: Path, texts: Sequence[str]) -> TextRetriever:
-    from quintain.trainers.retriever import open_retriever
-
-    return open_retriever(folder, texts)
 
 
 def failure_of(error: Exception) -> JobError:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from quintain.errors import QuintainError, TrainingFailed
 from quintain.jobs.directory import JobDirectory
+from quintain.jobs.process_counts import ProcessCounts
 from quintain.records.job_events import JobEvent
 from quintain.trainers.distributed.launcher import launch
 from quintain.worker.attempt import failure_of, open_reporter
-from quintain.worker.process_counts import ProcessCounts
 
 
 def launch_ranks(directory: JobDirectory, attempt: int, counts: ProcessCounts) -> int:

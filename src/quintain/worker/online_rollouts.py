@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quintain.environments.registry import open_source
 from quintain.errors import InvalidInput, TrainingFailed, Unavailable
-from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.evaluation.games import players_of
+from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
+from quintain.evaluation.turn_counts import TurnCount
 from quintain.jobs.directory import read_lines, run_name
-from quintain.records.agent import Sampling
 from quintain.records.dataset import GroupRow, StepValues
 from quintain.records.hyperparameters import OnlineConfig, SamplerConfig
 from quintain.records.job import TrainSpec
@@ -29,20 +30,22 @@ from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import ROLE, AgentInfo, Task, Trajectory
 from quintain.scoring.outcomes.answer_scorers import OutcomeScorer
 from quintain.worker.acting_reports import TurnReports
+from quintain.worker.actors.pool import actors_for
+from quintain.worker.actors.training import TrainingActors
 from quintain.worker.job_rewards import Rewards, step_values
+from quintain.worker.rollouts_ahead import RolloutsAhead
 from quintain.worker.run_inputs import scored_runs
-from quintain.worker.self_play import SelfPlay
+from quintain.worker.self_play import SelfPlay, self_play_of
+from quintain.worker.shared_rollouts import are_shared, play_with_partners
 
 if TYPE_CHECKING:
+    from quintain.trainers.acting.policy import LocalPolicy
     from quintain.trainers.models import LoadedModel
     from quintain.trainers.rendering.renderer import Renderer
     from quintain.worker.remote_sampler import RemoteSampler
 
 _EPISODES_AT_ONCE = 64
 """Episodes per batch, in whole groups, so that the shared prompt of a group is encoded once."""
-
-_SAMPLED = ("temperature", "top_p", "top_k", "min_p", "max_new_tokens")
-"""Settings that sampling takes."""
 
 _POOL = 10_000
 """Maximum number of tasks drawn. A longer run repeats them."""
@@ -51,7 +54,7 @@ _POOL = 10_000
 def rollout_collector(
     spec: TrainSpec, directory: Path, reporter: Reporter, rewards: Rewards | None = None
 ) -> Collector:
-    """Return the function by which an online training job collects its rollouts.
+    """Return the function by which an online training job collects its rollouts; close it at the end.
 
     Args:
         spec: Spec of an online method. Tasks come from the environment's split `train`, never from `held_out`.
@@ -74,16 +77,12 @@ def rollout_collector(
         )
     source = open_source(spec.environment)
     tasks = _draw(source, min(config.tasks_per_step * config.rollouts, _POOL), spec.seed)
-    self_play = None
-    if config.self_play is not None:
-        folder = directory / "checkpoints" / "versions"
-        self_play = SelfPlay(config.self_play, players_of(source), config.rollouts, spec.seed, folder)
-    return Collector(spec, config, directory, reporter, source, tasks, rewards, self_play)
+    return Collector(spec, config, directory, reporter, source, tasks, rewards, self_play_of(spec, source, directory))
 
 
 @dataclass
 class Collector:
-    """Collects the rollouts of a job; see `rollout_collector`."""
+    """Collects the rollouts of a job, in its own process or on actors; see `rollout_collector`."""
 
     spec: TrainSpec
     config: OnlineConfig
@@ -97,25 +96,32 @@ class Collector:
     """Number of episodes without a verdict, over all iterations."""
     sampler: RemoteSampler | None = field(init=False, default=None)
     """The server that samples; None: the live model itself, or nothing was played yet."""
+    is_shared: bool = field(init=False)
+    """Whether the other processes of the training play too."""
     _written: dict[str, int] = field(init=False)
     """Episode key -> offset in the trajectory file, for episodes of earlier attempts."""
     _scored: set[str] = field(init=False)
     """Ids of runs whose scores were output."""
+    _actors: TrainingActors | None = field(init=False, default=None)
+    _ahead: RolloutsAhead | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._written = _episode_offsets(self._path)
+        self.is_shared = are_shared(self.spec, self.config, self.source)
         self._scored = {run for run, _ in scored_runs(self.directory)} if self.rewards is not None else set()
+        if self.config.sampler is None and (self.config.actors > 1 or self.config.staleness):
+            n = actors_for(self.source, self.config.actors, self._at_once, self.reporter)
+            self._actors = TrainingActors(
+                self.spec, self.config, self.directory, self.reporter, n, lambda *which: self._left(*which)
+            )
 
     def __call__(self, loaded: LoadedModel, renderer: Renderer, iteration: int) -> list[GroupRow]:
-        """Return the groups of an iteration."""
-        plans = self._plans(iteration)
-        keys = {plan.key: self.self_play.keys(plan) if self.self_play else [plan.key] for plan in plans}
-        wanted = [key for plan in plans for key in keys[plan.key]]
+        """Return the groups of a rollout, played where no earlier attempt has; see `rollout_collector`."""
+        wanted = [key for plan in self._plans(iteration) for key in self._keys(plan)]
         runs = self._read_back(wanted)
-        left = [plan for plan in plans if any(key not in runs for key in keys[plan.key])]
-        if left:
+        if self._actors is not None or self.is_shared or len(runs) < len(wanted):
             self.reporter.phase("acting")
-            runs |= self._play(left, loaded, renderer, iteration)
+            runs |= self._output(self._episodes(loaded, renderer, iteration), iteration)
             self.reporter.phase("training")
         if any(key not in runs for key in wanted):
             return []
@@ -124,11 +130,6 @@ class Collector:
     def figures(self) -> dict[str, float | None]:
         """Return figures of the newest rollout: how far the log-probs of the server are from the trainer's, in nats a token."""
         return {} if self.sampler is None else {"sampler_distance": self.sampler.distance}
-
-    def close(self) -> None:
-        """Release the server that samples."""
-        if self.sampler is not None:
-            self.sampler.close()
 
     def _plans(self, iteration: int) -> list[EpisodePlan]:
         """Return the iteration's plans. Attempts at a task are adjacent, so that they share a batch."""
@@ -143,27 +144,87 @@ class Collector:
             return plans
         return self.self_play.games(plans, iteration, self._agent(iteration), self.spec.agent.system_prompt)
 
-    def _agent(self, iteration: int) -> AgentInfo:
-        return AgentInfo(name=self.spec.name, model=f"{run_name(self.directory)}/{iteration}")
+    def _keys(self, plan: EpisodePlan) -> list[str]:
+        """Return the episode keys of the runs of a plan that are learned from."""
+        return self.self_play.keys(plan) if self.self_play else [plan.key]
 
-    def _play(
-        self, plans: Sequence[EpisodePlan], loaded: LoadedModel, renderer: Renderer, iteration: int
-    ) -> dict[str, Trajectory]:
-        """Run the episodes and output them. Returns fewer than planned if the job was asked to stop."""
-        config, name = self.config, run_name(self.directory)
-        policy = self._policy(loaded, renderer, iteration)
-        settings = EpisodeSettings(
+    def _left(self, iteration: int, version: int) -> tuple[list[EpisodePlan], EpisodeSettings]:
+        """Return the episodes of a rollout that no earlier attempt has written, and their settings.
+
+        Args:
+            iteration: Number of the rollout.
+            version: Number of the rollout before which the weights that play are taken.
+        """
+        plans = self._plans(iteration)
+        left = [plan for plan in plans if any(key not in self._written for key in self._keys(plan))]
+        return left, EpisodeSettings(
             seed=stable_seed(self.spec.seed, "rollout", iteration),
-            max_turns=config.max_turns,
+            max_turns=self.config.max_turns,
             concurrency=self._at_once,
-            agent=self._agent(iteration),
+            agent=self._agent(version),
             system_prompt=self.spec.agent.system_prompt,
-            job_id=name,
+            job_id=run_name(self.directory),
             tags=("rollout", f"iteration:{iteration}"),
         )
-        played = {}
+
+    def _agent(self, version: int) -> AgentInfo:
+        return AgentInfo(name=self.spec.name, model=f"{run_name(self.directory)}/{version}")
+
+    def _episodes(self, loaded: LoadedModel, renderer: Renderer, iteration: int) -> Iterable[Episode]:
+        """Play the episodes of a rollout that are left; fewer if the job was asked to stop."""
         turns = TurnReports(self.reporter)
-        for episode in run_episodes(self.source, policy, plans, settings, self.reporter.should_stop, on_turn=turns):
+        if self.self_play:
+            self.self_play.save(loaded, iteration)
+        if self._actors is not None:
+            return self._actors.play(iteration, loaded, turns)
+        if self.config.sampler is not None and self.config.staleness:
+            return self._played_ahead(self._open_sampler(self.config.sampler), loaded, renderer, iteration, turns)
+        policy = self._policy(loaded, renderer, iteration)
+        plans, settings = self._left(iteration, iteration)
+        play = partial(run_episodes, self.source, policy, should_stop=self.reporter.should_stop, on_turn=turns)
+        return play_with_partners(self.spec, plans, settings, play) if self.is_shared else play(plans, settings)
+
+    def _played_ahead(
+        self, sampler: RemoteSampler, loaded: LoadedModel, renderer: Renderer, iteration: int, turns: TurnReports
+    ) -> list[Episode]:
+        """Hand the weights over to rollouts under way, and return the episodes of one that was played while the model learned."""
+        from quintain.trainers.acting.replica import sampling_of
+        from quintain.trainers.rendering.renderer import Renderer
+
+        config, sampling = self.config, sampling_of(self.config)
+        sampler.update(loaded, renderer, sampling, iteration * config.updates_per_rollout)
+        if self._ahead is None:
+            own = Renderer.of(deepcopy(loaded.tokenizer), self.spec.agent.template)  # a tokenizer belongs to one thread
+
+            def play(rollout: int, on_turn: Callable[[TurnCount], None]) -> list[Episode]:
+                plans, settings = self._left(rollout, max(rollout - config.staleness, 0))
+                policy = sampler.policy(loaded, own, sampling)
+                return list(run_episodes(self.source, policy, plans, settings, sampler.should_stop, on_turn=on_turn))
+
+            self._ahead = RolloutsAhead(play, config.staleness, config.rollouts)
+        return self._ahead.take(iteration, turns)
+
+    def _policy(self, loaded: LoadedModel, renderer: Renderer, iteration: int) -> Policy:
+        """Return the policy of the live weights, in this process or behind the endpoint that samples."""
+        from quintain.trainers.acting.replica import sampling_of, training_policy
+
+        step = iteration * self.config.updates_per_rollout
+        if self.config.sampler is not None:
+            sampler, sampling = self._open_sampler(self.config.sampler), sampling_of(self.config)
+            sampler.update(loaded, renderer, sampling, step)
+            return sampler.policy(loaded, renderer, sampling)
+
+        def new_policy() -> LocalPolicy:
+            return training_policy(self.spec, self.directory, loaded, renderer, step)
+
+        for warning in new_policy().warnings[len(loaded.warnings) :] if iteration == 0 else ():  # others are reported
+            self.reporter.warn("acting", warning)
+        return self.self_play.router(loaded, iteration, new_policy) if self.self_play else new_policy()
+
+    def _output(self, episodes: Iterable[Episode], iteration: int) -> dict[str, Trajectory]:
+        """Output the episodes of a rollout; return their runs by episode key."""
+        played = {}
+        for episode in episodes:
             role = episode.trajectory.extra.get(ROLE)
             group = self._group_id(episode.trajectory.task, iteration) + (f"/{role}" if role else "")
             group_id = None if episode.policy else group  # an opponent's run is compared with none
@@ -172,24 +233,16 @@ class Collector:
             played[trajectory.episode_key] = trajectory
         return played
 
-    def _policy(self, loaded: LoadedModel, renderer: Renderer, iteration: int) -> Policy:
-        """Return the policy of the live weights, in this process or behind the endpoint that samples."""
-        from quintain.trainers.acting.policy import LocalPolicy
-        from quintain.trainers.acting.products import PRODUCTS, ProductForms
-
-        sampling = Sampling(**{name: getattr(self.config, name) for name in _SAMPLED})
-        if self.config.sampler is not None:
-            sampler = self._open_sampler(self.config.sampler)
-            sampler.update(loaded, renderer, sampling, iteration * self.config.updates_per_rollout)
-            return sampler.policy(loaded, renderer, sampling)
-        products = ProductForms(self.directory / PRODUCTS)
-
-        def new_policy() -> LocalPolicy:
-            return LocalPolicy(loaded, renderer, sampling, seed=self.spec.seed, products=products)
-
-        for warning in new_policy().warnings[len(loaded.warnings) :] if iteration == 0 else ():  # others are reported
-            self.reporter.warn("acting", warning)
-        return self.self_play.router(loaded, iteration, new_policy) if self.self_play else new_policy()
+    def close(self) -> None:
+        """End the actors, and release the server that samples."""
+        if self._actors is not None:
+            self._actors.close()
+        if self.sampler is not None:
+            self.sampler.stop()
+        if self._ahead is not None:
+            self._ahead.close()
+        if self.sampler is not None:
+            self.sampler.close()
 
     def _open_sampler(self, config: SamplerConfig) -> RemoteSampler:
         from quintain.worker.remote_sampler import RemoteSampler
@@ -294,7 +347,8 @@ class Collector:
     def _at_once(self) -> int:
         """Episodes per batch: whole groups, within the environment's limit."""
         size, bound = self.config.group_size, getattr(self.source, "at_once", None)
-        whole = max((bound or _EPISODES_AT_ONCE) // size, 1) * size
+        asked = self.config.episodes_at_once or bound or _EPISODES_AT_ONCE
+        whole = max(asked // size, 1) * size
         return min(whole, bound or whole)
 
     @property

@@ -12,9 +12,9 @@ from quintain.evaluation.games import PolicyRouter, with_players
 from quintain.jobs.directory import STAGES
 from quintain.records.agent import Agent
 from quintain.records.job import EvaluateSpec, RolloutSpec
-from quintain.records.protocols import Policy, Reporter, TaskSource
+from quintain.records.protocols import Policy, TaskSource
 from quintain.records.trajectory import AgentInfo
-from quintain.worker.policies import open_policy
+from quintain.worker.policies import JobSignals, open_policy
 
 OPPONENT = "opponent"
 """The opponent's policy in the router, and the subfolder of its requests."""
@@ -35,7 +35,7 @@ def as_games(spec: RolloutSpec | EvaluateSpec, plans: Sequence[EpisodePlan], sou
 
 
 def router(
-    spec: RolloutSpec | EvaluateSpec, policy: Policy, directory: Path, reporter: Reporter, source: TaskSource
+    spec: RolloutSpec | EvaluateSpec, policy: Policy, directory: Path, signals: JobSignals, source: TaskSource
 ) -> PolicyRouter:
     """Return a policy for both players; an agent that plays against itself has one policy for both."""
     opponent = spec.opponent
@@ -51,8 +51,8 @@ def router(
         seed=spec.seed + 1,
         endpoint=spec.opponent_endpoint,
         folder=folder,
-        should_stop=reporter.should_stop,
-        warn=reporter.warn,
+        should_stop=signals.should_stop,
+        warn=signals.warn,
         expert=lambda: expert_of(inside, ()),
     )
     return PolicyRouter({"": policy, OPPONENT: other})

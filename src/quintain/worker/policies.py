@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Sampling
 from quintain.records.job import EvaluateSpec, RolloutSpec, StepLabelSpec
 from quintain.records.judging import Endpoint
-from quintain.records.protocols import Policy, Reporter
+from quintain.records.protocols import Policy
+from quintain.trainers.libraries import import_libraries
+
+
+class JobSignals(Protocol):
+    """The part of a `Reporter` that policies need."""
+
+    def warn(self, code: str, message: str) -> None:
+        """Report a problem that does not stop the run."""
+
+    def should_stop(self) -> bool:
+        """Whether the job was asked to stop."""
 
 
 def policy_of_job(
     spec: RolloutSpec | EvaluateSpec | StepLabelSpec,
     folder: Path,
-    reporter: Reporter,
+    signals: JobSignals,
     expert: Callable[[], Policy] | None = None,
 ) -> Policy:
     """Create the policy of a job's agent, with warnings in the job's report; arguments and errors as of `open_policy`."""
@@ -25,8 +37,8 @@ def policy_of_job(
         seed=spec.seed,
         endpoint=spec.endpoint,
         folder=folder,
-        should_stop=reporter.should_stop,
-        warn=reporter.warn,
+        should_stop=signals.should_stop,
+        warn=signals.warn,
         expert=expert,
     )
 
@@ -78,6 +90,7 @@ def open_policy(
                 agent, endpoint, sampling, seed=seed, folder=folder, should_stop=should_stop, tolerance=BROKEN_AFTER - 1
             )
         return RemotePolicy(agent, endpoint, sampling, seed=seed, folder=folder, should_stop=should_stop)
+    import_libraries()
     from quintain.trainers.acting.policy import open_policy as open_local_policy
 
     policy = open_local_policy(agent, sampling, seed=seed, folder=folder)

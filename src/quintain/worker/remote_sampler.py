@@ -6,6 +6,7 @@ A model under training hands its adapter over before each rollout, and the serve
 from __future__ import annotations
 
 import shutil
+import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from quintain.endpoints.adapter_updates import AdapterUpdates
 from quintain.endpoints.client import Clock, EndpointClient, read_key
-from quintain.errors import InvalidInput
+from quintain.errors import InvalidInput, Unavailable
 from quintain.jobs.directory import run_name
 from quintain.records.agent import Agent, Sampling
 from quintain.records.judging import Endpoint
@@ -31,7 +32,7 @@ from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.sampler_correction import mean_distance
 from quintain.trainers.tokenizer_files import load_tokenizer
 from quintain.worker.request_ledger import Ledger
-from quintain.worker.token_policy import ServedWeights, TokenModel, TokenPolicy
+from quintain.worker.token_policy import ServedWeights, TokenModel, TokenPolicy, unanswered
 
 if TYPE_CHECKING:
     from quintain.trainers.models import LoadedModel
@@ -67,7 +68,8 @@ class RemoteSampler:
             InvalidInput: The API key's variable is not set.
             Refused: The endpoint's URL is not safe.
         """
-        self._config, self._seed, self._should_stop = config, seed, should_stop
+        self._config, self._seed = config, seed
+        self._is_asked_to_stop, self._stopping = should_stop, threading.Event()
         self._name = f"quintain-{run_name(directory)}"
         self._folder = Path(endpoint.adapters).expanduser() if endpoint.adapters else directory / "adapters"
         self._folder = self._folder.absolute() / self._name
@@ -108,7 +110,16 @@ class RemoteSampler:
             vocabulary=loaded.model.get_input_embeddings().weight.shape[0],
             weights=self._weights,
         )
-        return TokenPolicy(self._client, renderer, sampling, model, seed=self._seed, should_stop=self._should_stop)
+        return TokenPolicy(self._client, renderer, sampling, model, seed=self._seed, should_stop=self.should_stop)
+
+    def should_stop(self) -> bool:
+        """Whether to stop playing: the job was asked to stop, or `stop` was called."""
+        return self._stopping.is_set() or self._is_asked_to_stop()
+
+    def stop(self) -> None:
+        """Let policies answer no further turns."""
+        self._stopping.set()
+        self._client.stop()
 
     def close(self) -> None:
         """Remove the adapter from the server and from the disk, and close the connections."""
@@ -144,7 +155,10 @@ class RemoteSampler:
         episode = Episode((), self._seed, sampling.temperature)
         episode.begin_turn((Message(role="user", content=_PROBE),), renderer)
         episode.left = _PROBE_TOKENS
-        found = policy.sample(episode).ids
+        try:
+            found = policy.sample(episode).ids
+        except Unavailable as error:
+            raise unanswered(error) from None
         distance = mean_distance(Engine.of(loaded.model), episode.ids, found.token_ids, found.logprobs)
         if distance <= self._config.max_difference:
             return distance

@@ -13,9 +13,10 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from quintain.evaluation.episode_plans import EpisodePlan, Player
-from quintain.evaluation.games import PolicyRouter
-from quintain.records.online_hyperparameters import SelfPlayConfig
-from quintain.records.protocols import Policy
+from quintain.evaluation.games import PolicyRouter, players_of
+from quintain.records.job import TrainSpec
+from quintain.records.online_hyperparameters import OnlineConfig, SelfPlayConfig
+from quintain.records.protocols import Policy, TaskSource
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import AgentInfo
 
@@ -77,22 +78,36 @@ class SelfPlay:
         return [player.key for player in game.players if not player.policy and asked in (None, player.role)]
 
     def router(self, loaded: LoadedModel, iteration: int, new_policy: Callable[[], Policy]) -> PolicyRouter:
-        """Return the policies of a rollout, and save the live weights where a version is due.
+        """Return the policies of a rollout.
 
         Args:
             loaded: The live model.
             iteration: Of the training.
             new_policy: Returns a policy of the live model.
         """
-        from quintain.trainers.acting.earlier import EarlierPolicy, save_version
+        from quintain.trainers.acting.earlier import EarlierPolicy
 
-        spacing = -(-self.rollouts // self.config.pool_size)
-        if iteration % spacing == 0:
-            save_version(loaded.model, self._file(iteration))
         policies = {"": new_policy()}
         if (version := self.opponent_of(iteration)) is not None and self.config.latest_share < 1:
             policies[EARLIER] = EarlierPolicy(new_policy(), loaded.model, self._file(version))
         return PolicyRouter(policies)
 
+    def save(self, loaded: LoadedModel, iteration: int) -> None:
+        """Save the live weights before a rollout where a version is due."""
+        from quintain.trainers.acting.earlier import save_version
+
+        spacing = -(-self.rollouts // self.config.pool_size)
+        if iteration % spacing == 0:
+            save_version(loaded.model, self._file(iteration))
+
     def _file(self, iteration: int) -> Path:
         return self.folder / f"{iteration:06d}.safetensors"
+
+
+def self_play_of(spec: TrainSpec, source: TaskSource, folder: Path) -> SelfPlay | None:
+    """Return the games of a training job; None if it plays none against itself."""
+    config = spec.config
+    if not isinstance(config, OnlineConfig) or config.self_play is None:
+        return None
+    versions = folder / "checkpoints" / "versions"
+    return SelfPlay(config.self_play, players_of(source), config.rollouts, spec.seed, versions)

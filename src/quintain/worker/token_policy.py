@@ -248,6 +248,13 @@ class TokenPolicy:
         return tuple(versions[: len(found.token_ids)])
 
 
+def unanswered(error: QuintainError) -> Unavailable:
+    """Return the error of a job whose server does not answer."""
+    return Unavailable(
+        f"{error.message}; check the server, then resume the job: its checkpoints are kept", code=error.code
+    )
+
+
 def _labelled(sampled: SampledTokens, versions: Sequence[int] | None) -> SampledTokens:
     """Return the tokens of a turn with the versions of their weights; the turn may end before the last version."""
     if versions is None:

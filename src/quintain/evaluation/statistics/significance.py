@@ -87,8 +87,6 @@ def equivalence(differences: Sequence[float], margin: float) -> SignificanceTest
     if not 0 < margin < 1:
         raise InvalidInput(f"expected an equivalence margin above 0 and below 1, got {margin}; use 0.05")
     n, differ = len(differences), sum(d != 0 for d in differences)
-    from scipy.stats import binom, ttest_1samp
-
     if set(differences) <= {-1, 0, 1}:
         plus, minus = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
         z = max(_tango(plus, minus, n, margin), _tango(minus, plus, n, margin))
@@ -98,6 +96,8 @@ def equivalence(differences: Sequence[float], margin: float) -> SignificanceTest
     if _without_variance(differences) is not None:
         rest = max(0.0, margin - abs(differences[0])) / (1 - min(abs(differences[0]), margin))
         return SignificanceTest((1 - rest) ** n, None, "bound on the tasks that differ otherwise")
+    from scipy.stats import binom, ttest_1samp
+
     above = ttest_1samp(differences, -margin, alternative="greater")
     below = ttest_1samp(differences, margin, alternative="less")
     worse = max((above, below), key=lambda one: float(one.pvalue))
@@ -232,8 +232,8 @@ def required_tasks(difference: float, discordant: float, *, power: float = 0.8, 
         power: Probability of detecting the difference.
         alpha: Two-sided level.
     """
-    from scipy.stats import norm
+    from scipy.special import ndtri
 
     d, psi = abs(difference), max(discordant, abs(difference))
-    root = norm.ppf(1 - alpha / 2) * math.sqrt(psi) + norm.ppf(power) * math.sqrt(max(psi - d * d, 0.0))
+    root = ndtri(1 - alpha / 2) * math.sqrt(psi) + ndtri(power) * math.sqrt(max(psi - d * d, 0.0))
     return math.ceil(float(root / d) ** 2)

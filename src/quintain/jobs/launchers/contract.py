@@ -28,7 +28,7 @@ class ClusterOptions:
     cpus: int | None = None
     """CPU cores of a job. Null: the cluster's default."""
     gpus: int = 0
-    """GPUs of each process of a job."""
+    """GPUs for each process of a training and each local actor; at least one process."""
     environment: tuple[str, ...] = ()
     """Names of environment variables that workers get from the server."""
 
@@ -54,8 +54,16 @@ class Attempt:
     """Supervises the worker until both have ended. Only for `start`, like the fields below."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of the command beside those of its machine. They may be secret."""
-    processes: int = 0
-    """Processes that need a device of their own."""
+    devices: int = 0
+    """Devices that the attempt can use on each machine."""
+    machines: int = 1
+    """Machines that the attempt needs at once; the command runs on the first."""
+    port: int | None = None
+    """Port of the first machine where the others connect. The command takes `HOST:PORT` as a further argument."""
+    rank_launcher: tuple[str, ...] = ()
+    """Torch's launcher for each of the other machines; it needs `--master-addr` and `--node-rank`, from 1, and the program."""
+    rank_program: tuple[str, ...] = ()
+    """Program of the launcher."""
     lock: int | None = None
     """Descriptor of the job's lock, for launchers on this machine."""
 
@@ -70,6 +78,8 @@ class Launcher(Protocol):
 
     is_remote: bool
     """Whether attempts may run on other machines, without the job's lock."""
+    spans_machines: bool
+    """Whether it can start an attempt on several machines."""
     poll_s: float
     """Least seconds between two calls of `alive` for one attempt."""
     settle_s: float

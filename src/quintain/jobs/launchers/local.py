@@ -12,6 +12,7 @@ class LocalLauncher:
     """Starts processes on this machine. An attempt with a free lock is dead."""
 
     is_remote = False
+    spans_machines = True  # the operator starts the processes of the others
     poll_s = 0.0
     settle_s = 0.0
 

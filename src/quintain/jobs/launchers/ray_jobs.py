@@ -31,6 +31,7 @@ class RayLauncher:
     """
 
     is_remote = True
+    spans_machines = False
     poll_s = 1.0
     settle_s = 5.0
 
@@ -54,7 +55,7 @@ class RayLauncher:
                     submission_id=attempt.name,
                     runtime_env={"env_vars": dict(attempt.environment)},
                     entrypoint_num_cpus=self._options.cpus,
-                    entrypoint_num_gpus=self._options.gpus * attempt.processes or None,
+                    entrypoint_num_gpus=self._options.gpus * attempt.devices or None,
                 )
             except RuntimeError as error:
                 raise OSError(f"Ray refused the job: {error}") from error

@@ -1,4 +1,4 @@
-"""The launcher of Slurm: each attempt is one batch job, through `sbatch`, `squeue`, `scontrol` and `scancel`."""
+"""The launcher of Slurm: each attempt is one batch job, through `sbatch`, `squeue` and `scancel`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from quintain.errors import InvalidInput, Unavailable
 from quintain.jobs.directory import write_atomically
@@ -39,6 +40,7 @@ class SlurmLauncher:
     """Submits attempts as batch jobs, which find each other by name: no id has to be remembered."""
 
     is_remote = True
+    spans_machines = True
     poll_s = 5.0
     settle_s = 10.0
 
@@ -54,11 +56,10 @@ class SlurmLauncher:
             Unavailable: The controller does not answer.
             OSError: sbatch refuses the job, although the controller answers.
         """
-        script = attempt.folder / "launch.sh"
-        write_atomically(script, f"#!/bin/sh\nexec {shlex.join(attempt.command)}\n".encode())
+        script = _write_scripts(attempt)
         names = sorted({*_INHERITED, *attempt.environment})
         output = str(attempt.folder / "launcher.log").replace("%", "%%")
-        gpus = self._options.gpus * attempt.processes
+        gpus = self._options.gpus * attempt.devices
         argv = [
             "sbatch",
             "--parsable",
@@ -68,6 +69,7 @@ class SlurmLauncher:
             "--no-requeue",
             f"--export={','.join(names)}",
             f"--chdir={attempt.folder}",
+            *([f"--nodes={attempt.machines}", "--ntasks-per-node=1"] if attempt.machines > 1 else []),
             *([f"--cpus-per-task={self._options.cpus}"] if self._options.cpus else []),
             *([f"--gpus-per-node={gpus}"] if gpus else []),
             *self._options.slurm_arguments,
@@ -113,6 +115,32 @@ class SlurmLauncher:
         pairs = (line.split(maxsplit=1) for line in done.stdout.splitlines())
         self._states = {pair[1].strip(): pair[0] for pair in pairs if len(pair) == 2}
         self._read_at = time.monotonic()
+
+
+def _write_scripts(attempt: Attempt) -> Path:
+    """Write the batch script, and that of the machines beside the first one. Return the path of the former."""
+    script, others = attempt.folder / "launch.sh", attempt.folder / "launch-others.sh"
+    command = shlex.join(attempt.command)
+    if attempt.machines == 1:
+        write_atomically(script, f"#!/bin/sh\nexec {command}\n".encode())
+        return script
+    n = attempt.machines - 1
+    place = '--master-addr="$1" --node-rank="$((SLURM_PROCID + 1))"'
+    ranks = f"{shlex.join(attempt.rank_launcher)} {place} {shlex.join(attempt.rank_program)}"
+    write_atomically(others, f"#!/bin/sh\nexec {ranks}\n".encode())
+    batch = f"""\
+#!/bin/sh
+first="${{SLURMD_NODENAME:-$(hostname)}}"
+[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
+srun --nodes={n} --ntasks={n} --ntasks-per-node=1 --exclude="$first" sh {shlex.quote(str(others))} "$first" &
+{command} "$first:{attempt.port}"
+code=$?
+kill $! 2>/dev/null
+wait
+exit $code
+"""
+    write_atomically(script, batch.encode())
+    return script
 
 
 def _run(argv: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

@@ -15,6 +15,7 @@ from quintain.records.agent import Sampling
 from quintain.records.dataset import Dataset, SplitName
 from quintain.records.evolve import Temperature
 from quintain.records.job import EvaluateDatasetSpec, EvaluateSpec, RolloutSpec
+from quintain.records.online_hyperparameters import MAX_ACTORS
 from quintain.records.reward import RewardSpec
 from quintain.records.tags import require_tags
 from quintain.tools.data.lineage import require_remembered
@@ -45,14 +46,15 @@ SELF = "self"
 
 AgentName = Annotated[
     str,
-    Field(description="Agent id or name, `starter`, `expert`, a model folder or endpoint:NAME."),
+    Field(description="Agent, `starter`, `expert`, a model folder or endpoint:NAME."),
 ]
 EnvironmentId = Annotated[
     Environments,
-    Field(description="Environment id, see list_library(kind='environments'); or {id: weight}."),
+    Field(description="Id of list_library(kind='environments'); or {id: weight}."),
 ]
-Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Same seed: same tasks and sampling.")]
+Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Of tasks and sampling.")]
 MaxTurns = Annotated[int | None, Field(ge=1, le=1000, description="Turns; null: the environment's limit.")]
+Actors = Annotated[int, Field(ge=1, le=MAX_ACTORS, description="Processes that play.")]
 Opponent = Annotated[str | None, Field(description="In a game; or `self`.")]
 _WRITTEN = "Own tasks, as in a task file."
 WrittenTasks = Annotated[
@@ -78,11 +80,11 @@ def collect_rollouts(
     split: Annotated[Literal["train", "held_out"], Field(description="held_out is for evaluation.")] = "train",
     temperature: Annotated[
         Temperature | Annotated[list[Temperature], Field(min_length=2, max_length=2)],
-        Field(description="0: greedy; [low, high]: rising over a task's attempts."),
+        Field(description="0: greedy; [low, high]: rising over attempts."),
     ] = 1.0,
     diversity: Annotated[
         float,
-        Field(ge=0, le=4, description="Heats repeated attempts, up to x (1 + this)."),
+        Field(ge=0, le=4, description="Heats repeated attempts up to x (1 + this)."),
     ] = 0.0,
     scorer: Annotated[RewardInput | None, Field(description="Older name of `reward`.")] = None,
     reward: Annotated[RewardInput | None, Field(description="As in start_training.")] = None,
@@ -92,15 +94,16 @@ def collect_rollouts(
     seed: Seed = 0,
     request_key: RequestKey = None,
     tasks: WrittenTasks = None,
+    actors: Actors = 1,
 ) -> JobStarted:
-    """Let an agent act in an environment, as a background job; every episode becomes a stored trajectory.
+    """Let an agent act in an environment, as a background job that stores every episode.
 
-    Its result names the filter that finds them. To measure an agent use evaluate_agent.
+    To measure an agent use evaluate_agent.
     """
     temperatures = _schedule(temperature, diversity, attempts)
     if tasks is not None:
         environment, n_tasks = store_tasks(services, environment, tasks, split), len(tasks)
-    acting = playing_fields(services, agent, environment, opponent)
+    acting = playing_fields(services, agent, environment, opponent, actors)
     spec = RolloutSpec(
         written=tasks is not None,
         **acting,
@@ -154,10 +157,10 @@ def evaluate_agent(
     environment: Annotated[Environments | None, Field(description="Id, or {id: weight}; or give dataset_id.")] = None,
     dataset_id: Annotated[
         str | None,
-        Field(description="Dataset: play a benchmark's tasks; of other kinds measure loss and next actions."),
+        Field(description="A benchmark is played; of others loss and next actions are measured."),
     ] = None,
     n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Tasks, or rows.")] = 100,
-    repeats: Annotated[int, Field(ge=1, le=256, description="Episodes per task; above 1 when sampling.")] = 1,
+    repeats: Annotated[int, Field(ge=1, le=256, description="Episodes per task.")] = 1,
     split: Annotated[
         Literal["held_out", "train", "all", "test", "validation"],
         Field(description="all: every task of a file; test, validation: a dataset's, else held_out."),
@@ -170,8 +173,9 @@ def evaluate_agent(
     opponent: Opponent = None,
     seed: Seed = 0,
     request_key: RequestKey = None,
+    actors: Actors = 1,
 ) -> JobStarted:
-    """Measure an agent on held-out tasks, a benchmark, or a dataset's held-out rows, as a background job.
+    """Measure an agent on held-out tasks, a benchmark or a dataset, as a background job.
 
     Same environment, split, n_tasks, repeats and seed: the same tasks, which compare_agents pairs.
     """
@@ -183,16 +187,17 @@ def evaluate_agent(
             or max_turns is not None
             or forbidden
             or opponent
+            or actors > 1
             or (sampling is not None and sampling.temperature > 0)
         ):
             raise InvalidInput(
                 "on a dataset nothing is played and actions are decoded greedily, once: leave repeats, max_turns, forbidden, "
-                "opponent and a temperature out, or name an environment"
+                "opponent, actors and a temperature out, or name an environment"
             )
         rows = _on_dataset(services, agent, suite.dataset, split, n_tasks, seed, sampling)
         started = start(services, rows, request_key)
         return started.model_copy(update={"warnings": (*started.warnings, *suite.warnings)})
-    acting = playing_fields(services, agent, suite.environment, opponent)
+    acting = playing_fields(services, agent, suite.environment, opponent, actors)
     played = EvaluateSpec(
         **acting,
         dataset_id=None if suite.dataset is None else suite.dataset.id,
@@ -261,19 +266,25 @@ def _suite_of(
 
 
 def playing_fields(
-    services: Services, agent: str, environment: str | Mapping[str, float], opponent: str | None
+    services: Services, agent: str, environment: str | Mapping[str, float], opponent: str | None, actors: int = 1
 ) -> dict[str, Any]:
-    """Return the fields of a spec that name who acts, where, and in a game against whom.
+    """Return the fields of a spec that name who acts, where, in a game against whom, and on how many processes.
 
     Raises:
-        InvalidInput: A game without an opponent, or an opponent where there is no game; or as `acting_fields`.
+        InvalidInput: A game without an opponent, or an opponent where there is no game; several actors for a model behind an
+            endpoint; or as `acting_fields`.
     """
     acting = acting_fields(services, agent, environment, games=True)
     require_opponent(acting["environment"], opponent, "pass opponent='self', 'expert' or another agent")
-    if opponent is None:
-        return acting
-    other = acting if opponent == SELF else acting_fields(services, opponent, environment, games=True)
-    return acting | {"opponent": other["agent"], "opponent_endpoint": other["endpoint"]}
+    if opponent is not None:
+        other = acting if opponent == SELF else acting_fields(services, opponent, environment, games=True)
+        acting |= {"opponent": other["agent"], "opponent_endpoint": other["endpoint"]}
+    if actors > 1 and (acting["endpoint"] or acting.get("opponent_endpoint")):
+        raise InvalidInput(
+            f"expected local weights for {actors} actors, got a model behind an endpoint, whose requests run side by side already; "
+            "leave actors out, and raise `concurrency` in the endpoint's profile"
+        )
+    return acting | {"actors": actors}
 
 
 def acting_fields(

@@ -201,6 +201,8 @@ def _require_remembered_rounds(services: Services, job: Job) -> None:
 
 def start(services: Services, spec: JobSpec, request_key: str | None) -> JobStarted:
     """Start a job for a tool and return how to follow it."""
+    if "actor_backend" in type(spec).model_fields:
+        spec = spec.model_copy(update={"actor_backend": services.settings.actor_backend})
     job, deduplicated = services.jobs.start(spec, request_key=request_key)
     again = "The same request is already under way. " if deduplicated else ""
     again += forgotten_sources_note(services, spec.agent.id if hasattr(spec, "agent") else None)

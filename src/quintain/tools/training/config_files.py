@@ -196,7 +196,7 @@ def _of_agent(services: Services, stage: Stage, agent: Agent) -> Stage:
         return stage
     config = with_adapter_settings(stage.config, agent)
     teacher = teacher_of(services, config, agent, acts=stage.environment is not None)
-    sampler = sampler_of(services, config, acts=stage.environment is not None)
+    sampler = sampler_of(services, config)
     return stage.model_copy(update={"config": config, **teacher._asdict(), **sampler._asdict()})
 
 

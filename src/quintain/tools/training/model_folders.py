@@ -208,7 +208,7 @@ def _places(services: Services, name: str) -> Iterator[Path]:
     for place in (name, inbox / name, inbox / _own_name(name)):
         try:
             yield readable(services, place, "model")
-        except (NotFound, Refused):
+        except (InvalidInput, NotFound, Refused):
             continue
 
 

@@ -58,7 +58,7 @@ RewardArgument = Annotated[
 TrainingSeed = Annotated[Seed, Field(description="Of data order and start.")]
 RequestKey = Annotated[
     str | None,
-    Field(max_length=200, description="Returns the unfinished job with this key."),
+    Field(max_length=200, description="The unfinished job with this key."),
 ]
 
 
@@ -182,7 +182,8 @@ def _with_quantization(config: TrainingConfig, agent: Agent) -> TrainingConfig:
             code="quantized_base",
         )
     config = config.model_copy(update={"quantization": config.quantization or own})
-    asked = [f"{name} '{getattr(config, name)}'" for name in ("quantization", "optimizer") if _differs(config, name)]
+    packed = {"quantization": config.quantization is not None, "optimizer": config.optimizer == "adamw_8bit"}
+    asked = [f"{name} '{getattr(config, name)}'" for name, is_packed in packed.items() if is_packed]
     if asked:
         require_bitsandbytes(" and ".join(asked))
     return config
@@ -213,6 +214,11 @@ def require_effect(config: TrainingConfig, environment: str | None) -> None:
     elif self_play is not None:
         raise InvalidInput(
             "self_play would have no effect on a dataset; leave it out, or give `environment`, a game, instead",
+            code="not_online",
+        )
+    if not acts and getattr(config, "sampler", None) is not None:
+        raise InvalidInput(
+            "sampler would have no effect on a dataset, whose runs are played already; leave it out, or give `environment` instead",
             code="not_online",
         )
     if not acts and isinstance(config, GRPOConfig) and config.constraint is not None:

@@ -18,23 +18,18 @@ class SamplerFields(NamedTuple):
     sampler_endpoint: Endpoint | None = None
 
 
-def sampler_of(services: Services, config: TrainingConfig, *, acts: bool) -> SamplerFields:
+def sampler_of(services: Services, config: TrainingConfig) -> SamplerFields:
     """Return the profile of the endpoint that samples; nothing where the trainer samples itself.
 
     Raises:
-        InvalidInput: The training does not act (`not_online`), has no adapter that could be handed over (`no_adapter`), plays against
-            itself, or the endpoint gives no log-probs (`no_logprobs`).
+        InvalidInput: The training has no adapter that could be handed over (`no_adapter`) or plays against itself
+            (`no_self_play`), or the endpoint gives no log-probs (`no_logprobs`).
         NotFound: There is no such profile.
         Refused: As `find_profile`.
     """
     sampler: SamplerConfig | None = getattr(config, "sampler", None)  # of the methods that act
     if sampler is None:
         return SamplerFields()
-    if not acts:
-        raise InvalidInput(
-            "sampler would have no effect on a dataset; leave it out, or give `environment` instead of the dataset",
-            code="not_online",
-        )
     if config.lora is None or config.lora.dora:
         got = "null" if config.lora is None else "dora true"
         raise InvalidInput(

@@ -13,6 +13,7 @@ from quintain.next_step import Hint
 from quintain.records.hyperparameters import Method, TrainingConfig
 from quintain.records.job import TrainSpec
 from quintain.records.record import shown
+from quintain.tools.artifacts import mirror_of
 from quintain.tools.evaluation.environment_references import Environments
 from quintain.tools.jobs.jobs import start
 from quintain.tools.results import JobStarted
@@ -110,7 +111,7 @@ def train(
     config = with_adapter_settings(config, agent)
     earlier = earlier_skill(services, config, agent)
     teacher = teacher_of(services, config, agent, acts=source.environment is not None)
-    sampler = sampler_of(services, config, acts=source.environment is not None)
+    sampler = sampler_of(services, config)
     require_effect(config, source.resolve(services, method, make=False).get("environment"))
     reward = training_reward(services, method, request.reward, acts=source.environment is not None)
     create_folder(folder)
@@ -131,7 +132,9 @@ def train(
         **source.resolve(services, method, make=True),
     )
     key = request.request_key or spec_key(spec)
-    started = start(services, spec.model_copy(update={"output_dir": new_output_dir(services, name)}), key)
+    output = new_output_dir(services, name)
+    placed = {"output_dir": output, "mirror": mirror_of(services, output)}
+    started = start(services, spec.model_copy(update=placed), key)
     started = started.model_copy(update={"warnings": start_warnings(services, spec)})
     if judge is None:
         return started

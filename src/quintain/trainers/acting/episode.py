@@ -79,8 +79,8 @@ class Episode:
         if self.is_ended:
             self.left = 0
 
-    def reply(self, renderer: Renderer, ends: Collection[int]) -> Reply:
-        """Parse the turn, and add it to the messages."""
+    def reply(self, renderer: Renderer, ends: Collection[int], weight_version: int | None = None) -> Reply:
+        """Parse the turn, and add it to the messages; `weight_version` is that of `SampledTokens`."""
         text = self.text(renderer, ends)
         parsed = renderer.parse(text, self.tools)
         answer = Message(role="assistant", thought=parsed.thought, actions=parsed.actions)
@@ -93,7 +93,10 @@ class Episode:
             actions=parsed.actions,
             stop=Stop.END if self.is_ended else Stop.LENGTH,
             sampled=SampledTokens(
-                token_ids=tuple(self.turn), logprobs=tuple(self.logprobs), tokenizer=renderer.fingerprint
+                token_ids=tuple(self.turn),
+                logprobs=tuple(self.logprobs),
+                tokenizer=renderer.fingerprint,
+                weight_version=weight_version,
             ),
             error=parsed.error,
         )

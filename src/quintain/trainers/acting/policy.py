@@ -85,6 +85,7 @@ class LocalPolicy:
         *,
         seed: int = 0,
         products: ProductForms = IN_PROCESS,
+        weight_version: int | None = None,
     ) -> None:
         """Create a policy without episodes.
 
@@ -94,6 +95,7 @@ class LocalPolicy:
             sampling: Sampling settings.
             seed: Part of every episode's random seed.
             products: The forms of matrix products; those of a job that can resume are kept with it.
+            weight_version: See `SampledTokens.weight_version`.
         """
         # peft's wrapper only hides the signature of the forward pass; adapters are inside of the layers.
         self._model = loaded.model.get_base_model() if is_adapter(loaded.model) else loaded.model
@@ -102,6 +104,7 @@ class LocalPolicy:
         self._sampling = sampling
         self._seed = seed
         self._products = products
+        self._weight_version = weight_version
         self._device = loaded.model.device
         self._episodes: dict[str, Episode] = {}
         self._ends = end_ids(self._model, renderer)
@@ -146,7 +149,10 @@ class LocalPolicy:
                 for n_done, group in enumerate(groups):
                     n_tokens = sum(len(episode.turn) for episode in episodes)
                     self._decode(group, partial(self._report, n_done, len(groups), n_tokens))
-        return [e.reply(self._renderer, self._ends) if e.turn else Reply(text="", stop=Stop.CONTEXT) for e in episodes]
+        return [
+            e.reply(self._renderer, self._ends, self._weight_version) if e.turn else Reply(text="", stop=Stop.CONTEXT)
+            for e in episodes
+        ]
 
     def close(self, episode_id: str) -> None:
         """Free an episode; unknown ids are ignored."""

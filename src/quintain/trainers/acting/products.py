@@ -6,6 +6,7 @@ chooses for each shape, and the choices are kept with a job: a resumed run must 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import time
@@ -71,11 +72,10 @@ class ProductForms:
         """Start with the choices of an earlier attempt.
 
         Args:
-            kept: File that keeps the choices; None: nothing is kept.
+            kept: File that keeps the choices, for all processes of a job; None: nothing is kept.
         """
         self._kept = kept
-        self._chosen: dict[str, str] = json.loads(kept.read_bytes()) if kept is not None and kept.exists() else {}
-        self._n_saved = len(self._chosen)
+        self._chosen = self._read()
 
     def precision(self, model: nn.Module, asked: str) -> str:
         """Return the number format of a model's weights, "fp32" or "bf16".
@@ -89,7 +89,6 @@ class ProductForms:
             return "as loaded"
         if asked == "auto":
             asked = self._recall("weights", partial(_faster_weights, layers)) if _is_large(layers) else "fp32"
-            self._save()
         return asked
 
     @contextmanager
@@ -111,7 +110,6 @@ class ProductForms:
         finally:
             for layer in layers:
                 del layer.forward
-            self._save()
 
     def _forward(self, layer: nn.Linear, forms: dict[int, str], x: torch.Tensor) -> torch.Tensor:
         """Compute a layer; `forms` are those that it has had in this call, by rows."""
@@ -125,14 +123,25 @@ class ProductForms:
         return _computed(forms[rows], layer, x)
 
     def _recall(self, name: str, choose: Callable[[], str]) -> str:
-        if name not in self._chosen:
+        """Return a choice, made once for all processes of the job."""
+        if name in self._chosen:
+            return self._chosen[name]
+        if self._kept is None:
             self._chosen[name] = choose()
+            return self._chosen[name]
+        with self._kept.with_suffix(".lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._chosen |= self._read()
+            if name not in self._chosen:
+                self._chosen[name] = choose()
+                write_atomically(self._kept, json.dumps(self._chosen, indent=1).encode())
         return self._chosen[name]
 
-    def _save(self) -> None:
-        if self._kept is not None and len(self._chosen) > self._n_saved:
-            write_atomically(self._kept, json.dumps(self._chosen, indent=1).encode())
-            self._n_saved = len(self._chosen)
+    def _read(self) -> dict[str, str]:
+        chosen: dict[str, str] = {}
+        if self._kept is not None and self._kept.exists():
+            chosen = json.loads(self._kept.read_bytes())
+        return chosen
 
 
 IN_PROCESS = ProductForms()

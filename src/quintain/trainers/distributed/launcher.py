@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from accelerate.utils import patch_environment
@@ -29,8 +30,12 @@ _RUN_ID = "none"
 """torchrun's default, with which the other machines are started."""
 
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that torch's launcher handles, and goes on to handle afterwards."""
+
+
 class RankExit(NamedTuple):
-    """How a process ended that has not succeeded."""
+    """How a process ended that has failed."""
 
     rank: int
     status: int
@@ -38,13 +43,23 @@ class RankExit(NamedTuple):
 
     @property
     def was_killed(self) -> bool:
-        """Whether it was killed, and not by the launcher."""
-        return self.status < 0 and -self.status != signal.SIGTERM
+        """Whether a signal killed it."""
+        return self.status < 0
 
     def __str__(self) -> str:
         if self.status < 0:
             return f"was killed by {signal.Signals(-self.status).name}"
         return f"ended with status {self.status}"
+
+
+@contextmanager
+def _own_handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def launch(program: Sequence[str], processes: int, machines: int = 1, rendezvous: str | None = None) -> list[RankExit]:
@@ -59,7 +74,7 @@ def launch(program: Sequence[str], processes: int, machines: int = 1, rendezvous
         rendezvous: host:port of this machine, where the others connect.
 
     Returns:
-        The processes that failed first.
+        The processes that failed by themselves.
 
     Raises:
         InvalidInput: There are fewer GPUs (`too_many_processes`).
@@ -74,7 +89,7 @@ def launch(program: Sequence[str], processes: int, machines: int = 1, rendezvous
         configs = {"rank": 0, "timeout": _MEETING_S}
         meeting = {"rdzv_backend": "static", "rdzv_endpoint": rendezvous, "rdzv_configs": configs}
         network = {}
-    with tempfile.TemporaryDirectory(prefix="quintain-ranks-") as logs, patch_environment(**network):
+    with tempfile.TemporaryDirectory(prefix="quintain-ranks-") as logs, patch_environment(**network), _own_handlers():
         config = LaunchConfig(
             min_nodes=machines,
             max_nodes=machines,
@@ -88,7 +103,8 @@ def launch(program: Sequence[str], processes: int, machines: int = 1, rendezvous
         try:
             elastic_launch(config, sys.executable)(*program)
         except ChildFailedError as error:
-            return [RankExit(rank, failure.exitcode) for rank, failure in sorted(error.failures.items())]
+            exits = [RankExit(rank, failure.exitcode) for rank, failure in sorted(error.failures.items())]
+            return [one for one in exits if one.status != -signal.SIGTERM]  # those were ended by the launcher
         except SignalException:
             pass
         except DistError as error:

@@ -79,12 +79,6 @@ def is_sharded(model: Any) -> bool:
     return any(isinstance(parameter, DTensor) for parameter in model.parameters())
 
 
-def full(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the whole tensor of which this process has a shard; a tensor that is not sharded itself. Collective."""
-    whole: torch.Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-    return whole.detach()
-
-
 @torch.no_grad()
 def gather_full(state: Any) -> Any:
     """Gather the sharded tensors of a state on the CPU of the first process; the others get empty ones. Collective."""

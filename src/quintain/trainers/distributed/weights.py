@@ -12,6 +12,13 @@ from typing import Any
 
 import torch
 from torch import distributed
+from torch.distributed.tensor import DTensor
+
+
+def full(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the whole tensor of which this process has a shard; a tensor that is not sharded itself. Collective."""
+    whole: torch.Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return whole.detach()
 
 
 def skeleton(value: Any) -> bytes:
@@ -47,6 +54,27 @@ def fill(parameters: Iterable[torch.nn.Parameter], device: torch.device) -> None
         else:
             parameter.data = parameter.data.to(device).contiguous()
         distributed.broadcast(parameter.data, src=0)
+
+
+@torch.no_grad()
+def whole_copy(plain: torch.nn.Module, sharded: torch.nn.Module, device: torch.device) -> None:
+    """Give a model on the meta device the whole weights of its sharded twin. Collective; others than the first pass no model.
+
+    Args:
+        plain: Model of the first process; any module without parameters elsewhere.
+        sharded: The model that is trained.
+        device: Device of the first process.
+    """
+    own = dict(plain.named_parameters())
+    for name, parameter in sharded.named_parameters():
+        values = full(parameter)
+        if name in own:
+            here = torch.nn.Parameter(values.to(device, copy=True), own[name].requires_grad)
+            torch.utils.swap_tensors(own[name], here)
+    values_of = dict(sharded.named_buffers())
+    for name, _ in list(plain.named_buffers()):
+        parent, _, leaf = name.rpartition(".")
+        plain.get_submodule(parent)._buffers[leaf] = values_of[name].clone()
 
 
 @torch.no_grad()

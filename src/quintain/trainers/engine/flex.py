@@ -6,6 +6,7 @@ that a new length does not compile it again.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -21,6 +22,11 @@ from quintain.trainers.engine.trie_intervals import intervals
 
 BLOCK = 128
 """Queries and keys of a block of the mask; lengths that it divides need no bounds check in the kernel."""
+
+
+_COMPILATIONS = 64
+"""Compiled variants in a process: by type, head width, cap, sinks, gradients, and a few shapes of each. PyTorch's default of 8 would
+end in an error, and without `fullgraph` in all scores of a pass in memory."""
 
 
 class TrieMask(NamedTuple):
@@ -119,7 +125,11 @@ def attend(
 def _kernel(device_type: str) -> Callable[..., Any]:
     """Return flex attention, compiled where it has a fused kernel with gradients."""
     kernel: Callable[..., Any] = flex_attention
-    return kernel if device_type == "cpu" else torch.compile(kernel, dynamic=True)
+    if device_type == "cpu":
+        return kernel
+    limits = importlib.import_module("torch._dynamo").config
+    limits.recompile_limit = max(limits.recompile_limit, _COMPILATIONS)
+    return torch.compile(kernel, dynamic=True, fullgraph=True)
 
 
 @cache

@@ -22,6 +22,7 @@ _ADDED = frozenset(
         *("constraint", "ewc", "optimizer", "quantization"),
         *("frozen_layers", "neftune_alpha"),
         *("min_p", "sampler", "top_k", "top_p"),
+        *("episodes_at_once", "staleness"),
         *("delta", "importance_cap", "mask_truncated", "overlong_buffer", "overlong_penalty", "overlong_tokens"),
         *("discopop_tau", "ld_alpha", "policy_weighting", "reference_mixup", "reference_sync_steps"),
     }
@@ -44,8 +45,9 @@ def run_identity(spec: TrainSpec, start: Mapping[str, list[float]], examples: Se
         examples: Training examples.
     """
     digest = hashlib.sha256()
-    # Checkpointing and sinks do not change the result; processes and sharding change only rounding and dropout.
+    # Checkpointing, sinks and actors do not change the result; processes and sharding change only rounding and dropout.
     silent = {
+        "actors",
         "checkpoint_every_steps",
         "keep_checkpoints",
         "machines",

@@ -9,6 +9,7 @@ import torch
 
 from quintain.errors import InvalidInput
 from quintain.records.hyperparameters import PPOConfig, TrainingConfig
+from quintain.trainers.loop.bf16_adamw import BF16AdamW
 from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.quantization import bitsandbytes
 from quintain.trainers.value_head import head_of
@@ -24,7 +25,7 @@ def adamw(model: Any, config: TrainingConfig) -> torch.optim.Optimizer:
     adapters with LoRA+ (Hayou et al. 2024, arXiv 2402.12354, section 5).
 
     `adamw_8bit` keeps the moments of matrices of 4,096 numbers or more in 8 bits
-    (Dettmers et al. 2021, arXiv 2110.02861).
+    (Dettmers et al. 2021, arXiv 2110.02861). `adamw_bf16` is for weights in bfloat16; see `BF16AdamW`.
 
     Raises:
         Unavailable: `adamw_8bit` without bitsandbytes (`missing_extra`).
@@ -50,6 +51,8 @@ def adamw(model: Any, config: TrainingConfig) -> torch.optim.Optimizer:
     groups = [g for g in groups if g["params"]]
     if config.optimizer == "adamw":
         return torch.optim.AdamW(groups, lr=0.0, fused=True)
+    if config.optimizer == "adamw_bf16":
+        return BF16AdamW(groups)
     if model.device.type not in ("cpu", "cuda"):
         raise InvalidInput(
             f"expected a CPU or a CUDA device for adamw_8bit, got {model.device.type}; set optimizer to 'adamw'"

@@ -11,6 +11,7 @@ import torch
 from quintain.records.hyperparameters import Precision, TrainingConfig
 from quintain.trainers.engine.machine import bf16_speedup
 from quintain.trainers.quantization import size_of
+from quintain.trainers.value_head import head_of
 
 _LARGE_MODEL = 10_000_000
 """Parameters from which `auto` considers bf16 on a CPU: products of smaller models take too little of a step."""
@@ -20,7 +21,7 @@ _CLEARLY_FASTER = 1.4
 
 
 class Format(NamedTuple):
-    """Number format of forward and backward passes; trained weights and optimizer state stay float32."""
+    """Number format of forward and backward passes; trained weights and optimizer state stay float32 but with adamw_bf16."""
 
     name: str
     """`fp32`, `bf16` or `fp16`."""
@@ -96,14 +97,18 @@ def _automatic(model: Any, device: torch.device, remembered: Path | None, *, cas
 
 
 def hold_base(model: Any, config: TrainingConfig, number_format: Format) -> None:
-    """Convert the weights below adapters to bf16 where the run computes in it; adapters stay float32.
+    """Convert the weights below adapters to bf16 where the run computes in it, and with `adamw_bf16` all but a value head's.
 
-    A product of bf16 converts them anyway, in every pass. Sharded models keep float32: a block's parameters share one type.
+    Adapters stay float32. A product of bf16 converts the others anyway, in every pass. Sharded models keep float32: a block's
+    parameters share one type.
     """
-    if config.lora is None or config.sharding != "none" or number_format.name != "bf16":
+    trains_bf16 = config.optimizer == "adamw_bf16"
+    if (config.lora is None and not trains_bf16) or config.sharding != "none" or number_format.name != "bf16":
         return
+    head = head_of(model)
+    kept = set[int]() if head is None else {id(p) for p in head.parameters()}
     for parameter in model.parameters():
-        if not parameter.requires_grad and parameter.is_floating_point():
+        if (trains_bf16 or not parameter.requires_grad) and parameter.is_floating_point() and id(parameter) not in kept:
             parameter.data = parameter.data.to(torch.bfloat16)
 
 

@@ -35,6 +35,8 @@ def exploration_spec(spec: EvolveSpec, number: int, environment: str, agent: Age
         sampling=agent.sampling.model_copy(update={"temperature": low}),
         temperatures=(low, high) if low != high else None,
         max_turns=config.max_turns,
+        actors=config.actors,
+        actor_backend=spec.actor_backend,
         tags=("rollout", "evolve", f"round:{number}"),
     )
 
@@ -62,6 +64,8 @@ def selection_spec(spec: EvolveSpec, agent: Agent) -> EvaluateSpec:
         environment=spec.environment,
         sampling=agent.sampling,
         purpose="selection",
+        actors=spec.config.actors,
+        actor_backend=spec.actor_backend,
         **_suite(spec, spec.config.evaluation_tasks, "choose"),
     )
 
@@ -73,6 +77,8 @@ def final_spec(spec: EvolveSpec, agent: Agent, seen: Sequence[str]) -> EvaluateS
         environment=spec.environment,
         sampling=agent.sampling,
         excluded=tuple(seen),
+        actors=spec.config.actors,
+        actor_backend=spec.actor_backend,
         **_suite(spec, spec.config.final_tasks, "final"),
     )
 

@@ -21,8 +21,9 @@ from quintain.records.job import CompareSpec, EvaluateSpec, JobResult, Trajector
 from quintain.records.protocols import Policy, Reporter, TaskSource
 from quintain.records.trajectory import Task
 from quintain.worker.acting_reports import TurnReports, report_errors
+from quintain.worker.actors.playing import expert_policy
 from quintain.worker.exploration import task_name
-from quintain.worker.job_kinds.rollouts import RESULT, episode_settings, expert_policy, with_result
+from quintain.worker.job_kinds.rollouts import RESULT, episode_settings, with_result
 from quintain.worker.policies import policy_of_job
 from quintain.worker.request_ledger import spending_report
 

@@ -71,6 +71,7 @@ def _spec_of(spec: RecipeSpec, stage: Stage, agent: Agent, name: str) -> TrainSp
             output_dir=str(Path(spec.output_dir) / name),
             cache_dir=spec.cache_dir,
             seed=spec.seed,
+            actor_backend=spec.actor_backend,
         )
     return EvaluateSpec(
         agent=agent,

@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from quintain.environments.demonstrations import expert_of
-from quintain.environments.registry import open_source, task_source
-from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
+from quintain.environments.registry import open_source
+from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings
 from quintain.evaluation.suites import Suite, plan_suite
 from quintain.evaluation.summary import summarize
 from quintain.jobs.directory import read_lines, run_name
 from quintain.records.evaluation import EpisodeResult, Evaluation
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrajectorySet
-from quintain.records.protocols import Policy, Reporter, TaskSource
+from quintain.records.protocols import Reporter, TaskSource
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.worker import opponents
 from quintain.worker.acting_reports import TurnReports, report_errors
+from quintain.worker.actors.playing import ActingPlayer
+from quintain.worker.actors.pool import ActorPool, actors_for
 from quintain.worker.exploration import Exploration, task_name
 from quintain.worker.request_ledger import spending_report
 from quintain.worker.task_checks import solved_idly
@@ -94,35 +96,43 @@ def _play(
     total: int,
     exploration: Exploration | None,
 ) -> list[EpisodeResult]:
-    reporter.phase("loading_model")
-    from quintain.worker.policies import policy_of_job
-
-    policy = policy_of_job(spec, directory, reporter, lambda: expert_policy(spec.environment, source, plans))
-    router = policy if spec.opponent is None else opponents.router(spec, policy, directory, reporter, source)
-    reporter.phase("acting")
     settings = episode_settings(spec, source, directory)
+    n = actors_for(source, spec.actors, settings.concurrency, reporter)
     tally, fresh = _tally_of(before), list[EpisodeResult]()
-    for wave in exploration.waves(plans) if exploration else [plans]:
-        turns = TurnReports(reporter, before=tally.episodes, after=total - tally.episodes - len(wave))
-        for episode in run_episodes(source, router, wave, settings, reporter.should_stop, on_turn=turns):
-            if episode.policy:
-                reporter.output("trajectory", episode.trajectory)
-                continue
-            reporter.output("trajectory", with_result(episode, getattr(policy, "precision", None)))
-            if exploration:
-                exploration.record(episode.trajectory, episode.result.repeat)
-            fresh.append(episode.result)
-            tally.add(episode.result)
-            reporter.progress(tally.episodes, total, {}, tally.totals())
-        if reporter.should_stop():
-            break
+    with closing(_player(spec, source, directory, reporter, plans, n)) as player:
+        reporter.phase("acting")
+        for wave in exploration.waves(plans) if exploration else [plans]:
+            turns = TurnReports(reporter, before=tally.episodes, after=total - tally.episodes - len(wave))
+            for episode in player.play(wave, settings, turns):
+                if episode.policy:
+                    reporter.output("trajectory", episode.trajectory)
+                    continue
+                reporter.output("trajectory", with_result(episode, player.precision))
+                if exploration:
+                    exploration.record(episode.trajectory, episode.result.repeat)
+                fresh.append(episode.result)
+                tally.add(episode.result)
+                reporter.progress(tally.episodes, total, {}, tally.totals())
+            if reporter.should_stop():
+                break
     return fresh
 
 
-def expert_policy(reference: str, source: TaskSource, plans: list[EpisodePlan]) -> Policy:
-    """Return the scripted expert of the planned tasks. An isolated source has none, so its package is loaded here."""
-    inside = source if hasattr(source, "expert") else task_source(reference)
-    return expert_of(inside, [plan.task for plan in plans])
+def _player(
+    spec: RolloutSpec | EvaluateSpec,
+    source: TaskSource,
+    directory: Path,
+    reporter: Reporter,
+    plans: list[EpisodePlan],
+    n: int,
+) -> ActingPlayer | ActorPool:
+    """Return what plays: this process with the agent loaded, or `n` actors."""
+    if n > 1:
+        return ActorPool(spec, directory, reporter, n, spec.actor_backend)
+    reporter.phase("loading_model")
+    player = ActingPlayer(spec, directory, reporter, source)
+    player.open(plans)
+    return player
 
 
 def episode_settings(spec: RolloutSpec | EvaluateSpec, source: TaskSource, directory: Path) -> EpisodeSettings:

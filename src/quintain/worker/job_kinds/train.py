@@ -16,6 +16,8 @@ from quintain.records.hyperparameters import DATASET_KINDS, ROLES
 from quintain.records.job import JobResult, TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.records.record import clip
+from quintain.trainers.libraries import import_libraries
+from quintain.worker.checkpoint_mirror import mirrored_checkpoints
 from quintain.worker.dataset_inputs import link_dataset
 from quintain.worker.job_rewards import Rewards
 from quintain.worker.teachers import open_teacher
@@ -32,6 +34,11 @@ def run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
         TrainingFailed: The training cannot continue.
     """
     reporter.phase("preparing")
+    with mirrored_checkpoints(spec, directory, reporter) as mirrored:
+        return _run(spec, directory, mirrored)
+
+
+def _run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
     inputs = link_dataset(spec, directory / "inputs")
     rewards = Rewards(spec.reward, directory, reporter.should_stop, spec.seed) if spec.reward is not None else None
     try:
@@ -78,6 +85,7 @@ def _train(
 ) -> TrainingReport | None:
     """Train on rows or rollouts, valued by the reward if one is named; None if stopped before the first step."""
     reporter.phase("importing")
+    import_libraries()
     from quintain.trainers.run_setup import Data
     from quintain.trainers.train import train
 
@@ -90,7 +98,7 @@ def _train(
         figures = data.figures
         with closing(collect):
             data = replace(data, figures=lambda keys: figures(keys) | collect.figures())
-            return train(spec, data, directory, reporter, collect)
+            return train(spec, data, directory, reporter, collect, all_collect=collect.is_shared)
     kind = DATASET_KINDS[spec.method]
     assert kind is not None, "a spec without an environment has a method that learns from a dataset"
     splits: dict[str, list[Row]] = {}

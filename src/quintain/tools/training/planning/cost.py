@@ -64,6 +64,10 @@ _QUANTIZED_BYTES = {"nf4": 0.5 + 1 / 64 + 4 / (64 * 256), "int8": 1.01}
 """Bytes a weight. NF4: half a byte, an 8-bit scale for 64 weights and a float32 scale for 256 of these; int8: a scale a row."""
 
 
+_MOMENT_BYTES = {"adamw": 8, "adamw_8bit": 2, "adamw_bf16": 4}
+"""Bytes a trained parameter."""
+
+
 class Work(NamedTuple):
     """Amount of work of a training."""
 
@@ -100,19 +104,22 @@ def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, pass
     hidden, feed = _ACTIVATIONS
     block = hidden * model.hidden + feed * model.intermediate
     kept = model.layers * model.hidden + block if config.gradient_checkpointing else model.layers * block
+    if config.offload_activations and device.kind == "cuda":
+        kept = block
     numbers = 4 if device.kind != "cuda" or config.precision == "fp32" else 2.5  # autocast keeps both kinds
     share = config.processes if config.sharding == "full" else 1
     halved = wide and config.lora is not None and config.precision == "bf16" and config.sharding == "none"
-    width = 4 if wide and not halved else 2
+    trains_bf16 = config.optimizer == "adamw_bf16"
+    width = 4 if wide and not halved and not trains_bf16 else 2
     ewc = {} if config.ewc is None else {"ewc": 8 * trained / _MB}  # weights of the earlier skill, and their importance
     passes = {
-        "gradients": 4 * trained / share / _MB,
-        "optimizer": (8 if config.optimizer == "adamw" else 2) * trained / share / _MB,
+        "gradients": (2 if trains_bf16 else 4) * trained / share / _MB,
+        "optimizer": _MOMENT_BYTES[config.optimizer] * trained / share / _MB,
         "activations": numbers * kept * pass_tokens / _MB,
         "logits": 4 * max(_LOGITS, 256 * model.vocabulary) / _MB,
     }
     weights = (_base_bytes(model, config, width) + 4 * adapters) / share / _MB
-    if device.kind != "cuda" and (halved or config.quantization or model.quantization):
+    if device.kind != "cuda" and (halved or trains_bf16 or config.quantization or model.quantization):
         weights = max(
             weights, 4 * (model.parameters + adapters) / share / _MB - sum(passes.values())
         )  # while they are loaded
@@ -138,7 +145,8 @@ def disk_mb(model: ModelFacts, config: TrainingConfig) -> float:
     """Return the disk space that a training writes, in MiB: `keep_checkpoints` and one under way, the best weights, the final model."""
     trained = trained_parameters(model, config)
     final = model.parameters if config.lora is None else trained
-    return (12 * trained * (config.keep_checkpoints + 1) + 4 * trained + 4 * final) / _MB
+    width = 2 if config.optimizer == "adamw_bf16" else 4
+    return width * (3 * trained * (config.keep_checkpoints + 1) + trained + final) / _MB
 
 
 def operations(model: ModelFacts, config: TrainingConfig, work: Work) -> float:

@@ -213,7 +213,7 @@ def _require_startable(services: Services, choice: Choice, settled: Settled, age
         config = with_adapter_settings(settled.config, agent)
         earlier_skill(services, config, agent)
         teacher_of(services, config, agent, acts=choice.environment is not None)
-        sampler_of(services, config, acts=choice.environment is not None)
+        sampler_of(services, config)
 
 
 def _nothing(choice: Choice, model: str, blockers: list[Blocker]) -> TrainingPlan:

@@ -179,6 +179,8 @@ def _fitted(
             ("lora", config.lora or LoraConfig(), "adapters in place of all weights"),
             ("batch_tokens", smaller, f"passes of {smaller} tokens"),
             ("gradient_checkpointing", True, "activations computed twice"),
+            *([("offload_activations", True, "activations in main memory")] if device.kind == "cuda" else []),
+            *([("optimizer", "adamw_bf16", "weights, gradients and moments in bf16")] if _can_be_bf16(config) else []),
         ]
 
     for _ in range(16):
@@ -191,6 +193,12 @@ def _fitted(
         config = config.model_copy(update={name: value})
         reasons.append(f"To fit into memory: {remedy}.")
     return config, list(dict.fromkeys(reasons))
+
+
+def _can_be_bf16(config: TrainingConfig) -> bool:
+    """Whether all weights can be trained in bf16 with the other settings."""
+    alone = config.processes == 1 and config.sharding == "none"
+    return alone and config.lora is None and config.precision in ("auto", "bf16")
 
 
 def pass_tokens(method: str, config: TrainingConfig, data: DataFacts | None, model: ModelFacts) -> float:

@@ -17,6 +17,14 @@ class ProcessCounts(NamedTuple):
     rendezvous: str | None
     """host:port of the first machine, where the others connect."""
 
+    @property
+    def per_machine(self) -> int:
+        """Processes on each machine."""
+        return self.processes // self.machines
+
+
+ONE_PROCESS = ProcessCounts(1, 1, None)
+
 
 def process_counts(spec: JobSpec) -> ProcessCounts | None:
     """Return what the training with the most processes asks for; None if each training has one process."""

@@ -1,0 +1,35 @@
+"""What several processes, machines and databases give, each figure against its goal.
+
+Run as `python -m benchmarks.cluster [--only NAME ...]`; prints one JSON line a figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from benchmarks.figures import summarize
+
+PARTS = {
+    "killed_ranks": "cluster_faults.killed_ranks",
+    "store": "cluster_store.store",
+    "training": "cluster_training.training",
+}
+"""Name -> module and function."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=sorted(PARTS), default=sorted(PARTS), help="parts to measure")
+    for name in parser.parse_args(arguments).only:
+        module, function = PARTS[name].split(".")
+        getattr(import_module(f"benchmarks.{module}"), function)()
+    summarize()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""A copy of a model under training in another process: it acts with weights that the training writes to files."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from quintain.records.agent import Sampling
+from quintain.records.hyperparameters import OnlineConfig
+from quintain.records.job import TrainSpec
+from quintain.trainers.acting.policy import LocalPolicy
+from quintain.trainers.acting.products import PRODUCTS, ProductForms
+from quintain.trainers.models import LoadedModel
+from quintain.trainers.preparation import copied, seed_everything
+from quintain.trainers.rendering.renderer import Renderer
+
+_SAMPLED = ("temperature", "top_p", "top_k", "min_p", "max_new_tokens")
+"""Settings that sampling takes."""
+
+
+def share_machine(place: int, n: int) -> None:
+    """Limit this process to its share of the threads, and to one GPU, where `n` processes act on a machine.
+
+    Args:
+        place: Number of this process among them, from 0.
+        n: Number of processes.
+    """
+    torch.set_num_threads(max(torch.get_num_threads() // n, 1))
+    if torch.cuda.is_available():
+        torch.cuda.set_device(place % torch.cuda.device_count())
+
+
+def sampling_of(config: OnlineConfig) -> Sampling:
+    """Return the sampling settings of a training."""
+    return Sampling(**{name: getattr(config, name) for name in _SAMPLED})
+
+
+def training_policy(
+    spec: TrainSpec, folder: Path, loaded: LoadedModel, renderer: Renderer, weight_version: int
+) -> LocalPolicy:
+    """Return the policy of a model under training, with the sampling settings of its job.
+
+    Args:
+        spec: Spec of an online method.
+        folder: The job's folder, which keeps how products are computed.
+        loaded: The model, with the weights that act.
+        renderer: Renders its episodes.
+        weight_version: Optimizer steps behind these weights.
+    """
+    assert isinstance(spec.config, OnlineConfig)
+    products, sampling = ProductForms(folder / PRODUCTS), sampling_of(spec.config)
+    return LocalPolicy(loaded, renderer, sampling, seed=spec.seed, products=products, weight_version=weight_version)
+
+
+class Replica:
+    """A model that acts for a training in another process, in the same number format."""
+
+    def __init__(self, spec: TrainSpec, folder: Path) -> None:
+        """Load the start model as the training does.
+
+        Args:
+            spec: Spec of an online method.
+            folder: The job's folder, where the training has written its choices of number format and products.
+        """
+        seed_everything(spec.seed)
+        self.loaded, self._format = copied(spec, folder)
+        self._spec, self._folder = spec, folder
+        self._renderer = Renderer.of(self.loaded.tokenizer, spec.agent.template)
+        self._version: Path | None = None
+
+    def load(self, version: Path) -> None:
+        """Take over the weights of a file of `earlier.save_version`, unless it has them."""
+        if version == self._version:
+            return
+        model = self.loaded.model
+        weights = load_file(version)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if parameter.requires_grad:
+                    parameter.copy_(weights[name])
+        torch.clear_autocast_cache()  # it keeps casts by parameter, whatever its data
+        self._version = version
+
+    def number_format(self) -> AbstractContextManager[object]:
+        """Return the context of the training's number format."""
+        device, dtype = self.loaded.model.device, self._format.autocast
+        return torch.autocast(device.type, dtype) if dtype else nullcontext()
+
+    def policy(self, weight_version: int) -> LocalPolicy:
+        """Return a policy of the current weights."""
+        return training_policy(self._spec, self._folder, self.loaded, self._renderer, weight_version)

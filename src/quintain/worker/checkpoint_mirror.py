@@ -1,0 +1,158 @@
+"""Copies of a training's checkpoints at a URL: written in the background, and read where the job's folder has none.
+
+Each copy is an artifact `step-NNNNNNNN` of the whole `checkpoints` folder with that one step, so a training continues from it as
+from the local folder. The newest copies stay, as many as the training keeps.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from quintain.artifacts.transfers import fetch, names_below
+from quintain.errors import QuintainError
+from quintain.jobs.directory import link_file
+from quintain.records.job import TrainSpec
+from quintain.records.protocols import Reporter
+from quintain.worker.checkpoint_copy import STEP
+
+_BEST = "best"
+_SNAPSHOT = ".mirror-"
+
+
+@contextmanager
+def mirrored_checkpoints(spec: TrainSpec, directory: Path, reporter: Reporter) -> Iterator[Reporter]:
+    """Restore the newest copy if the job's folder has no checkpoint; yield a reporter that copies each new one.
+
+    After an error or a stop, wait for the newest copy. After success drop it, because the agent has the weights.
+
+    Args:
+        spec: Training, with the URL of its copies or None.
+        directory: The job's folder.
+        reporter: Receives warnings about copies that fail, which never end the job.
+    """
+    if spec.mirror is None:
+        yield reporter
+        return
+    mirror = _Mirror(spec.mirror, directory, spec.config.keep_checkpoints, reporter)
+    mirror.restore()
+    finish = True
+    try:
+        yield cast("Reporter", mirror)
+        finish = reporter.should_stop()
+    finally:
+        mirror.close(finish=finish)
+
+
+class _Mirror:
+    """A reporter whose checkpoints are copied by one process at a time; the newest replaces one that waits."""
+
+    def __init__(self, url: str, directory: Path, keep: int, reporter: Reporter) -> None:
+        self._url, self._directory, self._keep, self._reporter = url, directory, keep, reporter
+        self._running: tuple[subprocess.Popen[bytes], Path] | None = None
+        self._waiting: Path | None = None
+        self._is_failing = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reporter, name)
+
+    def progress(self, *arguments: Any, **more: Any) -> None:
+        """Report a finished step, and begin the next copy if the last has ended."""
+        self._reporter.progress(*arguments, **more)
+        self._advance()
+
+    def checkpoint(self, step: int, path: Path) -> None:
+        """Report a complete checkpoint, and copy it in the background."""
+        self._reporter.checkpoint(step, path)
+        if self._waiting is not None:
+            shutil.rmtree(self._waiting, ignore_errors=True)
+        try:
+            self._waiting = self._snapshot(path)
+        except OSError as error:
+            self._waiting = None
+            self._warn(f"{path.name} could not be prepared ({error})")
+        self._advance()
+
+    def restore(self) -> None:
+        """Download the newest complete copy into the `checkpoints` folder unless that has a checkpoint."""
+        checkpoints = self._directory / "checkpoints"
+        if any(checkpoints.glob(f"{STEP}*")):
+            return
+        try:
+            names = [name for name in names_below(self._url) if name.startswith(STEP)]
+        except QuintainError as error:
+            self._warn(f"no copy was looked for: {error.message}")
+            return
+        for name in sorted(names, reverse=True):
+            self._reporter.phase("restoring")
+            try:
+                copy = fetch(f"{self._url}/{name}", self._directory / ".restored")
+            except QuintainError as error:
+                self._reporter.warn("checkpoint_skipped", f"skipped a copy of {name}: {error.message}")
+                continue
+            checkpoints.mkdir(parents=True, exist_ok=True)
+            # The step comes last: without it, the next attempt restores again.
+            for entry in sorted(copy.iterdir(), key=lambda entry: entry.name.startswith(STEP)):
+                target = checkpoints / entry.name
+                shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
+                entry.rename(target)
+            break
+        shutil.rmtree(self._directory / ".restored", ignore_errors=True)
+
+    def close(self, *, finish: bool) -> None:
+        """Wait for the copies if `finish` is set, else drop them."""
+        while finish and (self._running or self._waiting):
+            if self._running is not None:
+                self._running[0].wait()
+            self._advance()
+        if self._running is not None:
+            process, snapshot = self._running
+            process.kill()
+            process.communicate()
+            shutil.rmtree(snapshot, ignore_errors=True)
+        if self._waiting is not None:
+            shutil.rmtree(self._waiting, ignore_errors=True)
+
+    def _advance(self) -> None:
+        """Note the end of the running copy, and start the one that waits."""
+        if self._running is not None:
+            process, snapshot = self._running
+            if process.poll() is None:
+                return
+            fault = process.communicate()[0].decode("utf-8", "replace").strip()
+            self._running = None
+            if process.returncode == 0:
+                self._is_failing = False
+            else:
+                self._warn(fault or f"the process of {snapshot.name} ended with status {process.returncode}")
+        if self._waiting is not None:
+            snapshot, self._waiting = self._waiting, None
+            name = snapshot.name.removeprefix(_SNAPSHOT)
+            command = [sys.executable, "-P", "-m", "quintain.worker.checkpoint_copy", str(snapshot), self._url, name]
+            self._running = subprocess.Popen([*command, str(self._keep)], stdout=subprocess.PIPE), snapshot
+
+    def _snapshot(self, path: Path) -> Path:
+        """Return a copy of the `checkpoints` folder with this step alone; files that never change are linked."""
+        target = self._directory / f"{_SNAPSHOT}{path.name}"
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
+        for entry in path.parent.iterdir():
+            is_final = entry.name.startswith(STEP) or entry.name == _BEST
+            if entry.name.startswith(".") or (entry.name.startswith(STEP) and entry != path):
+                continue
+            if entry.is_dir():
+                shutil.copytree(entry, target / entry.name, copy_function=link_file if is_final else shutil.copy2)
+            else:
+                shutil.copy2(entry, target / entry.name)
+        return target
+
+    def _warn(self, fault: str) -> None:
+        """Warn of the first failure in a row."""
+        if not self._is_failing:
+            self._is_failing = True
+            self._reporter.warn("checkpoint_not_mirrored", fault)

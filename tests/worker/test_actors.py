@@ -1,0 +1,202 @@
+"""Episodes on several processes: the same ones as on one, also where a process dies, and with weights that follow the training."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from benchmarks.cluster_rollouts import kills
+from benchmarks.ray_cluster import ray_head
+from safetensors.torch import load_file
+
+from quintain.errors import InvalidInput, Unavailable
+from quintain.evaluation.turn_counts import TurnCount
+from quintain.records.agent import Agent, Sampling
+from quintain.records.hyperparameters import GRPOConfig
+from quintain.records.job import RolloutSpec, TrainSpec
+from quintain.records.reward import LengthReward, RewardPart, RewardSpec
+from quintain.records.trajectory import Trajectory
+from quintain.worker.actors import pool
+from quintain.worker.actors.local import LocalActor
+from quintain.worker.actors.messages import ActorSetup, Answer, Batch
+from quintain.worker.job_kinds import rollouts
+from quintain.worker.job_kinds import train as training
+from worker.job_folder import Stopping, events, resuming, trajectories
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+class Killed(LocalActor):
+    """An actor whose process is killed before it plays its n-th batch, for each number that is left in `at`."""
+
+    at: ClassVar[list[int]] = []
+    started = 0
+
+    def __init__(self, setup: ActorSetup) -> None:
+        super().__init__(setup)
+        type(self).started += 1
+        self._n = 0
+
+    def play(self, batch: Batch, on_count: Callable[[TurnCount], None]) -> Answer:
+        self._n += 1
+        if self._n in self.at:
+            self.at.remove(self._n)
+            os.kill(self.pid, signal.SIGKILL)
+        return super().play(batch, on_count)
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> type[Killed]:
+    monkeypatch.setattr(pool, "LocalActor", Killed)
+    monkeypatch.setattr(Killed, "at", [])
+    monkeypatch.setattr(Killed, "started", 0)
+    return Killed
+
+
+def asked(agent: Agent, **settings: Any) -> RolloutSpec:
+    sampling = Sampling(temperature=1.0, max_new_tokens=12)
+    small: dict[str, Any] = {
+        "environment": "quintain/inventory",
+        "n_tasks": 5,
+        "max_turns": 2,
+        "seed": 3,
+        "concurrency": 2,
+    }
+    return RolloutSpec(agent=agent, sampling=sampling, **small | settings)
+
+
+def played(folder: Path) -> list[dict[str, Any]]:
+    """Return the runs of a job without the seconds that they took."""
+
+    def without_duration(run: Trajectory) -> dict[str, Any]:
+        run.extra.get("episode_result", {}).pop("duration_s", None)
+        return run.model_dump(mode="json")
+
+    return [without_duration(run) for run in trajectories(folder)]
+
+
+def test_two_actors_play_what_one_process_plays_and_a_killed_one_costs_no_episode(
+    tmp_path: Path, tiny_agent: Agent, killed: type[Killed]
+) -> None:
+    alone, together = (tmp_path / name / "job" for name in ("alone", "together"))
+    first = rollouts.run(asked(tiny_agent), alone, Stopping(alone))
+    killed.at.append(2)
+    second = rollouts.run(asked(tiny_agent, actors=2), together, Stopping(together))
+    assert killed.started == 3
+    assert second == first
+    assert played(together) == played(alone)
+    assert {run["extra"]["precision"] for run in played(together)} == {"fp32"}
+    warnings = [event.message or "" for event in events(together) if event.code == "actor_died"]
+    assert len(warnings) == 1
+    assert "signal SIGKILL" in warnings[0]
+
+
+def test_a_batch_that_no_actor_survives_ends_the_job(tmp_path: Path, tiny_agent: Agent, killed: type[Killed]) -> None:
+    killed.at += [1] * 12
+    with pytest.raises(Unavailable, match=r"expected an actor that plays a batch of 2 episodes, got 5 .*SIGKILL"):
+        rollouts.run(asked(tiny_agent, actors=2), tmp_path / "job", Stopping(tmp_path / "job"))
+
+
+def test_a_stopped_job_ends_its_actors_and_an_error_of_an_actor_is_that_of_the_job(
+    tmp_path: Path, tiny_agent: Agent
+) -> None:
+    folder = tmp_path / "stopped"
+    result = rollouts.run(asked(tiny_agent, n_tasks=50, actors=2), folder, Stopping(folder, "trajectory", 1))
+    assert result.is_partial
+    nowhere = tiny_agent.model_copy(update={"model": tiny_agent.model.model_copy(update={"path": str(tmp_path)})})
+    with pytest.raises(InvalidInput):
+        rollouts.run(asked(nowhere, actors=2), tmp_path / "job", Stopping(tmp_path / "job"))
+
+
+BREVITY = RewardSpec(
+    parts=(
+        RewardPart(scorer="short", declared=LengthReward(name="short", unit="tokens", of="all", full_at=0, zero_at=24)),
+    )
+)
+"""The tiny model solves nothing, but its runs differ in length."""
+
+
+def learn(folder: Path, agent: Agent, reporter: Stopping | None = None, **settings: Any) -> dict[str, torch.Tensor]:
+    """Train online and return the weights."""
+    small = {"group_size": 3, "tasks_per_step": 2, "rollouts": 3, "max_new_tokens": 12, "max_turns": 2}
+    small |= {"episodes_at_once": 3, "learning_rate": 0.01, "checkpoint_every_steps": 1}
+    spec = TrainSpec(
+        method="grpo",
+        agent=agent,
+        environment="quintain/inventory",
+        name="learner",
+        output_dir=str(folder / "agent"),
+        config=GRPOConfig(**small | settings),
+        reward=BREVITY,
+        seed=5,
+    )
+    training.run(spec, folder, reporter or Stopping(folder))
+    final = folder / "agent" / "model.safetensors"
+    return load_file(final) if final.exists() else {}
+
+
+def versions(folder: Path) -> list[tuple[str, set[int | None]]]:
+    """Return the rollout of each run, and the versions of the weights that wrote it."""
+    return [
+        (run.tags[1], {step.sampled.weight_version for step in run.agent_steps if step.sampled})
+        for run in trajectories(folder)
+    ]
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_a_training_on_actors_equals_one_alone_and_each_turn_names_its_weights(
+    tmp_path: Path, tiny_agent: Agent
+) -> None:
+    alone = learn(tmp_path / "alone" / "job", tiny_agent)
+    together = learn(tmp_path / "together" / "job", tiny_agent, actors=2)
+    assert same(alone, together)
+    assert played(tmp_path / "together" / "job") == played(tmp_path / "alone" / "job")
+    assert versions(tmp_path / "together" / "job") == [(f"iteration:{i}", {i}) for i in range(3) for _ in range(6)]
+
+
+def test_stale_weights_lag_by_what_was_asked_and_a_resumed_run_plays_with_the_same_ones(
+    tmp_path: Path, tiny_agent: Agent
+) -> None:
+    whole, parts = (tmp_path / name / "job" for name in ("whole", "parts"))
+    ahead = learn(whole, tiny_agent, staleness=1)
+    assert versions(whole) == [(f"iteration:{i}", {max(i - 1, 0)}) for i in range(3) for _ in range(6)]
+    assert {run.agent.model for run in trajectories(whole)} == {"job/0", "job/1"}
+    assert learn(parts, tiny_agent, Stopping(parts, stop_at=1), staleness=1) == {}
+    assert same(learn(parts, tiny_agent, staleness=1, actors=2), ahead)
+    assert played(parts) == played(whole)
+
+
+@pytest.mark.soak
+def test_actors_on_a_ray_cluster_play_what_one_process_plays(tmp_path: Path, tiny_agent: Agent) -> None:
+    pytest.importorskip("ray", reason="the extra cluster is not installed")
+    alone, together = (tmp_path / name / "jobs" / "job" for name in ("alone", "together"))
+    rollouts.run(asked(tiny_agent), alone, Stopping(alone))
+    resuming(together, asked(tiny_agent, actors=2, actor_backend="ray"), "")
+    with ray_head() as head:
+        arguments = [argument for part in head.parts() for argument in part.cmdline()]
+        address = next(one for one in arguments if one.startswith("--gcs-address=")).partition("=")[2]
+        command = [sys.executable, "-m", "quintain.worker", str(together), "1"]
+        subprocess.run(command, env={**os.environ, "RAY_ADDRESS": address}, check=True, timeout=300)
+    assert played(together) == played(alone)
+
+
+@pytest.mark.soak
+def test_thirty_random_deaths_lose_no_episode_and_count_none_twice(tmp_path: Path, tiny_agent: Agent) -> None:
+    counts = kills(tmp_path, 30, tiny_agent, n_tasks=160, concurrency=2, max_turns=4)
+    assert counts == {"killed": 30, "episodes": 160, "lost": 0, "twice": 0, "differ": 0}
