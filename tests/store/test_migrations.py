@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
+import sqlalchemy
 from alembic import command
 from alembic.config import Config
+from benchmarks.postgres_server import VARIABLE, new_database
+from sqlalchemy import Connection
 
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.filters import TrajectoryFilter
@@ -27,24 +32,38 @@ MOMENT = "2026-01-02T03:04:05.678901Z"
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """An empty database of revision 0001."""
+    """An empty SQLite database of revision 0001."""
     found = tmp_path / "quintain.db"
-    engine = create_engine(f"sqlite:///{found}")
+    _create_first_schema(f"sqlite:///{found}")
+    return found
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    """An empty database of revision 0001, on the PostgreSQL server of QUINTAIN_TEST_DATABASE if there is one."""
+    server = os.environ.get(VARIABLE)
+    sqlite = nullcontext(f"sqlite:///{tmp_path / 'quintain.db'}")
+    with new_database(server, migrated=False) if server else sqlite as created:
+        _create_first_schema(created)
+        yield created
+
+
+def _create_first_schema(url: str) -> None:
+    engine = create_engine(url)
     with write_transaction(engine) as connection:
         config = Config()
         config.set_main_option("script_location", "quintain.store:migrations")
         config.attributes["connection"] = connection
         command.upgrade(config, "0001")
     engine.dispose()
-    return found
 
 
-def _insert(database: sqlite3.Connection, table: str, **values: object) -> None:
-    marks = ", ".join("?" * len(values))
-    database.execute(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", tuple(values.values()))
+def _insert(database: Connection, table: str, **values: object) -> None:
+    marks = ", ".join(f":{name}" for name in values)
+    database.execute(sqlalchemy.text(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})"), values)
 
 
-def _old_row(database: sqlite3.Connection, whole: Trajectory) -> str:
+def _old_row(database: Connection, whole: Trajectory) -> str:
     """Insert a run as revision 0001 held it: tags by its id, no column for them."""
     row = encode_run(whole)
     columns = {name: value for name, value in row.columns.items() if name != "tags"}
@@ -55,9 +74,10 @@ def _old_row(database: sqlite3.Connection, whole: Trajectory) -> str:
     return run_id
 
 
-def _fill(path: Path) -> tuple[str, str]:
+def _fill(url: str) -> tuple[str, str]:
     """Two linked runs, one with tags, score and dataset; the agent that was trained on it, measured and compared."""
-    with closing(sqlite3.connect(path)) as database, database:
+    engine = create_engine(url)
+    with write_transaction(engine) as database:
         first = _old_row(database, run("t", user(), answer("Straße"), tags=("b", "a"), session_id="s", reward=0.5))
         second = _old_row(database, run("u", continues=first, subagents=("traj-sub",)))
         score = json.dumps({"trajectory_id": first, "scorer": "rules", "status": "scored", "value": 0.5})
@@ -90,10 +110,11 @@ def _fill(path: Path) -> tuple[str, str]:
         _insert(
             database, "comparisons", id="cmp-1", environment="e", document=json.dumps(comparison), created_at=MOMENT
         )
+    engine.dispose()
     return first, second
 
 
-def _job(database: sqlite3.Connection, job_id: str, spec: TrainSpec, resumed_from: str | None) -> None:
+def _job(database: Connection, job_id: str, spec: TrainSpec, resumed_from: str | None) -> None:
     job = Job(
         id=job_id,
         kind="train",
@@ -107,13 +128,13 @@ def _job(database: sqlite3.Connection, job_id: str, spec: TrainSpec, resumed_fro
         name: getattr(job, name) for name in ("id", "request_key", "priority", "attempt", "max_attempts", "step")
     }
     texts = {"metrics": "{}", "warnings": "[]", "offsets": "{}", "created_at": MOMENT, "updated_at": MOMENT}
-    state = {"kind": "train", "status": "succeeded", "cancel_requested": 0, "resumed_from": resumed_from}
+    state = {"kind": "train", "status": "succeeded", "cancel_requested": False, "resumed_from": resumed_from}
     _insert(database, "jobs", **columns, **texts, **state, spec=spec.model_dump_json())
 
 
-def test_everything_of_the_first_schema_is_there_after_the_upgrade(path: Path) -> None:
-    first, second = _fill(path)
-    store = open_store(f"sqlite:///{path}")
+def test_everything_of_the_first_schema_is_there_after_the_upgrade(url: str) -> None:
+    first, second = _fill(url)
+    store = open_store(url)
     whole = run("t", user(), answer("Straße"), tags=("b", "a"), session_id="s", reward=0.5)
     assert store.trajectories.get(first) == whole.model_copy(update={"id": first})
     newest, oldest = store.trajectories.search(TrajectoryFilter()).items
@@ -165,9 +186,9 @@ def test_a_session_of_the_second_schema_still_grows_and_a_forgotten_one_stays_aw
     store.close()
 
 
-def test_lineage_is_derived_from_records_of_the_first_schema(path: Path) -> None:
-    first, second = _fill(path)
-    store = open_store(f"sqlite:///{path}")
+def test_lineage_is_derived_from_records_of_the_first_schema(url: str) -> None:
+    first, second = _fill(url)
+    store = open_store(url)
     found = {node.id for node in store.lineage.descendants([Ref("trajectory", first)], 9).nodes}
     assert found == {second, "traj-sub", f"{first}/rules", "ds-1", "job-1", "job-2", "agent:clerk@1", "eval-1", "cmp-1"}
     assert store.lineage.agents_trained_on([first]) == ["agent:clerk@1"]
@@ -178,7 +199,7 @@ def test_lineage_is_derived_from_records_of_the_first_schema(path: Path) -> None
 
 
 def test_a_copy_of_the_older_database_is_kept_once(path: Path) -> None:
-    _fill(path)
+    _fill(f"sqlite:///{path}")
     before = path.read_bytes()
     open_store(f"sqlite:///{path}").close()
     copy = path.with_name(f"quintain.db.before-{REVISIONS[-1]}")

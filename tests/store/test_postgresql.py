@@ -18,6 +18,7 @@ from quintain.errors import InvalidInput, Unavailable
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
 from quintain.records.trajectory import Task
+from quintain.store import postgresql
 from quintain.store.engine import create_engine, read_transaction, write_transaction
 from quintain.store.store import Store, open_store
 from trajectory_runs import NOW, answer, later, run, user
@@ -91,6 +92,15 @@ def test_a_writer_that_waits_too_long_gives_up_and_names_the_lock(shared: Store)
     with write_transaction(hurried):
         pass
     hurried.dispose()
+
+
+def test_a_writer_that_is_cut_off_loses_the_lock_to_the_next(shared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    patient = create_engine(shared.url)
+    monkeypatch.setattr(postgresql, "IDLE_TRANSACTION_S", 0.1)
+    refused = pytest.raises(Unavailable, match=r"idle-in-transaction timeout.*unknown")
+    with refused, write_transaction(shared.engine), write_transaction(patient):
+        pass
+    patient.dispose()
 
 
 def test_text_that_postgresql_refuses_is_kept_or_refused_by_name(shared: Store) -> None:

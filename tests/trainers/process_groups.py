@@ -24,6 +24,7 @@ from quintain.trainers.loop.report import TrainingReport
 from quintain.trainers.run_setup import Collect, Data
 from quintain.trainers.train import follow, train
 from quintain.worker.rank import SilentReporter
+from quintain.worker.shared_rollouts import playing_partner
 from trainers.runs import Recorder
 
 
@@ -117,14 +118,15 @@ def run_on(
     def lead(group: ProcessGroup) -> tuple[TrainingReport | None, Recorder, Exception | None]:
         report, failure = None, None
         try:
-            report = train(job, Data(rows, validation), folder, heard, collect)
+            all_collect = getattr(collect, "is_shared", False)
+            report = train(job, Data(rows, validation), folder, heard, collect, all_collect=all_collect)
         except Exception as error:
             failure = error
         group.dismiss(failed=failure is not None)
         return report, heard, failure
 
     def take_part(group: ProcessGroup) -> None:
-        follow(group, SilentReporter())
+        follow(group, SilentReporter(), playing_partner)
 
     outcomes = on_processes([lead, *[take_part] * (processes - 1)])
     report, remote, failure = outcomes[0].value

@@ -23,7 +23,7 @@ from worker.job_folder import Stopping, events
 
 @pytest.fixture
 def spec(tmp_path: Path, tiny_agent: Agent) -> TrainSpec:
-    """Four steps on texts with a checkpoint after each, validated, with copies in memory."""
+    """Three steps on texts with a checkpoint after each, validated, with copies in another folder."""
     options = ExportOptions(dataset_id="ds-t", name="t", kind="text", shares={"validation": 0.2})
     rows = (KeyedRow(str(i), TextRow(text=f"Item {i} has a price and a stock.")) for i in range(15))
     data = write_dataset(rows, tmp_path / "ds-t", options, ExportCounts()).dataset
@@ -36,9 +36,9 @@ def spec(tmp_path: Path, tiny_agent: Agent) -> TrainSpec:
         dataset_path=data.path,
         dataset_files=data.files,
         config=CONFIGS["pretrain"](
-            batch_size=2, checkpoint_every_steps=1, keep_checkpoints=2, max_steps=4, validate_every_steps=1, epochs=2
+            batch_size=2, checkpoint_every_steps=1, keep_checkpoints=2, max_steps=3, validate_every_steps=1, epochs=2
         ),
-        mirror=f"memory://{tmp_path.name}/clerk",
+        mirror=f"file://{tmp_path}/copies/clerk",
     )
 
 
@@ -51,18 +51,18 @@ def test_an_empty_machine_continues_from_the_newest_complete_copy(spec: TrainSpe
     train.run(spec.model_copy(update={"mirror": None}), whole, Stopping(whole))
     lost = tmp_path / "job-lost"
     with pytest.raises(Killed):
-        train.run(spec, lost, Stopping(lost, kill_at=4))
-    assert names_below(spec.mirror or "") == ["step-00000002", "step-00000003"]
+        train.run(spec, lost, Stopping(lost, kill_at=3))
+    assert names_below(spec.mirror or "") == ["step-00000001", "step-00000002"]
     assert not [path for path in lost.iterdir() if path.name.startswith(".")]
     shutil.rmtree(lost)
     fs, root = fsspec.url_to_fs(spec.mirror or "")
-    fs.pipe_file(f"{root}/step-00000003/step-00000003/state.pt", b"damaged")
+    fs.pipe_file(f"{root}/step-00000002/step-00000002/state.pt", b"damaged")
     moved = spec.model_copy(update={"output_dir": str(tmp_path / "moved")})
     folder = tmp_path / "job-moved"
     train.run(moved, folder, Stopping(folder))
-    assert [event.step for event in events(folder) if event.type == "progress"] == [3, 4]
+    assert [event.step for event in events(folder) if event.type == "progress"] == [2, 3]
     (skipped,) = [message for code, message in warnings(folder) if code == "checkpoint_skipped"]
-    assert "step-00000003" in (skipped or "")
+    assert "step-00000002" in (skipped or "")
     assert same(Path(spec.output_dir), tmp_path / "moved")
 
 
@@ -70,9 +70,9 @@ def test_a_mirror_that_fails_is_reported_once_and_the_training_ends(spec: TrainS
     (tmp_path / "file").write_text("", encoding="utf-8")
     folder = tmp_path / "job-a"
     result = train.run(
-        spec.model_copy(update={"mirror": f"file://{tmp_path}/file/copies"}), folder, Stopping(folder, stop_at=2)
+        spec.model_copy(update={"mirror": f"file://{tmp_path}/file/copies"}), folder, Stopping(folder, stop_at=1)
     )
     assert result.is_partial
     (failed,) = [message for code, message in warnings(folder) if code == "checkpoint_not_mirrored"]
     assert "cannot" in (failed or "")
-    assert (folder / "checkpoints" / "step-00000002").is_dir()
+    assert (folder / "checkpoints" / "step-00000001").is_dir()

@@ -60,6 +60,7 @@ class RolloutSource:
         clock: Callable[[], float] = time.perf_counter,
         group: ProcessGroup | None = None,
         before: Callable[[], None] = lambda: None,
+        all_collect: bool = False,
     ) -> None:
         """Plan the run; no episode is played yet.
 
@@ -78,8 +79,9 @@ class RolloutSource:
             clock: Seconds, for the rate of tokens.
             group: The processes of the run; the first one plays, and has the reward model.
             before: Is called in every process before the first one plays.
+            all_collect: Whether `collect` is called in every process; its result is that of the first one.
         """
-        self._before = before
+        self._before, self._all_collect = before, all_collect
         self._group = group or ProcessGroup()
         self._collect, self._make, self._clock, self._reward_model = collect, make, clock, reward_model
         self._updates, self._figures_of, self._stage = updates_per_rollout, figures_of, stage
@@ -156,7 +158,9 @@ class RolloutSource:
     def _play(self, iteration: int) -> bool:
         """Let the model act; return False if it was stopped."""
         self._before()
-        groups, terms, seconds = self._group.from_first(lambda: self._collected(iteration))
+        began = self._clock()
+        played = self._collect(iteration) if self._all_collect else None
+        groups, terms, seconds = self._group.from_first(lambda: self._valued(played, iteration, began))
         if not groups:
             return False
         results = [self._make(group) for group in groups]
@@ -181,10 +185,11 @@ class RolloutSource:
         )
         return True
 
-    def _collected(self, iteration: int) -> tuple[list[GroupRow], dict[str, float | None], float]:
+    def _valued(
+        self, played: list[GroupRow] | None, iteration: int, began: float
+    ) -> tuple[list[GroupRow], dict[str, float | None], float]:
         """Return the groups with the rewards of the reward model added, figures of their reward, and the seconds of acting."""
-        began = self._clock()
-        groups = self._collect(iteration)
+        groups = self._collect(iteration) if played is None else played
         seconds = self._clock() - began
         terms = self._figures_of([group.key for group in groups])
         if self._reward_model and groups:

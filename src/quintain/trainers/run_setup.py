@@ -81,6 +81,8 @@ class Training(NamedTuple):
     """Without what only the first process has."""
     directory: Path
     has_teacher: bool
+    all_collect: bool = False
+    """Whether every process takes part in rollouts."""
 
 
 class Acting(NamedTuple):
@@ -94,7 +96,7 @@ class RunSetup:
     """A run before its first step: assembles the parts."""
 
     def __init__(self, training: Training, reporter: Reporter, ready: Prepared, group: ProcessGroup) -> None:
-        self.spec, self.data, self.directory, self.has_teacher = training
+        self.spec, self.data, self.directory, self.has_teacher, self.all_collect = training
         self.reporter, self.group, self.ready = reporter, group, ready
         self.loaded, self.engine, self.machine, self.format, *_ = ready
         config = self.spec.config
@@ -290,6 +292,7 @@ def _rollout_source(start: RunSetup, objective: Objective, references: Reference
         stage=rollout_stage(config, start.engine, start.passes),
         group=start.group,
         before=before,
+        all_collect=start.all_collect,
         max_steps=start.spec.config.max_steps,
         reward_model=start.reward_model,
         figures_of=start.data.figures,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +45,13 @@ from quintain.trainers.run_setup import Acting, Collect, Data, RunSetup, Trainin
 
 
 def train(
-    spec: TrainSpec, data: Data, directory: Path, reporter: Reporter, collect: Collect | None = None
+    spec: TrainSpec,
+    data: Data,
+    directory: Path,
+    reporter: Reporter,
+    collect: Collect | None = None,
+    *,
+    all_collect: bool = False,
 ) -> TrainingReport:
     """Train an agent's model; resume from the newest complete checkpoint below `directory`, if there is one.
 
@@ -56,6 +63,7 @@ def train(
         directory: The job's folder.
         reporter: Receives phases, steps, checkpoints and warnings, and can stop the run.
         collect: Online training: lets the model act.
+        all_collect: Whether it lets the models of the other processes act too, with those that `follow` got.
 
     Raises:
         TrainingFailed: Nothing to learn from (`nothing_supervised`), or a loss that is not finite (`diverged`).
@@ -67,18 +75,25 @@ def train(
     has_teacher = data.teacher is not None
     if group.size > 1:
         common = replace(data, teacher=None, figures=no_figures)
-        group.from_first(lambda: Training(spec, common, directory, has_teacher))
-    return _train(Training(spec, data, directory, has_teacher), reporter, collect, group)
+        group.from_first(lambda: Training(spec, common, directory, has_teacher, all_collect))
+    return _train(Training(spec, data, directory, has_teacher, all_collect), reporter, collect, group)
 
 
-def follow(group: ProcessGroup, reporter: Reporter) -> None:
+def follow(group: ProcessGroup, reporter: Reporter, partner: Callable[[TrainSpec, Path, Reporter], Collect]) -> None:
     """Take part in every training of the first process, until it leaves the group.
+
+    Args:
+        group: The processes.
+        reporter: Requests a stop; what it receives, the first process reports.
+        partner: Returns what a process calls to take part in rollouts, where all do.
 
     Raises:
         TrainingFailed: The first process has failed (`process_lost`), or the training has.
     """
     while (training := group.from_first(_no_training)) is not None:
-        _train(training, reporter, _not_collected, group)
+        spec, directory = training.spec, training.directory
+        collect = partner(spec, directory, reporter) if training.all_collect else _not_collected
+        _train(training, reporter, collect, group)
 
 
 def _no_training() -> Training | None:
@@ -91,7 +106,7 @@ def _not_collected(loaded: LoadedModel, renderer: Renderer, iteration: int) -> l
 
 def _train(training: Training, reporter: Reporter, collect: Collect | None, group: ProcessGroup) -> TrainingReport:
     """Train, in every process of the group alike."""
-    spec, data, directory, _ = training
+    spec, data, directory, *_ = training
     collect = collect if spec.environment is not None else None
     tune_allocator(keep=spec.config.sharding == "none")
     reporter.phase("loading_model")

@@ -7,21 +7,22 @@ from the local folder. The newest copies stay, as many as the training keeps.
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from quintain.artifacts.faults import TransferStopped
-from quintain.artifacts.transfers import delete, fetch, names_below, upload
-from quintain.errors import Conflict, QuintainError
+from quintain.artifacts.transfers import fetch, names_below
+from quintain.errors import QuintainError
 from quintain.jobs.directory import link_file
 from quintain.records.job import TrainSpec
 from quintain.records.protocols import Reporter
+from quintain.worker.checkpoint_copy import STEP
 
-_STEP = "step-"
 _BEST = "best"
+_SNAPSHOT = ".mirror-"
 
 
 @contextmanager
@@ -49,36 +50,41 @@ def mirrored_checkpoints(spec: TrainSpec, directory: Path, reporter: Reporter) -
 
 
 class _Mirror:
-    """A reporter whose checkpoints are copied by one background thread; the newest replaces one that waits."""
+    """A reporter whose checkpoints are copied by one process at a time; the newest replaces one that waits."""
 
     def __init__(self, url: str, directory: Path, keep: int, reporter: Reporter) -> None:
         self._url, self._directory, self._keep, self._reporter = url, directory, keep, reporter
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mirror")
-        self._copies: list[tuple[Future[str | None], Path]] = []
+        self._running: tuple[subprocess.Popen[bytes], Path] | None = None
+        self._waiting: Path | None = None
         self._is_failing = False
-        self._is_closed = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reporter, name)
 
+    def progress(self, *arguments: Any, **more: Any) -> None:
+        """Report a finished step, and begin the next copy if the last has ended."""
+        self._reporter.progress(*arguments, **more)
+        self._advance()
+
     def checkpoint(self, step: int, path: Path) -> None:
-        """Report a complete checkpoint and copy it in the background."""
+        """Report a complete checkpoint, and copy it in the background."""
         self._reporter.checkpoint(step, path)
-        self._settle(wait=False)
+        if self._waiting is not None:
+            shutil.rmtree(self._waiting, ignore_errors=True)
         try:
-            snapshot = self._snapshot(path)
+            self._waiting = self._snapshot(path)
         except OSError as error:
+            self._waiting = None
             self._warn(f"{path.name} could not be prepared ({error})")
-            return
-        self._copies.append((self._thread.submit(self._copy, snapshot, path.name), snapshot))
+        self._advance()
 
     def restore(self) -> None:
         """Download the newest complete copy into the `checkpoints` folder unless that has a checkpoint."""
         checkpoints = self._directory / "checkpoints"
-        if any(checkpoints.glob(f"{_STEP}*")):
+        if any(checkpoints.glob(f"{STEP}*")):
             return
         try:
-            names = [name for name in names_below(self._url) if name.startswith(_STEP)]
+            names = [name for name in names_below(self._url) if name.startswith(STEP)]
         except QuintainError as error:
             self._warn(f"no copy was looked for: {error.message}")
             return
@@ -91,7 +97,7 @@ class _Mirror:
                 continue
             checkpoints.mkdir(parents=True, exist_ok=True)
             # The step comes last: without it, the next attempt restores again.
-            for entry in sorted(copy.iterdir(), key=lambda entry: entry.name.startswith(_STEP)):
+            for entry in sorted(copy.iterdir(), key=lambda entry: entry.name.startswith(STEP)):
                 target = checkpoints / entry.name
                 shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
                 entry.rename(target)
@@ -99,64 +105,51 @@ class _Mirror:
         shutil.rmtree(self._directory / ".restored", ignore_errors=True)
 
     def close(self, *, finish: bool) -> None:
-        """End the thread, after the newest copy if `finish` is set."""
-        self._is_closed = not finish
-        self._settle(wait=finish)
-        self._thread.shutdown(wait=finish)
+        """Wait for the copies if `finish` is set, else drop them."""
+        while finish and (self._running or self._waiting):
+            if self._running is not None:
+                self._running[0].wait()
+            self._advance()
+        if self._running is not None:
+            process, snapshot = self._running
+            process.kill()
+            process.communicate()
+            shutil.rmtree(snapshot, ignore_errors=True)
+        if self._waiting is not None:
+            shutil.rmtree(self._waiting, ignore_errors=True)
 
-    def _settle(self, *, wait: bool) -> None:
-        """Drop the copies that have not begun, or wait for them; warn of those that failed."""
-        running = []
-        for future, snapshot in self._copies:
-            if not wait and future.cancel():
-                shutil.rmtree(snapshot, ignore_errors=True)
-            elif not wait and not future.done():
-                running.append((future, snapshot))
-            elif (fault := future.result()) is None:
+    def _advance(self) -> None:
+        """Note the end of the running copy, and start the one that waits."""
+        if self._running is not None:
+            process, snapshot = self._running
+            if process.poll() is None:
+                return
+            fault = process.communicate()[0].decode("utf-8", "replace").strip()
+            self._running = None
+            if process.returncode == 0:
                 self._is_failing = False
             else:
-                self._warn(fault)
-        self._copies = running
+                self._warn(fault or f"the process of {snapshot.name} ended with status {process.returncode}")
+        if self._waiting is not None:
+            snapshot, self._waiting = self._waiting, None
+            name = snapshot.name.removeprefix(_SNAPSHOT)
+            command = [sys.executable, "-P", "-m", "quintain.worker.checkpoint_copy", str(snapshot), self._url, name]
+            self._running = subprocess.Popen([*command, str(self._keep)], stdout=subprocess.PIPE), snapshot
 
     def _snapshot(self, path: Path) -> Path:
         """Return a copy of the `checkpoints` folder with this step alone; files that never change are linked."""
-        target = self._directory / f".mirror-{path.name}"
+        target = self._directory / f"{_SNAPSHOT}{path.name}"
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir()
         for entry in path.parent.iterdir():
-            is_final = entry.name.startswith(_STEP) or entry.name == _BEST
-            if entry.name.startswith(".") or (entry.name.startswith(_STEP) and entry != path):
+            is_final = entry.name.startswith(STEP) or entry.name == _BEST
+            if entry.name.startswith(".") or (entry.name.startswith(STEP) and entry != path):
                 continue
             if entry.is_dir():
                 shutil.copytree(entry, target / entry.name, copy_function=link_file if is_final else shutil.copy2)
             else:
                 shutil.copy2(entry, target / entry.name)
         return target
-
-    def _copy(self, snapshot: Path, name: str) -> str | None:
-        """Upload a snapshot and delete older copies; return why it failed, or None."""
-
-        def go_on(done: int, total: int) -> None:
-            if self._is_closed:
-                raise TransferStopped
-
-        location = f"{self._url}/{name}"
-        try:
-            try:
-                upload(snapshot, location, go_on)
-            except Conflict:  # another attempt's copy of the step, which may be incomplete
-                delete(location)
-                upload(snapshot, location, go_on)
-            known = sorted((known for known in names_below(self._url) if known.startswith(_STEP)), reverse=True)
-            for old in [known_name for known_name in known if known_name <= name][self._keep :]:
-                delete(f"{self._url}/{old}")
-        except TransferStopped:
-            return None
-        except (QuintainError, OSError) as error:
-            return f"{name} could not be copied: {error}"
-        finally:
-            shutil.rmtree(snapshot, ignore_errors=True)
-        return None
 
     def _warn(self, fault: str) -> None:
         """Warn of the first failure in a row."""

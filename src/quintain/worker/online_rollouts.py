@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ from quintain.worker.job_rewards import Rewards, step_values
 from quintain.worker.rollouts_ahead import RolloutsAhead
 from quintain.worker.run_inputs import scored_runs
 from quintain.worker.self_play import SelfPlay, self_play_of
+from quintain.worker.shared_rollouts import are_shared, play_with_partners
 
 if TYPE_CHECKING:
     from quintain.trainers.acting.policy import LocalPolicy
@@ -94,6 +96,8 @@ class Collector:
     """Number of episodes without a verdict, over all iterations."""
     sampler: RemoteSampler | None = field(init=False, default=None)
     """The server that samples; None: the live model itself, or nothing was played yet."""
+    is_shared: bool = field(init=False)
+    """Whether the other processes of the training play too."""
     _written: dict[str, int] = field(init=False)
     """Episode key -> offset in the trajectory file, for episodes of earlier attempts."""
     _scored: set[str] = field(init=False)
@@ -103,6 +107,7 @@ class Collector:
 
     def __post_init__(self) -> None:
         self._written = _episode_offsets(self._path)
+        self.is_shared = are_shared(self.spec, self.config, self.source)
         self._scored = {run for run, _ in scored_runs(self.directory)} if self.rewards is not None else set()
         if self.config.sampler is None and (self.config.actors > 1 or self.config.staleness):
             config = self.config
@@ -116,7 +121,7 @@ class Collector:
         """Return the groups of a rollout, played where no earlier attempt has; see `rollout_collector`."""
         wanted = [key for plan in self._plans(iteration) for key in self._keys(plan)]
         runs = self._read_back(wanted)
-        if self._actors is not None or len(runs) < len(wanted):
+        if self._actors is not None or self.is_shared or len(runs) < len(wanted):
             self.reporter.phase("acting")
             runs |= self._output(self._episodes(loaded, renderer, iteration), iteration)
             self.reporter.phase("training")
@@ -178,7 +183,8 @@ class Collector:
             return self._played_ahead(self._open_sampler(self.config.sampler), loaded, renderer, iteration, turns)
         policy = self._policy(loaded, renderer, iteration)
         plans, settings = self._left(iteration, iteration)
-        return run_episodes(self.source, policy, plans, settings, self.reporter.should_stop, on_turn=turns)
+        play = partial(run_episodes, self.source, policy, should_stop=self.reporter.should_stop, on_turn=turns)
+        return play_with_partners(self.spec, plans, settings, play) if self.is_shared else play(plans, settings)
 
     def _played_ahead(
         self, sampler: RemoteSampler, loaded: LoadedModel, renderer: Renderer, iteration: int, turns: TurnReports

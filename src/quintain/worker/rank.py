@@ -21,6 +21,7 @@ from quintain.trainers.distributed.process_group import LOST, ProcessGroup, init
 from quintain.trainers.train import follow
 from quintain.worker import parent_watch
 from quintain.worker.attempt import configure_process, failure_of, home_of, run_attempt
+from quintain.worker.shared_rollouts import playing_partner
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ def _follow(group: ProcessGroup) -> int:
     reporter = SilentReporter()
     signal.signal(signal.SIGTERM, lambda *_: reporter.request_stop())
     try:
-        follow(group, reporter)
+        follow(group, reporter, playing_partner)
     except Exception as error:
         if not (isinstance(error, QuintainError) and error.code == LOST):
             logger.exception("process %d of %d failed", group.rank + 1, group.size)

@@ -98,7 +98,7 @@ def _train(
         figures = data.figures
         with closing(collect):
             data = replace(data, figures=lambda keys: figures(keys) | collect.figures())
-            return train(spec, data, directory, reporter, collect)
+            return train(spec, data, directory, reporter, collect, all_collect=collect.is_shared)
     kind = DATASET_KINDS[spec.method]
     assert kind is not None, "a spec without an environment has a method that learns from a dataset"
     splits: dict[str, list[Row]] = {}

@@ -1,0 +1,69 @@
+"""All processes of a training play: the runs are those of one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from quintain.records.agent import Agent, ModelRef
+from quintain.records.hyperparameters import GRPOConfig
+from quintain.records.job import TrainSpec
+from quintain.records.job_events import Activity
+from quintain.records.record import Record
+from quintain.records.trajectory import Trajectory
+from quintain.tools.training.model_folders import starter_folder
+from quintain.trainers.run_setup import Data
+from quintain.trainers.train import train
+from quintain.worker.online_rollouts import rollout_collector
+from trainers.process_groups import run_on
+from trainers.runs import Recorder, assert_same_figures
+
+
+class Played(Recorder):
+    """Keeps the runs that were played, in their order, and who reported turns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs: list[Trajectory] = []
+        self.turns = 0
+
+    def output(self, kind: str, record: Record) -> None:
+        assert isinstance(record, Trajectory)
+        self.runs.append(record)
+
+    def acting(self, activity: Activity) -> None:
+        self.turns = max(self.turns, activity.turns)
+
+    @property
+    def sampled(self) -> list[tuple[str, list[list[int]]]]:
+        return [
+            (run.episode_key or "", [list(step.sampled.token_ids) for step in run.agent_steps if step.sampled])
+            for run in self.runs
+        ]
+
+
+def online(folder: Path, processes: int) -> TrainSpec:
+    asked = {"rollouts": 1, "tasks_per_step": 2, "group_size": 4, "episodes_at_once": 4}
+    return TrainSpec(
+        method="grpo",
+        agent=Agent(name="starter", model=ModelRef(source="starter", path=str(starter_folder()))),
+        environment="quintain/inventory",
+        name="actor",
+        output_dir=str(folder / "out"),
+        config=GRPOConfig(processes=processes, learning_rate=1e-4, **asked),
+        seed=1,
+    )
+
+
+def test_two_processes_play_the_runs_that_one_plays_and_learn_the_same(tmp_path: Path) -> None:
+    """Two batches of one group each."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    alone, both = Played(), Played()
+    job = online(one, 1)
+    train(job, Data(), one / "job", alone, rollout_collector(job, one / "job", alone))
+    job = online(two, 2)
+    run_on(2, job, two / "job", [], both, collect=rollout_collector(job, two / "job", both))
+    assert len(alone.runs) == 8
+    assert [key.split("/", 1)[1] for key, _ in alone.sampled] == [key.split("/", 1)[1] for key, _ in both.sampled]
+    assert [ids for _, ids in alone.sampled] == [ids for _, ids in both.sampled]
+    assert_same_figures(alone.steps, both.steps)
+    assert 0 < both.turns < alone.turns, "it reports its own turns"
