@@ -13,7 +13,9 @@ from importlib import import_module
 from benchmarks.figures import summarize
 
 PARTS = {
+    "actors": "cluster_rollouts.actors",
     "job_homes": "cluster_jobs.job_homes",
+    "killed_actors": "cluster_rollouts.killed_actors",
     "killed_ranks": "cluster_faults.killed_ranks",
     "ray_heads": "cluster_jobs.ray_heads",
     "ray_jobs": "cluster_jobs.ray_jobs",

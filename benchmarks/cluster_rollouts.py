@@ -1,11 +1,10 @@
 """Episodes on two actors next to one thread of one process, and actors killed at random.
 
-Run as `python -m benchmarks.cluster_rollouts [--only speed|kills] [--kills N]`; prints one JSON line a figure.
+Run as `python -m benchmarks.cluster --only actors killed_actors`; prints one JSON line a figure.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import tempfile
@@ -21,7 +20,7 @@ from typing import Any, ClassVar
 
 import psutil
 
-from benchmarks.figures import report, summarize
+from benchmarks.figures import report
 from quintain.environments.registry import open_source
 from quintain.evaluation.suites import plan_suite
 from quintain.evaluation.turn_counts import TurnCount
@@ -72,18 +71,18 @@ def speed(folder: Path, rounds: int = 5) -> None:
     plans = plan_suite(source, split="train", n_tasks=128, repeats=1, seed=7, max_turns=None).plans
     settings = rollouts.episode_settings(spec, source, folder)
     signals = reporter_of(folder / "speed")
-    with closing(pool.ActorPool(spec, folder / "speed", signals, 2)) as actors:
+    with closing(pool.ActorPool(spec, folder / "speed", signals, 2)) as players:
         alone = ActingPlayer(spec, folder / "speed", signals, source)
         walls, busiest, tokens = list[float](), list[float](), 0
         for _ in range(1 + rounds):
             began, used = time.perf_counter(), time.process_time()
             one = [episode.trajectory for episode in alone.play(plans, settings, lambda count: None)]
             wall, cpu = time.perf_counter() - began, time.process_time() - used
-            before = _cpu_seconds(actors.pids)
+            before = _cpu_seconds(players.pids)
             began = time.perf_counter()
-            two = [episode.trajectory for episode in actors.play(plans, settings, lambda count: None)]
+            two = [episode.trajectory for episode in players.play(plans, settings, lambda count: None)]
             walls.append(wall / (time.perf_counter() - began))
-            after = _cpu_seconds(actors.pids)
+            after = _cpu_seconds(players.pids)
             busiest.append(cpu / max(seconds - before.get(pid, 0.0) for pid, seconds in after.items()))
             assert one == two, "two actors play what one process plays"
             tokens = sum(len(step.sampled.token_ids) for run in two for step in run.agent_steps if step.sampled)
@@ -171,25 +170,15 @@ def kills(folder: Path, n: int = 30, agent: Agent = STARTER, n_tasks: int = 400,
     }
 
 
-def report_kills(folder: Path, n: int = 30) -> None:
+def actors() -> None:
+    """Measure two actors next to one thread of one process."""
+    with tempfile.TemporaryDirectory() as folder:
+        speed(Path(folder))
+
+
+def killed_actors(n: int = 30) -> None:
     """Report the counts of `kills`."""
-    counts = kills(folder, n)
+    with tempfile.TemporaryDirectory() as folder:
+        counts = kills(Path(folder), n)
     wrong = counts["lost"] + counts["twice"] + counts["differ"]
     report("rollouts_wrong_episodes_after_kills", [wrong], "episodes", 0, "lower", **counts)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("speed", "kills"))
-    parser.add_argument("--kills", type=int, default=30)
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        if asked.only in (None, "speed"):
-            speed(Path(folder))
-        if asked.only in (None, "kills"):
-            report_kills(Path(folder), asked.kills)
-    summarize()
-
-
-if __name__ == "__main__":
-    main()
