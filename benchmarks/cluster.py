@@ -13,7 +13,10 @@ from importlib import import_module
 from benchmarks.figures import summarize
 
 PARTS = {
+    "job_homes": "cluster_jobs.job_homes",
     "killed_ranks": "cluster_faults.killed_ranks",
+    "ray_heads": "cluster_jobs.ray_heads",
+    "ray_jobs": "cluster_jobs.ray_jobs",
     "store": "cluster_store.store",
     "training": "cluster_training.training",
 }

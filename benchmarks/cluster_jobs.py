@@ -257,6 +257,26 @@ def homes(folder: Path, servers: int = 8, jobs: int = 200, n_homes: int = 4) -> 
     )
 
 
+def ray_jobs() -> None:
+    """Measure starts and deaths of jobs on Ray, and kill 30 of their processes."""
+    with tempfile.TemporaryDirectory() as folder, ray_head() as head:
+        starts(Path(folder), head)
+        deaths(Path(folder), head)
+        kills(Path(folder), head, 30)
+
+
+def ray_heads() -> None:
+    """Kill 30 heads or nodes."""
+    with tempfile.TemporaryDirectory() as folder:
+        heads(Path(folder), 30)
+
+
+def job_homes() -> None:
+    """Run 200 jobs by eight servers of four homes on one database."""
+    with tempfile.TemporaryDirectory() as folder:
+        homes(Path(folder))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster_jobs", description="Jobs through Ray.")

@@ -31,7 +31,7 @@ class Run(NamedTuple):
 
 
 def training(rounds: int = 3) -> None:
-    """LoRA and full training, whole and sharded."""
+    """LoRA and full training of 13 million parameters; memory of a sharded training of 57 million."""
     from benchmarks.workload import SIZES, make_model
 
     SIZES["57m"] = (640, 12, 10, 2, 1760)
@@ -50,8 +50,8 @@ def training(rounds: int = 3) -> None:
             report(
                 f"spmd_{name}_two_processes_to_one", ratios, "x", 0.9, tokens_per_s=two.tokens_per_s, loss_apart=apart
             )
-        one = measured(folder, "57m", processes=1, lora=None, batch_size=2)
-        two = measured(folder, "57m", processes=2, lora=None, batch_size=2, sharding="full")
+        one = measured(folder, "57m", processes=1, lora=None, batch_size=2, max_steps=FIRST + 1)
+        two = measured(folder, "57m", processes=2, lora=None, batch_size=2, max_steps=FIRST + 1, sharding="full")
         share = max(two.peaks_mb) / one.peaks_mb[0]
         report(
             "sharded_57m_peak_memory_of_a_process", [share], "x", 0.6, "lower", mb=two.peaks_mb, one_mb=one.peaks_mb[0]
@@ -90,6 +90,7 @@ def rank(job: Path) -> None:
     from quintain.trainers.tokenizer_files import load_tokenizer
     from quintain.trainers.train import follow, train
     from quintain.worker.rank import SilentReporter
+    from quintain.worker.shared_rollouts import playing_partner
 
     torch.set_num_threads(2)
     group = initialize()
@@ -112,7 +113,7 @@ def rank(job: Path) -> None:
         (job / "steps").write_bytes(pickle.dumps(reporter.steps))
         group.dismiss(failed=False)
     else:
-        follow(group, SilentReporter())
+        follow(group, SilentReporter(), playing_partner)
     (job / f"peak-{group.rank}").write_text(str(peak_memory_mb("cpu")))
 
 

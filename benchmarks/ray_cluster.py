@@ -16,6 +16,9 @@ from pathlib import Path
 
 import psutil
 
+_TRIES = 3
+"""Starts of a cluster on a busy machine."""
+
 
 @dataclass
 class RayHead:
@@ -42,17 +45,10 @@ class RayHead:
 @contextmanager
 def ray_head() -> Iterator[RayHead]:
     """Start a cluster of two CPUs, and end every process of it."""
-    dashboard, agent = _free_port(), _free_port()
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:  # sockets need a short path
-        # Not --block: its parts would end with the first that is killed.
-        argv = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--port=0", "--num-cpus=2"]
-        argv += [f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}", f"--temp-dir={folder}"]
-        argv += ["--disable-usage-stats", "--object-store-memory=80000000"]
-        nowhere = subprocess.DEVNULL
-        head = RayHead(set(), f"http://127.0.0.1:{dashboard}")
+        head = RayHead(set(), "")
         try:
-            subprocess.run(argv, stdin=nowhere, stdout=nowhere, stderr=nowhere, check=True, timeout=120)
-            _wait_for(f"{head.address}/api/version")
+            head.address = _start(folder)
             head.known.update(_processes_of(folder))
             yield head
         finally:
@@ -60,6 +56,29 @@ def ray_head() -> Iterator[RayHead]:
             parts = head.parts()
             head.send(signal.SIGKILL)
             psutil.wait_procs(parts, timeout=10)
+
+
+def _start(folder: str) -> str:
+    """Start a head and return its address; again where the machine is too busy for Ray's time limits.
+
+    Raises:
+        RuntimeError: It has failed three times.
+    """
+    output = ""
+    for _ in range(_TRIES):
+        dashboard, agent = _free_port(), _free_port()
+        # Not --block: its parts would end with the first that is killed.
+        argv = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--port=0", "--num-cpus=2"]
+        argv += [f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}", f"--temp-dir={folder}"]
+        argv += ["--disable-usage-stats", "--object-store-memory=80000000"]
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode == 0:
+            address = f"http://127.0.0.1:{dashboard}"
+            _wait_for(f"{address}/api/version")
+            return address
+        output = done.stdout[-2000:] + done.stderr[-2000:]
+        RayHead(_processes_of(folder), "").send(signal.SIGKILL)
+    raise RuntimeError(f"ray start has failed {_TRIES} times: {output}")
 
 
 def _processes_of(folder: str) -> set[psutil.Process]:

@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in asked.only.split(","):
         measured = []
         for seed in range(asked.seeds):
-            with tempfile.TemporaryDirectory() as folder:
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
                 measured.append(measure(RECIPES / f"{name}.yaml", seed, Path(folder)))
             say(f"{name}, seed {seed}: {measured[-1]}")
         before, after, seconds = zip(*measured, strict=True)

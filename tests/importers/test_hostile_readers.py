@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import time
+import zipfile
 from contextlib import suppress
 from itertools import cycle
 from pathlib import Path
@@ -20,7 +22,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.probing import probe
 from quintain.importers.protocol import Probe
 from quintain.importers.registry import IMPORTERS, Importer, detect, importer
-from small_logs import SMALL_LOGS, content, eval_archive
+from small_logs import SMALL_LOGS, content
 
 FORMATS = [known.name for known in IMPORTERS if known.name in SMALL_LOGS]
 
@@ -38,6 +40,16 @@ def test_a_wrong_value_in_any_place_costs_only_its_own_row(tmp_path: Path, forma
         except Exception as error:
             pytest.fail(f"{error!r} at {json.dumps(changed)[:300]}")
         assert not has_rows or good in [run.steps[-1] for run in runs], json.dumps(changed)
+
+
+def eval_archive(header: dict[str, Any], samples: dict[str, Any], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    """An archive as inspect writes it."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        archive.writestr("header.json", json.dumps(header))
+        for name, sample in samples.items():
+            archive.writestr(name, json.dumps(sample))
+    return buffer.getvalue()
 
 
 @pytest.fixture(scope="module")

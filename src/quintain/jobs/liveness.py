@@ -82,14 +82,12 @@ class Watch:
         if launcher.poll_s == 0 or not is_fresh:
             self._ask(seen, attempt, launcher)
         answer = None if is_fresh and launcher.poll_s else seen.answer
-        if begun and answer is False and silence >= launcher.settle_s:
-            return Liveness.DEAD
+        if answer is False and silence >= launcher.settle_s:
+            return Liveness.DEAD if begun else Liveness.ENDED_EARLY
         if is_fresh or answer is True:
             return Liveness.ALIVE
-        if not begun and answer is False:
-            return Liveness.ENDED_EARLY
-        if not begun and seen.is_reachable:
-            return Liveness.LOST
+        if not begun and seen.is_reachable and (not launcher.is_remote or silence >= self._lease_s):
+            return Liveness.LOST  # not sooner: a back end may need a moment to list what it has accepted
         lease_ended = job.lease_until is None or not now < job.lease_until <= now + timedelta(seconds=self._lease_s)
         if silence < self._lease_s or not lease_ended or (launcher.is_remote and not begun):  # it may wait in a queue
             return Liveness.UNKNOWN
