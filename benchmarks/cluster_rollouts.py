@@ -46,9 +46,9 @@ def reporter_of(folder: Path) -> FileReporter:
     return FileReporter(JobDirectory(folder), 1, lambda: datetime.now(UTC))
 
 
-def spec_of(agent: Agent, n_tasks: int, **settings: Any) -> RolloutSpec:
+def spec_of(agent: Agent, n_tasks: int, max_new_tokens: int = 192, **settings: Any) -> RolloutSpec:
     """Return a job in the inventory."""
-    sampling = Sampling(temperature=1.0)
+    sampling = Sampling(temperature=1.0, max_new_tokens=max_new_tokens)
     return RolloutSpec(
         agent=agent, environment="quintain/inventory", n_tasks=n_tasks, sampling=sampling, seed=7, **settings
     )
@@ -138,7 +138,7 @@ class _Killer:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Kill while the block runs."""
-        before, pool.LocalActor = pool.LocalActor, _Watched  # type: ignore[attr-defined,misc]
+        before, pool.LocalActor = pool.LocalActor, _Watched  # type: ignore[attr-defined]
         _Watched.started.clear()
         self._thread.start()
         try:

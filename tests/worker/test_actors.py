@@ -104,6 +104,13 @@ def test_two_actors_play_what_one_process_plays_and_a_killed_one_costs_no_episod
     assert "signal SIGKILL" in warnings[0]
 
 
+def test_actors_without_a_batch_are_not_started(tmp_path: Path, tiny_agent: Agent, killed: type[Killed]) -> None:
+    rollouts.run(asked(tiny_agent, n_tasks=2, actors=4), tmp_path / "job", Stopping(tmp_path / "job"))
+    assert killed.started == 0
+    warnings = [event.message or "" for event in events(tmp_path / "job") if event.code == "fewer_actors"]
+    assert warnings == ["2 episodes are 1 batches of 2, so 1 of 4 actors play; in a training, lower episodes_at_once"]
+
+
 def test_a_batch_that_no_actor_survives_ends_the_job(tmp_path: Path, tiny_agent: Agent, killed: type[Killed]) -> None:
     killed.at += [1] * 12
     with pytest.raises(Unavailable, match=r"expected an actor that plays a batch of 2 episodes, got 5 .*SIGKILL"):
@@ -198,5 +205,5 @@ def test_actors_on_a_ray_cluster_play_what_one_process_plays(tmp_path: Path, tin
 
 @pytest.mark.soak
 def test_thirty_random_deaths_lose_no_episode_and_count_none_twice(tmp_path: Path, tiny_agent: Agent) -> None:
-    counts = kills(tmp_path, 30, tiny_agent, n_tasks=160, concurrency=2, max_turns=4)
-    assert counts == {"killed": 30, "episodes": 160, "lost": 0, "twice": 0, "differ": 0}
+    counts = kills(tmp_path, 30, tiny_agent, n_tasks=120, concurrency=2, max_turns=4, max_new_tokens=32)
+    assert counts == {"killed": 30, "episodes": 120, "lost": 0, "twice": 0, "differ": 0}

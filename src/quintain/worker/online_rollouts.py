@@ -8,7 +8,6 @@ and no episode is stored twice.
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quintain.environments.registry import open_source
-from quintain.errors import InvalidInput, TrainingFailed, Unavailable
+from quintain.errors import InvalidInput, TrainingFailed
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
 from quintain.evaluation.turn_counts import TurnCount
 from quintain.jobs.directory import read_lines, run_name
@@ -37,6 +36,7 @@ from quintain.worker.rollouts_ahead import RolloutsAhead
 from quintain.worker.run_inputs import scored_runs
 from quintain.worker.self_play import SelfPlay, self_play_of
 from quintain.worker.shared_rollouts import are_shared, play_with_partners
+from quintain.worker.task_checks import draw_tasks
 
 if TYPE_CHECKING:
     from quintain.trainers.acting.policy import LocalPolicy
@@ -76,7 +76,7 @@ def rollout_collector(
             f"expected an environment for method {spec.method!r}, got dataset {spec.dataset_id}; pass `environment`"
         )
     source = open_source(spec.environment)
-    tasks = _draw(source, min(config.tasks_per_step * config.rollouts, _POOL), spec.seed)
+    tasks = draw_tasks(source, min(config.tasks_per_step * config.rollouts, _POOL), spec.seed)
     return Collector(spec, config, directory, reporter, source, tasks, rewards, self_play_of(spec, source, directory))
 
 
@@ -110,7 +110,9 @@ class Collector:
         self.is_shared = are_shared(self.spec, self.config, self.source)
         self._scored = {run for run, _ in scored_runs(self.directory)} if self.rewards is not None else set()
         if self.config.sampler is None and (self.config.actors > 1 or self.config.staleness):
-            n = actors_for(self.source, self.config.actors, self._at_once, self.reporter)
+            config = self.config
+            ahead = config.tasks_per_step * config.group_size * (1 + config.staleness)
+            n = actors_for(self.source, config.actors, self._at_once, ahead, self.reporter)
             self._actors = TrainingActors(
                 self.spec, self.config, self.directory, self.reporter, n, lambda *which: self._left(*which)
             )
@@ -363,30 +365,6 @@ def reward_of(run: Trajectory) -> float | None:
     """
     verdict = OutcomeScorer().score(run).value
     return verdict if verdict is None or run.outcome.reward is None else run.outcome.reward
-
-
-def _draw(source: TaskSource, n: int, seed: int) -> list[Task]:
-    """Return `n` tasks of the split `train`, or all if there are fewer."""
-
-    def lacks(wanted: int) -> bool:
-        try:
-            source.tasks("train", wanted, seed)
-        except InvalidInput:
-            return True
-        except Unavailable as error:  # a refusal in a child process is reported as a failure
-            if error.code != "environment_failed":
-                raise
-            return True
-        return False
-
-    if lacks(n) and n > 1:
-        n = bisect_left(range(2, n), True, key=lacks) + 1  # environments do not report their number of tasks
-    tasks = source.tasks("train", n, seed)
-    if not tasks:
-        raise InvalidInput(
-            f"expected tasks in split 'train' of environment {source.id!r}, got none; use another", code="no_tasks"
-        )
-    return tasks
 
 
 def _episode_offsets(path: Path) -> dict[str, int]:

@@ -1,13 +1,15 @@
-"""Checks of written tasks by executing them."""
+"""Checks of written tasks by executing them, and the tasks of a training."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from quintain.errors import InvalidInput, Unavailable
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.protocols import Reply, TaskSource, Turn
-from quintain.records.trajectory import OutcomeStatus
+from quintain.records.trajectory import OutcomeStatus, Task
 
 
 class Idle:
@@ -38,3 +40,27 @@ def solved_idly(
         for episode in run_episodes(source, Idle(), plans, settings, should_stop)
         if episode.result.status is OutcomeStatus.SUCCESS
     ]
+
+
+def draw_tasks(source: TaskSource, n: int, seed: int) -> list[Task]:
+    """Return `n` tasks of the split `train`, or all if there are fewer."""
+
+    def lacks(wanted: int) -> bool:
+        try:
+            source.tasks("train", wanted, seed)
+        except InvalidInput:
+            return True
+        except Unavailable as error:  # a refusal in a child process is reported as a failure
+            if error.code != "environment_failed":
+                raise
+            return True
+        return False
+
+    if lacks(n) and n > 1:
+        n = bisect_left(range(2, n), True, key=lacks) + 1  # environments do not report their number of tasks
+    tasks = source.tasks("train", n, seed)
+    if not tasks:
+        raise InvalidInput(
+            f"expected tasks in split 'train' of environment {source.id!r}, got none; use another", code="no_tasks"
+        )
+    return tasks

@@ -232,21 +232,29 @@ class ActorPool:
             self._signals.warn(code, message)
 
 
-def actors_for(source: TaskSource, asked: int, at_once: int, signals: JobSignals) -> int:
-    """Return how many actors the environment allows: all together play at most its `at_once` episodes.
+def actors_for(source: TaskSource, asked: int, at_once: int, episodes: int, signals: JobSignals) -> int:
+    """Return how many actors have work: at most one for each batch, and together at most the environment's `at_once` episodes.
 
     Args:
         source: The environment.
         asked: Number of actors that the job asks for.
         at_once: Episodes of a batch.
+        episodes: Episodes that can be played side by side.
         signals: Receives a warning if it is less than asked.
     """
-    bound = getattr(source, "at_once", None)
-    n = asked if bound is None else min(asked, max(bound // at_once, 1))
-    if n < asked:
+    batches, bound = -(-episodes // at_once), getattr(source, "at_once", None)
+    allowed = asked if bound is None else max(bound // at_once, 1)
+    n = min(asked, max(batches, 1), allowed)
+    if n < asked and allowed < batches:
         signals.warn(
             "fewer_actors",
             f"{source.id} allows {bound} episodes at once, so {n} of {asked} actors play, {at_once} each",
+        )
+    elif n < asked:
+        signals.warn(
+            "fewer_actors",
+            f"{episodes} episodes are {batches} batches of {at_once}, so {n} of {asked} actors play; in a training, lower "
+            "episodes_at_once",
         )
     return n
 

@@ -97,7 +97,7 @@ def _play(
     exploration: Exploration | None,
 ) -> list[EpisodeResult]:
     settings = episode_settings(spec, source, directory)
-    n = actors_for(source, spec.actors, settings.concurrency, reporter)
+    n = actors_for(source, spec.actors, settings.concurrency, len(plans), reporter)
     tally, fresh = _tally_of(before), list[EpisodeResult]()
     with closing(_player(spec, source, directory, reporter, plans, n)) as player:
         reporter.phase("acting")

@@ -4,6 +4,8 @@ Memory, in bytes (float32 on the CPU; on CUDA weights in bfloat16 where only ada
 
     libraries + weights P + adapters 4 A + gradients 4 T + AdamW's two moments 8 T (2 T in 8 bits) + activations + logits
 
+and with `actors` the weights once more for each of them
+
 (on the CPU with adapters, floats take 2 P after loading with `precision: bf16`, and the blocks' matrices of a quantised base 0.516
 bytes each in NF4 and 1.01 in int8; then the larger of both moments counts)
 
@@ -27,7 +29,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from quintain.records.hyperparameters import PPOConfig, TrainingConfig
+from quintain.records.hyperparameters import DistillConfig, DPOConfig, GRPOConfig, PPOConfig, TrainingConfig
 from quintain.tools.training.planning.device import Device
 from quintain.tools.training.planning.model_files import ModelFacts
 
@@ -126,7 +128,12 @@ def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, pass
     libraries = _LIBRARIES_MB[device.kind] + (_PEFT_MB if adapters and device.kind != "cuda" else 0.0)
     separate = isinstance(config, PPOConfig) and config.critic == "separate"
     critic = {"critic": weights + passes["gradients"] + passes["optimizer"]} if separate else {}
-    return {"libraries": libraries, "weights": weights, **passes, **ewc, **critic}
+    actors = {}
+    if isinstance(config, DistillConfig | DPOConfig | GRPOConfig | PPOConfig) and (
+        config.actors > 1 or config.staleness
+    ):
+        actors["actors"] = config.actors * weights
+    return {"libraries": libraries, "weights": weights, **passes, **ewc, **critic, **actors}
 
 
 def _base_bytes(model: ModelFacts, config: TrainingConfig, width: int) -> float:
