@@ -1,6 +1,6 @@
 """`python -m quintain.worker.checkpoint_copy SNAPSHOT URL NAME KEEP`: upload one copy of a training's checkpoints.
 
-A process of its own with the lowest priority: a thread of the worker would take the interpreter's lock between its small
+A process of its own with low priority: a thread of the worker would take the interpreter's lock between its small
 operations, and slow down the training. The snapshot is removed at the end. Standard output receives why the copy failed, if it did.
 """
 
@@ -37,7 +37,7 @@ def copy_checkpoint(snapshot: Path, url: str, name: str, keep: int) -> None:
 def main(arguments: list[str]) -> int:
     """Copy, and remove the snapshot."""
     snapshot, url, name, keep = Path(arguments[0]), arguments[1], arguments[2], int(arguments[3])
-    os.nice(19)
+    os.nice(10)
     try:
         copy_checkpoint(snapshot, url, name, keep)
     except (QuintainError, OSError) as error:
