@@ -190,7 +190,7 @@ def delete(url: str) -> None:
 
 def _open(url: str) -> tuple[Any, str]:
     """Return the file system of a URL without its cached listings, and the path in it."""
-    from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+    from fsspec.core import url_to_fs
 
     options = {"auto_mkdir": True} if url.startswith(("file://", "local://")) else {}
     fs, root = url_to_fs(url, **options)
