@@ -70,7 +70,7 @@ class Prepared(NamedTuple):
 
 
 class _Shared(NamedTuple):
-    """What the first process tells the others about the model that it has loaded."""
+    """The model that the first process has loaded, as the others receive it."""
 
     structure: bytes | None
     """Skeleton of `LoadedModel`; None: each process loads it."""
