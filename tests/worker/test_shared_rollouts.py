@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.hyperparameters import GRPOConfig
 from quintain.records.job import TrainSpec
@@ -13,6 +15,7 @@ from quintain.records.trajectory import Trajectory
 from quintain.tools.training.model_folders import starter_folder
 from quintain.trainers.run_setup import Data
 from quintain.trainers.train import train
+from quintain.worker import acting_reports
 from quintain.worker.online_rollouts import rollout_collector
 from trainers.process_groups import run_on
 from trainers.runs import Recorder, assert_same_figures
@@ -54,8 +57,11 @@ def online(folder: Path, processes: int) -> TrainSpec:
     )
 
 
-def test_two_processes_play_the_runs_that_one_plays_and_learn_the_same(tmp_path: Path) -> None:
+def test_two_processes_play_the_runs_that_one_plays_and_learn_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two batches of one group each."""
+    monkeypatch.setattr(acting_reports, "_EVERY_S", 0.0)  # in the forked processes too: each turn is reported
     one, two = tmp_path / "one", tmp_path / "two"
     alone, both = Played(), Played()
     job = online(one, 1)
