@@ -11,6 +11,8 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
 
+from quintain.trainers.engine.embedding_gradients import gradient_at_embeddings
+
 _LENGTH = 24
 _FAINT = 1e-6
 """Maximum influence of a later token on a prediction, relative to that of earlier ones; 0 in a causal model."""
@@ -23,21 +25,15 @@ def reads_ahead(model: Any) -> bool:
     """
     vocabulary = model.get_input_embeddings().weight.shape[0]
     ids = torch.randint(vocabulary, (1, _LENGTH), generator=torch.Generator().manual_seed(0))
-    embedded: list[torch.Tensor] = []
 
-    def track(module: Any, inputs: Any, output: torch.Tensor) -> torch.Tensor:
-        embedded.append(output.detach().requires_grad_())
-        return embedded[-1]
+    def logits() -> torch.Tensor:
+        found: torch.Tensor = model(input_ids=ids.to(next(model.parameters()).device), use_cache=False).logits
+        return found
 
-    hook = model.get_input_embeddings().register_forward_hook(track)
     try:
-        with torch.enable_grad():
-            logits = model(input_ids=ids.to(next(model.parameters()).device), use_cache=False).logits
-            (gradient,) = torch.autograd.grad(logits[0, _LENGTH // 2 - 1].float().square().sum(), embedded[0])
+        _, gradient = gradient_at_embeddings(model, logits, lambda x: x[0, _LENGTH // 2 - 1].float().square().sum())
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
         return False
-    finally:
-        hook.remove()
     sizes = gradient[0].float().norm(dim=-1)
     return bool(sizes[_LENGTH // 2 :].max() > _FAINT * sizes[: _LENGTH // 2].max())
 

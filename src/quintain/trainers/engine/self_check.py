@@ -12,6 +12,7 @@ import torch
 from quintain.trainers.adapters import first_line
 from quintain.trainers.data.streams import TokenRow, token_row
 from quintain.trainers.engine.attention import Kernel
+from quintain.trainers.engine.embedding_gradients import gradient_at_embeddings
 from quintain.trainers.engine.head import LogitShape
 from quintain.trainers.engine.rotary import Rotary
 from quintain.trainers.models import decoder_and_head
@@ -92,21 +93,11 @@ def first_that_agrees(
 
 
 def _with_gradients(model: Any, states: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    embedded: list[torch.Tensor] = []
+    def projection(computed: torch.Tensor) -> torch.Tensor:
+        direction = torch.randn(computed.shape, generator=torch.Generator().manual_seed(0)).to(computed)
+        return (computed * direction).sum()
 
-    def track(module: Any, inputs: Any, output: torch.Tensor) -> torch.Tensor:
-        embedded.append(output.detach().requires_grad_())
-        return embedded[-1]
-
-    hook = model.get_input_embeddings().register_forward_hook(track)
-    try:
-        with torch.enable_grad():
-            computed = states()
-            direction = torch.randn(computed.shape, generator=torch.Generator().manual_seed(0)).to(computed)
-            (gradient,) = torch.autograd.grad((computed * direction).sum(), embedded[0])
-    finally:
-        hook.remove()
-    return computed.detach(), gradient
+    return gradient_at_embeddings(model, states, projection)
 
 
 def own_states(model: Any, rows: Sequence[TokenRow]) -> tuple[torch.Tensor, LogitShape] | None:
