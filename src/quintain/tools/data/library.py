@@ -68,7 +68,7 @@ def list_library(
         str | None,
         Field(
             max_length=200,
-            description="Words in the name or description of an environment, scorer or method.",
+            description="Words of an environment, scorer or method.",
         ),
     ] = None,
 ) -> LibraryResult:
