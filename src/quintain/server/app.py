@@ -66,6 +66,13 @@ class QuintainServer(Server[Running]):
     prompts are fixed while a server runs, and the list of resources names the newest jobs without notifications.
     """
 
+    running: Running | None = None
+    """State of the lifespan that began last, for the HTTP routes beside the protocol."""
+
+    def remember(self, running: Running) -> None:
+        """Keep the state of a lifespan that begins."""
+        self.running = running
+
     def get_capabilities(self, *args: Any, **options: Any) -> ServerCapabilities:
         """Return the capabilities of the SDK without changes of lists."""
         found = super().get_capabilities(*args, **options)
@@ -144,7 +151,7 @@ def build_server(
         version=quintain.__version__,
         description="Trains agents: record, score, export, train, evaluate, compare.",
         instructions=INSTRUCTIONS,
-        lifespan=lifespan_of(open_services, bus),
+        lifespan=lifespan_of(open_services, bus, lambda running: server.remember(running)),
         cache_hints={"tools/list": CacheHint(ttl_ms=60_000, scope="public")},
         on_list_tools=partial(_list_tools, ListToolsResult(tools=[binding.listing for binding in bindings.values()])),
         on_call_tool=partial(_call_tool, bindings),
