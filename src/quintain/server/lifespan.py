@@ -105,20 +105,13 @@ class Running:
 
 
 def lifespan_of(
-    open_services: Callable[[], Services], bus: InMemorySubscriptionBus, on_start: Callable[[Running], None]
+    open_services: Callable[[], Services], bus: InMemorySubscriptionBus
 ) -> Callable[[Server[Running]], AbstractAsyncContextManager[Running]]:
-    """The lifespan of a server: reconciles in the background while it serves, closes the services at its end.
-
-    Args:
-        open_services: As `Running`.
-        bus: As `Running`.
-        on_start: Called with the state of each lifespan that begins.
-    """
+    """The lifespan of a server: reconciles in the background while it serves, closes the services at its end."""
 
     @asynccontextmanager
     async def lifespan(_: Server[Running]) -> AsyncIterator[Running]:
         running = Running(open_services, bus)
-        on_start(running)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(running.reconcile_forever)
