@@ -46,6 +46,7 @@ def serve(
             return
         from quintain.server.http.serving import serve_http
         from quintain.server.http.tokens import TokenFile
+        from quintain.ui.app import web_app
 
         token = None if no_token else TokenFile(settings.home)
         created = token is not None and token.create(replace=rotate_token)
@@ -57,7 +58,9 @@ def serve(
                 typer.echo(f"Token: {shown}", err=True)
             typer.echo("ready", err=True)
 
-        serve_http(server, settings, host, port, token=token, on_ready=show)
+        serve_http(
+            server, settings, host, port, token=token, page=lambda access: web_app(server, access), on_ready=show
+        )
     except QuintainError as error:
         typer.echo(error, err=True)
         raise typer.Exit(2) from None

@@ -1,10 +1,9 @@
-"""The HTTP application of a server: the protocol at `/mcp`, the health checks, OAuth metadata, and further pages."""
+"""The HTTP application of a server: the protocol at `/mcp`, the health checks, OAuth metadata, and the web page."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import anyio
 import anyio.to_thread
@@ -14,8 +13,8 @@ from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.routing import BaseRoute, Route
-from starlette.types import Scope
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp, Scope
 
 from quintain.errors import QuintainError
 from quintain.server.app import QuintainServer
@@ -28,22 +27,8 @@ _HEALTH = "/healthz"
 _PING_S = 3.0
 
 
-@dataclass(frozen=True)
-class Pages:
-    """Routes beside the protocol, such as a web page.
-
-    Args:
-        routes: Starlette routes, relative to the root path.
-        needs_token: Whether a request to one of them needs a token. `quintain.server.http.guard.is_authorized` shows whether
-            one that needs none presented one.
-    """
-
-    routes: tuple[BaseRoute, ...]
-    needs_token: Callable[[Scope], bool]
-
-
 def http_application(
-    server: QuintainServer, access: Access, limits: Limits, *, issuer: str | None = None, pages: Pages | None = None
+    server: QuintainServer, access: Access, limits: Limits, *, issuer: str | None = None, page: ASGIApp | None = None
 ) -> Guard:
     """Return the guarded application of a server.
 
@@ -52,7 +37,7 @@ def http_application(
         access: Who may call.
         limits: How much and how fast.
         issuer: URL of the OAuth issuer whose tokens `access.verifier` accepts.
-        pages: Routes beside the protocol.
+        page: Application for all other paths, which asks `may_read` and `may_change` of the guard itself; None: no page.
     """
     # The guard checks Host and Origin exactly and reads the body; the SDK's wildcard for ports is a prefix match.
     protocol = server.streamable_http_app(
@@ -65,7 +50,8 @@ def http_application(
         routes += create_protected_resource_routes(
             AnyHttpUrl(f"{access.public_url}{PROTOCOL}"), [AnyHttpUrl(issuer)], resource_name="Quintain"
         )
-    routes += pages.routes if pages is not None else ()
+    if page is not None:
+        routes.append(Mount("/", page))
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -73,9 +59,7 @@ def http_application(
             yield
 
     def needs_token(scope: Scope) -> bool:
-        if is_route(scope, PROTOCOL) or pages is None:
-            return not is_route(scope, "/.well-known")
-        return pages.needs_token(scope) and not is_route(scope, "/.well-known")
+        return is_route(scope, PROTOCOL) or (page is None and not is_route(scope, "/.well-known"))
 
     app = Starlette(
         routes=routes, lifespan=lifespan, exception_handlers={404: _not_found, 405: _wrong_method, 500: _failed}

@@ -21,9 +21,17 @@ logger = logging.getLogger(__name__)
 _FORWARDED = ("forwarded", "via", "x-forwarded-for")
 
 
-def is_authorized(scope: Scope) -> bool:
-    """Whether a request that passed the guard presented a valid token."""
-    return isinstance(scope.get("user"), AuthenticatedUser)
+def may_change(scope: Scope, access: Access) -> bool:
+    """Whether a request that passed the guard may change something: it presented a token, or the server asks for none."""
+    return access.verifier is None or isinstance(scope.get("user"), AuthenticatedUser)
+
+
+def may_read(scope: Scope, access: Access) -> bool:
+    """Whether a request that passed the guard may read: it may change, or it comes from this machine and by no proxy."""
+    if may_change(scope, access):
+        return True
+    headers = Headers(scope=scope)
+    return access.reads_are_open and not any(name in headers for name in _FORWARDED)
 
 
 def is_route(scope: Scope, path: str) -> bool:
@@ -33,15 +41,17 @@ def is_route(scope: Scope, path: str) -> bool:
 
 
 def refusal(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """Return the answer to a request that is not served: `{"code": ..., "message": "[code] ..."}`."""
-    return JSONResponse({"code": code, "message": f"[{code}] {message}"}, status_code=status, headers=headers)
+    """Return the answer to a request that is not served: `{"error": {"code": ..., "message": ...}}`."""
+    always = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+    body = {"error": {"code": code, "message": message}}
+    return JSONResponse(body, status_code=status, headers=always | (headers or {}))
 
 
 class Guard:
     """Pass on the requests that may reach an application, refuse the others, and end the streams when the server stops.
 
-    An application behind it finds `scope["user"]` of the bearer token (`is_authorized`), and a body that is complete. It
-    counts for all paths below it: a server has one guard around one application.
+    An application behind it asks `may_read` and `may_change`, and gets bodies that are complete. A server has one guard
+    around one application.
 
     Args:
         app: The application.
@@ -133,8 +143,7 @@ class Guard:
             scope["auth"], scope["user"] = found
             return None
         presented = "authorization" in headers
-        forwarded = any(name in headers for name in _FORWARDED)
-        if not (presented or forwarded or self._needs_token(scope)):
+        if not (presented or self._needs_token(scope)):
             return None
         challenge = 'Bearer realm="quintain"'
         if presented:

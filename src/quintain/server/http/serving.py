@@ -12,11 +12,12 @@ import anyio
 from mcp.server.auth.provider import TokenVerifier
 from mcp.server.auth.routes import build_resource_metadata_url
 from pydantic import AnyHttpUrl
+from starlette.types import ASGIApp
 
 from quintain.errors import Refused, Unavailable
 from quintain.server.app import QuintainServer
 from quintain.server.http.access import Access, accepted_names, is_loopback, public_address
-from quintain.server.http.application import PROTOCOL, Pages, http_application
+from quintain.server.http.application import PROTOCOL, http_application
 from quintain.server.http.limits import Limits
 from quintain.server.http.tokens import AnyVerifier, FileVerifier, TokenFile
 from quintain.settings import Settings
@@ -82,7 +83,7 @@ def serve_http(
     port: int = 8765,
     *,
     token: TokenFile | None = None,
-    pages: Callable[[Access], Pages] | None = None,
+    page: Callable[[Access], ASGIApp] | None = None,
     on_ready: Callable[[str], None] = lambda url: None,
 ) -> None:
     """Serve clients at `http://HOST:PORT/mcp` until SIGTERM or SIGINT; running jobs go on after that.
@@ -91,9 +92,9 @@ def serve_http(
         server: The server.
         settings: The operator settings: limits, names, proxies and issuer.
         host: Address to listen on.
-        port: Port to listen on.
+        port: Port to listen on; 0: a free one.
         token: The token that clients must present; None for a server on loopback that asks for none.
-        pages: Routes beside the protocol, for a server with this access.
+        page: Makes the application for all other paths than those of the protocol.
         on_ready: Called with the public URL once the server listens.
 
     Raises:
@@ -104,8 +105,9 @@ def serve_http(
 
     from quintain.server.http.connections import GracefulServer, bounded_protocol
 
-    access, limits = access_of(settings, host, port, token), limits_of(settings)
-    app = http_application(server, access, limits, issuer=settings.http_issuer, pages=pages(access) if pages else None)
+    limits, listener = limits_of(settings), _listening(host, port)
+    access = access_of(settings, host, listener.getsockname()[1], token)
+    app = http_application(server, access, limits, issuer=settings.http_issuer, page=page(access) if page else None)
     # Requests that are not HTTP would each write a line.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     config = uvicorn.Config(
@@ -121,7 +123,7 @@ def serve_http(
         timeout_graceful_shutdown=math.ceil(limits.grace_s),
     )
     graceful = GracefulServer(config, lambda: on_ready(access.public_url), app.close_streams)
-    with _listening(host, port) as listener:
+    with listener:
         anyio.run(graceful.serve, [listener])
 
 

@@ -37,7 +37,7 @@ class TokenFile:
             if not replace and self.path.exists():
                 self._check_mode()
                 return False
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
                 with open(aside, "wb", opener=lambda name, flags: os.open(name, flags | os.O_EXCL, 0o600)) as file:
                     file.write(f"{secrets.token_urlsafe(32)}\n".encode())
