@@ -7,7 +7,6 @@ they do not fit, each row becomes a block of named lines. An id never breaks, be
 from __future__ import annotations
 
 import shutil
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -112,8 +111,14 @@ def cut(text: str, width: int) -> str:
 
 
 def _wrap(text: str, width: int) -> list[str]:
-    lines = textwrap.wrap(text, max(width, 1), break_long_words=False, break_on_hyphens=False) or [""]
-    return [part for line in lines for part in (chop_cells(line, width) if cell_len(line) > max(width, 1) else [line])]
+    """Return the lines of a text, broken between words; a word wider than a line goes on below."""
+    lines: list[str] = []
+    for word in text.split():
+        if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines += [word] if cell_len(word) <= width else chop_cells(word, max(width, 2))
+    return lines or [""]
 
 
 def _row_lines(columns: Sequence[Column], widths: Sequence[int], row: Sequence[list[str]]) -> Iterator[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -214,11 +216,14 @@ def check_settings() -> None:
         raise typer.Exit(2) from None
 
 
-def version() -> None:
+def version(
+    json_out: Annotated[bool, typer.Option("--json", help="Print it as JSON, with the version of Python.")] = False,
+) -> None:
     """Print the version."""
     from quintain import __version__
 
-    typer.echo(__version__)
+    found = {"quintain": __version__, "python": sys.version.split()[0]}
+    typer.echo(json.dumps(found) if json_out else __version__)
 
 
 if __name__ == "__main__":

@@ -63,12 +63,11 @@ _RUNS = {"tags": "tag", "filter.tags": "tag", "filter.dataset_id": "dataset"}
 
 
 def _listing(kind: str) -> Command:
-    text = () if kind == "environments" else ("text",)
     return Command(
         "list_library",
         run="quintain.cli.library:run_library",
         fixed={"kind": kind},
-        hidden=("kind", *text),
+        hidden=("kind",),
         summary=f"List the {kind}.",
     )
 
