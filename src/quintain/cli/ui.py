@@ -18,16 +18,23 @@ def ui(
 ) -> None:
     """Show runs, jobs, datasets, agents and comparisons on a local web page, until Ctrl-C."""
     from quintain.server.app import create_server
+    from quintain.server.http.serving import serve_http
+    from quintain.server.http.tokens import TokenFile
     from quintain.settings import read_settings
-    from quintain.ui.serve import serve_ui
-
-    def ready(url: str, token: str) -> None:
-        typer.echo(f"{url}\nready; actions need the address with the token: {url}#token={token}")
-        if open_browser:
-            webbrowser.open(f"{url}#token={token}")
+    from quintain.ui.app import web_app
 
     try:
-        serve_ui(create_server(read_settings(home.resolve() if home else None)), port, ready)
+        settings = read_settings(home.resolve() if home else None)
+        server, token = create_server(settings), TokenFile(settings.home)
+        token.create()
+
+        def show(url: str) -> None:
+            with_token = f"{url}/#token={token.read()}"
+            typer.echo(f"{url}/\nready; actions need the address with the token: {with_token}")
+            if open_browser:
+                webbrowser.open(with_token)
+
+        serve_http(server, settings, port=port, token=token, page=lambda access: web_app(server, access), on_ready=show)
     except QuintainError as error:
         typer.echo(error, err=True)
         raise typer.Exit(2) from None

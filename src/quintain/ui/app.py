@@ -17,13 +17,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Lifespan
 
-from quintain.errors import InvalidInput, NotFound, QuintainError
+from quintain.errors import InvalidInput, NotFound, QuintainError, Refused
 from quintain.server.app import QuintainServer
-from quintain.ui.access import Access
+from quintain.server.http.access import Access
+from quintain.server.http.guard import may_change, may_read
 from quintain.ui.events import JobFeed
-from quintain.ui.responses import Guard, error_response, json_response
+from quintain.ui.responses import SecurityHeaders, error_response, json_response
 
 logger = logging.getLogger(__name__)
 
@@ -43,13 +43,12 @@ class _Site:
     feed: JobFeed
 
 
-def web_app(server: QuintainServer, access: Access, *, lifespan: Lifespan[Starlette] | None = None) -> Starlette:
-    """Return the application.
+def web_app(server: QuintainServer, access: Access) -> Starlette:
+    """Return the application, to be mounted behind the guard of the HTTP server.
 
     Args:
         server: The server whose tools it calls; its lifespan has begun before the first request.
         access: Who may ask for what.
-        lifespan: Of the application, where it is not mounted in another.
     """
     site = _Site(server, access, JobFeed(server))
 
@@ -66,9 +65,8 @@ def web_app(server: QuintainServer, access: Access, *, lifespan: Lifespan[Starle
     ]
     return Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, access=access)],
+        middleware=[Middleware(SecurityHeaders)],
         exception_handlers={HTTPException: _http_error},
-        lifespan=lifespan,
     )
 
 
@@ -76,7 +74,7 @@ async def _guarded(site: _Site, function: Endpoint, changes: bool | None, reques
     """Answer a request that passes the checks; `changes` None: the function checks the token itself."""
     try:
         if changes is not None:
-            site.access.require(request.headers, changes=changes)
+            _require(site, request, changes=changes)
         return await function(site, request)
     except QuintainError as error:
         text = await _without_home(site.server, error.message)
@@ -85,6 +83,21 @@ async def _guarded(site: _Site, function: Endpoint, changes: bool | None, reques
         logger.exception("the web page's request for %r failed", request.url.path)
         text = "expected an answer, got an unexpected error; the log of the server has the details"
         return error_response(QuintainError(text, code="internal"))
+
+
+def _require(site: _Site, request: Request, *, changes: bool) -> None:
+    """Refuse a request that needs the token and lacks it.
+
+    Raises:
+        Refused: with the code `token`.
+    """
+    allowed = may_change if changes else may_read
+    if not allowed(request.scope, site.access):
+        raise Refused(
+            "expected the token, got none; enter the one in the file http-token of the server's home folder, or open the "
+            "address with #token= that `quintain ui` printed",
+            code="token",
+        )
 
 
 async def _http_error(_: Request, error: Exception) -> Response:
@@ -96,7 +109,7 @@ async def _http_error(_: Request, error: Exception) -> Response:
 async def _call_tool(site: _Site, request: Request) -> Response:
     name = request.path_params["name"]
     arguments = await _body(request)
-    site.access.require(request.headers, changes=_changes(site.server, name, arguments))
+    _require(site, request, changes=_changes(site.server, name, arguments))
     result = await site.server.call_tool(name, arguments)
     texts = [part.text for part in result.content if part.type == "text"]
     if result.is_error:
@@ -165,9 +178,8 @@ async def _stream_events(site: _Site, request: Request) -> Response:
 
 async def _session(site: _Site, request: Request) -> Response:
     """Answer what this page may do, so that it shows the actions that work."""
-    access = site.access
-    has_token = access.has_token(request.headers)
-    return json_response({"may_change": has_token, "may_read": access.open_reads or has_token})
+    scope, access = request.scope, site.access
+    return json_response({"may_change": may_change(scope, access), "may_read": may_read(scope, access)})
 
 
 async def _page(site: _Site, request: Request) -> Response:

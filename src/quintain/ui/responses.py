@@ -6,12 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from quintain.errors import QuintainError, Refused
-from quintain.ui.access import Access
+from quintain.errors import QuintainError
 
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
@@ -26,16 +25,15 @@ HEADERS: Mapping[str, str] = {
 }
 """On every answer, errors too. Scripts and styles come from files of this server alone, so stored text runs nowhere."""
 
-_STATUS = {"token": 401, "host": 421, "origin": 403, "not_found": 404, "unknown_tool": 404, "internal": 500}
+_STATUS = {"token": 401, "not_found": 404, "unknown_tool": 404, "internal": 500}
 _STATUS |= {"too_large": 413, "method": 405, "unavailable": 503}
 
 
-class Guard:
-    """Middleware around all routes: refuses foreign hosts and origins, and adds `HEADERS` to every answer."""
+class SecurityHeaders:
+    """Middleware that adds `HEADERS` to every answer."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -47,15 +45,7 @@ class Guard:
                 headers.setdefault("Cache-Control", "no-cache")
             await send(message)
 
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        try:
-            self._access.require_origin(Headers(scope=scope))
-        except Refused as error:
-            await error_response(error)(scope, receive, with_headers)
-        else:
-            await self._app(scope, receive, with_headers)
+        await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
 
 
 def json_response(body: Any, status: int = 200) -> Response:
