@@ -162,7 +162,7 @@ def _summary(services: Services, job: Job, waiting_for: WaitingFor | None) -> Jo
 def cancel_job(services: Services, job_id: JobId) -> JobView:
     """Ask a job to stop: at its next step, with its newest checkpoint kept for resume_job.
 
-    A queued job ends at once; a job that has ended stays as it is.
+    A queued job ends at once; an ended one stays.
     """
     return view_of(services, services.jobs.cancel(job_id))
 
