@@ -156,12 +156,13 @@ CATALOG = (
 
 
 if __name__ == "__main__":
-    from quintain.server.http import serve_http
+    from quintain.server.http.serving import serve_http
     from quintain.server.stdio import serve_stdio
 
     home = Path(tempfile.mkdtemp())
-    server = build_server(CATALOG, lambda: Shelf(Settings(home=home, poll_s=0.05)))  # type: ignore[arg-type,return-value]
+    settings = Settings(home=home, poll_s=0.05)
+    server = build_server(CATALOG, lambda: Shelf(settings))  # type: ignore[arg-type,return-value]
     if sys.argv[1:]:
-        serve_http(server, port=int(sys.argv[1]))
+        serve_http(server, settings, port=int(sys.argv[1]))
     else:
         serve_stdio(server)

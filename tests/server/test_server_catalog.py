@@ -33,7 +33,7 @@ def test_the_list_of_tools_is_short_and_the_same_whatever_is_stored(settings: Se
         with anyio.fail_after(60):
             async with Client(create_server(settings), mode=mode) as client:
                 before = await listed(client)
-                assert len(before.encode()) < 42_000
+                assert len(before.encode()) < 40_960
                 stored = (await client.call_tool("record_trajectory", RUN)).structured_content
                 assert stored["created"] is True
                 page = (await client.read_resource(stored["resource_uri"])).contents[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 import anyio.to_thread
@@ -40,6 +40,8 @@ class Running:
         self._opening = anyio.Lock()
         self._services: Services | None = None
         self._subscribers: dict[str, dict[int, ServerSession]] = {}
+        self.health: Literal["starting", "ok", "failing"] = "starting"
+        """State of the reconciler: its last pass over the jobs."""
 
     async def services(self) -> Services:
         """The services, opened by whoever asks first.
@@ -73,11 +75,11 @@ class Running:
                 pause = services.settings.poll_s
                 changed = await anyio.to_thread.run_sync(services.jobs.reconcile)
                 await self.publish(f"job://{job_id}{part}" for job_id in sorted(changed) for part in ("", "/metrics"))
-                failure = ""
+                failure, self.health = "", "ok"
             except Exception as error:
                 if repr(error) != failure:
                     logger.exception("looking after the jobs failed; trying again every %s s", pause)
-                failure = repr(error)
+                failure, self.health = repr(error), "failing"
 
     async def publish(self, uris: Iterable[str]) -> None:
         """Tell the subscribers of both protocol eras that these resources changed."""

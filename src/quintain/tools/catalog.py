@@ -66,8 +66,14 @@ CATALOG: tuple[ToolSpec, ...] = (
     _write("jobs.jobs:cancel_job", "Stop a job", "jobs", short="cancel", destructive=True, answers_as="get_job"),
     _write("jobs.jobs:resume_job", "Continue a job", "jobs", short="resume", answers_as="get_job"),
     _read("jobs.pictures:plot_job", "Draw a job's curves", "jobs", short="plot", picture=True),
-    _write("evaluation.rollouts:collect_rollouts", "Collect rollouts", "evaluate", short="collect"),
-    _write("evaluation.rollouts:evaluate_agent", "Evaluate an agent", "evaluate"),
+    _write(
+        "evaluation.rollouts:collect_rollouts",
+        "Collect rollouts",
+        "evaluate",
+        short="collect",
+        answers_as="start_training",
+    ),
+    _write("evaluation.rollouts:evaluate_agent", "Evaluate an agent", "evaluate", answers_as="start_training"),
     _read(
         "evaluation.comparison:compare_agents", "Compare agents", "evaluate", short="compare", writes_with="sequential"
     ),

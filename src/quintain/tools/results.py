@@ -8,7 +8,14 @@ from pydantic import Field
 
 from quintain.next_step import Hint
 from quintain.records.agent import Agent
-from quintain.records.evaluation import Flip, LeaderboardRow, PairedComparison, SequentialTest
+from quintain.records.evaluation import (
+    Flip,
+    LeaderboardRow,
+    LearningCurve,
+    Origin,
+    PairedComparison,
+    SequentialTest,
+)
 from quintain.records.filters import TrajectorySummary
 from quintain.records.imports import ImportedFile, Rejected
 from quintain.records.job import JobError, JobResult
@@ -307,6 +314,10 @@ class CompareResult(IllustratedRecord):
     comparisons: tuple[PairedComparison, ...] = ()
     leaderboard: tuple[LeaderboardRow, ...] = ()
     flips: tuple[Flip, ...] = ()
+    flips_count: int = Field(default=0, description="All flips of the comparison.")
+    curves: tuple[LearningCurve, ...] = ()
+    lineage: tuple[Origin, ...] = Field(default=(), description="Agent, dataset and job behind each name.")
+    verdict: str = ""
     sequential: SequentialTest | None = None
     job_id: str | None = None
     status: str | None = None

@@ -65,6 +65,9 @@ class Answer:
     values: Mapping[str, str] = field(default_factory=dict)
 
 
+DEPRECATED: dict[str, Any] = {"deprecated": True}
+"""Mark of an argument in its JSON schema: accepted as before, and left out of the list of tools."""
+
 Source = Callable[..., Any] | str
 """A function, or `module:name` of one, which is imported when it is first used."""
 

@@ -82,9 +82,9 @@ def record_trajectory(
 ) -> Recorded:
     """Store one run of an agent so that it can be scored, exported and learned from.
 
-    Give `trajectory` (canonical, ATIF, or of knowlyr's recorder) or `messages` with `task`. The same run twice is one row (`created` is
-    false). The outcome stays `unknown` until you state it, now or later with `trajectory_id`: never guess it. For a run that is
-    still going on: `live="open"` with its first messages, `"append"` with new ones, `"close"` with the outcome.
+    Give `trajectory` (canonical, ATIF, or of knowlyr's recorder) or `messages` with `task`. The same run twice is one row.
+    The outcome stays `unknown` until you state it, now or later with `trajectory_id`: never guess it. For a run in progress:
+    `live="open"` with its first messages, `"append"` with new ones, `"close"` with the outcome.
     """
     parts = {"task": task, "tools": tools, "agent": agent, "outcome": outcome, "tags": tags, "messages": messages}
     require_tags(tags or ())

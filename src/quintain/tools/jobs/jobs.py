@@ -161,7 +161,7 @@ def _summary(job: Job, waiting_for: WaitingFor | None) -> JobSummary:
 def cancel_job(services: Services, job_id: JobId) -> JobView:
     """Ask a job to stop: at its next step, with its newest checkpoint kept for resume_job.
 
-    A queued job ends at once; a job that has ended stays as it is.
+    A queued job ends at once; an ended one stays.
     """
     return view_of(services, services.jobs.cancel(job_id))
 

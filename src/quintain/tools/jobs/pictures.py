@@ -32,7 +32,7 @@ _PICTURED = 60
 
 def plot_job(
     services: Services,
-    job_id: Annotated[str, Field(description="Job whose curves to draw, or a comparison (`cmp-`).")],
+    job_id: Annotated[str, Field(description="Or a comparison (`cmp-`).")],
     metrics: Annotated[
         list[str] | None,
         Field(max_length=6, description="Which metrics; null: loss, or the success rates of an evaluation."),
