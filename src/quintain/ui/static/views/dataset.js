@@ -123,7 +123,7 @@ function splits(splits) {
       h("td", null, inlineText(lost(one) || "–")))))));
 }
 
-const [WIDTH, HEIGHT] = [320, 96];
+const [WIDTH, HEIGHT] = [320, 64];
 
 function lengths(histogram, limit) {
   const counts = histogram.counts ?? [];

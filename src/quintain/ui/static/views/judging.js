@@ -244,10 +244,11 @@ class Queue {
   }
 }
 
-// The recording as it is given out: lines that begin with "| " are content, all others are its headings.
+// The recording as it is given out, between its first and last line, which mark it as data for models. Lines that begin with
+// "| " are content, all others are its headings.
 function recording(text) {
   const blocks = [];
-  for (const line of text.split("\n")) {
+  for (const line of text.split("\n").slice(1, -1)) {
     const isContent = line.startsWith("| ") || line === "|";
     if (isContent && blocks.at(-1)?.isContent) blocks.at(-1).lines.push(line.slice(2));
     else blocks.push({ isContent, lines: [isContent ? line.slice(2) : line] });

@@ -70,9 +70,9 @@ function table(board, newest, api) {
   return card(null,
     h("div", { class: "row" }, h("h2", { class: "grow" }, inlineText(board.name || board.environment)),
       newest && h("a", { href: `/comparisons/${newest}` }, "Newest comparison"), board.rows.length > 1 && compare),
-    h("p", { class: "quiet" }, `${number(board.n_tasks)} tasks, split ${board.split}, seed ${board.seed}. Bars: success with its 95 % interval. Agents that share a letter do not differ significantly.`),
+    h("p", { class: "quiet" }, "Bars: success with its 95 % interval. Agents that share a letter do not differ significantly."),
     h("div", { class: "scroll-x", tabindex: "0", role: "region", "aria-label": "Agents by success" }, h("table", { class: "plain board" },
-      h("thead", null, h("tr", null, ["Place", "Agent", "Success", "", "Tasks", "Mean reward", "Group"].map((title, i) => h("th", { scope: "col", class: [0, 2, 4, 5].includes(i) ? "number" : null }, title || h("span", { class: "visually-hidden" }, "Interval"))))),
+      h("thead", null, h("tr", null, ["Place", "Agent", "Success", "", "Tasks", "Mean reward", "Group"].map((title, i) => h("th", { scope: "col", class: [0, 2, 4, 5].includes(i) ? "number" : null }, title || h("span", { class: "scale" }, h("span", null, "0 %"), h("span", { class: "visually-hidden" }, "success to"), h("span", null, "100 %")))))),
       h("tbody", null, board.rows.map((row) => h("tr", null,
         h("td", { class: "number" }, row.rank),
         h("td", null, idLink(row.agent), " ", h("a", { href: `/runs?agent=${encodeURIComponent(row.agent)}`, class: "quiet" }, "runs")),
@@ -92,9 +92,9 @@ function interval(row) {
   const x = (value) => value * WIDTH, middle = HEIGHT / 2;
   const hasInterval = row.ci_low !== null && row.ci_high !== null;
   const text = `${percent(row.success_rate)}${hasInterval ? `, 95 % interval ${percent(row.ci_low)} to ${percent(row.ci_high)}` : ""}`;
-  return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "interval", role: "img", "aria-label": text }, svg("title", null, text),
-    svg("rect", { class: "track", x: 0, y: 3, width: WIDTH, height: HEIGHT - 6, rx: 3 }),
-    svg("rect", { class: "rate", x: 0, y: 3, width: x(row.success_rate), height: HEIGHT - 6, rx: 3 }),
+  return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "interval", preserveAspectRatio: "none", role: "img", "aria-label": text }, svg("title", null, text),
+    svg("rect", { class: "track", x: 0, y: 3, width: WIDTH, height: HEIGHT - 6 }),
+    svg("rect", { class: "rate", x: 0, y: 3, width: x(row.success_rate), height: HEIGHT - 6 }),
     hasInterval && [[x(row.ci_low), middle, x(row.ci_high), middle], [x(row.ci_low), 4, x(row.ci_low), HEIGHT - 4], [x(row.ci_high), 4, x(row.ci_high), HEIGHT - 4]]
       .map(([x1, y1, x2, y2]) => svg("line", { class: "whisker", x1, y1, x2, y2 })));
 }

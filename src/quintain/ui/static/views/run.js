@@ -61,6 +61,7 @@ export async function render(root, params, api) {
 
   const watch = new IntersectionObserver(([seen]) => { if (seen.isIntersecting) next(); }, { rootMargin: "600px" });
   watch.observe(more);
+  await toStep(location.hash, transcript, next);
   const onKey = keyHandler(id, transcript, next);
   document.addEventListener("keydown", onKey);
   return () => { watch.disconnect(); document.removeEventListener("keydown", onKey); };
@@ -68,6 +69,16 @@ export async function render(root, params, api) {
 
 const clip = (text) => (text.length > 160 ? `${text.slice(0, 160)}…` : text);
 const report = (error) => { toast(error.message, "bad"); };
+
+// Shows the step that the address names, which may be many pages down.
+async function toStep(hash, transcript, next) {
+  if (!/^#step-\d+$/.test(hash)) return;
+  for (let before = -1; !transcript.querySelector(hash) && before < transcript.childElementCount;) {
+    before = transcript.childElementCount;
+    await next();
+  }
+  transcript.querySelector(hash)?.scrollIntoView({ block: "start" });
+}
 
 function keys() {
   return h("span", { class: "keys" }, h("kbd", null, "J"), h("kbd", null, "K"), " next, previous run ", h("kbd", null, "N"), h("kbd", null, "P"), " step ", h("kbd", null, "Esc"), " list");
@@ -140,8 +151,8 @@ function scoreElement(score) {
       h("table", { class: "plain" }, h("tbody", null, parts.map(([name, value]) => h("tr", null, h("th", { scope: "row" }, inlineText(name)), h("td", { class: "number" }, number(value))))))));
 }
 
-export function meter(value, label) {
-  return h("meter", { min: 0, max: 1, value, "aria-label": `${label}: ${number(value)}` });
+function meter(value, label) {
+  return h("div", { class: "share", role: "img", "aria-label": `${label}: ${number(value)}` }, h("div", { class: "fill kept", style: { width: `${100 * value}%` } }));
 }
 
 // What contains this run and learned from it.

@@ -84,12 +84,12 @@ function listOf(api, query) {
     columns: [
       { title: "Outcome", width: "7rem", cell: (run) => badge(run.outcome) },
       { title: "Task", cell: (run) => h("a", { href: `/runs/${encodeURIComponent(run.id)}` }, inlineText(run.prompt || run.task_id || run.id)) },
-      { title: "Kind", width: "8rem", cell: (run) => run.task_type && inlineText(run.task_type) },
-      { title: "Agent", width: "9rem", cell: (run) => inlineText(run.agent) },
+      { title: "Kind", class: "wide-only", width: "8rem", cell: (run) => run.task_type && inlineText(run.task_type) },
+      { title: "Agent", class: "wide-only", width: "9rem", cell: (run) => inlineText(run.agent) },
       { title: "Reward", width: "5.5rem", class: "number", cell: (run) => number(run.reward) },
-      { title: "Score", width: "5rem", class: "number", cell: (run) => (run.score === null ? "" : number(run.score)) },
-      { title: "Steps", width: "4.5rem", class: "number", cell: (run) => number(run.steps) },
-      { title: "Stored", width: "7.5rem", cell: (run) => ago(run.created_at) },
+      { title: "Score", width: "5rem", class: "number wide-only", cell: (run) => (run.score === null ? "" : number(run.score)) },
+      { title: "Steps", width: "4.5rem", class: "number wide-only", cell: (run) => number(run.steps) },
+      { title: "Stored", class: "wide-only", width: "7.5rem", cell: (run) => ago(run.created_at) },
     ],
   });
 }
