@@ -18,6 +18,8 @@ class Picture(NamedTuple):
 
     text: str
     png: bytes
+    figure: Mapping[str, Any] | None = None
+    """What was drawn (`evaluation.reports.figures.Figure`), for hosts that draw it themselves."""
 
 
 class IllustratedRecord(Record):
