@@ -48,7 +48,9 @@ class Demo:
         self.call("score_trajectories", scorer="outcome", filter=runs)
         self.call("score_trajectories", scorer="rules", filter=runs)
         sft = self.call("export_dataset", kind="sft", name="own-sft", filter=runs, scorer="outcome", min_score=1.0)
-        dpo = self.call("export_dataset", kind="dpo", name="own-dpo", filter=runs, scorer="outcome", max_pairs_per_task=2)
+        dpo = self.call(
+            "export_dataset", kind="dpo", name="own-dpo", filter=runs, scorer="outcome", max_pairs_per_task=2
+        )
         training = self.job(
             "start_training",
             method="sft",
@@ -81,7 +83,11 @@ class Demo:
         batch = self.call("get_judging_batch", judge="person", rater="Ada", limit=3, filter=runs)
         names = [criterion.name for criterion in batch.rubric.criteria]
         answers = [
-            {"item_id": item.item_id, "scores": dict.fromkeys(names, 0.25 * (place + 1)), "rationale": "Reads the stock first."}
+            {
+                "item_id": item.item_id,
+                "scores": dict.fromkeys(names, 0.25 * (place + 1)),
+                "rationale": "Reads the stock first.",
+            }
             for place, item in enumerate(batch.items)
         ]
         self.call("submit_scores", batch_id=batch.batch_id, scores=answers)

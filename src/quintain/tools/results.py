@@ -56,9 +56,7 @@ class TrajectoryView(Record):
     first_step: int
     total_steps: int
     truncated: bool
-    scores: tuple[dict[str, Any], ...] = Field(
-        default=(), description="Stored scores, newest first, with the values of the shown steps."
-    )
+    scores: tuple[dict[str, Any], ...] = Field(default=(), description="Newest first; values of the shown steps.")
     masked: tuple[int, ...] = Field(default=(), description="Shown agent steps that no training uses.")
     next_step: Hint
 
