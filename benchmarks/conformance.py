@@ -28,6 +28,8 @@ import yaml
 from benchmarks.conformance_fixtures import mount
 from benchmarks.figures import report, say
 from quintain.server.app import create_server
+from quintain.server.http.application import http_application
+from quintain.server.http.serving import access_of, limits_of
 from quintain.settings import Settings
 
 SUITE = "@modelcontextprotocol/conformance"
@@ -98,8 +100,10 @@ def _node_tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 @contextmanager
 def _served(home: Path) -> Iterator[str]:
     """Serve our server with the suite's fixtures; yields its URL."""
-    app = mount(create_server(Settings(home=home))).streamable_http_app(host="127.0.0.1")
+    settings = Settings(home=home, http_calls_per_s=1000)
     listener = socket.create_server(("127.0.0.1", 0))
+    access = access_of(settings, "127.0.0.1", listener.getsockname()[1], None)
+    app = http_application(mount(create_server(settings)), access, limits_of(settings))
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
     thread = threading.Thread(target=lambda: anyio.run(server.serve, [listener]), daemon=True)
     thread.start()

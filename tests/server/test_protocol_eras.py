@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import anyio
 import pytest
-from mcp import Client, UriTemplate
+from mcp import Client
 
 from mcp_client import call
 from quintain.records.job import SelftestSpec
 from quintain.server.app import create_server
-from quintain.server.prompts import PROMPTS
 from quintain.settings import Settings
 from quintain.tools.services import Services
 from server.talks import ERAS, serve

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,7 @@ from mcp.types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 import quintain
-from quintain.errors import QuintainError
+from quintain.errors import QuintainError, Unavailable
 from quintain.server import failures, resources
 from quintain.server.bindings import Binding, bind_all, call
 from quintain.server.elicitation import ask, can_ask, key_of_home, seal
@@ -71,6 +72,44 @@ class QuintainServer(Server[Running]):
     The SDK advertises changes of all lists to clients of 2026-07-28 as soon as they can subscribe to anything. Tools and
     prompts are fixed while a server runs.
     """
+
+    bindings: Mapping[str, Binding] = {}
+    """The tools that it offers, by name."""
+    specs: Sequence[resources.ResourceSpec] = ()
+    running: Running | None = None
+    """The state of the newest lifespan; None before it."""
+
+    async def services(self) -> Services:
+        """Return the services of the running server, opened by whoever asks first.
+
+        Raises:
+            Unavailable: the server does not run, or the home folder or the database cannot be used now.
+        """
+        if self.running is None:
+            raise Unavailable("expected a running server, got one that has not begun; try again")
+        return await self.running.services()
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
+        """Run a tool for a caller without an MCP session: as `tools/call`, without forms and reports of progress."""
+
+        async def no_report(progress: float, total: float | None, text: str | None) -> None:
+            return None
+
+        try:
+            if name not in self.bindings:
+                raise failures.unknown_tool(name, self.bindings)
+            return await call(self.bindings[name], arguments, await self.services(), no_report)
+        except Exception as error:
+            return failures.tool_failure(name, error)
+
+    async def read_resource(self, uri: str) -> tuple[str | bytes, str]:
+        """Return the content of a resource and its media type, as `resources/read`.
+
+        Raises:
+            QuintainError: an unknown resource, or whatever its tool refuses.
+        """
+        services = await self.services()
+        return await anyio.to_thread.run_sync(resources.read, self.specs, services, uri)
 
     def get_capabilities(self, *args: Any, **options: Any) -> ServerCapabilities:
         """Return the capabilities of the SDK with changes of the list of resources alone."""
@@ -136,13 +175,21 @@ def build_server(
     bindings = bind_all(catalog, toolsets=toolsets, read_only=read_only)
     specs = resources.resource_specs(catalog)
     bus = InMemorySubscriptionBus()
+
+    @asynccontextmanager
+    async def lifespan(server: Server[Running]) -> AsyncIterator[Running]:
+        async with lifespan_of(open_services, bus)(server) as running:
+            if isinstance(server, QuintainServer):
+                server.running = running
+            yield running
+
     server = QuintainServer(
         "quintain",
         title="Quintain",
         version=quintain.__version__,
         description="Trains agents: record, score, export, train, evaluate, compare.",
         instructions=INSTRUCTIONS,
-        lifespan=lifespan_of(open_services, bus),
+        lifespan=lifespan,
         cache_hints={"tools/list": CacheHint(ttl_ms=60_000, scope="public")},
         on_list_tools=partial(_list_tools, ListToolsResult(tools=[binding.listing for binding in bindings.values()])),
         on_call_tool=partial(_call_tool, bindings),
@@ -159,6 +206,7 @@ def build_server(
     # The constructor's argument warns that 2026-07-28 drops the method, which clients of the handshake era still call.
     server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_log_level)
     server.middleware.append(seal(state_key))
+    server.bindings, server.specs = bindings, specs
     return server
 
 

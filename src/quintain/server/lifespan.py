@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 import anyio.to_thread
@@ -49,6 +49,8 @@ class Running:
         self.audience = Audience(bus)
         self._listed: frozenset[str] | None = None
         self._events: JobEvents | None = None
+        self.health: Literal["starting", "ok", "failing"] = "starting"
+        """State of the reconciler: its last pass over the jobs."""
 
     async def services(self) -> Services:
         """The services, opened by whoever asks first.
@@ -84,11 +86,11 @@ class Running:
                 parts = ("", "/metrics")
                 await self.audience.resources_updated(f"job://{job}{part}" for job in sorted(changed) for part in parts)
                 await self._announce(services)
-                failure = ""
+                failure, self.health = "", "ok"
             except Exception as error:
                 if repr(error) != failure:
                     logger.exception("looking after the jobs failed; trying again every %s s", pause)
-                failure = repr(error)
+                failure, self.health = repr(error), "failing"
 
     async def watch_list(self) -> None:
         """Compare the list of resources from now on."""
