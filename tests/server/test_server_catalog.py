@@ -87,7 +87,7 @@ def test_a_job_can_be_followed_listed_read_and_completed(settings: Settings) -> 
                     view = (await client.call_tool("get_job", {"job_id": job_id, "wait_s": 20})).structured_content
                 assert view["status"] == "succeeded"
                 uris = [str(resource.uri) for resource in (await client.list_resources()).resources]
-                assert uris == ["guide://pipeline", "guide://curation", f"job://{job_id}"]
+                assert uris == ["judging://rubrics", "guide://pipeline", "guide://curation", f"job://{job_id}"]
                 for part, key in (("", "status"), ("/metrics", "curves")):
                     page = (await client.read_resource(f"job://{job_id}{part}")).contents[0]
                     assert json.loads(page.text)[key]

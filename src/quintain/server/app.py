@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +91,7 @@ class QuintainServer(Server[Running]):
         return await self.running.services()
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Run a tool for a caller without an MCP session: as `tools/call`, without forms and reports of progress."""
+        """Run a tool for the user themself, without an MCP session: as `tools/call`, without forms and reports of progress."""
 
         async def no_report(progress: float, total: float | None, text: str | None) -> None:
             return None
@@ -98,7 +99,8 @@ class QuintainServer(Server[Running]):
         try:
             if name not in self.bindings:
                 raise failures.unknown_tool(name, self.bindings)
-            return await call(self.bindings[name], arguments, await self.services(), no_report)
+            binding = replace(self.bindings[name], spec=self.bindings[name].spec.for_operator)
+            return await call(binding, arguments, await self.services(), no_report)
         except Exception as error:
             return failures.tool_failure(name, error)
 

@@ -111,6 +111,20 @@ _FAMILIES: tuple[tuple[str, str, str, str, str | None], ...] = (
         "compare_agents",
         f"{_TOOLS}.evaluation.comparison:comparison_picture",
     ),
+    (
+        "judging://rubrics",
+        "Rubrics",
+        _JSON,
+        "get_judging_batch",
+        f"{_TOOLS}.labels.judging.stored_batches:rubric_list",
+    ),
+    (
+        "judging://{batch_id}",
+        "Judging batch",
+        _JSON,
+        "get_judging_batch",
+        f"{_TOOLS}.labels.judging.stored_batches:stored_batch",
+    ),
     ("lineage://{id}", "Ancestors and descendants", _JSON, "get_lineage", None),
     (
         "lineage://{id}/picture",
