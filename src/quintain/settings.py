@@ -78,6 +78,20 @@ class Settings(BaseSettings):
     max_attempts: int = Field(default=5, ge=1, le=100, description="Attempts before a job is interrupted.")
     auto_resume: bool = Field(default=True, description="Start a job's next attempt when its process died.")
     grace_s: float = Field(default=20.0, gt=0, le=600, description="Seconds between SIGTERM and SIGKILL on cancel.")
+    stall_minutes: float | None = Field(
+        default=None,
+        gt=0,
+        description="Minutes without a report after which a job is ended and goes on from its newest checkpoint; default: never.",
+    )
+    max_minutes: float | None = Field(
+        default=None, gt=0, description="Minutes after which an attempt of a job is interrupted; default: never."
+    )
+    job_memory_mb: float | None = Field(
+        default=None, ge=64, description="Memory of a job's processes above which it fails; default: no limit."
+    )
+    job_disk_mb: float | None = Field(
+        default=None, ge=1, description="Size of a job's folder above which it is interrupted; default: no limit."
+    )
     redact: Annotated[tuple[Literal["secrets", "personal"], ...], NoDecode] = Field(
         default=("secrets", "personal"),
         description="What is removed from runs, separated by commas: secrets, personal; or off. 1 and 0 mean all and off.",
@@ -102,6 +116,39 @@ class Settings(BaseSettings):
         default="local",
         description="Where jobs with several actors play: child processes of the job, or the Ray cluster of RAY_ADDRESS.",
     )
+    http_public_url: str | None = Field(
+        default=None,
+        description="URL under which a proxy publishes the HTTP server, such as https://example.org/quintain.",
+    )
+    http_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Further values of the Host header that the HTTP server accepts, with ports, separated by commas.",
+    )
+    http_trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Addresses or networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed, separated by "
+        "commas.",
+    )
+    http_issuer: str | None = Field(
+        default=None, description="URL of the OAuth issuer whose JWT access tokens the HTTP server accepts too."
+    )
+    http_audience: str | None = Field(
+        default=None, description="Audience that a JWT must have; default: the public URL of the protocol."
+    )
+    http_scopes: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Scopes that a JWT must have, separated by commas."
+    )
+    http_body_mib: float = Field(default=4.0, gt=0, le=1024, description="Largest body of an HTTP request, in MiB.")
+    http_calls_per_s: float = Field(
+        default=300.0, gt=0, le=1e6, description="Calls a second of one HTTP client; twice as many may come at once."
+    )
+    http_calls_at_once: int = Field(default=64, ge=1, le=10_000, description="HTTP calls that are served at once.")
+    http_connections: int = Field(
+        default=64, ge=1, le=10_000, description="Connections of one HTTP client, counted by its address."
+    )
+    http_grace_s: float = Field(
+        default=8.0, ge=0, le=600, description="Seconds that HTTP calls get to finish after SIGTERM."
+    )
     poll_s: float = Field(default=0.3, gt=0, le=60, description="Seconds between job checks of the server.")
 
     @field_validator("roots", mode="before")
@@ -111,7 +158,9 @@ class Settings(BaseSettings):
             return tuple(Path(part).expanduser() for part in value.split(os.pathsep) if part)
         return value
 
-    @field_validator("artifacts", "devices", "cluster_env", mode="before")
+    @field_validator(
+        "artifacts", "devices", "cluster_env", "http_hosts", "http_trusted_proxies", "http_scopes", mode="before"
+    )
     @classmethod
     def _names(cls, value: object) -> object:
         """Split at commas. CUDA ignores what follows a device of -1."""

@@ -28,12 +28,13 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("evaluation", "trainers"),
     ("tools", "worker"),
     ("server", "client"),
+    ("ui",),
     ("cli",),
 )
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 # What the order alone would allow and stays apart nevertheless: the parent never loads a trainer, only the faces and the
 # launcher of jobs open the store, and a worker learns everything else from its job folder.
-NO_TRAINING = {room: frozenset({"trainers", "worker"}) for room in ("tools", "server", "client", "cli")}
+NO_TRAINING = {room: frozenset({"trainers", "worker"}) for room in ("tools", "server", "client", "ui", "cli")}
 WITHOUT_STORE = ("importers", "datasets", "exporters", "scoring", "environments", "evaluation", "trainers", "worker")
 APART = NO_TRAINING | {room: frozenset({"store"}) for room in WITHOUT_STORE}
 ALLOWED: dict[str, set[str]] = {

@@ -17,7 +17,8 @@ from mcp import Client
 
 from quintain.errors import Refused
 from quintain.server.app import QuintainServer
-from quintain.server.http import serve_http
+from quintain.server.http.serving import serve_http
+from quintain.settings import Settings
 
 SCRIPT = Path(__file__).with_name("small_server.py")
 
@@ -78,6 +79,8 @@ def test_a_request_from_a_foreign_page_is_refused(port: int, header: str, value:
     assert response.status == status
 
 
-def test_an_address_that_others_can_reach_is_refused(small: QuintainServer) -> None:
-    with pytest.raises(Refused, match=r"host '0\.0\.0\.0' can be reached from other machines.*valid: 127\.0\.0\.1"):
-        serve_http(small, "0.0.0.0")
+def test_an_address_that_others_can_reach_is_refused_without_a_token(small: QuintainServer, tmp_path: Path) -> None:
+    with pytest.raises(
+        Refused, match=r"other machines can reach \(0\.0\.0\.0\), got --no-token; leave that option out"
+    ):
+        serve_http(small, Settings(home=tmp_path), "0.0.0.0")

@@ -20,6 +20,7 @@ from quintain.records.evaluation import Evaluation
 from quintain.records.trajectory import OutcomeStatus
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
+from quintain.tools.data.library import list_library
 from quintain.tools.evaluation.comparison import (
     compare_agents,
     comparison_of,
@@ -88,6 +89,27 @@ def test_a_comparison_has_its_lineage_and_its_notes(services: Services) -> None:
     (a, c) = comparison.lineage
     assert (a.agent_id, a.ancestors, a.job_id) == ("agent:a@1", (), "job-a")
     assert (c.agent_id, c.ancestors, c.job_id) == ("agent:c@1", ("agent:b@1", "agent:a@1"), "job-c")
+
+
+def test_a_stored_comparison_is_read_again_by_its_id_with_its_verdict_and_all_flips(services: Services) -> None:
+    stored(services, "a", "0" * 30)
+    stored(services, "c", "1" * 30)
+    new = compare_agents(services, ["a", "c"])
+    again = compare_agents(services, [new.comparison_id])
+    assert again.comparison_id == new.comparison_id
+    assert again.comparisons == new.comparisons
+    assert (len(new.flips), len(again.flips), again.flips_count) == (20, 30, 30)
+    assert [origin.evaluation_id for origin in again.lineage] == ["eval-a0", "eval-c1"]
+    assert again.verdict.startswith("c leads; 1 of 1 differences are significant")
+    with pytest.raises(InvalidInput, match="expected two or more agents, or the id of one comparison, got"):
+        compare_agents(services, ["a"])
+    (listed,) = list_library(services, "comparisons").items
+    assert (listed["id"], listed["agents"], listed["significant"], listed["flips"]) == (
+        new.comparison_id,
+        ["c", "a"],
+        1,
+        30,
+    )
 
 
 def test_a_leaderboard_takes_the_best_of_each_agent_on_the_suite_that_most_have_run(services: Services) -> None:

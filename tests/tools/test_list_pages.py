@@ -10,6 +10,7 @@ from mcp_client import ToolCaller
 from quintain.tools.pages import MAX_PAGE_BYTES, count_fitting
 from quintain.tools.services import Services
 from quintain.tools.training.methods import METHODS
+from quintain.tools.training.model_folders import starter_folder
 from tools.stored_records import add_runs
 from trajectory_runs import answer, run, user
 
@@ -47,6 +48,24 @@ def test_long_lists_end_where_an_answer_would_be_too_long_and_go_on_by_the_curso
     assert [one["method"] for one in pages(ask, "list_library", kind="methods")] == ["*", *METHODS]
     (refused,) = ask.refused("list_library", {"kind": "methods", "cursor": "x"})
     assert refused.startswith("[bad_cursor] expected a cursor of this list, got 'x'")
+
+
+def test_stored_things_are_found_by_words_of_their_ids_and_names(ask: ToolCaller) -> None:
+    for name in ("clerk-a", "clerk-b", "100%_clerk"):
+        ask("register_agent", name=name.replace("%", "x"), model="starter", description=name)
+
+    def named(kind: str, text: str) -> list[str]:
+        return [one["name"] for one in ask("list_library", kind=kind, text=text)["items"]]
+
+    assert named("agents", "CLERK-") == ["clerk-b", "clerk-a"]
+    assert named("agents", "clerk-b @1") == ["clerk-b"]
+    assert named("agents", "%") == [], "a percent sign is a character, not a pattern"
+    assert named("datasets", "clerk") == []
+    (starter,) = ask("list_library", kind="agents", text="starter@1")["items"]
+    files = [path for path in Path(starter_folder()).rglob("*") if path.is_file()]
+    assert starter["size_bytes"] == sum(path.stat().st_size for path in files)
+    (refused,) = ask.refused("list_library", {"kind": "calibrations", "text": "x"})
+    assert "leave it out and page by cursor" in refused
 
 
 def test_an_entry_longer_than_a_page_comes_alone() -> None:

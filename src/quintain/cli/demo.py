@@ -23,8 +23,8 @@ from mcp import Client, StdioServerParameters
 from mcp.types import TextContent, TextResourceContents
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from quintain.cli.layout import Column, print_table
 from quintain.errors import QuintainError, Unavailable
 
 ENVIRONMENT = "quintain/inventory"
@@ -32,6 +32,12 @@ _ENDED = {"succeeded", "failed", "cancelled", "interrupted"}
 
 
 _METHODS = ("sft", "dpo", "grpo")
+_SHOWN = {
+    "sft": ("loss", "SFT: loss on the agent's own good runs", "nats a token", "training rows"),
+    "dpo": ("reward_margin", "DPO: margin between good and bad runs", "implicit reward, chosen - rejected", "margin"),
+    "grpo": ("success_rate", "GRPO: success while it acts", "share of tasks solved", "training tasks"),
+}
+"""Method -> the metric to draw, the panel's title, the unit and the legend."""
 
 
 @dataclass(frozen=True)
@@ -215,33 +221,48 @@ class Demo:
         return view
 
     async def _draw(self, path: Path, jobs: Mapping[str, Mapping[str, Any]], compared: Mapping[str, Any]) -> None:
+        """Draw the answer first, success on the same held-out tasks, then what each method optimised."""
+        from quintain.evaluation.reports.figures import Bar, Figure, Panel, line, spans_decades
         from quintain.tools.jobs.pictures import draw
 
-        shown = {
-            "sft": ("loss", "SFT loss"),
-            "dpo": ("reward_margin", "DPO margin"),
-            "grpo": ("success_rate", "GRPO success"),
-        }
-        panels: list[dict[str, Any]] = []
-        for method, (curve, title) in shown.items():
-            points = await self._curve(jobs[method]["job_id"], curve)
-            panels.append({"title": title, "xlabel": "step", "lines": [points]})
         order = ["baseline", *_METHODS]
+        rows = sorted(compared["leaderboard"], key=lambda row: order.index(_name_of(row["agent"])))
         bars = [
-            {"label": row["agent"], "value": row["success_rate"], "low": row["ci_low"], "high": row["ci_high"]}
-            for row in sorted(compared["leaderboard"], key=lambda row: order.index(_name_of(row["agent"])))
+            Bar(
+                label=f"{_name_of(row['agent'])} (n = {row['n']})",
+                value=row["success_rate"],
+                low=row["ci_low"],
+                high=row["ci_high"],
+                strong=_name_of(row["agent"]) != "baseline",
+            )
+            for row in rows
         ]
-        panels.append({"title": "success on held-out tasks (95 % CI)", "bars": bars})
-        await anyio.Path(path).write_bytes(
-            await anyio.to_thread.run_sync(draw, {"title": "quintain demo", "panels": panels})
-        )
+        panels = [
+            Panel(
+                title="Success on held-out tasks, 95 % interval",
+                ylabel="share of tasks solved",
+                format="percent",
+                bars=bars,
+            )
+        ]
+        for method, (metric, title, ylabel, label) in _SHOWN.items():
+            curve = line(await self._curve(jobs[method]["job_id"], metric), label)
+            panel = Panel(title=title, xlabel="optimizer step", ylabel=ylabel, lines=[curve])
+            if metric == "success_rate":
+                panel["format"] = "percent"
+            elif spans_decades([curve]):
+                panel["log"] = True
+            panels.append(panel)
+        title = f"One start, three ways to learn: the embedded model in {ENVIRONMENT}"
+        figure = Figure(title=title, subtitle=f"quintain demo, seed {self.seed}", panels=panels)
+        await anyio.Path(path).write_bytes(await anyio.to_thread.run_sync(draw, figure))
 
-    async def _curve(self, job_id: str, name: str) -> dict[str, Any]:
+    async def _curve(self, job_id: str, name: str) -> dict[int, float]:
         resource = await self.client.read_resource(f"job://{job_id}/metrics")
         (content,) = resource.contents
         assert isinstance(content, TextResourceContents)
         curve = json.loads(content.text)["curves"][name]
-        return {"x": curve["steps"], "y": curve["values"]}
+        return dict(zip(curve["steps"], curve["values"], strict=True))
 
 
 def _name_of(agent: str) -> str:
@@ -256,10 +277,9 @@ def _mover(progress: Progress, bar: TaskID, title: str) -> Any:
 
 
 def _print_result(console: Console, summary: Mapping[str, Any], folder: Path) -> None:
-    table = Table("agent", "success on held-out tasks", "tasks", title="\nDid it get better?", title_justify="left")
-    for name in ("baseline", *_METHODS):
-        table.add_row(name, f"{summary[name]['success_rate']:.1%}", str(summary[name]["n"]))
-    console.print(table)
+    console.print("\nDid it get better?", style="bold")
+    rows = [(name, f"{summary[name]['success_rate']:.1%}", summary[name]["n"]) for name in ("baseline", *_METHODS)]
+    print_table(console, ("agent", "success on held-out tasks", Column("tasks", right=True)), rows)
     console.print("95 % intervals are paired by task; p: exact McNemar, corrected for all pairs (Holm)", style="dim")
     for pair in summary["comparisons"]:
         verdict = _verdict(pair)

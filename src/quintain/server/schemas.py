@@ -22,20 +22,26 @@ _LITERAL = frozenset({"default", "enum", "const", "required"})
 
 _COMMON = "next_step"
 
-_LEFT_OUT = frozenset({"title", "maxProperties"})
+_LEFT_OUT = frozenset({"title", "maxLength", "maxProperties"})
+
+_UPPER_BOUNDS = ("maximum", "maxItems")
+
+_FAR = 10_000
+"""Upper bounds from here on protect the machine. The server checks them, and no caller chooses a value by them."""
 
 _USUAL = (("additionalProperties", True), ("maxItems", MAX_ENTRIES))
 """Keywords that add nothing: objects are open, and every list has this bound unless it sets its own."""
 
 
 def input_schema(arguments: type[BaseModel]) -> Schema:
-    """The schema of the arguments: descriptions and bounds stay, generated titles and the bounds of all tools go.
+    """The schema of the arguments: descriptions and bounds stay; titles, far upper bounds and deprecated arguments go.
 
     An optional argument is shown without its null branch, and what is defined apart in its place: some hosts cannot read the
     one or follow the other. Null is accepted all the same.
     """
     schema: Schema = _rewritten(inlined(arguments.model_json_schema()), _shorter_argument)
-    return schema
+    arguments_listed = {name: part for name, part in schema["properties"].items() if not part.get("deprecated")}
+    return {**schema, "properties": arguments_listed}
 
 
 def output_schema(function: Callable[..., Any], *, brief: bool = False) -> Schema:
@@ -82,6 +88,7 @@ def _rewritten(schema: Any, shorten: Callable[[Schema], Schema]) -> Any:
 
 def _shorter_argument(schema: Schema) -> Schema:
     rest = {key: value for key, value in schema.items() if key not in _LEFT_OUT and (key, value) not in _USUAL}
+    rest = {key: value for key, value in rest.items() if key not in _UPPER_BOUNDS or value < _FAR}
     branches = rest.pop("anyOf", [])
     if "default" in rest and rest["default"] is None:
         del rest["default"]

@@ -16,7 +16,7 @@ from quintain.records.record import nearest, shown
 from quintain.store.documents import encode
 from quintain.store.engine import read_transaction, write_transaction
 from quintain.store.lineage.links import add_links, agent_links
-from quintain.store.paging import fetch_page
+from quintain.store.paging import contain_words, fetch_page
 from quintain.store.tables import agents as table
 
 _REFERENCE = re.compile(r"(?:agent:)?(?P<name>[^@:]+)(?:@(?P<version>[0-9]{1,9}))?")
@@ -82,12 +82,11 @@ class Agents:
             agents = [Agent.model_validate_json(document) for document in documents]
         return sorted(agents, key=lambda agent: (agent.job_id == job_id, agent.job_id))
 
-    def page(self, *, limit: int = 50, cursor: str | None = None) -> Page[Agent]:
-        """Return one page of the agents, newest first."""
+    def page(self, *, text: str = "", limit: int = 50, cursor: str | None = None) -> Page[Agent]:
+        """Return one page of the agents, newest first, whose ids or names contain all words of `text`."""
+        query = select(table.c.seq, table.c.document).where(*contain_words(text, table.c.id, table.c.name))
         with read_transaction(self.engine) as connection:
-            return fetch_page(
-                connection, select(table.c.seq, table.c.document), table, Agent, limit=limit, cursor=cursor
-            )
+            return fetch_page(connection, query, table, Agent, limit=limit, cursor=cursor)
 
 
 def find_agent(connection: Connection, reference: str) -> Agent | None:

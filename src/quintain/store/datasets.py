@@ -14,7 +14,7 @@ from quintain.records.dataset import Dataset
 from quintain.records.filters import Page
 from quintain.store.documents import chunks, encode, not_found_error
 from quintain.store.engine import read_transaction, write_transaction
-from quintain.store.paging import fetch_page
+from quintain.store.paging import contain_words, fetch_page
 from quintain.store.tables import dataset_members, trajectories
 from quintain.store.tables import datasets as table
 
@@ -75,12 +75,11 @@ class Datasets:
         known = f"the newest are {newest}" if newest else create
         return NotFound(Hint(f"expected a dataset id or name, got {id_or_name!r}; ", known))
 
-    def page(self, *, limit: int = 50, cursor: str | None = None) -> Page[Dataset]:
-        """Return one page of the datasets, newest first."""
+    def page(self, *, text: str = "", limit: int = 50, cursor: str | None = None) -> Page[Dataset]:
+        """Return one page of the datasets, newest first, whose ids or names contain all words of `text`."""
+        query = select(table.c.seq, table.c.document).where(*contain_words(text, table.c.id, table.c.name))
         with read_transaction(self.engine) as connection:
-            return fetch_page(
-                connection, select(table.c.seq, table.c.document), table, Dataset, limit=limit, cursor=cursor
-            )
+            return fetch_page(connection, query, table, Dataset, limit=limit, cursor=cursor)
 
     def member_ids(self, dataset_id: str) -> list[str]:
         """Return the ids of the trajectories in a dataset, oldest first."""

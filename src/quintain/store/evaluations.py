@@ -14,7 +14,7 @@ from quintain.records.filters import Page
 from quintain.store.documents import encode, fetch
 from quintain.store.engine import insert_missing, read_transaction, write_transaction
 from quintain.store.lineage.links import Link, add_links, comparison_links, evaluation_links
-from quintain.store.paging import fetch_page
+from quintain.store.paging import contain_words, fetch_page
 from quintain.store.tables import comparisons
 from quintain.store.tables import evaluations as table
 
@@ -48,9 +48,15 @@ class Evaluations:
         with read_transaction(self.engine) as connection:
             return [Evaluation.model_validate_json(document) for document in connection.scalars(query)]
 
-    def page(self, *, environment: str | None = None, limit: int = 50, cursor: str | None = None) -> Page[Evaluation]:
-        """Return one page of the evaluations, newest first, optionally of one environment."""
-        query = select(table.c.seq, table.c.document)
+    def page(
+        self, *, environment: str | None = None, text: str = "", limit: int = 50, cursor: str | None = None
+    ) -> Page[Evaluation]:
+        """Return one page of the evaluations, newest first, optionally of one environment.
+
+        Their ids, agents or environments contain all words of `text`.
+        """
+        words = contain_words(text, table.c.id, table.c.agent_id, table.c.environment)
+        query = select(table.c.seq, table.c.document).where(*words)
         if environment is not None:
             query = query.where(table.c.environment == environment)
         with read_transaction(self.engine) as connection:
@@ -62,6 +68,13 @@ class Evaluations:
         return self._add(
             comparisons, stamped, {"environment": stamped.environment}, comparison_links(stamped), "comparison"
         )
+
+    def page_comparisons(self, *, text: str = "", limit: int = 50, cursor: str | None = None) -> Page[Comparison]:
+        """Return one page of the comparisons, newest first, whose ids or environments contain all words of `text`."""
+        c = comparisons.c
+        query = select(c.seq, c.document).where(*contain_words(text, c.id, c.environment))
+        with read_transaction(self.engine) as connection:
+            return fetch_page(connection, query, comparisons, Comparison, limit=limit, cursor=cursor)
 
     def find_comparison(self, comparison_id: str) -> Comparison | None:
         """Return the comparison with this id, or None."""

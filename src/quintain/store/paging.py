@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, Select, Table
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, or_
 
 from quintain.errors import InvalidInput
 from quintain.records.filters import Page
@@ -49,6 +49,12 @@ def fetch_rows(
         statement = statement.where(table.c.seq < bound["before"])
     rows = connection.execute(statement.order_by(table.c.seq.desc()).limit(bound["most"])).all()
     return rows[:limit], next_cursor(rows, table.name, limit)
+
+
+def contain_words(text: str, *columns: ColumnElement[str]) -> list[ColumnElement[bool]]:
+    """Return the conditions that each word of a text is a substring of one of the columns, ignoring case."""
+    lowered = [func.lower(column) for column in columns]
+    return [or_(*(column.contains(word, autoescape=True) for column in lowered)) for word in text.lower().split()]
 
 
 def page_parameters(noun: str, limit: int, cursor: str | None) -> dict[str, int]:

@@ -58,6 +58,15 @@ class Store:
             version = connection.exec_driver_sql("SHOW server_version").scalar_one()
         return f"PostgreSQL {version}, {address(self.engine.url)}; back it up with pg_dump"
 
+    def ping(self) -> None:
+        """Read from the database.
+
+        Raises:
+            Unavailable: It does not answer.
+        """
+        with read_transaction(self.engine) as connection:
+            connection.exec_driver_sql("SELECT 1 FROM jobs LIMIT 1")
+
     def close(self) -> None:
         """Close every connection."""
         self.engine.dispose()

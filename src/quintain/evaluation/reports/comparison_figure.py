@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from quintain.evaluation.reports.figures import Figure, Panel
 from quintain.records.evaluation import Comparison
+from quintain.records.record import counted
 
 MOST_PAIRS = 30
 """Maximum number of pairs, those with the smallest p-values."""
@@ -13,7 +13,7 @@ MOST_CURVES = 6
 """Maximum number of learning curves, the longest."""
 
 
-def forest_plot(comparison: Comparison) -> dict[str, Any]:
+def forest_plot(comparison: Comparison) -> Figure:
     """Return the description of a forest plot for the process that draws pictures."""
     pairs = sorted(comparison.comparisons, key=lambda pair: pair.p_corrected)[:MOST_PAIRS]
     differences = [
@@ -40,19 +40,22 @@ def forest_plot(comparison: Comparison) -> dict[str, Any]:
         for row in comparison.leaderboard
         if row.success_rate is not None and row.ci_low is not None and row.ci_high is not None
     ]
-    title = "difference of success rates, 95 % interval"
+    title = "Difference of success rates, 95 % interval"
     if len(comparison.comparisons) > 1:
         title += " of each pair (thin: of all pairs together)"
-    panels: list[dict[str, Any]] = [
-        {"title": title, "forest": differences, "origin": 0.0},
-        {"title": "success rate, 95 % interval (agents that share a letter do not differ)", "forest": rates},
+    panels = [
+        Panel(title=title, forest=differences, origin=0.0),
+        Panel(title="Success, 95 % interval (agents that share a letter do not differ)", forest=rates),
     ]
     if comparison.curves:
         panels.append(_curves(comparison))
-    return {"title": f"{comparison.id}: {comparison.environment}", "panels": panels}
+    agents = len(comparison.leaderboard)
+    tasks = max((pair.n_tasks for pair in comparison.comparisons), default=0)
+    headline = f"{agents} agents on {counted(tasks, 'task')} of {comparison.environment}"
+    return Figure(title=headline, subtitle=comparison.id, panels=panels)
 
 
-def _curves(comparison: Comparison) -> dict[str, Any]:
+def _curves(comparison: Comparison) -> Panel:
     """Return the panel of success rates during each training."""
     curves = [
         {
@@ -72,4 +75,4 @@ def _curves(comparison: Comparison) -> dict[str, Any]:
         }
         for curve in comparison.curves[:MOST_CURVES]
     ]
-    return {"title": "success along the training, 95 % interval", "curves": curves}
+    return Panel(title="Success along the training, 95 % interval", curves=curves)

@@ -59,8 +59,8 @@ def import_trajectories(
 ) -> ImportResult:
     """Read agent logs (Claude Code, Codex, OpenHands, SWE-agent, ATIF, chat messages, many more) into runs.
 
-    Secrets are redacted first. An outcome that is not stated is unknown. What cannot be read is listed in `rejected` with line and
-    reason. Large folders become a job. The same log again adds nothing; a longer session replaces its beginning.
+    Secrets are redacted. An outcome that is not stated is unknown. `rejected` lists what cannot be read, with line and reason.
+    Large folders become a job. The same log again adds nothing; a longer session replaces its beginning.
     """
     require_clean(tags or [], "tags")
     labels = require_tags(tags or ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -20,7 +21,9 @@ from quintain.environments.servers import outline
 from quintain.errors import InvalidInput, QuintainError
 from quintain.evaluation.games import players_of
 from quintain.next_step import Hint, call
+from quintain.records.agent import Agent, ModelRef
 from quintain.records.calibration import Calibration
+from quintain.records.evaluation import Comparison
 from quintain.records.record import counted, shown
 from quintain.scoring.registry import describe_scorers
 from quintain.store.paging import decode_cursor, encode_cursor
@@ -33,12 +36,23 @@ from quintain.tools.run_selection import Cursor, PageSize
 from quintain.tools.services import Services
 from quintain.tools.training.methods import outline_methods
 
-Kind = Literal["datasets", "agents", "evaluations", "calibrations", "environments", "scorers", "methods", "tournament"]
+Kind = Literal[
+    "datasets",
+    "agents",
+    "evaluations",
+    "comparisons",
+    "calibrations",
+    "environments",
+    "scorers",
+    "methods",
+    "tournament",
+]
 
 _NEXT = {
     "datasets": Hint("Plan a training on one with ", call("plan_training", dataset_id=...), "."),
     "agents": Hint("Measure one with ", call("evaluate_agent", agent=..., environment="quintain/inventory"), "."),
     "evaluations": Hint("Compare two of the same suite with ", call("compare_agents", agents=...), "."),
+    "comparisons": Hint("Read one with its flips by ", call("compare_agents", agents=["cmp-..."]), "."),
     "calibrations": Hint(
         "The newest of a scorer is applied wherever its scores are read; look at one at calibration://ID."
     ),
@@ -68,25 +82,23 @@ def list_library(
         str | None,
         Field(
             max_length=200,
-            description="Words in the name or description of an environment, scorer or method.",
+            description="Words in the id, name or description.",
         ),
     ] = None,
 ) -> LibraryResult:
-    """List datasets, agents (with their newest results), evaluations, calibrations, environments, scorers or methods.
+    """List what there is to work with; agents with their newest results.
 
     tournament: agents ranked by preferences between their runs.
     """
-    if text is not None and kind not in {"environments", "scorers", "methods"}:
-        raise InvalidInput(
-            f"text is {shown(text)}, but {kind} are listed newest first; leave it out and page by cursor"
-        )
+    if text is not None and kind == "calibrations":
+        raise InvalidInput(f"text is {shown(text)}, but {kind} are listed by age; leave it out and page by cursor")
     if kind in {"environments", "scorers", "methods", "tournament"}:
         first = 0 if cursor is None else decode_cursor(cursor, kind)
         rest = [item for item in _available(services, kind) if _mentions(item, text or "")][first:]
         fit = count_fitting(rest)
         items, following = tuple(rest[:fit]), encode_cursor(first + fit, kind) if fit < len(rest) else None
     else:
-        items, following = fitting_page(lambda most: _stored(services, kind, most, cursor), limit)
+        items, following = fitting_page(lambda most: _stored(services, kind, most, cursor, text or ""), limit)
     step = _NEXT[kind]
     if blocked := [item["id"] for item in items if item.get("forgotten")]:
         others = step if len(blocked) < len(items) else Hint("Export them again.")
@@ -109,33 +121,67 @@ def _available(services: Services, kind: Kind) -> Sequence[dict[str, Any]]:
     return _scorers(services) if kind == "scorers" else outline_methods()
 
 
-def _stored(services: Services, kind: Kind, limit: int, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
+def _stored(
+    services: Services, kind: Kind, limit: int, cursor: str | None, text: str
+) -> tuple[list[dict[str, Any]], str | None]:
     store = services.store
     if kind == "datasets":
-        datasets = store.datasets.page(limit=limit, cursor=cursor)
+        datasets = store.datasets.page(text=text, limit=limit, cursor=cursor)
         blocked = store.lineage.datasets_with_forgotten([item.id for item in datasets.items])
         rows = [item.model_dump(mode="json", exclude={"files"}) for item in datasets.items]
         return [row | _blocked(blocked.get(row["id"], 0)) for row in rows], datasets.next_cursor
     if kind == "agents":
-        agents = store.agents.page(limit=limit, cursor=cursor)
-        return [
-            _agent(services, item.without_install_path().model_dump(mode="json")) for item in agents.items
-        ], agents.next_cursor
+        agents = store.agents.page(text=text, limit=limit, cursor=cursor)
+        return [_agent(services, item) for item in agents.items], agents.next_cursor
     if kind == "calibrations":
         calibrations = store.calibrations.page(limit=limit, cursor=cursor)
         return [_calibration(item) for item in calibrations.items], calibrations.next_cursor
-    evaluations = store.evaluations.page(limit=limit, cursor=cursor)
+    if kind == "comparisons":
+        comparisons = store.evaluations.page_comparisons(text=text, limit=limit, cursor=cursor)
+        return [_comparison(item) for item in comparisons.items], comparisons.next_cursor
+    evaluations = store.evaluations.page(text=text, limit=limit, cursor=cursor)
     return [item.model_dump(mode="json", exclude={"results"}) for item in evaluations.items], evaluations.next_cursor
 
 
-def _agent(services: Services, agent: dict[str, Any]) -> dict[str, Any]:
-    newest = services.store.evaluations.of_agent(agent["id"])[:1]
+def _agent(services: Services, agent: Agent) -> dict[str, Any]:
+    newest = services.store.evaluations.of_agent(agent.id or "")[:1]
     results = [
-        {"evaluation_id": item.id, "environment": item.environment, "success_rate": item.rate.value, "n": item.rate.n}
+        {
+            "evaluation_id": item.id,
+            "environment": item.environment,
+            "success_rate": item.rate.value,
+            "ci_low": item.rate.ci_low,
+            "ci_high": item.rate.ci_high,
+            "n": item.rate.n,
+        }
         for item in newest
     ]
-    note = forgotten_sources_note(services, agent["id"]).strip()
-    return {**agent, "results": results, **({"note": note} if note else {})}
+    note = forgotten_sources_note(services, agent.id).strip()
+    about = agent.without_install_path().model_dump(mode="json")
+    return {**about, "size_bytes": _size_of(agent.model), "results": results, **({"note": note} if note else {})}
+
+
+def _size_of(model: ModelRef) -> int | None:
+    """Return the bytes of an agent's own files: of its adapter, else of its model. Null: they are not on this machine."""
+    if model.adapter is None and model.source not in {"folder", "gguf", "starter"}:
+        return None
+    path = Path(model.adapter or model.path)
+    files = [path] if path.is_file() else path.rglob("*")
+    sizes = [file.stat().st_size for file in files if file.is_file()]
+    return sum(sizes) if sizes else None
+
+
+def _comparison(comparison: Comparison) -> dict[str, Any]:
+    """Return what was compared, and how many differences are significant."""
+    kept = comparison.model_dump(mode="json", include={"id", "environment", "created_at"})
+    return {
+        **kept,
+        "agents": [row.agent for row in comparison.leaderboard],
+        "pairs": len(comparison.comparisons),
+        "significant": sum(pair.significant for pair in comparison.comparisons),
+        "flips": len(comparison.flips),
+        "resource_uri": f"comparison://{comparison.id}",
+    }
 
 
 def _calibration(calibration: Calibration) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from quintain.records.lineage import LineageNode
 from quintain.records.record import counted
 from quintain.tools.results import LearnedFrom, LineageResult
 from quintain.tools.services import Services
+from quintain.tools.spec import DEPRECATED
 
 if TYPE_CHECKING:
     pass
@@ -32,17 +33,17 @@ def get_lineage(
         Field(
             min_length=1,
             max_length=500,
-            description="Id of a run, dataset, job, agent, evaluation or comparison; or a session id.",
+            description="Id of any of these, or a session id.",
         ),
     ],
     depth: Annotated[int, Field(ge=1, le=50, description="Steps to follow in each direction.")] = _DEPTH,
-    forget: Annotated[StrictBool, Field(description="Refused: use `forget`.")] = False,
+    forget: Annotated[StrictBool, Field(description="Refused: use `forget`.", json_schema_extra=DEPRECATED)] = False,
     trajectory_ids: Annotated[list[str] | None, Field(max_length=10_000, description="More runs, as `id`.")] = None,
 ) -> LineageResult:
     """Show what made a thing and what it made: runs, scores, datasets, jobs, checkpoints, agents, evaluations, comparisons.
 
-    For an agent `learned_from` counts the runs that it learned from, with filters that page through them; for runs `shaped`
-    names the agents that learned from them.
+    `learned_from` counts the runs that an agent learned from, with filters that page through them; `shaped` names the agents
+    that learned from a run.
     """
     if forget:
         raise InvalidInput(

@@ -68,9 +68,8 @@ def preview_dataset(
 ) -> PreviewResult:
     """X-ray a dataset before training: rows exactly as the model will see them, what is trained, what falls off.
 
-    Rows come as spans of trained and masked text; counted over all rows are tokens, what max_length cuts, stop tokens, tool
-    schemas, null keys, duplicates, leaks between splits. `verdict` is one line; `warnings` name the remedies.
-    While `status` is running, call it again with the same arguments.
+    Rows are spans of trained and masked text. All rows are counted: tokens, cuts by max_length, stop tokens, tool schemas, null
+    keys, duplicates, leaks between splits. `warnings` name remedies. While `status` is running, make the same call again.
     """
     result: PreviewResult | None = None
     asked = (dataset_id, model, method, hyperparameters, rows, show, seed, max_chars)

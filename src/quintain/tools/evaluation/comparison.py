@@ -24,19 +24,20 @@ from quintain.records.evaluation import (
     Rating,
     SuiteOutline,
 )
-from quintain.records.record import counted
+from quintain.records.record import counted, shown
 from quintain.tools.evaluation.benchmarks import chosen_environment
 from quintain.tools.evaluation.contrasts import contrast_of
 from quintain.tools.evaluation.environment_references import Environments, plain_reference
 from quintain.tools.evaluation.learning_curves import ancestors_of, learning_curves
 from quintain.tools.evaluation.sequential import compare_sequentially
 from quintain.tools.jobs.pictures import draw
+from quintain.tools.pages import count_fitting
 from quintain.tools.results import CompareResult
 from quintain.tools.services import Services
 from quintain.tools.training.agents import ENDPOINT, resolve_agent
 
 _FLIPS = 20
-"""Flips that an answer lists; the stored comparison has all."""
+"""Flips in the answer to a new comparison; of a stored one as many as fit on a page."""
 
 _PLACES = 50
 """Agents of a leaderboard; the rest is counted."""
@@ -48,9 +49,7 @@ def compare_agents(
     services: Services,
     agents: Annotated[
         list[str],
-        Field(
-            min_length=2, max_length=20, description="Agents or `eval-` ids; an agent stands for its newest evaluation."
-        ),
+        Field(min_length=1, max_length=20, description="Agents (newest evaluation), `eval-` ids, or one `cmp-` id."),
     ],
     environment: Annotated[Environments | None, Field(description="Only evaluations in this environment.")] = None,
     correction: Annotated[Correction, Field(description="Of p-values for several pairs.")] = "holm",
@@ -64,6 +63,9 @@ def compare_agents(
     `difference` is b - a in success rate; `p`: exact McNemar over tasks; `significant`: p_corrected < 0.05. Evaluate the
     agents first, with the same arguments, or set `sequential`.
     """
+    if len(agents) == 1:
+        stored = _stored_comparison(services, agents[0])
+        return _result(services, stored, show=show, flips=count_fitting(stored.flips))
     if sequential:
         found = compare_sequentially(services, agents, environment, n_tasks=n_tasks, repeats=repeats)
         return found if isinstance(found, CompareResult) else _result(services, found, show=show)
@@ -75,13 +77,31 @@ def compare_agents(
     return _result(services, services.store.evaluations.add_comparison(comparison, services.clock()), show=show)
 
 
-def _result(services: Services, stored: Comparison, *, show: bool) -> CompareResult:
+def _stored_comparison(services: Services, name: str) -> Comparison:
+    """Return a comparison by its id.
+
+    Raises:
+        InvalidInput: it is the name of a single agent or evaluation.
+        NotFound: there is no such comparison.
+    """
+    if not name.startswith("cmp-"):
+        raise InvalidInput(
+            f"`agents`: expected two or more agents, or the id of one comparison, got {shown([name])}; name another"
+        )
+    return comparison_of(services, name)
+
+
+def _result(services: Services, stored: Comparison, *, show: bool, flips: int = _FLIPS) -> CompareResult:
     result = CompareResult(
         comparison_id=stored.id,
         environment=stored.environment,
         comparisons=stored.comparisons,
         leaderboard=stored.leaderboard,
-        flips=stored.flips[:_FLIPS],
+        flips=stored.flips[:flips],
+        flips_count=len(stored.flips),
+        curves=stored.curves,
+        lineage=stored.lineage,
+        verdict=_verdict(stored),
         contrast=contrast_of(services, stored.flips) if show else None,
         sequential=stored.sequential,
         notes=stored.notes,

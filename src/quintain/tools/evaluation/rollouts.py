@@ -28,6 +28,7 @@ from quintain.tools.labels.reward_parsing import RewardInput
 from quintain.tools.labels.rewards import reward_spec
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
+from quintain.tools.spec import DEPRECATED
 from quintain.tools.training.agents import (
     EXPERT,
     endpoint_of,
@@ -86,7 +87,9 @@ def collect_rollouts(
         float,
         Field(ge=0, le=4, description="Heats repeated attempts up to x (1 + this)."),
     ] = 0.0,
-    scorer: Annotated[RewardInput | None, Field(description="Older name of `reward`.")] = None,
+    scorer: Annotated[
+        RewardInput | None, Field(description="Older name of `reward`.", json_schema_extra=DEPRECATED)
+    ] = None,
     reward: Annotated[RewardInput | None, Field(description="As in start_training.")] = None,
     max_turns: MaxTurns = None,
     tags: Annotated[list[str] | None, Field(max_length=50, description="Labels.")] = None,

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from quintain.tools.results import Curve
 from quintain.tools.services import Services
 
 _LOWER_IS_BETTER = "validation_loss"
 
+STAGED_KINDS = frozenset({"evolve", "recipe"})
+"""Kinds of jobs that run other jobs as stages."""
+
 Points = dict[str, dict[int, float]]
 """Metric -> step -> value."""
+
+
+class StepReport(NamedTuple):
+    """Finite metrics of one step, of the newest report of each."""
+
+    step: int
+    stage: str
+    """Folder of the stage, such as `01-train`; empty for a job without stages."""
+    source: tuple[str, int]
+    """Job and attempt of the newest report."""
+    metrics: dict[str, float]
 
 
 def metric_curves(services: Services, job_id: str) -> dict[str, Curve]:
@@ -19,16 +34,39 @@ def metric_curves(services: Services, job_id: str) -> dict[str, Curve]:
 
     A job that resumed another one begins at its checkpoint: the steps before come from the resumed job.
     """
-    points: Points = defaultdict(dict)
+    return {name: _curve(name, values) for name, values in points_of(step_reports(services, job_id)).items()}
+
+
+def step_reports(services: Services, job_id: str) -> list[StepReport]:
+    """Return the reports of a job and of the jobs that it resumed, in the order of steps."""
+    found: list[StepReport] = []
     following: str | None = job_id
     first: int | None = None
     while following is not None:
-        steps, own = _points(services, following)
-        for name, values in own.items():
-            points[name] |= {step: value for step, value in values.items() if first is None or step < first}
-        first = min([*steps, *([] if first is None else [first])], default=None)
+        own = _own_reports(services, following)
+        found += [report for step, report in own.items() if first is None or step < first]
+        first = min([*own, *([] if first is None else [first])], default=None)
         following = services.store.jobs.get(following).resumed_from
-    return {name: _curve(name, values) for name, values in points.items()}
+    return sorted(found)
+
+
+def points_of(reports: Iterable[StepReport]) -> Points:
+    """Return the values of each metric by step."""
+    points: Points = defaultdict(dict)
+    for report in reports:
+        for name, value in report.metrics.items():
+            points[name][report.step] = value
+    return points
+
+
+def resumptions(reports: Iterable[StepReport]) -> list[int]:
+    """Return the first steps after a change of job or attempt."""
+    steps, source = [], None
+    for report in reports:
+        if source is not None and report.source != source:
+            steps.append(report.step)
+        source = report.source
+    return steps
 
 
 def thinned(curve: Curve, most: int = 200) -> Curve:
@@ -41,18 +79,21 @@ def thinned(curve: Curve, most: int = 200) -> Curve:
     return curve.model_copy(update={"steps": steps, "values": values})
 
 
-def _points(services: Services, job_id: str) -> tuple[set[int], Points]:
-    """Return the steps that a job reported, and its points. Of several reports of a step, the newest value counts."""
-    points: Points = defaultdict(dict)
-    steps = set[int]()
-    for event in services.store.jobs.events(job_id, type="progress"):
-        if event.step is None:
+def _own_reports(services: Services, job_id: str) -> dict[int, StepReport]:
+    """Return a job's own reports by step. Of several values of a metric at a step, the newest counts."""
+    found: dict[int, StepReport] = {}
+    stage = ""
+    is_staged = services.store.jobs.get(job_id).kind in STAGED_KINDS
+    for event in services.store.jobs.events(job_id, type=None if is_staged else "progress"):
+        if event.type == "phase":
+            folder, separated, _ = (event.name or "").partition(" ")
+            stage = folder if separated else ""
+        if event.type != "progress" or event.step is None:
             continue
-        steps.add(event.step)
-        for name, value in (event.metrics or {}).items():
-            if value is not None:
-                points[name][event.step] = value
-    return steps, points
+        metrics = found[event.step].metrics if event.step in found else {}
+        metrics |= {name: value for name, value in (event.metrics or {}).items() if value is not None}
+        found[event.step] = StepReport(event.step, stage, (job_id, event.attempt), metrics)
+    return found
 
 
 def _curve(name: str, values: Mapping[int, float]) -> Curve:

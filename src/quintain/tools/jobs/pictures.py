@@ -12,18 +12,19 @@ from pydantic import Field
 
 from quintain.errors import InvalidInput, Unavailable
 from quintain.evaluation.reports.comparison_figure import forest_plot
+from quintain.evaluation.reports.figures import Figure, Line, Mark, Panel
 from quintain.next_step import Hint, call
-from quintain.records.job import Job
+from quintain.records.job import EvolveSpec, Job, RecipeSpec, RolloutSpec, TrainSpec
 from quintain.records.lineage import LineageEdge
 from quintain.tools.data.lineage import get_lineage
-from quintain.tools.jobs.curves import metric_curves
+from quintain.tools.jobs.curves import points_of, resumptions, step_reports
+from quintain.tools.jobs.evaluation_figure import evaluation_figure, rate_figure
 from quintain.tools.jobs.labels import label_of
-from quintain.tools.jobs.success_bars import success_bars
-from quintain.tools.results import Curve
+from quintain.tools.jobs.staged_figure import evolution_figure, recipe_figure
+from quintain.tools.jobs.training_figure import metric_panels, subtitle, training_figure
 from quintain.tools.services import Services
 from quintain.tools.spec import Picture
 
-_CURVES = ("loss", "validation_loss", "success_rate", "learning_rate", "grad_norm")
 _BARS = "▁▂▃▄▅▆▇█"
 
 _PICTURED = 60
@@ -32,60 +33,94 @@ _PICTURED = 60
 
 def plot_job(
     services: Services,
-    job_id: Annotated[str, Field(description="Job whose curves to draw, or a comparison (`cmp-`).")],
+    job_id: Annotated[str, Field(description="Or a comparison (`cmp-`).")],
     metrics: Annotated[
         list[str] | None,
-        Field(max_length=6, description="Which metrics; null: loss, or the success rates of an evaluation."),
+        Field(max_length=6, description="Which metrics; null: those that show what got better."),
     ] = None,
 ) -> Picture:
     """Draw the curves of a job, the success rates of an evaluation or the differences of a comparison, as a picture and as text."""
-    if job_id.startswith("cmp-"):
-        return _comparison(services, job_id)
-    job = services.store.jobs.get(job_id)
-    title = f"{label_of(job.spec)} ({job.status})"
-    if metrics is None and (panel := success_bars(services, job)) is not None:
-        lines = [f"{bar['label']}: {bar['value']:.1%} [{bar['low']:.1%}, {bar['high']:.1%}]" for bar in panel.bars]
-        figure = {"title": title, "panels": [panel._asdict()]}
-        return Picture("\n".join([f"{job.id}: {title}", *lines]), draw(figure))
-    curves = metric_curves(services, job_id)
-    bounds = {f"{name}_{side}" for name in curves for side in ("low", "high")}
-    available = [name for name in (*_CURVES, *sorted(curves.keys() - bounds)) if name in curves]
-    chosen = list(dict.fromkeys(metrics or [name for name in available if name in _CURVES[:3]] or available[:1]))
-    missing = [name for name in chosen if name not in curves]
+    figure = figure_of(services, job_id) if metrics is None else metrics_figure(services, job_id, metrics)
+    return Picture(figure_text(figure), draw(figure), figure)
+
+
+def figure_of(services: Services, id: str) -> Figure:
+    """Return the figure that answers the question of a job, an evaluation or a comparison.
+
+    Raises:
+        InvalidInput: the job has no data yet.
+    """
+    if id.startswith("cmp-"):
+        return forest_plot(services.store.evaluations.get_comparison(id))
+    if id.startswith("eval-"):
+        return evaluation_figure(services, services.store.evaluations.get(id))
+    job = services.store.jobs.get(id)
+    figure = _figure_of_kind(services, job)
+    return figure if figure is not None and figure["panels"] else metrics_figure(services, id)
+
+
+def _figure_of_kind(services: Services, job: Job) -> Figure | None:
+    match job.spec:
+        case TrainSpec():
+            return training_figure(services, job)
+        case EvolveSpec():
+            return evolution_figure(services, job)
+        case RecipeSpec():
+            return recipe_figure(services, job)
+    if job.result is not None and job.result.comparison_id is not None:
+        return forest_plot(services.store.evaluations.get_comparison(job.result.comparison_id))
+    if job.result is not None and job.result.evaluation_id is not None:
+        return evaluation_figure(services, services.store.evaluations.get(job.result.evaluation_id), subtitle(job))
+    return rate_figure(job) if isinstance(job.spec, RolloutSpec) else None
+
+
+def metrics_figure(services: Services, job_id: str, metrics: Sequence[str] = ()) -> Figure:
+    """Return a figure of the named metrics by step; of none: of the first that the job has.
+
+    Raises:
+        InvalidInput: the job has no such metric; names those that it has.
+    """
+    job, reports = services.store.jobs.get(job_id), step_reports(services, job_id)
+    points = points_of(reports)
+    bounds = {f"{name}_{side}" for name in points for side in ("low", "high")}
+    available = sorted(points.keys() - bounds, key=lambda name: (name != "loss", name))
+    chosen = list(dict.fromkeys(metrics or available[:1]))
+    missing = [name for name in chosen if name not in points]
     if missing or not chosen:
         wait = Hint("none yet; wait with ", call("get_job", job_id=job_id, until="done", wait_s=50))
-        known = ", ".join(dict.fromkeys(available)) or wait
+        known = ", ".join(available) or wait
         asked = ", ".join(missing) or "at all"
         raise InvalidInput(Hint(f"{job_id} has no metric {asked}; it has: ", known), code="no_such_metric")
-    panels = [{"title": _in_words(name), "xlabel": "step", "lines": [_line(curves, name)]} for name in chosen]
-    return Picture(_text(job, {name: curves[name] for name in chosen}), draw({"title": title, "panels": panels}))
+    panels = metric_panels(points, chosen)
+    for panel in panels:
+        panel["marks"] = [Mark(x=step, label="resumed") for step in resumptions(reports)]
+    return Figure(title=label_of(job.spec), subtitle=subtitle(job), panels=panels)
 
 
-def _comparison(services: Services, comparison_id: str) -> Picture:
-    comparison = services.store.evaluations.get_comparison(comparison_id)
-    figure = forest_plot(comparison)
-    lines = [
-        f"{row['label']}: {row['note']}".replace("\n", " ")
-        for panel in figure["panels"]
-        for row in panel.get("forest", ())
-    ]
-    return Picture("\n".join([figure["title"], *lines]), draw(figure))
+def figure_text(figure: Figure) -> str:
+    """Return the facts of a figure as lines of text."""
+    lines = [figure["title"], *filter(None, [figure.get("subtitle")])]
+    for panel in figure["panels"]:
+        lines.append(f"{panel['title']}:")
+        lines.extend(f"  {_line_text(one)}" for one in panel.get("lines", ()))
+        lines.extend(
+            f"  {bar['label']}: {bar['value']:.1%} [{bar['low']:.1%}, {bar['high']:.1%}]"
+            for bar in panel.get("bars", ())
+        )
+        lines.extend(f"  {row['label']}: {row['note']}".replace("\n", " ") for row in panel.get("forest", ()))
+        lines += [f"  {mark['label']} at step {mark['x']:.0f}" for mark in panel.get("marks", ())]
+    return "\n".join(lines)
 
 
-def _in_words(metric: str) -> str:
-    """Return a metric's name as a title."""
-    return metric.replace("_", " ").capitalize()
-
-
-def _line(curves: Mapping[str, Curve], name: str) -> dict[str, Any]:
-    """A curve, with its interval where the job reports both bounds at every step (metrics NAME_low and NAME_high)."""
-    curve, low, high = curves[name], curves.get(f"{name}_low"), curves.get(f"{name}_high")
-    line: dict[str, Any] = {"x": curve.steps, "y": curve.values}
-    if curve.best_step is not None:
-        line["best"] = {"x": curve.best_step, "y": curve.values[curve.steps.index(curve.best_step)]}
-    if low is None or high is None or not low.steps == curve.steps == high.steps:
-        return line
-    return {**line, "low": low.values, "high": high.values}
+def _line_text(one: Line) -> str:
+    values = [value for value in one["y"] if value is not None]
+    text = f"{one.get('label', '')}: {values[0]:.4g} -> {values[-1]:.4g}  {sparkline(values)}"
+    if "low" in one and "high" in one and one.get("style"):
+        low, high = one["low"][-1], one["high"][-1]
+        text += "" if low is None or high is None else f"  [{low:.1%}, {high:.1%}]"
+    if "best" in one:
+        text += f"  best {one['best']['y']:.4g} at {one['best']['x']:.0f}"
+    return text
 
 
 def lineage_picture(services: Services, id: str) -> bytes:
@@ -93,7 +128,7 @@ def lineage_picture(services: Services, id: str) -> bytes:
     return draw(lineage_figure(services, id))
 
 
-def lineage_figure(services: Services, id: str) -> dict[str, Any]:
+def lineage_figure(services: Services, id: str) -> Figure:
     """The lineage of a thing as a figure for `draw`."""
     found = get_lineage(services, id)
     nodes = (*found.things, *found.ancestors, *found.descendants)
@@ -115,7 +150,7 @@ def lineage_figure(services: Services, id: str) -> dict[str, Any]:
         for node in shown.values()
     ]
     graph = {"nodes": boxes, "edges": [[edge.source, edge.target] for edge in edges]}
-    return {"title": title, "panels": [{"graph": graph}]}
+    return Figure(title=title, panels=[Panel(title="", graph=graph)])
 
 
 def _columns(ids: Sequence[str], edges: Sequence[LineageEdge]) -> dict[str, int]:
@@ -137,7 +172,7 @@ def _columns(ids: Sequence[str], edges: Sequence[LineageEdge]) -> dict[str, int]
     return columns
 
 
-def draw(figure: dict[str, Any]) -> bytes:
+def draw(figure: Mapping[str, Any]) -> bytes:
     """Draw a figure description (see worker/pictures/draw.py) as PNG.
 
     Raises:
@@ -163,13 +198,3 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
     low, high = min(values), max(values)
     span = (high - low) or 1.0
     return "".join(_BARS[min(7, int((value - low) / span * 7.999))] for value in values)
-
-
-def _text(job: Job, curves: dict[str, Curve]) -> str:
-    lines = [f"{job.id}: {label_of(job.spec)}, {job.status}, step {job.step} of {job.total_steps or '?'}"]
-    for name, curve in curves.items():
-        line = f"{name}: {curve.values[0]:.4g} -> {curve.values[-1]:.4g}  {sparkline(curve.values)}"
-        if curve.best_step is not None:
-            line += f"  best {curve.values[curve.steps.index(curve.best_step)]:.4g} at step {curve.best_step}"
-        lines.append(line)
-    return "\n".join(lines)

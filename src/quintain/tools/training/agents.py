@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, WithJsonSchema
 
 from quintain.endpoints.client import missing_key
 from quintain.endpoints.profiles import find_profile
@@ -28,6 +28,10 @@ from quintain.tools.training.planning.gguf_header import require_loadable as req
 EXPERT = "expert"
 """The agent of the environments' scripted experts."""
 
+_SAMPLING = "As of evaluate_agent; left out: as the model's agent."
+_SAMPLING_SCHEMA = {"type": "object", "description": _SAMPLING, "maxProperties": len(Sampling.model_fields)}
+"""The list of tools spells the fields out once, at `evaluate_agent`."""
+
 ENDPOINT = "endpoint:"
 """Prefix of references to endpoint profiles."""
 
@@ -46,7 +50,7 @@ def register_agent(
         str | None,
         Field(max_length=20_000, description="Replaces the environment's; null: that."),
     ] = None,
-    sampling: Annotated[Sampling | None, Field(description="Left out: as the model's agent.")] = None,
+    sampling: Annotated[Sampling | None, Field(description=_SAMPLING), WithJsonSchema(_SAMPLING_SCHEMA)] = None,
     template: Annotated[
         Literal["auto", "tools", "react"],
         Field(description="Native tool calls, ReAct text, or automatic."),

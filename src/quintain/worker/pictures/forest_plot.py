@@ -6,32 +6,29 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-_INK, _STRONG, _WEAK = "#26323f", "#2f6db5", "#9aa7b4"
+from quintain.worker.pictures.panels import COLORS, HEAD, draw_title
+
+_INK, _STRONG, _WEAK = "#26323f", "#0072b2", "#9aa7b4"
 _MAX_LABEL_CHARS = 44
 """Characters per line of a label."""
 
-_CURVES = ("#2f6db5", "#d98324", "#3d9970", "#8a5fb0", "#b5453c", "#5b6b7a")
 _CURVES_HEIGHT = 7.0
 _MAX_NAMED_POINTS = 8
 """Maximum number of points of a single curve that are labeled with names."""
 
 
-def draw_forest(panels: list[dict[str, Any]], title: str) -> Figure:
+def draw_forest(panels: list[dict[str, Any]], title: str, subtitle: str = "") -> Figure:
     """Draw panels of estimates or curves below each other. Strong estimates are significant."""
     heights = [_CURVES_HEIGHT if "curves" in panel else max(len(panel["forest"]), 1) + 1.6 for panel in panels]
+    size = (9.5, 0.4 * sum(heights) + HEAD)
+    layout = ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - HEAD / size[1]), h_pad=0.08)
     canvas, axes = plt.subplots(
-        len(panels),
-        1,
-        figsize=(9.5, 0.4 * sum(heights) + 0.5),
-        dpi=110,
-        squeeze=False,
-        height_ratios=heights,
-        layout="constrained",
+        len(panels), 1, figsize=size, dpi=110, squeeze=False, height_ratios=heights, layout=layout
     )
-    # Labels are stored text, so a dollar sign must not start a formula.
-    canvas.suptitle(_clip(title, 90), fontsize=11, color=_INK, parse_math=False)
+    draw_title(canvas, title, subtitle)
     for axis, panel in zip(axes[:, 0], panels, strict=True):
         axis.set_title(panel["title"], fontsize=9.5, color=_INK, loc="left", parse_math=False)
         if "curves" in panel:
@@ -73,7 +70,7 @@ def _draw_estimates(axis: Any, panel: dict[str, Any]) -> None:
 def _draw_curves(axis: Any, curves: list[dict[str, Any]]) -> None:
     """Draw success rates with intervals by training position. A single curve shows the agents' names."""
     for number, curve in enumerate(curves):
-        points, color = curve["points"], _CURVES[number % len(_CURVES)]
+        points, color = curve["points"], COLORS[number % len(COLORS)]
         places, values = [point["x"] for point in points], [point["value"] for point in points]
         low, high = [point["low"] for point in points], [point["high"] for point in points]
         axis.fill_between(places, low, high, color=color, alpha=0.15, linewidth=0)

@@ -29,9 +29,8 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         """Store one run of an agent so that it can be scored, exported and learned from.
 
         Give `trajectory` (canonical, ATIF, or of knowlyr's recorder) or `messages` with `task`. The same run twice is
-        one row (`created` is false). The outcome stays `unknown` until you state it, now or later with `recording`:
-        never guess it. For a run that is still going on: `live="open"` with its first messages, `"append"` with new
-        ones, `"close"` with the outcome.
+        one row. The outcome stays `unknown` until you state it, now or later with `recording`: never guess it. For a
+        run in progress: `live="open"` with its first messages, `"append"` with new ones, `"close"` with the outcome.
 
         Args:
             trajectory: One whole run: {task{id, prompt}, tools[], steps[{actor, message, thought, actions,
@@ -52,9 +51,9 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         tags: Sequence[str] | None = None, again: bool = False, max_files: int = 50) -> ImportResult:
         """Read agent logs (Claude Code, Codex, OpenHands, SWE-agent, ATIF, chat messages, many more) into runs.
 
-        Secrets are redacted first. An outcome that is not stated is unknown. What cannot be read is listed in
-        `rejected` with line and reason. Large folders become a job. The same log again adds nothing; a longer session
-        replaces its beginning.
+        Secrets are redacted. An outcome that is not stated is unknown. `rejected` lists what cannot be read, with line
+        and reason. Large folders become a job. The same log again adds nothing; a longer session replaces its
+        beginning.
 
         Args:
             path: File, folder or URL of logs; relative: in the inbox.
@@ -115,9 +114,9 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         max_chars: int = 600) -> PreviewResult:
         """X-ray a dataset before training: rows exactly as the model will see them, what is trained, what falls off.
 
-        Rows come as spans of trained and masked text; counted over all rows are tokens, what max_length cuts, stop
-        tokens, tool schemas, None keys, duplicates, leaks between splits. `verdict` is one line; `warnings` name the
-        remedies. While `status` is running, call it again with the same arguments.
+        Rows are spans of trained and masked text. All rows are counted: tokens, cuts by max_length, stop tokens, tool
+        schemas, None keys, duplicates, leaks between splits. `warnings` name remedies. While `status` is running, make
+        the same call again.
 
         Args:
             dataset: Dataset id or name.
@@ -134,10 +133,10 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             "max_chars": max_chars})
         return result
 
-    async def library(self, kind: Literal["datasets", "agents", "evaluations", "calibrations", "environments",
-        "scorers", "methods", "tournament"], *, limit: int = 20, cursor: str | None = None,
+    async def library(self, kind: Literal["datasets", "agents", "evaluations", "comparisons", "calibrations",
+        "environments", "scorers", "methods", "tournament"], *, limit: int = 20, cursor: str | None = None,
         text: str | None = None) -> LibraryResult:
-        """List datasets, agents (with their newest results), evaluations, calibrations, environments, scorers or methods.
+        """List what there is to work with; agents with their newest results.
 
         tournament: agents ranked by preferences between their runs.
 
@@ -145,7 +144,7 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             kind: What to list.
             limit: Entries on a page.
             cursor: `next_cursor` of the page before.
-            text: Words in the name or description of an environment, scorer or method.
+            text: Words in the id, name or description.
         """
         result: LibraryResult = await self._call("list_library", {"kind": kind, "limit": limit, "cursor": cursor,
             "text": text})
@@ -155,11 +154,11 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         trajectories: Sequence[Reference] | None = None) -> LineageResult:
         """Show what made a thing and what it made: runs, scores, datasets, jobs, checkpoints, agents, evaluations, comparisons.
 
-        For an agent `learned_from` counts the runs that it learned from, with filters that page through them; for runs
-        `shaped` names the agents that learned from them.
+        `learned_from` counts the runs that an agent learned from, with filters that page through them; `shaped` names
+        the agents that learned from a run.
 
         Args:
-            thing: Id of a run, dataset, job, agent, evaluation or comparison; or a session id.
+            thing: Id of any of these, or a session id.
             depth: Steps to follow in each direction.
             trajectories: More runs, as `thing`.
         """

@@ -33,7 +33,7 @@ class AsyncJobsMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
     async def cancel(self, job: Reference) -> JobT:
         """Ask a job to stop: at its next step, with its newest checkpoint kept for resume.
 
-        A queued job ends at once; a job that has ended stays as it is.
+        A queued job ends at once; an ended one stays.
 
         Args:
             job: From a start tool, or list_jobs.
@@ -55,8 +55,8 @@ class AsyncJobsMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         """Draw the curves of a job, the success rates of an evaluation or the differences of a comparison, as a picture and as text.
 
         Args:
-            job: Job whose curves to draw, or a comparison (`cmp-`).
-            metrics: Which metrics; None: loss, or the success rates of an evaluation.
+            job: Or a comparison (`cmp-`).
+            metrics: Which metrics; None: those that show what got better.
         """
         result: Picture = await self._call("plot_job", {"job_id": job, "metrics": metrics})
         return result

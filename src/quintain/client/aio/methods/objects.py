@@ -157,9 +157,9 @@ class AsyncDatasetMethods(Generic[JobT]):
         max_chars: int = 600) -> PreviewResult:
         """X-ray a dataset before training: rows exactly as the model will see them, what is trained, what falls off.
 
-        Rows come as spans of trained and masked text; counted over all rows are tokens, what max_length cuts, stop
-        tokens, tool schemas, None keys, duplicates, leaks between splits. `verdict` is one line; `warnings` name the
-        remedies. While `status` is running, call it again with the same arguments.
+        Rows are spans of trained and masked text. All rows are counted: tokens, cuts by max_length, stop tokens, tool
+        schemas, None keys, duplicates, leaks between splits. `warnings` name remedies. While `status` is running, make
+        the same call again.
 
         Args:
             model: Agent id or name, `starter`, a folder of a model or adapter, a GGUF file, a job.

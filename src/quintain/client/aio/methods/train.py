@@ -28,14 +28,12 @@ class AsyncTrainMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         measures it.
 
         Args:
-            goal: What for, one or several: imitate: do what good runs did; prefer: prefer the better of two runs of a
-                task; learn_from_marks: more like runs marked good, less like runs marked bad, without pairs;
-                improve_by_acting: try tasks, do more of what worked; score_runs: learn to value whole runs: a reward
-                model; label_steps: learn to value each step: a process reward model; find_tools: learn which tool
-                answers a need: a retriever; absorb_text: learn the content of plain texts; short_answers: succeed in
-                fewer words: part of the reward is for brevity; measure_only: measure an agent, train nothing;
-                keep_skills: forget as little as possible of what the model can do; fit_memory: train on a machine with
-                little memory; finish_sooner: spend less time, at some cost in quality.
+            goal: What for, one or several: imitate: do what good runs did; prefer: take the better of two runs of a
+                task; learn_from_marks: from runs marked good or bad, without pairs; improve_by_acting: try tasks, do
+                more of what worked; score_runs: a reward model for whole runs; label_steps: a process reward model for
+                steps; find_tools: a retriever of tools; absorb_text: learn from plain texts; short_answers: succeed in
+                fewer words; measure_only: train nothing; keep_skills: forget little; fit_memory: on a small machine;
+                finish_sooner: at some cost in quality.
             dataset: None: what the library has.
             model: Agent id or name, `starter`, a folder of a model or adapter, a GGUF file, a job.
             environment: Where it may act.
@@ -84,7 +82,7 @@ class AsyncTrainMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             model: Agent id or name, `starter`, a folder or URL of a model or adapter, a GGUF file, a job or its
                 checkpoint, a Hub name or endpoint:NAME.
             system_prompt: Replaces the environment's; None: that.
-            sampling: Left out: as the model's agent.
+            sampling: As of evaluate; left out: as the model's agent.
             template: Native tool calls, ReAct text, or automatic.
             description: A note for people.
         """

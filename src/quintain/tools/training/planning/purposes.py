@@ -35,18 +35,18 @@ class Meaning(NamedTuple):
 
 PURPOSES: dict[Purpose, Meaning] = {
     "imitate": Meaning("do what good runs did", ("sft", "bc")),
-    "prefer": Meaning("prefer the better of two runs of a task", ("dpo", "orpo", "simpo", "ranking")),
-    "learn_from_marks": Meaning("more like runs marked good, less like runs marked bad, without pairs", ("kto",)),
+    "prefer": Meaning("take the better of two runs of a task", ("dpo", "orpo", "simpo", "ranking")),
+    "learn_from_marks": Meaning("from runs marked good or bad, without pairs", ("kto",)),
     "improve_by_acting": Meaning("try tasks, do more of what worked", ("grpo", "evolve", "dpo", "ppo")),
-    "score_runs": Meaning("learn to value whole runs: a reward model", ("reward",)),
-    "label_steps": Meaning("learn to value each step: a process reward model", ("prm",)),
-    "find_tools": Meaning("learn which tool answers a need: a retriever", ("retriever",)),
-    "absorb_text": Meaning("learn the content of plain texts", ("pretrain",)),
-    "short_answers": Meaning("succeed in fewer words: part of the reward is for brevity", ("grpo", "evolve")),
-    "measure_only": Meaning("measure an agent, train nothing"),
-    "keep_skills": Meaning("forget as little as possible of what the model can do"),
-    "fit_memory": Meaning("train on a machine with little memory"),
-    "finish_sooner": Meaning("spend less time, at some cost in quality"),
+    "score_runs": Meaning("a reward model for whole runs", ("reward",)),
+    "label_steps": Meaning("a process reward model for steps", ("prm",)),
+    "find_tools": Meaning("a retriever of tools", ("retriever",)),
+    "absorb_text": Meaning("learn from plain texts", ("pretrain",)),
+    "short_answers": Meaning("succeed in fewer words", ("grpo", "evolve")),
+    "measure_only": Meaning("train nothing"),
+    "keep_skills": Meaning("forget little"),
+    "fit_memory": Meaning("on a small machine"),
+    "finish_sooner": Meaning("at some cost in quality"),
 }
 """The first nine choose a method. The last three are constraints that change settings."""
 

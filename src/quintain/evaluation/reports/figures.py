@@ -1,0 +1,168 @@
+"""Descriptions of figures, which the process that draws pictures and the web page's charts both read.
+
+A description is plain JSON: numbers, texts, and null where a line is broken.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any, Literal, NotRequired, TypedDict
+
+MOST_POINTS = 600
+"""Maximum number of points of a drawn line."""
+
+_MIN_SMOOTHED = 8
+"""Fewest points of a line that is smoothed."""
+
+_SMOOTHED_SHARE = 6
+"""The smoothing span is the number of points divided by this."""
+
+_LOG_RANGE = 30.0
+"""Ratio of the largest to the smallest positive value from which an axis is logarithmic."""
+
+
+class Mark(TypedDict):
+    """A labelled place on the x axis, such as the start of a round."""
+
+    x: float
+    label: str
+
+
+class Point(TypedDict):
+    """One labelled value."""
+
+    x: float
+    y: float
+    label: str
+
+
+class Line(TypedDict):
+    """Values over steps. `y` has null where the line is broken."""
+
+    x: Sequence[float]
+    y: Sequence[float | None]
+    label: NotRequired[str]
+    smooth: NotRequired[Sequence[float | None]]
+    low: NotRequired[Sequence[float | None]]
+    high: NotRequired[Sequence[float | None]]
+    best: NotRequired[Point]
+    style: NotRequired[Literal["line", "points", "measured"]]
+    """points: markers with error bars, not joined; measured: the same, joined."""
+
+
+class Bar(TypedDict):
+    """A rate with its interval."""
+
+    label: str
+    value: float
+    low: float
+    high: float
+    strong: NotRequired[bool]
+
+
+class Panel(TypedDict):
+    """One pair of axes."""
+
+    title: str
+    xlabel: NotRequired[str]
+    ylabel: NotRequired[str]
+    format: NotRequired[Literal["number", "percent"]]
+    log: NotRequired[bool]
+    lines: NotRequired[list[Line]]
+    marks: NotRequired[list[Mark]]
+    ticks: NotRequired[list[Mark]]
+    bars: NotRequired[list[Bar]]
+    forest: NotRequired[list[dict[str, Any]]]
+    origin: NotRequired[float]
+    curves: NotRequired[list[dict[str, Any]]]
+    graph: NotRequired[dict[str, Any]]
+
+
+class Figure(TypedDict):
+    """A titled row of panels."""
+
+    title: str
+    subtitle: NotRequired[str]
+    panels: list[Panel]
+
+
+def line(
+    points: Mapping[int, float],
+    label: str,
+    *,
+    smooth: bool = True,
+    breaks: Sequence[int] = (),
+    bounds: tuple[Mapping[int, float], Mapping[int, float]] | None = None,
+) -> Line:
+    """Return a line over steps, broken where steps have no value.
+
+    Args:
+        points: Step -> value.
+        label: Entry of the legend.
+        smooth: Whether to smooth a line of enough points; the raw values stay in `y`.
+        breaks: Steps before which the line is broken besides.
+        bounds: Interval of each value, lower and upper.
+    """
+    steps = sorted(points)
+    averages = _averages([points[step] for step in steps], _segments(steps, breaks)) if smooth else None
+    stride = -(-len(steps) // MOST_POINTS)
+    kept = [*range(0, len(steps) - 1, stride), len(steps) - 1] if steps else []
+    usual = median(b - a for a, b in itertools.pairwise(steps)) * stride if len(steps) > 1 else 0
+    x: list[float] = []
+    columns: dict[str, list[float | None]] = {"y": [], "smooth": [], "low": [], "high": []}
+    before: int | None = None
+    for index in kept:
+        step = steps[index]
+        is_apart = before is not None and (
+            step - before > 1.5 * usual or any(before < place <= step for place in breaks)
+        )
+        if is_apart and before is not None:
+            x.append((before + step) / 2)
+            for column in columns.values():
+                column.append(None)
+        x.append(step)
+        columns["y"].append(points[step])
+        columns["smooth"].append(averages[index] if averages else None)
+        for name, bound in zip(("low", "high"), bounds or (), strict=False):
+            columns[name].append(bound.get(step))
+        before = step
+    found = Line(x=x, y=columns["y"], label=label)
+    if averages:
+        found["smooth"] = columns["smooth"]
+    if bounds is not None:
+        found["low"], found["high"] = columns["low"], columns["high"]
+    return found
+
+
+def _segments(steps: Sequence[int], breaks: Sequence[int]) -> list[int]:
+    """Return how many steps lie between two breaks, in order."""
+    edges = [0, *sorted({bisect_left(steps, place) for place in breaks} - {0, len(steps)}), len(steps)]
+    return [b - a for a, b in itertools.pairwise(edges)]
+
+
+def _averages(values: Sequence[float], segments: Sequence[int]) -> list[float] | None:
+    """Smooth each segment that has enough points; None if none has."""
+    if max(segments, default=0) < _MIN_SMOOTHED:
+        return None
+    rest = iter(values)
+    parts = [list(itertools.islice(rest, n)) for n in segments]
+    return [value for part in parts for value in (smoothed(part) if len(part) >= _MIN_SMOOTHED else part)]
+
+
+def smoothed(values: Sequence[float]) -> list[float]:
+    """Return the exponential moving average of values, corrected for its start at zero (Kingma & Ba 2015, section 3)."""
+    decay = 1 - 2 / (max(3.0, len(values) / _SMOOTHED_SHARE) + 1)
+    average, weight, found = 0.0, 0.0, []
+    for value in values:
+        average, weight = decay * average + (1 - decay) * value, decay * weight + (1 - decay)
+        found.append(average / weight)
+    return found
+
+
+def spans_decades(lines: Sequence[Line]) -> bool:
+    """Whether all values are positive and so far apart that a logarithmic axis shows them better."""
+    values = [value for one in lines for value in one["y"] if value is not None]
+    return bool(values) and min(values) > 0 and max(values) / min(values) >= _LOG_RANGE

@@ -1,0 +1,106 @@
+"""The HTTP application of a server: the protocol at `/mcp`, the health checks, OAuth metadata, and the web page."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.to_thread
+from mcp.server.auth.routes import create_protected_resource_routes
+from mcp.server.transport_security import TransportSecuritySettings
+from pydantic import AnyHttpUrl
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp, Scope
+
+from quintain.errors import QuintainError
+from quintain.server.app import QuintainServer
+from quintain.server.http.access import Access
+from quintain.server.http.guard import Guard, is_route, refusal
+from quintain.server.http.limits import Limits
+
+PROTOCOL = "/mcp"
+_HEALTH = "/healthz"
+_PING_S = 3.0
+
+
+def http_application(
+    server: QuintainServer, access: Access, limits: Limits, *, issuer: str | None = None, page: ASGIApp | None = None
+) -> Guard:
+    """Return the guarded application of a server.
+
+    Args:
+        server: The server.
+        access: Who may call.
+        limits: How much and how fast.
+        issuer: URL of the OAuth issuer whose tokens `access.verifier` accepts.
+        page: Application for all other paths, which asks `may_read` and `may_change` of the guard itself; None: no page.
+    """
+    # The guard checks Host and Origin exactly and reads the body; the SDK's wildcard for ports is a prefix match.
+    protocol = server.streamable_http_app(
+        streamable_http_path=PROTOCOL,
+        max_request_body_size=limits.body_bytes,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+    routes: list[BaseRoute] = [*protocol.routes, Route(_HEALTH, _health_route(server)), Route(f"{_HEALTH}/live", _live)]
+    if issuer is not None:
+        routes += create_protected_resource_routes(
+            AnyHttpUrl(f"{access.public_url}{PROTOCOL}"), [AnyHttpUrl(issuer)], resource_name="Quintain"
+        )
+    if page is not None:
+        routes.append(Mount("/", page))
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with protocol.router.lifespan_context(app):
+            yield
+
+    def needs_token(scope: Scope) -> bool:
+        return is_route(scope, PROTOCOL) or (page is None and not is_route(scope, "/.well-known"))
+
+    app = Starlette(
+        routes=routes, lifespan=lifespan, exception_handlers={404: _not_found, 405: _wrong_method, 500: _failed}
+    )
+    return Guard(app, access, limits, needs_token, is_probe=lambda scope: is_route(scope, _HEALTH))
+
+
+def _health_route(server: QuintainServer) -> Callable[[Request], object]:
+    async def health(request: Request) -> JSONResponse:
+        """Report whether the store answers and the reconciler looks after the jobs: 200, else 503."""
+        store, reconciler = "unavailable", "starting"
+        if server.running is not None:
+            reconciler = server.running.health
+            try:
+                services = await server.running.services()
+                with anyio.move_on_after(_PING_S):
+                    await anyio.to_thread.run_sync(services.store.ping, abandon_on_cancel=True)
+                    store = "ok"
+            except QuintainError as error:
+                store = error.code
+        ready = store == "ok" and reconciler != "failing"
+        return JSONResponse(
+            {"status": "ok" if ready else "unavailable", "store": store, "reconciler": reconciler},
+            status_code=200 if ready else 503,
+        )
+
+    return health
+
+
+async def _live(request: Request) -> JSONResponse:
+    """Report that the process answers."""
+    return JSONResponse({"status": "ok"})
+
+
+async def _not_found(request: Request, error: Exception) -> JSONResponse:
+    return refusal(404, "not_found", f"expected a path of this server, got another; the protocol is at {PROTOCOL}")
+
+
+async def _wrong_method(request: Request, error: Exception) -> JSONResponse:
+    return refusal(405, "wrong_method", "expected a method that this path has, got another; correct the request")
+
+
+async def _failed(request: Request, error: Exception) -> JSONResponse:
+    return refusal(500, "internal", "unexpected error; the server's log (stderr) has the details")

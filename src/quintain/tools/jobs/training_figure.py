@@ -1,0 +1,203 @@
+"""Figures of trainings: success on held-out tasks first, then what the method optimises, by optimizer step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from quintain.errors import NotFound
+from quintain.evaluation.reports.figures import Figure, Line, Mark, Panel, Point, line, spans_decades
+from quintain.records.dataset import Dataset
+from quintain.records.evaluation import Evaluation
+from quintain.records.hyperparameters import ROLES
+from quintain.records.job import Job, TrainSpec
+from quintain.records.record import counted
+from quintain.tools.jobs.curves import Points, points_of, resumptions, step_reports
+from quintain.tools.services import Services
+from quintain.tools.training.methods import METHODS
+
+_MOST_PANELS = 4
+
+
+class _View(NamedTuple):
+    """A panel of metrics that answer one question."""
+
+    title: str
+    ylabel: str
+    metrics: tuple[tuple[str, str], ...]
+    """Metric and its entry of the legend."""
+    format: str = "number"
+
+
+_VIEWS = (
+    _View(
+        "Pairs in the right order",
+        "share of pairs",
+        (("validation_reward_accuracy", "held-out pairs"), ("reward_accuracy", "training pairs")),
+        "percent",
+    ),
+    _View(
+        "Steps on the right side of 0.5",
+        "share of steps",
+        (("validation_step_accuracy", "held-out steps"), ("step_accuracy", "training steps")),
+        "percent",
+    ),
+    _View(
+        "Calls whose tool ranks first",
+        "share of calls",
+        (("validation_retrieval_accuracy", "held-out calls"), ("retrieval_accuracy", "training calls")),
+        "percent",
+    ),
+    _View(
+        "Preference margin",
+        "implicit reward, chosen - rejected",
+        (("reward_margin", "margin"), ("chosen_reward", "chosen"), ("rejected_reward", "rejected")),
+    ),
+    _View("Reward while acting", "mean reward an episode", (("mean_reward", "mean reward"),)),
+    _View("Distance from the start model", "KL, nats a token", (("kl", "KL"),)),
+    _View("Loss", "loss", (("validation_loss", "held-out rows"), ("loss", "training rows"))),
+    _View("Entropy of the policy", "nats a token", (("entropy", "entropy"),)),
+)
+"""Panels of a training in the order of interest; those with data are drawn."""
+
+_IN_NATS = frozenset({"sft", "bc", "pretrain", "distill"})
+"""Methods whose loss is a mean over tokens in nats."""
+
+
+def training_figure(services: Services, job: Job) -> Figure:
+    """Return the figure of a training: what got better, by step. No panel has data before the first report."""
+    assert isinstance(job.spec, TrainSpec)
+    reports = step_reports(services, job.id)
+    points = points_of(reports)
+    marks = [Mark(x=step, label="resumed") for step in resumptions(reports)]
+    held_out = _held_out_success(services, job)
+    panels = [panel for panel in (_success(points, held_out), *_views(points, job.spec)) if panel is not None]
+    for panel in panels:
+        panel["marks"] = marks
+    note = "" if held_out or job.spec.method in ROLES or job.result is None else "not evaluated on held-out tasks yet"
+    return Figure(title=training_title(services, job.spec), subtitle=subtitle(job, note), panels=panels[:_MOST_PANELS])
+
+
+def training_title(services: Services, spec: TrainSpec) -> str:
+    """Return what was trained on what by which method."""
+    source = spec.environment or ""
+    if spec.dataset_id is not None:
+        try:
+            source = _dataset_title(services.store.datasets.get(spec.dataset_id))
+        except NotFound:
+            source = spec.dataset_id
+    lead = METHODS[spec.method].partition(":")[0]
+    acting = "in" if spec.environment is not None else "on"
+    return f"{lead}: {spec.agent.name} \N{RIGHTWARDS ARROW} {spec.name}, {acting} {source}"
+
+
+def subtitle(job: Job, *more: str) -> str:
+    """Return the facts of a job in one line: id, state, steps, duration."""
+    parts = [job.id, str(job.status)]
+    if job.total_steps:
+        parts.append(f"{job.step} of {counted(job.total_steps, 'step')}")
+    if job.started_at is not None and job.ended_at is not None:
+        parts.append(f"{(job.ended_at - job.started_at).total_seconds():.0f} s")
+    return ", ".join([*parts, *(one for one in more if one)])
+
+
+def metric_panels(points: Points, names: Sequence[str], breaks: Sequence[int] = ()) -> list[Panel]:
+    """Return a panel for each named metric, with its interval where both bounds are reported (NAME_low and NAME_high)."""
+    return [_panel(_View(name.replace("_", " ").capitalize(), name, ((name, name),)), points, breaks) for name in names]
+
+
+def _dataset_title(dataset: Dataset) -> str:
+    noun = {"dpo": "pair", "reward": "pair", "grpo": "group", "text": "text"}.get(dataset.kind, "run")
+    return f"{dataset.name} ({counted(dataset.rows, noun)})"
+
+
+def _views(points: Points, spec: TrainSpec) -> list[Panel]:
+    """Return the panels with data. The loss of a policy gradient does not measure progress, so it is left out."""
+    acts = "mean_reward" in points
+    varies = {name for name, values in points.items() if len(values) == 1 or _varies(list(values.values()))}
+    found = []
+    for view in _VIEWS:
+        shown = tuple((metric, label) for metric, label in view.metrics if metric in varies)
+        is_shown = shown and not (view.title == "Loss" and acts) and not (view.title.startswith("Entropy") and not acts)
+        if acts and "mean_reward" in view.metrics[0] and points["mean_reward"] == points.get("success_rate"):
+            continue  # the reward of the environment is success itself
+        if is_shown:
+            ylabel = "nats a token" if view.title == "Loss" and spec.method in _IN_NATS else view.ylabel
+            found.append(_panel(view._replace(ylabel=ylabel, metrics=shown), points))
+    return found
+
+
+def _varies(values: Sequence[float]) -> bool:
+    """Whether values differ by more than rounding."""
+    return max(values) - min(values) > 1e-9 * max(1.0, *map(abs, values))
+
+
+def _panel(view: _View, points: Points, breaks: Sequence[int] = ()) -> Panel:
+    lines = []
+    for metric, label in view.metrics:
+        low, high = points.get(f"{metric}_low"), points.get(f"{metric}_high")
+        bounds = (low, high) if low and high else None
+        found = line(points[metric], label, breaks=breaks, bounds=bounds, smooth=not metric.startswith("validation_"))
+        if metric == "validation_loss":
+            step = min(points[metric], key=lambda one: (points[metric][one], one))
+            found["best"] = Point(x=step, y=points[metric][step], label=f"best step {step}")
+        lines.append(found)
+    panel = Panel(title=view.title, xlabel="optimizer step", ylabel=view.ylabel, lines=lines)
+    if view.format == "percent":
+        panel["format"] = "percent"
+    elif "loss" in dict(view.metrics) and spans_decades(lines):
+        panel["log"] = True
+    return panel
+
+
+def _success(points: Points, held_out: tuple[Line, str] | None) -> Panel | None:
+    lines: list[Line] = []
+    title, xlabel = "Success", "optimizer step"
+    if held_out is not None:
+        lines.append(held_out[0])
+        title = held_out[1]
+    if rates := points.get("success_rate"):
+        lines.append(line(rates, "training tasks, as it acts"))
+        title = title if held_out is not None else "Success on training tasks"
+    if not lines:
+        return None
+    return Panel(title=title, xlabel=xlabel, ylabel="share of tasks solved", format="percent", lines=lines)
+
+
+def _held_out_success(services: Services, job: Job) -> tuple[Line, str] | None:
+    """Return success of the start and of the result on the newest suite that both have run, with a title."""
+    assert isinstance(job.spec, TrainSpec)
+    if job.result is None or job.result.agent is None or job.spec.agent.id is None:
+        return None
+    starts = {one.suite_hash: one for one in reversed(_measured(services, job.spec.agent.id))}
+    for after in sorted(_measured(services, job.result.agent), key=lambda one: one.held_out is not None):
+        if (before := starts.get(after.suite_hash)) is not None:
+            last = int(job.result.report.get("best_step") or job.step)
+            measured = measured_line(
+                [(0, before), (last, after)], f"held-out tasks, {counted(after.rate.n, 'episode')}"
+            )
+            what = "rows" if after.held_out is not None else "tasks"
+            return measured, f"Success on held-out {what}"
+    return None
+
+
+def measured_line(places: Sequence[tuple[float, Evaluation]], label: str) -> Line:
+    """Return evaluations with their exact intervals as one line."""
+    rates = [(x, one.rate) for x, one in places]
+    return Line(
+        x=[x for x, _ in rates],
+        y=[rate.value for _, rate in rates],
+        low=[rate.ci_low for _, rate in rates],
+        high=[rate.ci_high for _, rate in rates],
+        label=label,
+        style="measured",
+    )
+
+
+def _measured(services: Services, agent_id: str) -> list[Evaluation]:
+    """Return the evaluations of an agent on held-out tasks or rows, newest first."""
+    return [
+        one
+        for one in services.store.evaluations.of_agent(agent_id)
+        if one.split != "train" and one.purpose == "measurement" and one.rate.value is not None
+    ]

@@ -1,0 +1,1 @@
+"""The web page: one HTML file with static modules, the catalog's tools as JSON, and live updates of jobs."""

@@ -1,0 +1,203 @@
+"""The web page as an ASGI application: one HTML file, its static files, tools and resources as JSON, live updates."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from quintain.errors import InvalidInput, NotFound, QuintainError, Refused
+from quintain.server.app import QuintainServer
+from quintain.server.http.access import Access
+from quintain.server.http.guard import may_change, may_read
+from quintain.ui.events import JobFeed
+from quintain.ui.job_page import job_page
+from quintain.ui.overview import overview
+from quintain.ui.responses import SecurityHeaders, error_response, json_response
+
+logger = logging.getLogger(__name__)
+
+STATIC = Path(__file__).parent / "static"
+PAGES = ("jobs", "runs", "datasets", "agents", "comparisons", "lineage", "judging", "leaderboard")
+"""First parts of the paths that are pages; each is served by the same file."""
+MAX_BODY = 1_000_000
+"""Bytes of a request."""
+
+Endpoint = Callable[["_Site", Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class _Site:
+    server: QuintainServer
+    access: Access
+    feed: JobFeed
+
+
+def web_app(server: QuintainServer, access: Access) -> Starlette:
+    """Return the application, to be mounted behind the guard of the HTTP server.
+
+    Args:
+        server: The server whose tools it calls; its lifespan has begun before the first request.
+        access: Who may ask for what.
+    """
+    site = _Site(server, access, JobFeed(server))
+
+    def endpoint(function: Endpoint, *, changes: bool | None = False) -> Callable[[Request], Awaitable[Response]]:
+        return partial(_guarded, site, function, changes)
+
+    routes = [
+        Route("/api/tools/{name}", endpoint(_call_tool, changes=None), methods=["POST"]),
+        Route("/api/resource", endpoint(_read_resource), methods=["GET"]),
+        Route("/api/events", endpoint(_stream_events), methods=["GET"]),
+        Route("/api/jobs/{job_id}", endpoint(_job), methods=["GET"]),
+        Route("/api/overview", endpoint(_overview), methods=["GET"]),
+        Route("/api/session", endpoint(_session, changes=None), methods=["GET"]),
+        Mount("/static", StaticFiles(directory=STATIC)),
+        Route("/{path:path}", endpoint(_page, changes=None), methods=["GET"]),
+    ]
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(SecurityHeaders)],
+        exception_handlers={HTTPException: _http_error},
+    )
+
+
+async def _guarded(site: _Site, function: Endpoint, changes: bool | None, request: Request) -> Response:
+    """Answer a request that passes the checks; `changes` None: the function checks the token itself."""
+    try:
+        if changes is not None:
+            _require(site, request, changes=changes)
+        return await function(site, request)
+    except QuintainError as error:
+        text = await _without_home(site.server, error.message)
+        return error_response(QuintainError(text, code=error.code))
+    except Exception:
+        logger.exception("the web page's request for %r failed", request.url.path)
+        text = "expected an answer, got an unexpected error; the log of the server has the details"
+        return error_response(QuintainError(text, code="internal"))
+
+
+def _require(site: _Site, request: Request, *, changes: bool) -> None:
+    """Refuse a request that needs the token and lacks it.
+
+    Raises:
+        Refused: with the code `token`.
+    """
+    allowed = may_change if changes else may_read
+    if not allowed(request.scope, site.access):
+        raise Refused(
+            "expected the token, got none; enter the one in the file http-token of the server's home folder, or open the "
+            "address with #token= that `quintain ui` printed",
+            code="token",
+        )
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 500)
+    code = {404: "not_found", 405: "method"}.get(status, "invalid_input")
+    return error_response(InvalidInput("expected an address of this server, got another; open /", code=code))
+
+
+async def _call_tool(site: _Site, request: Request) -> Response:
+    name = request.path_params["name"]
+    arguments = await _body(request)
+    _require(site, request, changes=_changes(site.server, name, arguments))
+    result = await site.server.call_tool(name, arguments)
+    texts = [part.text for part in result.content if part.type == "text"]
+    if result.is_error:
+        code, _, message = "".join(texts).removeprefix("[").partition("] ")
+        raise QuintainError(message, code=code)
+    if result.structured_content is not None:
+        return json_response(result.structured_content)
+    images = [part.data for part in result.content if part.type == "image"]
+    return json_response({"text": "".join(texts), "png": images[0] if images else None})
+
+
+def _changes(server: QuintainServer, name: str, arguments: dict[str, Any]) -> bool:
+    """Whether a call changes something: a tool that only reads does so with the argument that starts work alone, a dry run not."""
+    binding = server.bindings.get(name)
+    if binding is None:
+        return False
+    spec = binding.spec
+    if spec.read_only:
+        return bool(spec.writes_with and arguments.get(spec.writes_with))
+    return not (spec.dry_run_with and arguments.get(spec.dry_run_with, True) is True)
+
+
+async def _without_home(server: QuintainServer, text: str) -> str:
+    """Return a text of an error without the path of the home folder."""
+    try:
+        return text.replace(str((await server.services()).settings.home), "the home folder")
+    except QuintainError:
+        return "the home folder or its database cannot be used now; the log of the server has the details"
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """Return the JSON object of a request.
+
+    Raises:
+        InvalidInput: too many bytes, another content type, or not a JSON object.
+    """
+    if not request.headers.get("content-type", "").lower().startswith("application/json"):
+        raise InvalidInput("expected content type application/json, got another; send the arguments as a JSON object")
+    received = bytearray()
+    try:
+        async for chunk in request.stream():
+            received += chunk
+            if len(received) > MAX_BODY:
+                raise InvalidInput(f"expected at most {MAX_BODY} bytes, got more; send less", code="too_large")
+        body = json.loads(received or b"{}")
+    except ClientDisconnect:
+        body = None
+    except (ValueError, RecursionError):
+        raise InvalidInput("expected a JSON object, got text that is not JSON; send the arguments as JSON") from None
+    if not isinstance(body, dict):
+        raise InvalidInput(f"expected a JSON object, got {type(body).__name__}; send the arguments by name")
+    return body
+
+
+async def _read_resource(site: _Site, request: Request) -> Response:
+    content, mime_type = await site.server.read_resource(request.query_params.get("uri", ""))
+    if mime_type == "application/json":
+        return json_response(json.loads(content))
+    return json_response({"text": content if isinstance(content, str) else content.decode("utf-8", "replace")})
+
+
+async def _job(site: _Site, request: Request) -> Response:
+    services = await site.server.services()
+    return json_response(await anyio.to_thread.run_sync(job_page, services, request.path_params["job_id"]))
+
+
+async def _overview(site: _Site, request: Request) -> Response:
+    return json_response(await anyio.to_thread.run_sync(overview, await site.server.services()))
+
+
+async def _stream_events(site: _Site, request: Request) -> Response:
+    site.feed.require_room()
+    return StreamingResponse(site.feed.listen(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+async def _session(site: _Site, request: Request) -> Response:
+    """Answer what this page may do, so that it shows the actions that work."""
+    scope, access = request.scope, site.access
+    return json_response({"may_change": may_change(scope, access), "may_read": may_read(scope, access)})
+
+
+async def _page(site: _Site, request: Request) -> Response:
+    first = request.path_params["path"].partition("/")[0]
+    if first in ("api", "static"):
+        raise NotFound("expected an address of this server, got another; open /")
+    return FileResponse(STATIC / "index.html", 200 if first in ("", *PAGES) else 404)

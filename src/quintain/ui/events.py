@@ -1,0 +1,102 @@
+"""Changes of jobs, as server-sent events for the open pages. The database is read only while a page listens."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from quintain.errors import QuintainError, Unavailable
+from quintain.records.job import Job
+from quintain.server.app import QuintainServer
+
+MAX_LISTENERS = 64
+_IDLE_S = 1.0
+"""Seconds between looks at the jobs while none is unfinished: another process may start one."""
+_KEEP_ALIVE_S = 15.0
+"""Seconds after which a silent stream sends a comment, so that a dead connection is noticed."""
+_MAX_ENDED = 200
+"""Ended jobs that are remembered for pages that have not been sent their end yet."""
+
+
+def message(event: str, data: Mapping[str, Any]) -> str:
+    """Return one server-sent event."""
+    return f"event: {event}\ndata: {json.dumps(data, ensure_ascii=True, separators=(',', ':'))}\n\n"
+
+
+class JobFeed:
+    """The states of the jobs for any number of pages, by one look at the store for all of them.
+
+    A page that is slow skips states and gets the newest: nothing is queued.
+    """
+
+    def __init__(self, server: QuintainServer) -> None:
+        self._server = server
+        self._lock = anyio.Lock()
+        self._listeners = 0
+        self._pause = 0.0
+        self._next_look = 0.0
+        self._unfinished: dict[str, str] = {}
+        self._ended: dict[str, str] = {}
+
+    def require_room(self) -> None:
+        """Refuse one more page than `MAX_LISTENERS`.
+
+        Raises:
+            Unavailable: so many pages listen already.
+        """
+        if self._listeners >= MAX_LISTENERS:
+            raise Unavailable(f"expected at most {MAX_LISTENERS} open pages, got one more; close one and reload")
+
+    async def listen(self) -> AsyncIterator[str]:
+        """Yield the unfinished jobs of now, then every change, until the page goes away."""
+        self._listeners += 1
+        try:
+            sent = dict(self._ended)
+            yield message("ready", {})
+            quiet_since = time.monotonic()
+            while True:
+                await self._look()
+                changed = {job: text for job, text in (self._ended | self._unfinished).items() if sent.get(job) != text}
+                sent |= changed
+                for text in changed.values():
+                    yield text
+                if changed:
+                    quiet_since = time.monotonic()
+                elif time.monotonic() - quiet_since > _KEEP_ALIVE_S:
+                    quiet_since = time.monotonic()
+                    yield ": open\n\n"
+                await anyio.sleep(self._pause)
+        finally:
+            self._listeners -= 1
+
+    async def _look(self) -> None:
+        """Read the jobs, unless another page's look is newer than the pause."""
+        async with self._lock:
+            if time.monotonic() < self._next_look:
+                return
+            try:
+                services = await self._server.services()
+                jobs = await anyio.to_thread.run_sync(services.store.jobs.unfinished)
+                gone = sorted(self._unfinished.keys() - {job.id for job in jobs})
+                for job_id in gone:
+                    self._ended[job_id] = _text(await anyio.to_thread.run_sync(services.store.jobs.get, job_id))
+                for job_id in list(self._ended)[:-_MAX_ENDED]:
+                    del self._ended[job_id]
+                self._unfinished = {job.id: _text(job) for job in jobs}
+                self._pause = services.settings.poll_s if jobs else _IDLE_S
+            except QuintainError:
+                self._pause = _IDLE_S  # the next look may succeed
+            self._next_look = time.monotonic() + self._pause / 2
+
+
+def _text(job: Job) -> str:
+    """Return the event of a job's state."""
+    names = ("kind", "status", "phase", "step", "total_steps", "metrics", "attempt", "eta_s")
+    state = job.model_dump(mode="json", include=set(names))
+    metrics = {name: value for name, value in (state["metrics"] or {}).items() if value is None or value == value}
+    return message("job", {"job_id": job.id, **state, "metrics": metrics})

@@ -1,0 +1,189 @@
+"""Panels of curves and bars side by side. Labels are stored text, so a dollar sign never starts a formula."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter, PercentFormatter
+
+INK, _MUTED, _GRID = "#1d2733", "#5b6773", "#e6eaee"
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#8a5fb0", "#b58900")
+"""Distinguishable with any colour vision (Okabe & Ito 2008)."""
+
+_WEAK = "#9aa7b4"
+_WIDTH, _HEIGHT, HEAD = 5.0, 3.5, 0.75
+"""Inches: a panel, and title and subtitle."""
+_MOST_COLUMNS = 3
+_NAMED_MARKS = 8
+"""Most marks that are labelled; more cannot be read."""
+
+
+def draw_panels(panels: list[dict[str, Any]], title: str, subtitle: str = "") -> Figure:
+    """Draw panels with lines and bars, at most three in a row (four: two and two)."""
+    columns = 2 if len(panels) == 4 else min(len(panels), _MOST_COLUMNS)
+    rows = -(-len(panels) // columns)
+    widest = max(_WIDTH, max(1.15 * len(panel.get("bars", ())) for panel in panels))
+    size = (max(6.4, widest * columns), _HEIGHT * rows + HEAD)
+    layout = ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - HEAD / size[1]), w_pad=0.1, h_pad=0.08, wspace=0.04)
+    canvas, axes = plt.subplots(rows, columns, figsize=size, dpi=110, squeeze=False, layout=layout)
+    draw_title(canvas, title, subtitle)
+    for axis, panel in zip(axes.flat, panels, strict=False):
+        _draw_panel(axis, panel)
+    for axis in axes.flat[len(panels) :]:
+        axis.remove()
+    return canvas
+
+
+def draw_title(canvas: Figure, title: str, subtitle: str = "") -> None:
+    """Write title and subtitle at the top left."""
+    width, height = canvas.get_size_inches()
+    texts = ((title, 12, INK, "bold", 11), (subtitle, 9, _MUTED, "normal", 15))
+    for place, (text, font, color, weight, chars_per_inch) in enumerate(texts):
+        canvas.text(
+            0.12 / width,
+            1 - (0.14 + 0.27 * place) / height,
+            textwrap.shorten(text, int(width * chars_per_inch), placeholder=" …"),
+            fontsize=font,
+            color=color,
+            va="top",
+            weight=weight,
+            parse_math=False,
+        )
+
+
+def _draw_panel(axis: Axes, panel: dict[str, Any]) -> None:
+    axis.set_title(panel.get("title", ""), fontsize=10, color=INK, loc="left", parse_math=False)
+    axis.set_xlabel(panel.get("xlabel", ""), fontsize=8.5, color=_MUTED, parse_math=False)
+    axis.set_ylabel(panel.get("ylabel", ""), fontsize=8.5, color=_MUTED, parse_math=False)
+    axis.tick_params(labelsize=8, colors=_MUTED, length=3)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.spines[["left", "bottom"]].set_color("#b8c2cc")
+    axis.grid(axis="y", color=_GRID, linewidth=0.8)
+    axis.set_axisbelow(True)
+    if panel.get("log"):
+        axis.set_yscale("log")
+        axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+        axis.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+        axis.yaxis.set_minor_formatter(NullFormatter())
+    n_measured = 0
+    for number, line in enumerate(panel.get("lines", ())):
+        color = COLORS[number % len(COLORS)]
+        if line.get("style") in {"measured", "points"}:
+            _draw_measured(axis, line, color, percent=panel.get("format") == "percent", below=n_measured % 2 == 1)
+            n_measured += 1
+        else:
+            _draw_line(axis, line, color)
+        if best := line.get("best"):
+            axis.plot(
+                best["x"],
+                best["y"],
+                "*",
+                color="#e69f00",
+                markersize=13,
+                markeredgecolor="white",
+                label=best.get("label"),
+                zorder=5,
+            )
+    _draw_bars(axis, panel.get("bars", ()))
+    if panel.get("format") == "percent":
+        axis.set_ylim(-0.02, 1.08)
+        axis.set_yticks([0, 0.25, 0.5, 0.75, 1.0])
+        axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    if panel.get("lines"):
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+        axis.margins(x=0.06)
+    if ticks := panel.get("ticks"):
+        axis.set_xticks([tick["x"] for tick in ticks], [tick["label"] for tick in ticks], parse_math=False)
+    _draw_marks(axis, panel.get("marks", ()))
+    handles, labels = axis.get_legend_handles_labels()
+    if labels:
+        legend = axis.legend(handles, labels, fontsize=8, frameon=True, framealpha=0.8, edgecolor="none")
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+
+
+def _draw_line(axis: Axes, line: dict[str, Any], color: str) -> None:
+    x, y = line["x"], _values(line["y"])
+    label, few = line.get("label"), sum(value is not None for value in line["y"]) < 25
+    if "smooth" in line:
+        axis.plot(x, y, color=color, linewidth=0.9, alpha=0.35)
+        axis.plot(x, _values(line["smooth"]), color=color, linewidth=2.0, label=f"{label} (smoothed)")
+    else:
+        axis.plot(x, y, color=color, linewidth=1.7, marker="o" if few else None, markersize=3.5, label=label)
+        if "low" in line:
+            axis.fill_between(x, _values(line["low"]), _values(line["high"]), color=color, alpha=0.15, linewidth=0)
+
+
+def _draw_measured(axis: Axes, line: dict[str, Any], color: str, *, percent: bool, below: bool) -> None:
+    """Draw values with error bars and their numbers, above or below. Dots join them: nothing was measured in between."""
+    x, y, low, high = (_values(line[name]) for name in ("x", "y", "low", "high"))
+    spread = [
+        [a - b for a, b in zip(y, low, strict=True)],
+        [b - a for a, b in zip(y, high, strict=True)],
+    ]
+    style = "none" if line.get("style") == "points" else ":"
+    axis.errorbar(
+        x,
+        y,
+        yerr=spread,
+        color=color,
+        ecolor=color,
+        linestyle=style,
+        linewidth=1.7,
+        elinewidth=1.4,
+        capsize=4,
+        marker="o",
+        markersize=5,
+        label=f"{line.get('label', '')}, 95 % interval",
+    )
+    edge, shift = (low, -11) if below else (high, 3)
+    for place, value, end in zip(x, y, edge, strict=True):
+        if value == value:  # not a break
+            text = percentage(value) if percent else f"{value:.3g}"
+            axis.annotate(
+                text, (place, end), (0, shift), textcoords="offset points", ha="center", fontsize=9, color=color
+            )
+
+
+def percentage(share: float) -> str:
+    """Return a share as percent, with one decimal where it is not whole."""
+    return f"{100 * share:.1f}".removesuffix(".0") + " %"
+
+
+def _values(column: list[float | None]) -> list[float]:
+    """Return a column with breaks as NaN, which matplotlib leaves out."""
+    return [float("nan") if value is None else value for value in column]
+
+
+def _draw_marks(axis: Axes, marks: Any) -> None:
+    for mark in marks:
+        axis.axvline(mark["x"], color=_WEAK, linewidth=0.9, linestyle=(0, (3, 3)), zorder=0.5)
+        if len(marks) <= _NAMED_MARKS:
+            axis.annotate(
+                mark["label"],
+                (mark["x"], 1),
+                (2, -2),
+                xycoords=("data", "axes fraction"),
+                textcoords="offset points",
+                fontsize=7.5,
+                color=_MUTED,
+                va="top",
+                parse_math=False,
+            )
+
+
+def _draw_bars(axis: Axes, bars: Any) -> None:
+    for index, bar in enumerate(bars):
+        below, above = bar["value"] - bar["low"], bar["high"] - bar["value"]
+        color = COLORS[0] if bar.get("strong", True) else _WEAK
+        axis.bar(index, bar["value"], yerr=[[below], [above]], capsize=5, width=0.6, color=color, ecolor=INK)
+        axis.text(index, bar["high"] + 0.015, percentage(bar["value"]), ha="center", fontsize=9, color=INK)
+    if bars:
+        labels = [bar["label"].replace(" (", "\n(", 1) for bar in bars]
+        axis.set_xticks(range(len(bars)), labels, fontsize=9 if len(bars) < 5 else 7.5, parse_math=False)
+        axis.set_xlim(-0.6, len(bars) - 0.4)
