@@ -386,10 +386,15 @@ def stale() -> Iterator[Path]:
         yield from (path for path in folder.rglob("*.py") if path not in files and path.name not in BY_HAND)
 
 
-if __name__ == "__main__":
+def write() -> None:
+    """Write the generated modules and their page."""
     for path, text in generated().items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    from scripts.python_client_page import PAGE, page
+    # The page reads the modules that were just written, in a fresh interpreter.
+    program = "from scripts.python_client_page import PAGE, page; PAGE.write_text(page(), encoding='utf-8')"
+    subprocess.run([sys.executable, "-c", program], cwd=CLIENT.parents[2], check=True)
 
-    PAGE.write_text(page(), encoding="utf-8")
+
+if __name__ == "__main__":
+    write()
