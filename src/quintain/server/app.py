@@ -179,10 +179,7 @@ def build_server(
         state_key: As `elicitation.seal`.
         provider: Where spans go; None: nowhere.
     """
-    # Standard output belongs to the protocol: whatever is logged goes to stderr, plain.
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    _log_to_stderr()
     bindings = bind_all(catalog, toolsets=toolsets, read_only=read_only)
     specs = resources.resource_specs(catalog)
     bus = InMemorySubscriptionBus()
@@ -221,6 +218,13 @@ def build_server(
     server.middleware = [*([spans] if spans else []), seal(state_key)]
     server.bindings, server.specs = bindings, specs
     return server
+
+
+def _log_to_stderr() -> None:
+    """Log to standard error, plain: standard output belongs to the protocol."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
 
 
 async def _list_tools(tools: ListToolsResult, ctx: _Context, params: PaginatedRequestParams | None) -> ListToolsResult:
