@@ -46,7 +46,7 @@ export function points(value) {
 // `columns` are further ones, { title, cell(row), class }.
 export function rateTable(rows, { first = "Agent", caption, columns = [] }) {
   const scale = linearScale(0, 1, [], 4);
-  return h("div", { class: "scroll-x" }, h("table", { class: "plain intervals" },
+  return h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "plain intervals" },
     caption && h("caption", { class: "visually-hidden" }, caption),
     h("thead", null, h("tr", null, h("th", { scope: "col" }, first), h("th", { scope: "col", class: "number" }, "Success"),
       h("th", { scope: "col", class: "interval" }, h("span", { class: "visually-hidden" }, "95 % interval"), axis(scale)),

@@ -37,7 +37,7 @@ function forest(pairs, agent) {
   const kind = (pair) => (!pair.significant ? "plain" : pair.difference > 0 ? "good" : "bad");
   const first = pairs[0];
   return [
-    h("div", { class: "scroll-x" }, h("table", { class: "plain intervals forest" },
+    h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "plain intervals forest" },
       h("caption", { class: "visually-hidden" }, "Differences of success rates with 95 % intervals"),
       h("thead", null, h("tr", null, h("th", { scope: "col" }, "Pair"), h("th", { scope: "col", class: "number" }, "Difference, points"),
         h("th", { scope: "col", class: "interval" }, h("span", { class: "visually-hidden" }, "95 % interval"), axis(scale, points)),
