@@ -1,7 +1,6 @@
 // One job: state, what got better, curves beside those of other jobs, phases, samples, settings, log; live while it runs.
 import { figure } from "../chart.js";
 import { ago, badge, card, duration, errorBox, facts, h, idLink, nextStep, number, replace, toast } from "../elements.js";
-import { curves as learningCurves, forest } from "../forest.js";
 import { jobCurves } from "../job_curves.js";
 import { planAgainstFact, settingsTable, stages } from "../job_parts.js";
 import { navigate } from "../router.js";
@@ -25,7 +24,7 @@ export async function render(root, params, api) {
   async function showFigure() {
     const found = await api.get(`/api/figures/${encodeURIComponent(id)}`).catch(() => null);
     const panels = found?.panels?.length;
-    replace(better, panels && h("section", { class: "card" }, figure(found, { height: 220, others: { forest, curves: learningCurves } })));
+    replace(better, panels && h("section", { class: "card" }, figure(found, { height: 220 })));
   }
 
   function show() {
