@@ -15,6 +15,7 @@ import quintain.ui
 from quintain.records.job import JobStatus, SelftestSpec
 from quintain.records.job_events import JobEvent
 from quintain.store.store import Store, open_store
+from quintain.tools.web_address import announced
 from quintain.ui.events import MAX_LISTENERS
 from served_page import Site, served
 from store_shelves import base_agent, job, measured, trained, training
@@ -152,6 +153,15 @@ def test_the_page_of_a_job_has_phases_settings_and_samples_but_no_folders(site: 
     assert "output_dir" not in page.json["settings"]
     assert page.json["samples"] == [{"step": 1, "prompt": "p", "text": "<script>", "tokens": None, "stage": ""}]
     assert b"/m/base" not in page.body
+
+
+def test_answers_name_the_page_of_their_object_while_it_is_served(site: Site) -> None:
+    assert "ui_url" not in site.call("get_job", {"job_id": "job-train"}).json
+    with announced(site.home, f"http://127.0.0.1:{site.port}"):
+        url = site.call("get_job", {"job_id": "job-train"}).json["ui_url"]
+        assert url == f"http://127.0.0.1:{site.port}/jobs/job-train"
+        assert "ui_url" not in site.call("list_jobs", {}).json
+    assert site.ask(url.removeprefix(f"http://127.0.0.1:{site.port}")).status == 200
 
 
 def test_the_figure_of_a_job_is_data_for_the_charts(site: Site) -> None:
