@@ -38,7 +38,7 @@ CATALOG: tuple[ToolSpec, ...] = (
     ),
     _read("data.library:list_library", "List the library", "data", short="library"),
     _read("data.lineage:get_lineage", "Trace lineage", "data", short="lineage"),
-    _write("data.forgetting:forget", "Forget runs", "data", short="forget", destructive=True),
+    _write("data.forgetting:forget", "Forget runs", "data", short="forget", destructive=True, dry_run_with="dry_run"),
     _write("labels.scoring:score_trajectories", "Score runs", "label", short="score"),
     _write("labels.preferences:record_preferences", "Prefer runs", "label", short="prefer"),
     _write("labels.calibration:fit_calibration", "Fit scores to labels", "label", short="calibrate", idempotent=False),

@@ -96,6 +96,8 @@ class ToolSpec:
     the result; None: this call asks nobody, and `function` answers it. Used where the client can show forms."""
     writes_with: str = ""
     """Argument with which a tool that only reads otherwise starts work. A read-only server refuses it."""
+    dry_run_with: str = ""
+    """Argument that, unless false, makes a tool that writes only report what it would do."""
     open_world: bool = False
     picture: bool = False
     answers_as: str | None = None

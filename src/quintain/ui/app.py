@@ -122,11 +122,14 @@ async def _call_tool(site: _Site, request: Request) -> Response:
 
 
 def _changes(server: QuintainServer, name: str, arguments: dict[str, Any]) -> bool:
-    """Whether a call changes something: a tool that only reads does so with the argument that starts work alone."""
+    """Whether a call changes something: a tool that only reads does so with the argument that starts work alone, a dry run not."""
     binding = server.bindings.get(name)
     if binding is None:
         return False
-    return not binding.spec.read_only or bool(binding.spec.writes_with and arguments.get(binding.spec.writes_with))
+    spec = binding.spec
+    if spec.read_only:
+        return bool(spec.writes_with and arguments.get(spec.writes_with))
+    return not (spec.dry_run_with and arguments.get(spec.dry_run_with, True) is True)
 
 
 async def _without_home(server: QuintainServer, text: str) -> str:

@@ -1,0 +1,84 @@
+// One agent: where it is from, its settings, its scores with intervals, its versions.
+import { listAll, sizeText } from "../agent_parts.js";
+import { ago, card, empty, facts, h, idLink, number, percent } from "../elements.js";
+import { rateTable } from "../intervals.js";
+
+export async function render(root, params, api) {
+  const [name, version] = params.id.replace(/^agent:/, "").split("@");
+  const { items } = await listAll(api, "agents", name);
+  const versions = items.filter((item) => item.name === name);
+  const agent = versions.find((item) => !version || String(item.version) === version);
+  if (!agent) {
+    root.append(h("h1", null, params.id), empty("There is no such agent.", h("a", { href: "/agents" }, "All agents")));
+    return;
+  }
+  const [evaluations, lineage] = await Promise.all([listAll(api, "evaluations", agent.id), api.call("get_lineage", { id: agent.id, depth: 1 })]);
+  const own = evaluations.items.filter((item) => item.agent_id === agent.id);
+  document.title = `${agent.name}@${agent.version} · Quintain`;
+  root.append(
+    h("p", { class: "crumbs" }, h("a", { href: "/agents" }, "Agents"), " / ", `${agent.name}@${agent.version}`),
+    h("header", { class: "head" }, h("h1", null, `${agent.name}@${agent.version}`),
+      agent.role !== "policy" && h("span", { class: "badge" }, agent.role.replaceAll("_", " ")),
+      h("a", { href: `/comparisons?agent=${encodeURIComponent(agent.id)}` }, "Compare"), h("a", { href: `/lineage/${encodeURIComponent(agent.id)}` }, "Lineage")),
+    agent.note ? h("p", { class: "warning-box" }, agent.note) : "",
+    agent.description ? h("p", null, agent.description) : "",
+    h("div", { class: "grid" }, card("Where from", origin(agent, lineage)), card("Settings", settings(agent))),
+    card("Scores", scores(own, evaluations.isCut)),
+    versions.length > 1 ? card("Versions", versionTable(versions, agent)) : "",
+  );
+}
+
+function origin(agent, lineage) {
+  const { count } = lineage.learned_from ?? {};
+  return facts([
+    ["Trained from", agent.parent && idLink(agent.parent)],
+    ["Dataset", agent.dataset_id && idLink(agent.dataset_id)],
+    ["Job", agent.job_id && idLink(agent.job_id.split("/")[0], agent.job_id)],
+    ["Learned from", count ? `${count.toLocaleString("en")} runs` : "no stored run"],
+    ["Made", ago(agent.created_at)],
+    ["Files", agent.size_bytes === null ? "not on this machine" : `${sizeText(agent.size_bytes)}${agent.model.adapter ? " (adapter)" : ""}`],
+    ["Held-out labels", agent.held_out && `${agent.held_out.right} of ${agent.held_out.n} ${agent.held_out.of} (95 % ${percent(agent.held_out.ci_low)} to ${percent(agent.held_out.ci_high)})`],
+  ]);
+}
+
+function settings(agent) {
+  const { model, sampling } = agent;
+  const values = Object.entries(sampling).map(([name, value]) => `${name} ${typeof value === "number" ? number(value) : value}`);
+  return [facts([
+    ["Model", `${model.source}: ${model.path || "–"}`],
+    ["Adapter", model.adapter],
+    ["Revision", model.revision],
+    ["Quantized", model.quantization],
+    ["Turns", agent.template],
+    ["Sampling", values.join(", ")],
+    ["System prompt", agent.system_prompt === null ? "the environment's" : null],
+  ]), agent.system_prompt !== null && [h("h3", null, "System prompt"), h("pre", null, agent.system_prompt)]];
+}
+
+function scores(evaluations, isCut) {
+  if (!evaluations.length) return empty("Not evaluated yet. Ask your assistant to evaluate this agent.");
+  const rows = evaluations.map((item) => ({
+    name: [item.environment, h("small", null, ` ${item.split}, seed ${item.seed}${item.purpose === "measurement" ? "" : `, ${item.purpose}`}`)],
+    low: item.rate.ci_low, value: item.rate.value, high: item.rate.ci_high, n: item.rate.n, item,
+  }));
+  const newest = evaluations.find((item) => Object.keys(item.by_type).length > 1);
+  return [
+    rateTable(rows, { first: "Tasks", caption: "Evaluations with exact 95 % intervals", columns: [
+      { title: "Unknown", class: "number wide", cell: ({ item }) => item.n_unknown + item.n_error },
+      { title: "Turns", class: "number wide", cell: ({ item }) => number(item.mean_turns) },
+      { title: "Job", cell: ({ item }) => (item.job_id ? idLink(item.job_id) : "–") },
+      { title: "Made", cell: ({ item }) => ago(item.created_at) },
+    ] }),
+    isCut && h("p", { class: "quiet" }, "The newest evaluations; older ones are left out."),
+    newest && h("details", null, h("summary", null, `By kind of task, ${newest.environment}`), rateTable(
+      Object.entries(newest.by_type).map(([kind, rate]) => ({ name: kind, low: rate.ci_low, value: rate.value, high: rate.ci_high, n: rate.n })),
+      { first: "Kind of task", caption: "Success by kind of task" })),
+  ];
+}
+
+function versionTable(versions, current) {
+  return h("div", { class: "scroll-x" }, h("table", { class: "plain" },
+    h("thead", null, h("tr", null, ["Version", "What changed", "Newest result", "Made"].map((title) => h("th", { scope: "col" }, title)))),
+    h("tbody", null, versions.map((item) => h("tr", null, h("td", null, item.id === current.id ? `${item.version}, this one` : idLink(item.id, String(item.version))),
+      h("td", null, item.description), h("td", null, item.results[0] ? `${percent(item.results[0].success_rate)} of ${item.results[0].n}` : "–"), h("td", null, ago(item.created_at)))))));
+}

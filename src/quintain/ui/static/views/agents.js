@@ -1,0 +1,35 @@
+// All agents, newest first, with their newest result.
+import { ago, h, idLink, percent } from "../elements.js";
+import { axis, interval, linearScale } from "../intervals.js";
+import { setQuery } from "../router.js";
+import { pagedTable } from "../table.js";
+import { sizeText } from "../agent_parts.js";
+import { urlOf } from "../routes.js";
+
+export async function render(root, params, api) {
+  let text = params.query.get("text") ?? "";
+  const search = h("input", { type: "search", value: text, placeholder: "name", "aria-label": "Name", onchange: (event) => {
+    text = event.target.value.trim();
+    setQuery({ text });
+    list.reload();
+  } });
+  const scale = linearScale(0, 1, [], 2);
+  const newest = (item) => item.results[0];
+  const list = pagedTable({
+    label: "Agents",
+    none: "No agent yet. Ask your assistant to register a model or to train one.",
+    key: (item) => item.id,
+    href: (item) => urlOf(item.id),
+    load: (cursor) => api.call("list_library", { kind: "agents", limit: 200, cursor, ...(text && { text }) }),
+    columns: [
+      { title: "Agent", width: "12rem", cell: (item) => idLink(item.id, item.id.replace(/^agent:/, "")) },
+      { title: "What it is", cell: (item) => (item.role === "policy" ? item.description : `${item.role.replaceAll("_", " ")}: ${item.description}`) },
+      { title: "Newest result", width: "10rem", cell: (item) => (newest(item) ? `${percent(newest(item).success_rate)} of ${newest(item).n}` : "–") },
+      { title: axis(scale), width: "13rem", cell: (item) => (newest(item)
+        ? interval(scale, { low: newest(item).ci_low, value: newest(item).success_rate, high: newest(item).ci_high }) : "") },
+      { title: "Size", width: "6rem", class: "number", cell: (item) => sizeText(item.size_bytes) },
+      { title: "Made", width: "8rem", cell: (item) => ago(item.created_at) },
+    ],
+  });
+  root.append(h("header", { class: "head" }, h("h1", null, "Agents"), search), list.element);
+}

@@ -1,0 +1,67 @@
+// One comparison: its verdict, all pairs with their intervals, learning curves, and the tasks that only one agent solved.
+import { card, h, idLink, number } from "../elements.js";
+import { flipList } from "../flips.js";
+import { axis, interval, linearScale, points, rateTable } from "../intervals.js";
+import { learningCurves } from "../learning_curves.js";
+
+export async function render(root, params, api) {
+  const found = await api.call("compare_agents", { agents: [params.id] });
+  const ids = new Map(found.lineage.map((origin) => [origin.agent, origin.agent_id]));
+  const agent = (name) => (ids.has(name) ? idLink(ids.get(name), name) : h("span", null, name));
+  const names = found.leaderboard.map((row) => row.agent);
+  document.title = `${names.join(", ")} · Quintain`;
+  root.append(
+    h("p", { class: "crumbs" }, h("a", { href: "/comparisons" }, "Comparisons"), " / ", found.comparison_id),
+    h("header", { class: "head" }, h("h1", null, names.join(", "), h("small", null, ` on ${found.environment}`)),
+      h("a", { href: `/lineage/${encodeURIComponent(found.comparison_id)}` }, "Lineage")),
+    h("p", { class: "next" }, h("span", { class: "label" }, "Verdict"), " ", found.verdict),
+    found.notes.length ? h("div", { class: "warning-box" }, found.notes.map((note) => h("div", null, note))) : "",
+    card("Success rates", rateTable(found.leaderboard.map((row) => ({
+      name: [h("span", { class: "rank" }, row.rank), " ", agent(row.agent)], low: row.ci_low, value: row.success_rate, high: row.ci_high,
+      n: row.n, row })), {
+      caption: "Success rates with exact 95 % intervals",
+      columns: [
+        { title: "Reward", class: "number wide", cell: ({ row }) => number(row.mean_reward) },
+        { title: "Group", cell: ({ row }) => row.group || "–" },
+      ] }),
+      h("p", { class: "quiet" }, "Agents that share a letter do not differ significantly.")),
+    card(found.comparisons.length > 1 ? "All pairs" : "The pair", forest(found.comparisons, agent)),
+    found.curves.length ? card(found.curves.length > 1 ? "Learning curves" : "Learning curve", learningCurves(found.curves)) : "",
+    card(`Flips (${found.flips_count})`, flipList(found, params.query, api)),
+  );
+}
+
+function forest(pairs, agent) {
+  const bounds = pairs.flatMap((pair) => [pair.ci_low, pair.ci_high, pair.simultaneous_low ?? pair.ci_low, pair.simultaneous_high ?? pair.ci_high]);
+  const scale = linearScale(Math.min(0, ...bounds), Math.max(0, ...bounds), [0]);
+  const kind = (pair) => (!pair.significant ? "plain" : pair.difference > 0 ? "good" : "bad");
+  const first = pairs[0];
+  return [
+    h("div", { class: "scroll-x" }, h("table", { class: "plain intervals forest" },
+      h("caption", { class: "visually-hidden" }, "Differences of success rates with 95 % intervals"),
+      h("thead", null, h("tr", null, h("th", { scope: "col" }, "Pair"), h("th", { scope: "col", class: "number" }, "Difference, points"),
+        h("th", { scope: "col", class: "interval" }, h("span", { class: "visually-hidden" }, "95 % interval"), axis(scale, points)),
+        h("th", { scope: "col", class: "number" }, "p, corrected"), h("th", { scope: "col" }, "Result"),
+        h("th", { scope: "col", class: "number wide" }, "Only one solved"), h("th", { scope: "col", class: "number wide" }, "Tasks"))),
+      h("tbody", null, pairs.map((pair) => h("tr", null,
+        h("th", { scope: "row" }, agent(pair.b), h("span", { class: "quiet" }, " against "), agent(pair.a)),
+        h("td", { class: "number" }, points(pair.difference), h("span", { class: "bounds" }, `${points(pair.ci_low)} to ${points(pair.ci_high)}`)),
+        h("td", { class: "interval" }, interval(scale, { low: pair.ci_low, value: pair.difference, high: pair.ci_high,
+          outerLow: pair.simultaneous_low, outerHigh: pair.simultaneous_high, kind: kind(pair) })),
+        h("td", { class: "number" }, pValue(pair.p_corrected)),
+        h("td", null, result(pair)),
+        h("td", { class: "number wide" }, `${pair.b}: ${pair.only_b}, ${pair.a}: ${pair.only_a}`),
+        h("td", { class: "number wide" }, pair.n_tasks, pair.n_excluded > 0 && h("span", { class: "quiet" }, ` (${pair.n_excluded} without a verdict)`))))))),
+    h("p", { class: "quiet" }, `${first.p_method}; interval of one pair: ${first.ci_method}.`,
+      first.simultaneous_low !== null && pairs.length > 1 && " The thin line covers all pairs together."),
+  ];
+}
+
+function pValue(p) {
+  return p === null ? "–" : p < 0.001 ? "< 0.001" : p.toFixed(3);
+}
+
+function result(pair) {
+  if (!pair.significant) return h("span", { class: "badge" }, "no difference shown");
+  return h("span", { class: `badge ${pair.difference > 0 ? "good" : "bad"}` }, `${pair.difference > 0 ? pair.b : pair.a} is better`);
+}

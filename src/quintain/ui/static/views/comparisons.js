@@ -1,0 +1,102 @@
+// All comparisons, newest first, and the choice of evaluations for a new one.
+import { ago, append, empty, errorBox, h, idLink, percent, replace } from "../elements.js";
+import { navigate } from "../router.js";
+import { pagedTable } from "../table.js";
+
+export async function render(root, params, api) {
+  const list = pagedTable({
+    label: "Comparisons",
+    none: "No comparison yet. Choose two evaluations above, or ask your assistant to compare two agents.",
+    key: (item) => item.id,
+    href: (item) => `/comparisons/${encodeURIComponent(item.id)}`,
+    load: (cursor) => api.call("list_library", { kind: "comparisons", limit: 100, cursor }),
+    columns: [
+      { title: "Comparison", width: "9.5rem", cell: (item) => idLink(item.id) },
+      { title: "Agents, best first", cell: (item) => item.agents.join(", ") },
+      { title: "Environment", width: "13rem", cell: (item) => item.environment },
+      { title: "Significant", width: "7rem", class: "number", cell: (item) => `${item.significant} of ${item.pairs}` },
+      { title: "Flips", width: "4.5rem", class: "number", cell: (item) => item.flips },
+      { title: "Made", width: "8rem", cell: (item) => ago(item.created_at) },
+    ],
+  });
+  root.append(h("h1", null, "Comparisons"), newComparison(api, params.query.get("agent") ?? ""), list.element);
+}
+
+// A card with the stored evaluations; those of one suite can be compared.
+function newComparison(api, agent) {
+  const chosen = new Map();
+  let cursor = null, generation = 0;
+  const rows = h("tbody");
+  const status = h("p", { class: "quiet", role: "status" });
+  const start = h("button", { class: "primary", disabled: true, onclick: compare }, "Compare");
+  const more = h("button", { hidden: true, onclick: () => load(false) }, "Older evaluations");
+  const search = h("input", { type: "search", placeholder: "agent or environment", "aria-label": "Agent or environment",
+    onchange: () => load(true) });
+  const problem = h("div");
+
+  async function load(fromStart) {
+    const mine = ++generation;
+    if (fromStart) cursor = null;
+    try {
+      const text = search.value.trim();
+      const page = await api.call("list_library", { kind: "evaluations", limit: 50, cursor, ...(text && { text }) });
+      if (mine !== generation) return;
+      if (fromStart) replace(rows, [...chosen.values()].map(row));
+      append(rows, page.items.filter((item) => item.rate.value !== null && !(fromStart && chosen.has(item.id))).map(row));
+      cursor = page.next_cursor;
+      more.hidden = !cursor;
+      if (!rows.children.length) replace(rows, h("tr", null, h("td", { colspan: 5 }, empty("No evaluation found. Ask your assistant to evaluate an agent."))));
+      update();
+    } catch (error) {
+      replace(problem, errorBox(error));
+    }
+  }
+
+  function row(item) {
+    const box = h("input", { type: "checkbox", "aria-label": `Compare ${item.agent_id}, ${item.id}`, checked: chosen.has(item.id),
+      onchange: () => {
+        if (box.checked) chosen.set(item.id, item);
+        else chosen.delete(item.id);
+        update();
+      } });
+    box.dataset.suite = item.suite_hash;
+    return h("tr", null, h("td", null, box), h("th", { scope: "row" }, idLink(item.agent_id)), h("td", null, item.environment),
+      h("td", { class: "number" }, `${percent(item.rate.value)} of ${item.rate.n}`), h("td", null, ago(item.created_at)));
+  }
+
+  function update() {
+    const suite = chosen.values().next().value?.suite_hash;
+    for (const box of rows.querySelectorAll("input")) box.disabled = Boolean(suite) && box.dataset.suite !== suite;
+    start.disabled = chosen.size < 2 || chosen.size > 20;
+    status.textContent = !suite ? "Choose two or more evaluations on the same tasks."
+      : `${chosen.size} chosen; evaluations on other tasks cannot be paired with them.`;
+  }
+
+  async function compare() {
+    start.disabled = true;
+    try {
+      const result = await api.call("compare_agents", { agents: [...chosen.keys()] });
+      navigate(`/comparisons/${encodeURIComponent(result.comparison_id)}`);
+    } catch (error) {
+      replace(problem, errorBox(error));
+      update();
+    }
+  }
+
+  async function begin() {
+    if (agent) {
+      const page = await api.call("list_library", { kind: "evaluations", limit: 1, text: agent });
+      for (const item of page.items) chosen.set(item.id, item);
+    }
+    await load(true);
+  }
+
+  begin().catch((error) => replace(problem, errorBox(error)));
+  return h("details", { class: "card", open: Boolean(agent) }, h("summary", null, "Compare evaluations"),
+    h("div", { class: "stack" }, h("div", { class: "row" }, search, start, status), problem,
+      h("div", { class: "choice-box", tabindex: 0, role: "region", "aria-label": "Evaluations, scrollable" },
+        h("table", { class: "plain" },
+          h("thead", null, h("tr", null, h("th", { scope: "col" }, h("span", { class: "visually-hidden" }, "Chosen")),
+            ["Agent", "Environment"].map((title) => h("th", { scope: "col" }, title)),
+            h("th", { scope: "col", class: "number" }, "Success"), h("th", { scope: "col" }, "Made"))), rows)), more));
+}
