@@ -10,7 +10,6 @@ from quintain.evaluation.reports.comparison_figure import forest_plot
 from quintain.evaluation.reports.rendering import as_html, as_markdown
 from quintain.evaluation.reports.report import comparison_report, evaluation_report
 from quintain.records.evaluation import Comparison, Evaluation
-from quintain.tools.jobs.pictures import draw
 
 ENDINGS = (".md", ".html", ".json")
 
@@ -26,7 +25,7 @@ def require_ending(path: Path | None) -> None:
 
 
 def write_report(found: Evaluation | Comparison, path: Path) -> None:
-    """Write a report: Markdown, HTML (of a comparison with its picture), or JSON with everything.
+    """Write a report: Markdown, HTML (of a comparison with its chart), or JSON with everything.
 
     Raises:
         InvalidInput: another ending, or a file that cannot be written.
@@ -39,5 +38,5 @@ def write_report(found: Evaluation | Comparison, path: Path) -> None:
         if path.suffix.lower() == ".md":
             text = as_markdown(report)
         else:
-            text = as_html(report, draw(forest_plot(found)) if isinstance(found, Comparison) else None)
+            text = as_html(report, forest_plot(found) if isinstance(found, Comparison) else None)
     write_file(path, text, "the report")
