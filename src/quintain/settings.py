@@ -78,6 +78,20 @@ class Settings(BaseSettings):
     max_attempts: int = Field(default=5, ge=1, le=100, description="Attempts before a job is interrupted.")
     auto_resume: bool = Field(default=True, description="Start a job's next attempt when its process died.")
     grace_s: float = Field(default=20.0, gt=0, le=600, description="Seconds between SIGTERM and SIGKILL on cancel.")
+    stall_minutes: float | None = Field(
+        default=None,
+        gt=0,
+        description="Minutes without a report after which a job is ended and goes on from its newest checkpoint; default: never.",
+    )
+    max_minutes: float | None = Field(
+        default=None, gt=0, description="Minutes after which an attempt of a job is interrupted; default: never."
+    )
+    job_memory_mb: float | None = Field(
+        default=None, ge=64, description="Memory of a job's processes above which it fails; default: no limit."
+    )
+    job_disk_mb: float | None = Field(
+        default=None, ge=1, description="Size of a job's folder above which it is interrupted; default: no limit."
+    )
     redact: Annotated[tuple[Literal["secrets", "personal"], ...], NoDecode] = Field(
         default=("secrets", "personal"),
         description="What is removed from runs, separated by commas: secrets, personal; or off. 1 and 0 mean all and off.",

@@ -23,7 +23,7 @@ def test_doctor_runs_a_real_job_which_can_be_listed_and_shown(home: Path) -> Non
     listed = quintain("jobs", home=home).stdout
     assert "selftest" in listed
     job_id = next(word for word in listed.split() if word.startswith("job-"))
-    shown = json.loads(quintain("jobs", "show", job_id, home=home).stdout)
+    shown = json.loads(quintain("jobs", "show", job_id, "--json", home=home).stdout)
     assert (shown["status"], shown["step"]) == ("succeeded", 3)
     missing = quintain("jobs", "show", "job-none", home=home)
     assert (missing.returncode, "[not_found]" in missing.stderr) == (2, True)
@@ -51,9 +51,9 @@ def test_a_wrong_option_is_refused_with_the_valid_ones(
         ("jobs show a b", "jobs show", "unexpected extra argument"),
         ("prefer record", "prefer record", "Missing argument 'file'"),
         ("prefer imported file.jsonl --all", "prefer imported", "unexpected extra argument"),
-        ("search --limt 3", "search", "No such option: --limt"),
-        ("search --limit", "search", "'--limit' requires an argument"),
-        ("search --limit many", "search", "valid integer"),
+        ("runs --limt 3", "runs", "No such option: --limt"),
+        ("search --limit", "runs", "'--limit' requires an argument"),
+        ("runs --limit many", "runs", "valid integer"),
         ("serve --port 0", "serve", "'--port'"),
         ("jobs shw", "jobs", "No such command 'shw'"),
         ("jbs", "", "No such command 'jbs'"),

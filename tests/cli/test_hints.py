@@ -275,6 +275,58 @@ def test_every_hint_is_carried_out_as_a_call_and_as_a_command(flow: Flow) -> Non
     assert not any(faults), "\n".join(filter(None, faults))
 
 
+LISTINGS = """
+    runs; runs --sort reward; show RUN; show DATASET; show AGENT; show EVALUATION; show COMPARISON; show JOB; agents; datasets;
+    environments; library evaluations; library scorers; library methods; jobs list; jobs show JOB --detail metrics; lineage RUN;
+    plan --method sft; prefer list; search; get RUN; judge --agreement; compare EVALUATION EVALUATION_2; import LOGS --again; version
+"""
+
+
+def test_tables_fit_80_columns_and_nothing_is_raw_json_unless_it_is_asked_for(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The walk over what lists and shows, on the home with everything in it."""
+    monkeypatch.setenv("COLUMNS", "80")
+    store = flow.services.store
+    first, second = store.evaluations.page(limit=2).items
+    (flow.folder / "logs").mkdir()
+    log = flow.folder / "logs" / f"{'a-long-name-' * 6}.jsonl"
+    log.write_text(json.dumps({"messages": flow.known["messages"]}), encoding="utf-8")
+    things = {
+        "EVALUATION_2": second.id,
+        "EVALUATION": first.id,
+        "COMPARISON": call(flow.services, tool("compare_agents"), {"agents": [first.id, second.id]}).comparison_id,
+        "DATASET": flow.known["dataset_id"],
+        "AGENT": "starter",
+        "RUN": flow.known["trajectory_id"],
+        "JOB": store.jobs.page(kind="train", status="succeeded", limit=1).items[0].id,
+        "LOGS": str(log.parent),
+    }
+    for line in LISTINGS.split(";"):
+        words = [things.get(word, word) for word in line.split()]
+        home = None if words == ["version"] else flow.services.settings.home
+        plain, as_json = quintain(*words, home=home), quintain(*words, "--json", home=home)
+        assert (plain.returncode, as_json.returncode) == (0, 0), (line, plain.stderr, as_json.stderr)
+        json.loads(as_json.stdout)
+        texts = plain.stdout.splitlines()
+        assert texts, line
+        assert not any(text.startswith(("{", "[{")) for text in texts), plain.stdout
+        tabular = [text for text in texts if "   " in text.strip() and "quintain " not in text and "note:" not in text]
+        assert [text for text in tabular if len(text) > 80] == [], line
+
+
+def test_every_command_has_json() -> None:
+    from quintain.cli.main import command, command_names
+    from quintain.cli.table import GROUPS
+
+    paths = [name for name in command_names() if not name.startswith("knowlyr-")]  # another program's, with its flags
+    for group in set(paths) & set(GROUPS):
+        paths.remove(group)
+        paths += [f"{group} {name}" for name in command_names(group)]
+    assert len(paths) > 30
+    assert [path for path in paths if not any("--json" in param.opts for param in command(path).params)] == []
+
+
 @pytest.mark.parametrize(
     ("one", "line"),
     [

@@ -27,11 +27,12 @@ def _result(*names: str) -> ImportResult:
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])
-def test_the_end_of_a_long_path_is_shown_however_narrow_the_screen(width: int) -> None:
+def test_the_end_of_a_long_path_is_shown_however_narrow_the_screen(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["19e9e5c8-82a7-46f5-93e8-c29600cb5b27.jsonl", "5d6f1b7a-0000-46f5-93e8-c29600cb5b27.jsonl"]
-    console = Console(soft_wrap=True, width=width, file=io.StringIO())
+    monkeypatch.setenv("COLUMNS", str(width))
+    console = Console(soft_wrap=True, file=io.StringIO())
     show_import(console, _result(*names))
-    column = "".join(line[1:].split(" ")[0] for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
+    column = "".join(line.split(" ")[0] for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
     assert all(name in column for name in names)
 
 

@@ -64,7 +64,7 @@ def test_a_file_of_pairs_is_recorded_and_every_bad_line_told(stored: tuple[Path,
     nothing = quintain("prefer", "record", str(path), home=home)
     assert nothing.returncode == 2, "a file of which nothing comes in is no success"
     assert "0 preferences recorded\n" in nothing.stdout
-    assert "quintain search lists them" in nothing.stdout
+    assert "quintain runs lists them" in nothing.stdout
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,8 @@ def test_a_batch_job_gets_an_explicit_environment_survives_kills_and_ends_as_a_l
     jobs.wait_for_step(job.id, 4, attempt=2)
     os.kill(jobs.shim(job.id), signal.SIGKILL)
     done = jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=runner)
-    assert (done.attempt, done.warnings) == (3, ())
+    assert (done.attempt, len(done.warnings)) == (3, 2)
+    assert all(f"attempt {number} of 5" in note for number, note in enumerate(done.warnings, 1))
     assert [event.step for event in jobs.store.jobs.progress(job.id)] == list(range(1, 9))
     assert "step 8 of 8" in runner.log_tail(job.id)
 

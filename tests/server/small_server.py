@@ -157,12 +157,15 @@ CATALOG = (
 
 if __name__ == "__main__":
     from quintain.server.http.serving import serve_http
+    from quintain.server.http.tokens import TokenFile
     from quintain.server.stdio import serve_stdio
 
-    home = Path(tempfile.mkdtemp())
-    settings = Settings(home=home, poll_s=0.05)
+    # PORT [HOME]: over HTTP, with the token of the home folder where one is named.
+    port, home = [*sys.argv[1:], None, None][:2]
+    settings = Settings(home=Path(home or tempfile.mkdtemp()), poll_s=0.05)
     server = build_server(CATALOG, lambda: Shelf(settings))  # type: ignore[arg-type,return-value]
-    if sys.argv[1:]:
-        serve_http(server, settings, port=int(sys.argv[1]))
+    if port:
+        token = TokenFile(settings.home) if home else None
+        serve_http(server, settings, port=int(port), token=token)
     else:
         serve_stdio(server)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 from rich.console import Console
 
 from quintain.cli.jobs import followed, show_job
-from quintain.cli.session import Use, in_line, plain_console, print_json, show_next_step, write_file
+from quintain.cli.layout import print_facts
+from quintain.cli.session import Use, plain_console, print_json, show_next_step, write_file
 from quintain.records.record import Record
 from quintain.records.text import printable
 from quintain.tools.results import JobStarted
@@ -25,10 +28,7 @@ def run_tool(use: Use) -> int:
         view = followed(services, use, result)
         return view if isinstance(view, int) else show_job(console, view, json_out=use.json_out)
     if isinstance(result, Picture):
-        console.print(printable(result.text))
-        if use.own.get("out") is not None:
-            write_file(use.own["out"], result.png, "the picture")
-            console.print(printable(f"Picture: {use.own['out']}"))
+        _show_picture(console, result, use)
     elif use.json_out:
         print_json(result)
     else:
@@ -36,15 +36,19 @@ def run_tool(use: Use) -> int:
     return 0
 
 
+def _show_picture(console: Console, picture: Picture, use: Use) -> None:
+    out = use.own.get("out")
+    if out is not None:
+        write_file(out, picture.png, "the picture")
+    if use.json_out:
+        console.print(json.dumps({"text": picture.text, "out": None if out is None else str(out)}))
+        return
+    console.print(printable(picture.text))
+    if out is not None:
+        console.print(printable(f"Picture: {out}"))
+
+
 def show_record(console: Console, result: Record) -> None:
-    """Print the facts of a result as YAML-like lines, and the next step as a command."""
-    for name, value in result.model_dump(mode="json", exclude_none=True).items():
-        if name in ("next_step", "resource_uri") or value in ([], {}, ""):
-            continue
-        if isinstance(value, list):
-            console.print(printable(f"{name}:"))
-            for item in value:
-                console.print(printable(f"  {in_line(item)}"))
-        else:
-            console.print(printable(f"{name}: {in_line(value)}"))
+    """Print the facts of a result, and the next step as a command."""
+    print_facts(console, result.model_dump(exclude_none=True, exclude={"next_step", "resource_uri"}))
     show_next_step(console, result)

@@ -23,8 +23,8 @@ from mcp import Client, StdioServerParameters
 from mcp.types import TextContent, TextResourceContents
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from quintain.cli.layout import Column, print_table
 from quintain.errors import QuintainError, Unavailable
 
 ENVIRONMENT = "quintain/inventory"
@@ -277,10 +277,9 @@ def _mover(progress: Progress, bar: TaskID, title: str) -> Any:
 
 
 def _print_result(console: Console, summary: Mapping[str, Any], folder: Path) -> None:
-    table = Table("agent", "success on held-out tasks", "tasks", title="\nDid it get better?", title_justify="left")
-    for name in ("baseline", *_METHODS):
-        table.add_row(name, f"{summary[name]['success_rate']:.1%}", str(summary[name]["n"]))
-    console.print(table)
+    console.print("\nDid it get better?", style="bold")
+    rows = [(name, f"{summary[name]['success_rate']:.1%}", summary[name]["n"]) for name in ("baseline", *_METHODS)]
+    print_table(console, ("agent", "success on held-out tasks", Column("tasks", right=True)), rows)
     console.print("95 % intervals are paired by task; p: exact McNemar, corrected for all pairs (Holm)", style="dim")
     for pair in summary["comparisons"]:
         verdict = _verdict(pair)

@@ -2,59 +2,74 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
-from rich.console import Console
 
 from quintain import __version__
+from quintain.cli.session import plain_console
 from quintain.endpoints.profiles import read_profiles
 from quintain.errors import QuintainError, Unavailable, disk_remedy
 from quintain.records.job import SelftestSpec
 from quintain.records.judging import Endpoint
+from quintain.records.text import printable
 from quintain.settings import Settings, has_secret
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.model_folders import starter_folder
 
 
-def doctor(home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None) -> None:
+def doctor(
+    home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
+    json_out: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
+) -> None:
     """Check this installation: folders, database, embedded model, and a real job from start to end."""
-    raise typer.Exit(run_doctor(home))
+    raise typer.Exit(run_doctor(home, json_out=json_out))
 
 
-def run_doctor(home: Path | None) -> int:
+def run_doctor(home: Path | None, *, json_out: bool = False) -> int:
     """Run the checks, print a line for each; returns 0 when all of them pass."""
-    console = Console(soft_wrap=True)
+    console = plain_console(stderr=json_out)
     settings = Settings(home=home.resolve()) if home else Settings()
     console.print(f"quintain {__version__}, Python {sys.version.split()[0]}, home {settings.home}")
+    checks = []
+    for check in _checks(settings):
+        checks.append(check)
+        console.print(printable(f"{check.name}: {check.text}"), style="green" if check.passed else "red")
+    if json_out:
+        plain_console().print(json.dumps({"version": __version__, "checks": [check._asdict() for check in checks]}))
+    return 0 if all(check.passed for check in checks) else 1
+
+
+class _Check(NamedTuple):
+    name: str
+    passed: bool
+    text: str
+
+
+def _checks(settings: Settings) -> Iterator[_Check]:
+    """Yield the result of each check; without a home and database the others are left out."""
     try:
         services = open_services(settings, trusted=True)
         _require_writable(services)
     except QuintainError as error:
-        console.print(f"home and database: {error}", style="red", markup=False)
-        return 1
-    checks: list[tuple[str, Callable[[Services], str]]] = [
-        ("embedded model", _starter),
-        ("endpoints", _endpoints),
-        ("a job from start to end", _job),
-    ]
-    failures = 0
+        yield _Check("home and database", False, str(error))
+        return
     try:
-        console.print(f"home and database: ok ({services.store.description()})", style="green", markup=False)
-        for name, check in checks:
+        yield _Check("home and database", True, f"ok ({services.store.description()})")
+        checks = {"embedded model": _starter, "endpoints": _endpoints, "a job from start to end": _job}
+        for name, check in checks.items():
             try:
-                console.print(f"{name}: {check(services)}", style="green")
+                yield _Check(name, True, check(services))
             except QuintainError as error:
-                failures += 1
-                console.print(f"{name}: {error}", style="red", markup=False)
+                yield _Check(name, False, str(error))
     finally:
         services.close()
-    return 1 if failures else 0
 
 
 def _require_writable(services: Services) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from rich.console import Console
 
 from quintain.cli.jobs import followed, show_job
+from quintain.cli.layout import print_facts, print_table
 from quintain.cli.reports import require_ending, write_report
 from quintain.cli.session import Use, plain_console, print_json, show_next_step
-from quintain.evaluation.reports.report import Report, Table, comparison_report, evaluation_report
+from quintain.evaluation.reports.report import Report, comparison_report, evaluation_report
 from quintain.records.text import printable
 from quintain.tools.evaluation.comparison import comparison_of
 from quintain.tools.results import Contrast
+
+_LISTED = 20
+"""Rows of a table of a report that the terminal shows."""
 
 
 def run_evaluate(use: Use) -> int:
@@ -28,13 +30,12 @@ def run_evaluate(use: Use) -> int:
     if isinstance(view, int):
         return view
     if view.result is None or view.result.evaluation_id is None:
-        show_job(console, view)
-        return 1
+        return show_job(console, view, json_out=use.json_out)
     evaluation = services.store.evaluations.get(view.result.evaluation_id)
     if use.json_out:
         print_json(evaluation)
     else:
-        _show(console, evaluation_report(evaluation))
+        print_report(console, evaluation_report(evaluation))
         show_next_step(console, view)
     if use.own["report"] is not None:
         write_report(evaluation, use.own["report"])
@@ -57,14 +58,13 @@ def run_compare(use: Use) -> int:
         if isinstance(view, int):
             return view
         if view.result is None or view.result.comparison_id is None:
-            show_job(console, view)
-            return 1
+            return show_job(console, view, json_out=use.json_out)
         found = use.call(services)
     comparison = comparison_of(services, found.comparison_id)
     if use.json_out:
         print_json(comparison)
     else:
-        _show(console, comparison_report(comparison))
+        print_report(console, comparison_report(comparison))
         if found.contrast is not None:
             _show_contrast(console, found.contrast)
         console.print()
@@ -76,15 +76,19 @@ def run_compare(use: Use) -> int:
     return 0
 
 
-def _show(console: Console, report: Report) -> None:
-    """Print a report; ids stay whole, however long a line gets."""
+def print_report(console: Console, report: Report) -> None:
+    """Print a report; ids stay whole."""
     console.print(printable(report.title), style="bold")
     for section in report.sections:
         console.print(printable(f"\n{section.heading}"), style="bold")
         for line in section.lines:
             console.print(printable(line))
-        for line in _columns(section.table) if section.table is not None else ():
-            console.print(line)
+        if section.table is not None and not any(section.table.header):
+            print_facts(console, dict(section.table.rows))
+        elif section.table is not None:
+            print_table(console, section.table.header, section.table.rows[:_LISTED])
+            if (left := len(section.table.rows) - _LISTED) > 0:
+                console.print(f"{left:,} more are in the output of --json.")
 
 
 def _show_contrast(console: Console, contrast: Contrast) -> None:
@@ -94,10 +98,3 @@ def _show_contrast(console: Console, contrast: Contrast) -> None:
         console.print(printable(f"{title} {run.agent} ({run.trajectory_id})"))
         for line in run.lines:
             console.print(printable(f"  {line}"))
-
-
-def _columns(table: Table) -> Iterator[str]:
-    rows = [tuple(map(printable, row)) for row in ([table.header] if any(table.header) else []) + list(table.rows)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

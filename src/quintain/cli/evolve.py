@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from quintain.cli.jobs import followed, show_job
+from quintain.cli.layout import print_table
 from quintain.cli.session import Use, plain_console
 from quintain.cli.train import request_of
 from quintain.errors import InvalidInput
@@ -49,12 +49,12 @@ def run_evolve(use: Use) -> int:
 
 def _show(console: Console, result: JobResult) -> None:
     rounds = [RoundReport.model_validate(one) for one in result.report.get("rounds", ())]
-    table = Table(*_COLUMNS, box=None)
+    rows = []
     for one in rounds:
         gain = "" if one.gain is None else f"{one.gain:+.1%} [{one.ci_low or 0:+.0%}, {one.ci_high or 0:+.0%}]"
         cells = (one.round, one.explored, _share(one.explored_success), one.selected, _share(one.success))
-        table.add_row(*map(str, cells), gain, one.decision.replace("_", " "))
-    console.print(table)
+        rows.append((*cells, gain, one.decision.replace("_", " ")))
+    print_table(console, _COLUMNS, rows)
     console.print(printable(f"It ended by {result.report.get('stopped')}."))
     final = result.report.get("final", {})
     gain_line = f"On tasks that no round was selected by: {_share(final.get('before'))} before, {_share(final.get('after'))} after"

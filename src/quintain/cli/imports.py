@@ -5,24 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Column, Table
 
 from quintain.artifacts.locations import is_url
-from quintain.cli.jobs import watch
-from quintain.cli.session import INTERRUPTED, Use, print_json, show_next_step
+from quintain.cli.jobs import show_job, watch
+from quintain.cli.layout import Column, print_table
+from quintain.cli.session import INTERRUPTED, Use, plain_console, print_json, show_next_step
 from quintain.records.imports import ImportReport
 from quintain.records.job import UNFINISHED
 from quintain.records.record import counted
+from quintain.records.text import printable
 from quintain.tools.data.imports import MOST_FILES, result_of
 from quintain.tools.results import ImportResult
 
-_WIDTH = 200
-"""Columns of the table where it goes to a file or a pipe."""
 _LISTED = 50
 """Files in the table where nothing else is asked for; `--json` lists all."""
-_PATH_WIDTH = 24
-"""Columns that a path has at least; a longer one goes on below."""
+
+
+_COLUMNS = (
+    Column("file", fold=True),
+    Column("format"),
+    Column("sure"),
+    *(Column(name, right=True) for name in ("runs", "turns", "calls", "results", "rejected")),
+)
 
 
 def run_import(use: Use) -> int:
@@ -31,21 +35,18 @@ def run_import(use: Use) -> int:
     Returns:
         0: something came in, or was imported before; 1: nothing did; 2: refused; 130: left running by Ctrl-C.
     """
-    console = Console(soft_wrap=True)
-    if not console.is_terminal:
-        console = Console(soft_wrap=True, width=_WIDTH)
+    console = plain_console()
     services = use.services(redact=()) if use.own["no_redact"] else use.services()
     listed = {"max_files": MOST_FILES, **use.arguments} if use.json_out else use.arguments
     max_files = int(listed.get("max_files", _LISTED))
     path = use.arguments["path"]
     result = use.call(services, path=path if is_url(path) else str(Path(path).absolute()), max_files=max_files)
     if result.job_id:
-        view = watch(services, result.job_id, console)
+        view = watch(services, result.job_id, plain_console(stderr=use.json_out))
         if view.status in UNFINISHED:
             return INTERRUPTED
         if view.result is None:
-            console.print_json(view.model_dump_json())
-            return 1
+            return show_job(console, view, json_out=use.json_out)
         report = ImportReport.model_validate(view.result.report)
         result = result_of(report, dry_run=bool(use.arguments.get("dry_run")), max_files=max_files)
     if use.json_out:
@@ -57,17 +58,17 @@ def run_import(use: Use) -> int:
 
 def show_import(console: Console, result: ImportResult) -> None:
     """Print an import, file by file."""
-    # The end of a path tells files apart, so none is cut.
-    table = Table(Column("file", overflow="fold", min_width=_PATH_WIDTH), box=None)
-    for name in ("format", "sure", "runs", "turns", "calls", "results", "rejected"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("skipped records", overflow="fold")
+    rows = []
     for file in result.files:
-        skipped = ", ".join(f"{kind} {n}" for kind, n in sorted(file.unknown.items(), key=lambda item: -item[1])[:3])
         counts = (file.trajectories, file.steps, file.actions, file.observations, file.rejected)
-        row = (file.file, file.format or "-", f"{file.confidence:.2f}", *map(str, counts), skipped)
-        table.add_row(*map(escape, row))
-    console.print(table)
+        rows.append((file.file, file.format or "-", f"{file.confidence:.2f}", *counts))
+    if rows:
+        print_table(console, _COLUMNS, rows)
+    for file in result.files:
+        if file.unknown:
+            most = sorted(file.unknown.items(), key=lambda item: -item[1])[:3]
+            skipped = ", ".join(f"{kind} {n}" for kind, n in most)
+            console.print(printable(f"  {file.file}: skipped records: {skipped}"))
     if (left := (result.file_count or 0) - (result.unchanged_files or 0) - len(result.files)) > 0:
         console.print(f"  and {left:,} more of {result.file_count:,} files; --json lists all", markup=False)
     for rejected in result.rejected:

@@ -7,16 +7,14 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Column, Table
 
 from quintain.cli.command_lines import command_line, for_terminal
+from quintain.cli.layout import Column, print_facts, print_table
 from quintain.cli.session import (
     INTERRUPTED,
     Use,
     collected_interrupts,
-    in_line,
     plain_console,
     print_json,
     show_next_step,
@@ -25,6 +23,7 @@ from quintain.next_step import call
 from quintain.records.job import UNFINISHED, JobResult
 from quintain.records.text import printable
 from quintain.tools.jobs.jobs import get_job
+from quintain.tools.jobs.pictures import sparkline
 from quintain.tools.results import CompareResult, JobStarted, JobView
 from quintain.tools.services import Services
 
@@ -35,31 +34,66 @@ def run_list(use: Use) -> int:
     if use.json_out:
         print_json(found)
         return 0
-    names = ("job", "status", "step", "created")
-    job, *others = (Column(name, no_wrap=True) for name in names)
-    label = Column("label", no_wrap=True, overflow="ellipsis", ratio=1)
-    table = Table(job, label, *others, box=None, expand=True)
+    console = plain_console()
+    rows = []
     for item in found.items:
         step = f"{item.step}/{item.total_steps or '?'}"
         waits = f"waits for {', '.join(item.waiting_for.held_by)}: " if item.waiting_for else ""
-        cells = (item.job_id, printable(f"{waits}{item.label}"), item.status, step)
-        table.add_row(*map(escape, cells), f"{item.created_at:%Y-%m-%d %H:%M:%S}")
-    Console().print(table)
-    show_next_step(plain_console(), found)
+        rows.append((item.job_id, item.status, step, f"{item.created_at:%m-%d %H:%M}", f"{waits}{item.label}"))
+    if rows:
+        columns = ("job", "status", Column("step", right=True), "created", Column("work", cut=True))
+        print_table(console, columns, rows)
+    show_next_step(console, found)
     return 0
 
 
 def run_show(use: Use) -> int:
     """Show a job after the call; returns 1 where it has failed."""
     view = use.call(use.services())
-    Console(soft_wrap=True).print_json(view.model_dump_json())
+    print_json(view) if use.json_out else print_job(plain_console(), view)
     return 1 if view.status == "failed" else 0
+
+
+def print_job(console: Console, view: JobView) -> None:
+    """Print where a job is, its result or error, its curves and log where they were asked for, and the next step."""
+    total = f" of {view.total_steps}" if view.total_steps else ""
+    times = {name: getattr(view, name) for name in ("created_at", "started_at", "ended_at")}
+    apart = {"label", "status", "step", "total_steps", "error", "result", "curves", "log", "next_step", "resource_uri"}
+    facts = {
+        "job": view.job_id,
+        "work": view.label,
+        "status": view.status,
+        "step": f"{view.step}{total}",
+        **view.model_dump(exclude_none=True, exclude={*apart, *times, "job_id", "attempt"}),
+        **{name: f"{time:%Y-%m-%d %H:%M:%S} UTC" for name, time in times.items() if time is not None},
+        "attempt": view.attempt if view.attempt > 1 else None,
+    }
+    print_facts(console, facts)
+    if view.error is not None:
+        print_error_of(console, view)
+    if view.result is not None:
+        show_facts(console, view.result)
+    for name, curve in (view.curves or {}).items():
+        console.print(printable(f"{name}: {sparkline(curve.values)} {curve.values[0]:.4g} to {curve.values[-1]:.4g}"))
+    if view.log:
+        console.print(printable(view.log))
+    show_next_step(console, view)
+
+
+def print_error_of(console: Console, view: JobView) -> None:
+    """Print why a job failed."""
+    assert view.error is not None
+    text = f"[{view.error.code}] {view.error.message} {view.error.hint}".strip()
+    console.print(printable(text), style="red")
 
 
 def run_watch(use: Use) -> int:
     """Follow a job to its end; returns 1 where it has failed, 130 where Ctrl-C ended the watching."""
-    view = watch(use.services(), use.arguments["job_id"], Console())
-    Console(soft_wrap=True).print_json(view.model_dump_json())
+    view = watch(use.services(), use.arguments["job_id"], plain_console(stderr=use.json_out))
+    if use.json_out:
+        print_json(view)
+    elif view.status not in UNFINISHED:
+        show_job(plain_console(), view)
     return INTERRUPTED if view.status in UNFINISHED else 1 if view.status == "failed" else 0
 
 
@@ -99,8 +133,7 @@ def watch(services: Services, job_id: str, console: Console) -> JobView:
 
 def show_facts(console: Console, result: JobResult) -> None:
     """Print the facts of a result without its report."""
-    for name, value in result.model_dump(mode="json", exclude_none=True, exclude={"report"}).items():
-        console.print(printable(f"{name.replace('_', ' ')}: {in_line(value)}"))
+    print_facts(console, result.model_dump(mode="json", exclude_none=True, exclude={"report"}))
 
 
 def show_job(
@@ -111,8 +144,7 @@ def show_job(
         print_json(view)
     else:
         if view.error is not None:
-            text = f"[{view.error.code}] {view.error.message} {view.error.hint}".strip()
-            console.print(printable(text), style="red")
+            print_error_of(console, view)
         if view.result is not None:
             show(console, view.result)
         console.print(printable(f"{view.job_id} is {view.status}. {for_terminal(view.next_step)}"))

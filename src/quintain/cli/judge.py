@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from quintain.cli.command_lines import for_terminal
+from quintain.cli.layout import print_table
 from quintain.cli.record import read_json
 from quintain.cli.session import Use, plain_console, print_json, show_next_step
 from quintain.errors import InvalidInput
@@ -132,10 +132,11 @@ def _show_agreement(console: Console, found: Agreement | None, *, json_out: bool
     if found is None:
         console.print("No run was judged by two raters, and no pair was shown in both orders: nothing to compare.")
         return
-    table = Table("rater", "rater", "runs", "kappa", "weighted kappa", "mean difference", box=None)
-    for pair in found.pairs:
-        _row(table, pair.a, pair.b, pair.n, pair.kappa, pair.kappa_weighted, pair.mean_difference)
-    console.print(table)
+    rows = [
+        (pair.a, pair.b, pair.n, *map(_number, (pair.kappa, pair.kappa_weighted, pair.mean_difference)))
+        for pair in found.pairs
+    ]
+    print_table(console, ("rater", "rater", "runs", "kappa", "weighted kappa", "mean difference"), rows)
     console.print(f"All raters: alpha {_number(found.alpha)} over {found.shared_runs} runs that several gave a value.")
     if found.shared_preferences:
         pairs = f"{found.shared_preferences} pairs of runs that several compared"
@@ -147,10 +148,6 @@ def _show_agreement(console: Console, found: Agreement | None, *, json_out: bool
                 f"{order.first}, second {order.second}, p = {_number(order.p)}."
             )
         )
-
-
-def _row(table: Table, *cells: object) -> None:
-    table.add_row(*(printable(cell) if isinstance(cell, str) else _number(cell) for cell in cells))
 
 
 def _number(value: object) -> str:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from rich.tree import Tree
 
-from quintain.cli.command_lines import for_terminal
+from quintain.cli.layout import print_table
 from quintain.cli.session import Use, print_json, show_next_step, write_file
 from quintain.records.lineage import LineageNode
 from quintain.records.record import counted
@@ -109,10 +108,8 @@ def _print_report(console: Console, report: ForgetResult) -> None:
         equal = counted(report.twins_count, "equal run")
         console.print(f"{equal} under other ids, {also}: {printable(', '.join(report.twins))}", markup=False)
     if report.touched:
-        table = Table("touched", "id", "state", "remedy", box=None)
-        for thing in report.touched:
-            table.add_row(thing.kind, _safe(thing.id), thing.state, _safe(for_terminal(thing.remedy)))
-        console.print(table)
+        rows = [(thing.kind, thing.id, thing.state, thing.remedy) for thing in report.touched]
+        print_table(console, ("touched", "id", "state", "remedy"), rows)
     removed = "Would be removed" if report.dry_run else "Removed"
     for title, paths in ((removed, report.removed), ("Still on the disk, delete it yourself", report.copies)):
         for path in paths:

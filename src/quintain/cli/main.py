@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -12,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from quintain.cli.table import COMMANDS, FUNCTIONS, GROUPS
+from quintain.cli.table import ALIASES, COMMANDS, FUNCTIONS, GROUPS
 
 _UsageError: Any = typer.BadParameter.__base__
 """What the parser raises for a command line that it cannot read."""
@@ -59,12 +61,35 @@ class _Deferred(TyperCommand):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         path = self._path(parent)
+        if extra.get("resilient_parsing") and (kinds := _kinds_at(path, args)):
+            self._kinds = kinds
+            return super().make_context(info_name, [], parent, **extra)
         with _usage_errors(path):
             return command(path).make_context(info_name, args, parent, **extra)
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Complete a name without building the command, which takes most of a second; build it for its options."""
+        if incomplete.startswith("-"):
+            return command(self._path(ctx.parent)).shell_complete(ctx, incomplete)
+        from quintain.cli.completion import argument_of
+
+        return argument_of(self._kinds).shell_complete(ctx, incomplete)
+
     def _path(self, parent: Any) -> str:
         group = getattr(parent.command, "group", "")
-        return f"{group} {self.name}".strip()
+        path = f"{group} {self.name}".strip()
+        return ALIASES.get(path, path)
+
+
+def _kinds_at(path: str, words: list[str]) -> tuple[str, ...]:
+    """Return the kinds of the positional argument after these words; empty: unknown without building the command."""
+    from quintain.cli.completion import kinds_of
+
+    about = COMMANDS.get(path)
+    if about is None or not about.positional or any(word.startswith("-") for word in words):
+        return ()
+    argument = about.positional[min(len(words), len(about.positional) - 1)]
+    return kinds_of(argument, about.names.get(argument))
 
 
 class Commands(TyperGroup):
@@ -80,13 +105,16 @@ class Commands(TyperGroup):
         """Return a command that is built when it runs, or a group."""
         if not self.group and cmd_name in GROUPS:
             return _group(cmd_name)
+        path = f"{self.group} {cmd_name}".strip()
+        if path in ALIASES:
+            return _Deferred(cmd_name, hidden=True)
         if cmd_name not in command_names(self.group):
             return None
-        return _Deferred(cmd_name, help=_summary(f"{self.group} {cmd_name}".strip()))
+        return _Deferred(cmd_name, help=_summary(path))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Insert the command that runs where a group's call names none."""
-        default = GROUPS[self.group][1] if self.group else None
+        default = GROUPS[self.group][1] if self.group and not ctx.resilient_parsing else None  # not while completing
         if default and (not args or args[0] == "--home" or args[0] == "--json"):
             args = [default, *args]
         if not args:
@@ -112,7 +140,8 @@ def _summary(name: str) -> str:
     from quintain.tools.catalog import tool
 
     title = tool(COMMANDS[name].tool).title
-    return COMMANDS[name].summary if " " in name and COMMANDS[name].summary else f"{title}."
+    summary = COMMANDS[name].summary
+    return summary if summary and (" " in name or "kind" in COMMANDS[name].fixed) else f"{title}."
 
 
 def _tool_command(name: str) -> TyperCommand:
@@ -171,7 +200,6 @@ app = typer.Typer(
     cls=Commands,
     help="Train agents by conversation: an MCP server and its tools.",
     no_args_is_help=True,
-    add_completion=False,
 )
 
 
@@ -188,11 +216,14 @@ def check_settings() -> None:
         raise typer.Exit(2) from None
 
 
-def version() -> None:
+def version(
+    json_out: Annotated[bool, typer.Option("--json", help="Print it as JSON, with the version of Python.")] = False,
+) -> None:
     """Print the version."""
     from quintain import __version__
 
-    typer.echo(__version__)
+    found = {"quintain": __version__, "python": sys.version.split()[0]}
+    typer.echo(json.dumps(found) if json_out else __version__)
 
 
 if __name__ == "__main__":

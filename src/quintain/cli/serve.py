@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from quintain.errors import InvalidInput, QuintainError
+
+if TYPE_CHECKING:
+    from quintain.server.http.tokens import TokenFile
 
 
 def serve(
@@ -26,6 +30,9 @@ def serve(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Offer only tools that read, plan, preview and compare.")
     ] = False,
+    json_out: Annotated[
+        bool, typer.Option("--json", help="With http: print address and file of the token as one line of JSON.")
+    ] = False,
     home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
 ) -> None:
     """Serve the tools over MCP, until the client closes stdin or the process is stopped."""
@@ -36,6 +43,8 @@ def serve(
     try:
         if transport not in {"stdio", "http"}:
             raise InvalidInput(f"expected the transport stdio or http, got {transport!r}")
+        if json_out and transport == "stdio":
+            raise InvalidInput("expected --json with --transport http, got stdio, whose output is the protocol")
         if no_token and rotate_token:
             raise InvalidInput("expected --no-token or --rotate-token, got both; leave one out")
         settings = read_settings(home.resolve() if home else None)
@@ -52,11 +61,7 @@ def serve(
         created = token is not None and token.create(replace=rotate_token)
 
         def show(url: str) -> None:
-            typer.echo(f"Serving at {url}/mcp", err=True)
-            if token is not None:
-                shown = f"{token.read()} (shown once; kept in {token.path})" if created else f"in {token.path}"
-                typer.echo(f"Token: {shown}", err=True)
-            typer.echo("ready", err=True)
+            _announce(url, token, created=created, json_out=json_out)
 
         serve_http(
             server, settings, host, port, token=token, page=lambda access: web_app(server, access), on_ready=show
@@ -66,3 +71,16 @@ def serve(
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def _announce(url: str, token: TokenFile | None, *, created: bool, json_out: bool) -> None:
+    """Print where the server listens, and where its token is; a new token itself once."""
+    path = None if token is None else str(token.path)
+    if json_out:
+        typer.echo(json.dumps({"url": f"{url}/mcp", "token_file": path, "ready": True}))
+        return
+    typer.echo(f"Serving at {url}/mcp", err=True)
+    if token is not None:
+        shown = f"{token.read()} (shown once; kept in {path})" if created else f"in {path}"
+        typer.echo(f"Token: {shown}", err=True)
+    typer.echo("ready", err=True)

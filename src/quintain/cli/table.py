@@ -61,6 +61,17 @@ _REPORT = Own(
 _NO_REDACT = Own("no_redact", "--no-redact", bool, False, "Keep secrets in the stored runs.")
 _RUNS = {"tags": "tag", "filter.tags": "tag", "filter.dataset_id": "dataset"}
 
+
+def _listing(kind: str) -> Command:
+    return Command(
+        "list_library",
+        run="quintain.cli.library:run_library",
+        fixed={"kind": kind},
+        hidden=("kind",),
+        summary=f"List the {kind}.",
+    )
+
+
 COMMANDS: Mapping[str, Command] = {
     "record": Command(
         "record_trajectory",
@@ -84,9 +95,18 @@ COMMANDS: Mapping[str, Command] = {
         listed={"format": "quintain.importers.registry:reader_names"},
         own=(_NO_REDACT,),
     ),
-    "search": Command("search_trajectories", names=_RUNS),
-    "get": Command("get_trajectory", positional=("trajectory_id",)),
-    "library": Command("list_library", positional=("kind",)),
+    "runs": Command("search_trajectories", run="quintain.cli.library:run_search", names=_RUNS),
+    "show": Command(
+        "get_trajectory",
+        run="quintain.cli.show:run_show",
+        positional=("trajectory_id",),
+        names={"trajectory_id": "id"},
+        summary="ID may also be a job, dataset, agent, evaluation or comparison, or the name of a dataset or agent.",
+    ),
+    "agents": _listing("agents"),
+    "datasets": _listing("datasets"),
+    "environments": _listing("environments"),
+    "library": Command("list_library", run="quintain.cli.library:run_library", positional=("kind",)),
     "score": Command(
         "score_trajectories",
         run="quintain.cli.score:run_score",
@@ -255,13 +275,17 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "jobs cancel": Command("cancel_job", run="quintain.cli.jobs:run_show", positional=("job_id",)),
     "jobs resume": Command("resume_job", run="quintain.cli.jobs:run_show", positional=("job_id",)),
-    "jobs plot": Command(
+    "plot": Command(
         "plot_job",
         positional=("job_id",),
+        names={"job_id": "id"},
         own=(Own("out", "--out", Path | None, None, "Write the picture (PNG) to this file."),),
     ),
 }
 """Command -> its tool and options. A name of two words is a command of a group."""
+
+ALIASES: Mapping[str, str] = {"search": "runs", "get": "show", "jobs plot": "plot"}
+"""Earlier name of a command -> its name. They work, and no help lists them."""
 
 FUNCTIONS: Mapping[str, tuple[str, str]] = {
     "demo": ("quintain.cli.demo:demo", "Watch an agent get better: collect, score, export, train, evaluate, compare."),
@@ -288,7 +312,7 @@ FUNCTIONS: Mapping[str, tuple[str, str]] = {
 """Command -> its function, and a line of help: what is not one tool."""
 
 GROUPS: Mapping[str, tuple[str, str | None]] = {
-    "jobs": ("List jobs, or show, watch, draw, cancel or resume one.", "list"),
+    "jobs": ("List jobs, or show, watch, cancel or resume one; free their disk space.", "list"),
     "prefer": ("Record which of two runs of a task is better.", None),
     **{
         f"knowlyr-{part}": (f"Command lines of knowlyr-{part}.", None)

@@ -16,6 +16,7 @@ import typer
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
+from quintain.cli.completion import completion_of
 from quintain.cli.table import Command, Own
 from quintain.errors import InvalidInput
 from quintain.records.documents import parse_yaml, read_document
@@ -46,6 +47,8 @@ class Option:
     required: bool
     help: str
     choices: tuple[str, ...] = ()
+    name: str | None = None
+    """Its name at the terminal, where that differs from the tool's."""
 
     @property
     def key(self) -> str:
@@ -55,10 +58,13 @@ class Option:
     def parameter(self) -> inspect.Parameter:
         """Return the parameter that typer reads."""
         parsed = self.type if self.required or self.shape in ("flag", "switch") else self.type | None
+        complete = None if self.shape in ("flag", "switch") else completion_of(self.argument, self.name, self.choices)
         if self.flag is None:
-            info: Any = typer.Argument(help=self.help, show_default=False)
+            metavar = self.name and self.name.upper()
+            info: Any = typer.Argument(help=self.help, show_default=False, metavar=metavar, autocompletion=complete)
         else:
-            info = typer.Option(self.flag, help=self.help, show_default=False, metavar="|".join(self.choices) or None)
+            metavar = "|".join(self.choices) or None
+            info = typer.Option(self.flag, help=self.help, show_default=False, metavar=metavar, autocompletion=complete)
         default: Any = inspect.Parameter.empty if self.required else None
         if self.shape in ("flag", "switch"):
             default = self.shape == "switch"
@@ -222,6 +228,7 @@ def _option(command: Command, name: str, member: str | None, field: FieldInfo) -
         required=field.is_required() and dotted not in command.defaults and dotted not in command.optional,
         help=_help(field, shape, command.listed.get(dotted), default, choices),
         choices=choices,
+        name=command.names.get(dotted),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,7 @@ from quintain.errors import QuintainError
 def ui(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: a free one.")] = 8766,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    json_out: Annotated[bool, typer.Option("--json", help="Print the addresses as one line of JSON.")] = False,
     home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
 ) -> None:
     """Show runs, jobs, datasets, agents and comparisons on a local web page, until Ctrl-C."""
@@ -30,7 +32,8 @@ def ui(
 
         def show(url: str) -> None:
             with_token = f"{url}/#token={token.read()}"
-            typer.echo(f"{url}/\nready; actions need the address with the token: {with_token}")
+            ready = json.dumps({"url": f"{url}/", "url_with_token": with_token, "ready": True})
+            typer.echo(ready if json_out else f"{url}/\nready; actions need the address with the token: {with_token}")
             if open_browser:
                 webbrowser.open(with_token)
 

@@ -1,4 +1,6 @@
-"""`python -m quintain.jobs LAUNCH_FILE`: reconcile once. A shim executes this when its job has ended.
+"""`python -m quintain.jobs LAUNCH_FILE`: reconcile. A shim executes this when its job has ended.
+
+It reconciles again when an attempt's pause is over, so that a job goes on without a server.
 
 The options are in the file. The database's URL is in the environment, because its password must be in no file of a job.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,7 +27,11 @@ def main(launch_file: str) -> None:
     options = Launch.model_validate_json(Path(launch_file).read_bytes()).options
     store = open_store(os.environ[URL_VARIABLE])
     try:
-        JobRunner(store, options, lambda: datetime.now(UTC)).reconcile(wait_s=ELECTION_WAIT_S)
+        runner = JobRunner(store, options, lambda: datetime.now(UTC))
+        runner.reconcile(wait_s=ELECTION_WAIT_S)
+        while (pause_s := runner.next_start_s()) is not None:
+            time.sleep(pause_s)
+            runner.reconcile(wait_s=ELECTION_WAIT_S)
     finally:
         store.close()
 

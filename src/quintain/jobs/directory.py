@@ -9,6 +9,7 @@ events.jsonl    `JobEvent` lines appended by the worker
 outputs/        `<kind>.jsonl` with `Envelope` lines for the store
 cancel          exists if cancellation was requested
 exit.json       how the newest attempt ended
+attempts.jsonl  ends of killed attempts (attempts.py)
 log, log.N      first and last bytes of the worker's output (LogRing in shim.py)
 inputs/, checkpoints/   specific to the job kind
 stages/         of a recipe or an evolution: `NN-LABEL/`, each with inputs/, checkpoints/, outputs/ and, when done, result.json
@@ -16,13 +17,15 @@ stages/         of a recipe or an evolution: `NN-LABEL/`, each with inputs/, che
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from quintain.records.job import Job, JobSpec
 from quintain.records.record import Instant, Record
@@ -59,6 +62,11 @@ class ExitRecord(Record):
     forced: bool
     peak_rss_mb: float
     ended_at: Instant
+    reason: str | None = Field(
+        default=None,
+        description="Limit that was exceeded, or out_of_memory where the kernel killed for lack of memory.",
+    )
+    detail: str = ""
 
 
 class Lines(NamedTuple):
@@ -100,6 +108,11 @@ class JobDirectory:
         return self.path / "outputs"
 
     @property
+    def attempts(self) -> Path:
+        """`attempts.jsonl`."""
+        return self.path / "attempts.jsonl"
+
+    @property
     def cancel(self) -> Path:
         """`cancel`."""
         return self.path / "cancel"
@@ -131,9 +144,9 @@ class JobDirectory:
         return SPEC.validate_json(self.spec.read_bytes())
 
     def sweep(self) -> None:
-        """Remove temporary files of a killed writer. Requires the job's lock and dead processes."""
-        for path in self.path.glob(".*"):
-            if path.is_dir():
+        """Remove temporary files of a killed writer in all folders. Requires the job's lock and dead processes."""
+        for path in [*self.path.rglob(".*")]:
+            if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
@@ -212,10 +225,11 @@ def _copy_from(source: Path, target: Path) -> None:
 
 
 def _not_copied(folder: str, names: list[str]) -> set[str]:
-    """Return the files of a stage that are not copied: outputs, re-created inputs, and growing files."""
+    """Return the files that are not copied: half-written ones; of a stage outputs, re-created inputs and growing files."""
+    half_written = {name for name in names if name.startswith(".")}
     if Path(folder).parent.name != STAGES:
-        return set()
-    return {name for name in names if name in {"inputs", "outputs"} or name.endswith(".jsonl")}
+        return half_written
+    return half_written | {name for name in names if name in {"inputs", "outputs"} or name.endswith(".jsonl")}
 
 
 def link_file(source: str, target: str) -> None:
@@ -236,15 +250,32 @@ def _read(path: Path, kind: type[R]) -> R | None:
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file atomically and durably: it appears complete or not at all, even after a power failure."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
+    _remove_abandoned(path)
     try:
-        with open(aside, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
+        while True:
+            with open(aside, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if not os.fstat(file.fileno()).st_nlink:
+                    continue  # another process took it for abandoned before it was locked
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+                aside.replace(path)
+                return
     except OSError:  # a partial file must not fill the disk
         aside.unlink(missing_ok=True)
         raise
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove what killed writers of a file left half-written. Living ones hold a lock on theirs."""
+    for other in path.parent.glob(f".{escape(path.name)}.*"):
+        try:
+            with other.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                other.unlink()
+        except OSError:  # another writer is at work, or has just finished
+            continue
 
 
 def read_lines(path: Path, offset: int) -> Lines:

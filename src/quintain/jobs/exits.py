@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from datetime import datetime
 from typing import NamedTuple
 
+from quintain.jobs.attempts import OWN_FAULTS
 from quintain.jobs.directory import ExitRecord, JobDirectory
 from quintain.jobs.ingestion import agent_of_job
 from quintain.records.job import Job, JobError, JobResult, JobStatus
@@ -14,6 +16,9 @@ from quintain.store.store import Store
 
 HINT_LINES = 10
 """Log lines shown for a worker that ended without a result."""
+
+NEARLY_ALL = 0.8
+"""Share of the machine's memory at which a SIGKILL is likely that of the kernel."""
 
 RESUME = "Resume the job to continue from its newest complete checkpoint."
 
@@ -24,6 +29,20 @@ class ExitStatus(NamedTuple):
     status: JobStatus | None
     error: JobError | None = None
     result: JobResult | None = None
+    own_fault: bool = False
+    """Whether a killed worker brought its end about: a fault of its memory, or all memory used."""
+
+
+_LIMITS = {
+    "time_limit": (JobStatus.INTERRUPTED, "Raise QUINTAIN_MAX_MINUTES, then resume the job."),
+    "disk_limit": (JobStatus.INTERRUPTED, "Raise QUINTAIN_JOB_DISK_MB, then resume the job."),
+    "memory_limit": (
+        JobStatus.FAILED,
+        "Raise QUINTAIN_JOB_MEMORY_MB, or train with smaller batches; plan_training estimates the memory.",
+    ),
+    "stalled": (None, RESUME),
+}
+"""Limit -> what becomes of the job, and the remedy. A stalled job goes on from its newest checkpoint."""
 
 
 def exit_status(store: Store, job: Job, directory: JobDirectory, now: datetime, launcher_exit: str) -> ExitStatus:
@@ -46,9 +65,14 @@ def exit_status(store: Store, job: Job, directory: JobDirectory, now: datetime, 
         return ExitStatus(JobStatus.FAILED, error=_failure_error(last["failed"]))
     if job.cancel_requested or (exit_record and exit_record.cancelled):
         return ExitStatus(JobStatus.CANCELLED, error=_forced_error(exit_record))
+    if exit_record and exit_record.reason in _LIMITS:
+        status, hint = _LIMITS[exit_record.reason]
+        message = f"attempt {job.attempt} of {job.max_attempts} was ended: {exit_record.detail}"
+        return ExitStatus(status, error=JobError(code=exit_record.reason, message=message, hint=hint))
     if exit_record and exit_record.returncode is not None and "cancelled" not in last:
         return ExitStatus(JobStatus.FAILED, error=_crash_error(exit_record.returncode, directory))
-    return ExitStatus(None, error=_kill_error(exit_record, job, launcher_exit))
+    own_fault = exit_record is not None and (exit_record.signal in OWN_FAULTS or _lacked_memory(exit_record))
+    return ExitStatus(None, error=_kill_error(exit_record, job, launcher_exit), own_fault=own_fault)
 
 
 def ended_early(job: Job, launcher_exit: str, log: str) -> ExitStatus:
@@ -91,7 +115,32 @@ def _kill_error(exit_record: ExitRecord | None, job: Job, launcher_exit: str) ->
     if exit_record.signal is None:
         return JobError(code="stopped", message=f"{attempt} was stopped from outside", hint=hint)
     name = signal.Signals(exit_record.signal).name
-    message = f"{attempt} was killed by {name}; its peak memory was {exit_record.peak_rss_mb:g} MB"
-    if exit_record.signal == signal.SIGKILL:
-        hint = f"The system may have run out of memory. {hint}"
+    total = f" of {total_mb:,.0f}" if (total_mb := _machine_memory_mb()) else ""
+    message = f"{attempt} was killed by {name}; its peak memory was {exit_record.peak_rss_mb:,.0f}{total} MB"
+    if exit_record.reason == "out_of_memory":
+        hint = f"The kernel killed it because memory was used up. Train with smaller batches or a smaller model. {hint}"
+        return JobError(code="out_of_memory", message=message, hint=hint)
+    if _lacked_memory(exit_record):
+        hint = f"Memory was likely used up. Train with smaller batches or a smaller model. {hint}"
     return JobError(code="killed", message=message, hint=hint)
+
+
+def crash_loop(error: JobError | None, step: int) -> ExitStatus:
+    """Return the end of a job that died twice by its own fault at the same step."""
+    message = f"two attempts in a row died after step {step}" + (f": {error.message}" if error else "")
+    hint = f"It would die there again. Change its settings or data, and start another. {error.hint if error else ''}"
+    return ExitStatus(JobStatus.FAILED, error=JobError(code="crash_loop", message=message, hint=hint.strip()))
+
+
+def _lacked_memory(record: ExitRecord) -> bool:
+    """Whether the worker was killed for lack of memory: by the kernel's count, or because it had nearly all of it."""
+    total_mb = _machine_memory_mb()
+    near = total_mb is not None and record.peak_rss_mb > NEARLY_ALL * total_mb
+    return record.reason == "out_of_memory" or (record.signal == signal.SIGKILL and near)
+
+
+def _machine_memory_mb() -> float | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**2
+    except (OSError, ValueError):
+        return None

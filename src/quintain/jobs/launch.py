@@ -6,7 +6,7 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from quintain.jobs.launchers.contract import Attempt, ClusterOptions, Launcher
 from quintain.jobs.process_counts import ONE_PROCESS, ProcessCounts, process_counts
 from quintain.records.job import LIGHT_KINDS, Job, JobError, JobStatus
 from quintain.records.record import Record
+from quintain.store.jobs import SlotLimit
 from quintain.store.store import Store
 
 LOG_BYTES = 4 * 1024 * 1024
@@ -34,6 +35,20 @@ THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 LOCAL = "local"
 """Name of the launcher of the server's machine."""
+
+
+@dataclass(frozen=True)
+class JobLimits:
+    """Limits of one attempt, which its shim enforces. None: no limit."""
+
+    stall_s: float | None = None
+    """Seconds without a report."""
+    max_s: float | None = None
+    """Seconds from its start."""
+    memory_mb: float | None = None
+    """Resident memory of its processes."""
+    disk_mb: float | None = None
+    """Size of its folder."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +69,7 @@ class JobOptions:
     """Devices of this machine that jobs get. Null: all that are found."""
     lease_s: float = 60.0
     """Silence after which an attempt without a lock is dead, and after which its shim ends it."""
+    limits: JobLimits = JobLimits()
 
     @property
     def beat_s(self) -> float:
@@ -77,6 +93,10 @@ class Launch(Record):
     log_bytes: int
     beat_s: float = 2.0
     lease_s: float = 60.0
+    stall_s: float | None = None
+    max_s: float | None = None
+    memory_mb: float | None = None
+    disk_mb: float | None = None
     options: JobOptions
 
 
@@ -112,7 +132,7 @@ class Starter:
         """Return the launcher for jobs of a kind."""
         return LOCAL if kind in self.options.light_kinds else self.options.launcher
 
-    def start(self, job: Job, lock: int, attempt: int, devices: tuple[str, ...]) -> bool:
+    def start(self, job: Job, lock: int, attempt: int, devices: tuple[str, ...], note: str | None = None) -> bool:
         """Start an attempt of a queued job, or the next attempt of a dead one. Return False if the row has moved on.
 
         Args:
@@ -121,6 +141,7 @@ class Starter:
                 the job never looks dead in between.
             attempt: Attempt number, from 1.
             devices: Devices of this machine for it; empty for all.
+            note: How the attempt before ended, a warning of the job. None: there is none.
 
         Raises:
             Unavailable: The launcher's back end does not answer. The job is queued again.
@@ -131,9 +152,11 @@ class Starter:
             launch = self._launch(directory, job, lock, attempt, devices)
             write_atomically(directory.launch, launch.model_dump_json().encode())
             lease = self.clock() + timedelta(seconds=self.options.lease_s)
-            if not self.store.jobs.begin_attempt(
-                job.id, job.attempt, attempt, self.clock(), home=self.home, lease_until=lease
-            ):
+            limit = SlotLimit(self.options.slots, self.options.light_kinds)
+            begun = self.store.jobs.begin_attempt(
+                job.id, job.attempt, attempt, self.clock(), home=self.home, lease_until=lease, slots=limit, note=note
+            )
+            if not begun:
                 return False
             self.launchers(launch.launcher).start(self._attempt(directory, job, launch))
         except Unavailable as error:
@@ -173,6 +196,7 @@ class Starter:
             log_bytes=LOG_BYTES,
             beat_s=self.options.beat_s,
             lease_s=self.options.lease_s,
+            **asdict(self.options.limits),
             options=self.options,
         )
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from quintain.errors import InvalidInput, Unavailable
 from quintain.jobs import processes
+from quintain.jobs.attempts import AttemptEnd, ends, is_crash_loop, pause_left_s, record_end
 from quintain.jobs.devices import assign_devices, detect_devices, devices_needed
 from quintain.jobs.directory import JobDirectory
-from quintain.jobs.exits import ExitStatus, directory_error, ended_early, exit_status
+from quintain.jobs.exits import ExitStatus, crash_loop, directory_error, ended_early, exit_status
 from quintain.jobs.ingestion import ingest
 from quintain.jobs.launch import LOCAL, JobOptions, Starter, known_attempt, read_launch
 from quintain.jobs.launchers.contract import Attempt, Launcher
@@ -48,6 +50,10 @@ class Reconciler:
         self._retry_at = float("-inf")
         self._cancel_at: dict[str, float] = {}
         """Job -> monotonic time from which its launcher may be asked to end it."""
+        self._troubles: dict[str, str] = {}
+        """Job, or empty for all of them -> what went wrong in the last pass."""
+        self._pauses: dict[str, float] = {}
+        """Job -> seconds until its next attempt, as of the last pass."""
 
     def launcher(self, name: str) -> Launcher:
         """Return a launcher by name."""
@@ -77,16 +83,22 @@ class Reconciler:
         running = self._store.jobs.running(self.home)
         self._watch.forget_others(job.id for job in running)
         self._cancel_at = {job.id: self._cancel_at[job.id] for job in running if job.id in self._cancel_at}
+        self._pauses.clear()
         for job in running:
-            try:
+            with self._noting_trouble(job.id):
                 if self._is_here(job) and self._reconcile_job(job):
                     changed.add(job.id)
-            except Unavailable as error:
-                self._retry_at = time.monotonic() + RETRY_S
-                logger.warning("job %s waits for its launcher: %s", job.id, error)
-            except Exception:  # one broken directory must not stop the others
-                logger.exception("job %s could not be reconciled", job.id)
+        unfinished = {job.id for job in self._store.jobs.unfinished()} if self._troubles else set()
+        self._troubles = {key: text for key, text in self._troubles.items() if not key or key in unfinished}
         return changed
+
+    def trouble(self, job_id: str) -> str | None:
+        """Return what kept the last pass of this process from storing a job's state, or from starting it; None if nothing did."""
+        return self._troubles.get(job_id) or self._troubles.get("")
+
+    def next_start_s(self) -> float | None:
+        """Return the seconds until the earliest attempt that the last pass let wait; None without one."""
+        return min(self._pauses.values(), default=None)
 
     def dispatch(self) -> set[str]:
         """Start queued jobs while slots and devices are free. Return their ids."""
@@ -94,25 +106,42 @@ class Reconciler:
         if time.monotonic() < self._retry_at or not self._is_mounted():
             return started
         for job in self._store.jobs.startable(self._options.slots, self._options.light_kinds, self.home):
-            try:
+            with self._noting_trouble(job.id):
                 devices = self._devices_for(job)
                 if devices is None:
                     break  # smaller jobs must not overtake it for ever
                 lock = processes.try_lock(JobDirectory(self._options.jobs_dir / job.id).lock)
                 if lock is not None and self._starter.start(job, lock, job.attempt + 1, devices):
                     started.add(job.id)
-            except Unavailable as error:
-                self._retry_at = time.monotonic() + RETRY_S
-                logger.warning("job %s waits for its launcher: %s", job.id, error)
+            if time.monotonic() < self._retry_at:
                 break
-            except Exception:  # one broken directory must not stop the others
-                logger.exception("job %s could not be started", job.id)
         return started
 
     def index_texts(self) -> set[str]:
         """Index the texts of new runs for searches, a bounded amount in one pass. No job changes."""
-        self._store.trajectories.index_new_texts()
+        with self._noting_trouble(""):
+            self._store.trajectories.index_new_texts()
         return set()
+
+    @contextmanager
+    def _noting_trouble(self, key: str) -> Iterator[None]:
+        """Note an error as the trouble of a job, or of all jobs for the key "". It is logged once, and ends here.
+
+        One broken directory must not stop the other jobs, and a full disk must not hide behind a running one.
+        """
+        before = self._troubles.pop(key, None)
+        try:
+            yield
+        except (Unavailable, OSError) as error:
+            if isinstance(error, Unavailable):
+                self._retry_at = time.monotonic() + RETRY_S
+            self._troubles[key] = f"its state cannot be stored now: {error}"
+            if self._troubles[key] != before:
+                logger.warning("%s: %s", key or "all jobs", self._troubles[key])
+        except Exception as error:
+            self._troubles[key] = f"it cannot be looked after: {type(error).__name__}: {error}"
+            if self._troubles[key] != before:
+                logger.exception("job %s could not be reconciled", key)
 
     def _is_mounted(self) -> bool:
         """Whether the jobs folder is still that of this home. Without it, every job would look dead."""
@@ -163,11 +192,18 @@ class Reconciler:
                 ending = ExitStatus(JobStatus.INTERRUPTED, error=directory_error(error))
             if ending.status is not None:
                 return self._finish(job, ending)
+            dead = liveness is Liveness.DEAD
+            known = ends(directory) if dead else []
+            if left_s := pause_left_s(known, self._clock()):
+                self._pauses[job.id] = left_s
+                self._troubles[job.id] = f"{known[-1].message}; the next attempt begins in {left_s:.0f} s"
+                return False
             devices = self._devices_for(job)
             if devices is None:  # fewer than before, or given away: it keeps those that it had
                 devices = launch.devices if launch else ()
             inherited, lock = lock, None
-            return self._starter.start(job, inherited, job.attempt + (liveness is Liveness.DEAD), devices)
+            note = f"attempt_ended: {known[-1].message}, after step {known[-1].step}" if known else None
+            return self._starter.start(job, inherited, job.attempt + dead, devices, note)
         finally:
             if lock is not None:
                 processes.unlock(lock)
@@ -187,10 +223,26 @@ class Reconciler:
         job = self._store.jobs.get(job.id)
         words = launcher.exit(attempt) if begun and directory.exit(job.attempt) is None else ""
         ending = exit_status(self._store, job, directory, self._clock(), words)
-        retries_left = self._options.auto_resume and job.attempt < job.max_attempts
-        if ending.status is None and begun and not retries_left:
-            return ending._replace(status=JobStatus.INTERRUPTED)
+        if ending.status is None and begun:
+            return self._ending_of_killed(job, directory, ending)
         return ending
+
+    def _ending_of_killed(self, job: Job, directory: JobDirectory, ending: ExitStatus) -> ExitStatus:
+        """Record the end of a killed attempt, and return the end of its job; without a status to start again."""
+        error = ending.error
+        assert error is not None
+        end = AttemptEnd(
+            attempt=job.attempt,
+            step=job.step,
+            reason=error.code,
+            message=error.message,
+            own_fault=ending.own_fault,
+            at=self._clock(),
+        )
+        if is_crash_loop(record_end(directory, end)):
+            return crash_loop(error, job.step)
+        retries_left = self._options.auto_resume and job.attempt < job.max_attempts
+        return ending if retries_left else ending._replace(status=JobStatus.INTERRUPTED)
 
     def _finish(self, job: Job, ending: ExitStatus) -> bool:
         assert ending.status is not None

@@ -138,6 +138,14 @@ class JobRunner:
         steps = (all_steps.dispatch, all_steps.reconcile_running, all_steps.dispatch, all_steps.index_texts)
         return self._run_elected(steps, wait_s=wait_s)
 
+    def trouble(self, job_id: str) -> str | None:
+        """Return what keeps a job's state from being stored, or its next attempt from starting; None if nothing does."""
+        return self._reconciler.trouble(job_id)
+
+    def next_start_s(self) -> float | None:
+        """Return the seconds until the earliest attempt that the last `reconcile` let wait; None without one."""
+        return self._reconciler.next_start_s()
+
     def queue(self) -> Queue:
         """Return the jobs that hold a slot, and those that wait for one."""
         return Queue(self._options.slots, *self._store.jobs.queue(self._options.light_kinds, self.home))

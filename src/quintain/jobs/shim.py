@@ -1,4 +1,4 @@
-"""Supervisor of one job: starts the worker, bounds its log, carries out a cancel, records the exit.
+"""Supervisor of one job: starts the worker, bounds its log, enforces limits and a cancel, records the exit.
 
 Run by file path (`python -I -S shim.py JOB_DIR [TOKEN [ARGUMENT...]]`) and limited to the standard library, so that it starts within
 milliseconds, stays small, and is not affected by an upgrade of the package under a running job.
@@ -26,6 +26,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 POLL_S = 0.05
+LIMITS_S = 1.0
+"""Seconds between two looks at the limits of a job."""
 CHUNK = 65_536
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 
@@ -76,6 +78,40 @@ class LogRing:
         return sorted(int(name) for name in names if name.isdigit())
 
 
+class Limits:
+    """Limits of one attempt from `launch.json`, all optional. Times are monotonic."""
+
+    def __init__(self, folder: str, launch: dict[str, Any]) -> None:
+        self.folder, self.launch = folder, launch
+        self.begin = self.next_look = self.last_report = time.monotonic()
+        self.reported = -1
+        self.oom_kills = oom_kills()
+
+    def exceeded(self, worker: int) -> dict[str, str] | None:
+        """Return the first limit that is exceeded, with its figures, or None."""
+        now = time.monotonic()
+        if now < self.next_look:
+            return None
+        self.next_look = now + LIMITS_S
+        if (size := file_size(os.path.join(self.folder, "events.jsonl"))) != self.reported:
+            self.reported, self.last_report = size, now
+        looks: dict[str, tuple[str, Callable[[], float], str]] = {
+            "stalled": ("stall_s", lambda: now - self.last_report, "no report for {:.0f} s"),
+            "time_limit": ("max_s", lambda: now - self.begin, "it ran for {:.0f} s"),
+            "memory_limit": ("memory_mb", lambda: memory_mb(worker), "it used {:.0f} MB of memory"),
+            "disk_limit": ("disk_mb", lambda: folder_mb(self.folder), "its folder has {:.0f} MB"),
+        }
+        for reason, (name, measure, words) in looks.items():
+            limit = self.launch.get(name)
+            if limit is not None and (value := measure()) > limit:
+                return {"reason": reason, "detail": f"{words.format(value)}, the limit is {limit:g}"}
+        return None
+
+    def killed_for_memory(self) -> dict[str, str]:
+        """Return why the worker ended, if the kernel counted a kill for lack of memory meanwhile."""
+        return {"reason": "out_of_memory"} if oom_kills() > self.oom_kills else {}
+
+
 class Shim:
     """One attempt of a job, from the start of its worker to its exit record."""
 
@@ -88,6 +124,7 @@ class Shim:
             raise SystemExit(f"another start of {folder} has replaced this one")
         self.lock: int | None = self.launch["lock_fd"]
         self.log = LogRing(folder, self.launch["log_bytes"])
+        self.limits = Limits(folder, self.launch)
         self.terminated = False
         self.beats = 0
         self.last_beat = self.next_beat = time.monotonic()
@@ -145,6 +182,7 @@ class Shim:
         self.record("shim.json", {"attempt": attempt, "shim": os.getpid(), "worker": worker.pid})
         ready()
         cancelled = forced = False
+        limit: dict[str, str] | None = None
         deadline: float | None = None
         while worker.poll() is None:
             self.pump(worker, POLL_S)
@@ -153,9 +191,11 @@ class Shim:
                 return None
             if deadline is None:
                 cancelled = os.path.exists(self.path("cancel"))
-                if cancelled or self.terminated:
-                    # Only the worker: its child processes end with it, or with the group below.
+                limit = None if cancelled else self.limits.exceeded(worker.pid)
+                if cancelled or limit or self.terminated:
+                    # Only the worker: its child processes end with it, or with the group below. A suspended one goes on first.
                     worker.send_signal(signal.SIGTERM)
+                    worker.send_signal(signal.SIGCONT)
                     deadline = time.monotonic() + self.launch["grace_s"]
             elif time.monotonic() >= deadline and not forced:
                 forced = True
@@ -174,6 +214,7 @@ class Shim:
                 "forced": forced,
                 "peak_rss_mb": round(peak, 1),
                 "ended_at": datetime.now(UTC).isoformat(),
+                **(limit or self.limits.killed_for_memory()),
             },
             durable=True,
         )
@@ -222,12 +263,16 @@ class Shim:
     def record(self, name: str, content: dict[str, Any], *, durable: bool = False) -> None:
         """Write a file of the job directory atomically."""
         aside = self.path(f".{name}.{os.getpid()}")
-        with open(aside, "w", encoding="utf-8") as file:
-            json.dump(content, file)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(aside, self.path(name))
+        try:
+            with open(aside, "w", encoding="utf-8") as file:
+                json.dump(content, file)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(aside, self.path(name))
+        except OSError:
+            os.unlink(aside)  # a partial file must not fill the disk
+            raise
 
     def reconcile(self) -> None:
         """Replace this process by the reconciler, which ingests this job and starts the next one without a server."""
@@ -249,6 +294,48 @@ def kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):  # macOS returns EPERM for a group of zombies
         pass
+
+
+def file_size(path: str, *, shared: bool = True) -> int:
+    """Return the bytes of a file; 0 if it does not exist, or has links elsewhere and `shared` is False."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return 0
+    return found.st_size if shared or found.st_nlink == 1 else 0
+
+
+def oom_kills() -> int:
+    """Return how often the kernel killed a process of this control group for lack of memory; 0 where it does not count."""
+    try:
+        with open("/proc/self/cgroup", encoding="ascii") as file:
+            group = next(line.strip().removeprefix("0::") for line in file if line.startswith("0::"))
+        with open(f"/sys/fs/cgroup{group}/memory.events", encoding="ascii") as file:
+            return int(dict(line.split() for line in file)["oom_kill"])
+    except (OSError, StopIteration, KeyError, ValueError):
+        return 0
+
+
+def memory_mb(leader: int) -> float:
+    """Return the resident memory in MB of a process and its descendants; 0 where the system does not tell."""
+    total, waiting = 0, [leader]
+    while waiting:
+        process = waiting.pop()
+        try:
+            with open(f"/proc/{process}/statm", encoding="ascii") as file:
+                total += int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            for task in os.listdir(f"/proc/{process}/task"):
+                with open(f"/proc/{process}/task/{task}/children", encoding="ascii") as file:
+                    waiting += [int(child) for child in file.read().split()]
+        except OSError:  # ended in the meantime
+            continue
+    return total / 1024**2
+
+
+def folder_mb(folder: str) -> float:
+    """Return the size in MB of the files below a folder, without those that another folder shares."""
+    files = (os.path.join(path, name) for path, _, names in os.walk(folder) for name in names)
+    return sum(file_size(path, shared=False) for path in files) / 1024**2
 
 
 def die_with_parent(parent: int) -> Callable[[], None] | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, or_, select, true, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, func, or_, select, true, update
 
 from quintain.errors import Conflict
 from quintain.records.filters import Page
@@ -15,6 +15,7 @@ from quintain.records.job import UNFINISHED, Job, JobError, JobResult, JobStatus
 from quintain.records.job_events import JobEvent
 from quintain.store.documents import not_found_error
 from quintain.store.engine import insert_missing, read_transaction, write_transaction
+from quintain.store.job_event_rows import add_events
 from quintain.store.job_pace import PACE_EVENTS, Pace, pace_of
 from quintain.store.lineage.links import add_links, job_links
 from quintain.store.paging import fetch_rows
@@ -33,6 +34,13 @@ class InsertedJob(NamedTuple):
 
     job: Job
     deduplicated: bool
+
+
+class SlotLimit(NamedTuple):
+    """Most jobs that may run at once, not counting light kinds."""
+
+    slots: int
+    light_kinds: frozenset[str]
 
 
 class Jobs:
@@ -124,10 +132,7 @@ class Jobs:
         return running, [job for job in found if job.status is JobStatus.QUEUED]
 
     def events(self, job_id: str, *, type: str | None = None) -> list[JobEvent]:
-        """Return all events of a job in order.
-
-        Events that a killed attempt reported past its last checkpoint appear twice.
-        """
+        """Return all events of a job in order. A step that a later attempt repeated is there once, as of that attempt."""
         statement = select(job_events.c.body).where(job_events.c.job_id == job_id)
         if type is not None:
             statement = statement.where(job_events.c.type == type)
@@ -137,7 +142,9 @@ class Jobs:
 
     def progress(self, job_id: str) -> list[JobEvent]:
         """Return one progress event per step in step order, each from the newest attempt that reported the step."""
-        newest = {event.step: event for event in self.events(job_id, type="progress")}
+        newest = {
+            event.step: event for event in self.events(job_id, type="progress")
+        }  # rows of earlier versions repeat
         return [newest[step] for step in sorted(step for step in newest if step is not None)]
 
     def begin_attempt(
@@ -149,8 +156,12 @@ class Jobs:
         *,
         home: str | None = None,
         lease_until: datetime | None = None,
+        slots: SlotLimit | None = None,
+        note: str | None = None,
     ) -> bool:
-        """Move an unfinished job from attempt `before` to running `attempt`. Return False if it has moved on.
+        """Move an unfinished job from attempt `before` to running `attempt`.
+
+        Return False if it has moved on, or is queued and no slot is free.
 
         Args:
             job_id: The job.
@@ -159,10 +170,17 @@ class Jobs:
             now: Time of the beginning.
             home: Home that starts it, for rows of earlier versions, which have none.
             lease_until: End of the attempt's first lease.
+            slots: Limit that holds for a queued job, also against starts that this process has not seen. None: no limit.
+            note: A warning for the job's row. None: none.
         """
         changes = {"status": JobStatus.RUNNING, "attempt": attempt, "error": None, "updated_at": now}
         changes |= {"lease_until": lease_until} | ({"home": home} if home is not None else {})
         with write_transaction(self._engine) as connection:
+            if slots is not None and not _has_slot(connection, job_id, slots, home):
+                return False
+            if note is not None:
+                row = connection.execute(select(jobs).where(jobs.c.id == job_id)).one()
+                changes |= _row_changes(row, (), [note])
             started = self._transition(connection, job_id, before, UNFINISHED, changes)
             if started:
                 first = jobs.c.id == job_id, jobs.c.started_at.is_(None)
@@ -280,7 +298,7 @@ class Jobs:
             offsets: dict[str, int] = json.loads(row.offsets)
             if offsets.get(file, 0) != span[0]:
                 return False
-            insert_missing(connection, job_events, [_event_row(job_id, event) for event in events])
+            add_events(connection, job_id, events)
             changes = _row_changes(row, events, warnings)
             changes |= {"offsets": json.dumps(offsets | {file: span[1]}), "updated_at": now}
             connection.execute(update(jobs).where(jobs.c.id == job_id).values(changes))
@@ -311,6 +329,14 @@ class Jobs:
         ]
 
 
+def _has_slot(connection: Connection, job_id: str, limit: SlotLimit, home: str | None) -> bool:
+    """Whether a job runs already, needs no slot, or finds one free."""
+    heavy = jobs.c.kind.not_in(sorted(limit.light_kinds))
+    waits = select(jobs.c.seq).where(jobs.c.id == job_id, jobs.c.status == JobStatus.QUEUED, heavy)
+    active = select(func.count()).where(jobs.c.status == JobStatus.RUNNING, heavy, _in_home(home))
+    return connection.execute(waits).first() is None or (connection.scalar(active) or 0) < limit.slots
+
+
 def _in_home(home: str | None) -> ColumnElement[bool]:
     """Restrict jobs to a home. Rows of earlier versions, without one, belong to every home."""
     return true() if home is None else or_(jobs.c.home == home, jobs.c.home.is_(None))
@@ -327,17 +353,6 @@ def job_of_row(row: Row[Any], pace: Pace = _UNKNOWN_PACE) -> Job:
     values = {name: value for name, value in row._mapping.items() if name in Job.model_fields}
     values |= {name: json.loads(values[name]) for name in _JSON if values[name] is not None}
     return Job.model_validate(values | pace._asdict())
-
-
-def _event_row(job_id: str, event: JobEvent) -> dict[str, Any]:
-    return {
-        "job_id": job_id,
-        "attempt": event.attempt,
-        "seq": event.seq,
-        "type": event.type,
-        "time": event.time,
-        "body": event.model_dump_json(exclude_none=True),
-    }
 
 
 def _row_changes(row: Row[Any], events: Sequence[JobEvent], warnings: Sequence[str]) -> dict[str, Any]:

@@ -8,14 +8,7 @@ from pydantic import Field
 
 from quintain.next_step import Hint
 from quintain.records.agent import Agent
-from quintain.records.evaluation import (
-    Flip,
-    LeaderboardRow,
-    LearningCurve,
-    Origin,
-    PairedComparison,
-    SequentialTest,
-)
+from quintain.records.evaluation import Flip, LeaderboardRow, LearningCurve, Origin, PairedComparison, SequentialTest
 from quintain.records.filters import TrajectorySummary
 from quintain.records.imports import ImportedFile, Rejected
 from quintain.records.job import JobError, JobResult
@@ -245,6 +238,7 @@ class JobView(Record):
     last_progress_at: Instant | None = Field(default=None, description="Newest report of a running job.")
     quiet_for_s: float | None = Field(default=None, description="Seconds since then.")
     stalled: str | None = Field(default=None, description="Why it seems to stand still. Null: it does not.")
+    trouble: str | None = Field(default=None, description="Why its state cannot be stored, or the next attempt begin.")
     metrics: dict[str, float | None]
     eta_s: float | None = Field(description="Seconds left. Null: unknown, or stalled.")
     attempt: int
@@ -269,6 +263,7 @@ class JobSummary(Record):
     label: str = Field(default="", description="What it does.")
     status: str
     waiting_for: WaitingFor | None = Field(default=None, description="Queued jobs.")
+    trouble: str | None = Field(default=None, description="As in `get_job`.")
     step: int
     total_steps: int | None
     created_at: Instant

@@ -46,6 +46,7 @@ def open_services(settings: Settings, *, trusted: bool = False) -> Services:
     Raises:
         Unavailable: the home folder is not writable, or the database is newer than this program.
     """
+    from quintain.jobs.launch import JobLimits
     from quintain.jobs.launchers.contract import ClusterOptions
     from quintain.jobs.runner import JobOptions, JobRunner
     from quintain.store.store import open_store
@@ -77,5 +78,15 @@ def open_services(settings: Settings, *, trusted: bool = False) -> Services:
         ),
         devices=settings.devices,
         lease_s=settings.lease_s,
+        limits=JobLimits(
+            _seconds(settings.stall_minutes),
+            _seconds(settings.max_minutes),
+            settings.job_memory_mb,
+            settings.job_disk_mb,
+        ),
     )
     return Services(settings, store, JobRunner(store, options, utc_now), utc_now, trusted)
+
+
+def _seconds(minutes: float | None) -> float | None:
+    return None if minutes is None else 60 * minutes

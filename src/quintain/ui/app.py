@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -23,6 +24,8 @@ from quintain.server.app import QuintainServer
 from quintain.server.http.access import Access
 from quintain.server.http.guard import may_change, may_read
 from quintain.ui.events import JobFeed
+from quintain.ui.job_page import job_page
+from quintain.ui.overview import overview
 from quintain.ui.responses import SecurityHeaders, error_response, json_response
 
 logger = logging.getLogger(__name__)
@@ -59,6 +62,8 @@ def web_app(server: QuintainServer, access: Access) -> Starlette:
         Route("/api/tools/{name}", endpoint(_call_tool, changes=None), methods=["POST"]),
         Route("/api/resource", endpoint(_read_resource), methods=["GET"]),
         Route("/api/events", endpoint(_stream_events), methods=["GET"]),
+        Route("/api/jobs/{job_id}", endpoint(_job), methods=["GET"]),
+        Route("/api/overview", endpoint(_overview), methods=["GET"]),
         Route("/api/session", endpoint(_session, changes=None), methods=["GET"]),
         Mount("/static", StaticFiles(directory=STATIC)),
         Route("/{path:path}", endpoint(_page, changes=None), methods=["GET"]),
@@ -169,6 +174,15 @@ async def _read_resource(site: _Site, request: Request) -> Response:
     if mime_type == "application/json":
         return json_response(json.loads(content))
     return json_response({"text": content if isinstance(content, str) else content.decode("utf-8", "replace")})
+
+
+async def _job(site: _Site, request: Request) -> Response:
+    services = await site.server.services()
+    return json_response(await anyio.to_thread.run_sync(job_page, services, request.path_params["job_id"]))
+
+
+async def _overview(site: _Site, request: Request) -> Response:
+    return json_response(await anyio.to_thread.run_sync(overview, await site.server.services()))
 
 
 async def _stream_events(site: _Site, request: Request) -> Response:

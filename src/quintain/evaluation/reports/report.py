@@ -187,8 +187,8 @@ def _attempt_sections(at_least_one: Sequence[AtK], all_of: Iterable[AtK]) -> Ite
 
 def _pair_section(comparison: Comparison) -> Section:
     header = (
-        *("b - a", "difference, 95 % interval of the pair", "95 % interval of all pairs together"),
-        *("p", "p corrected", "", "tasks", "left out", "reward"),
+        *("b - a", "verdict", "difference, 95 % interval of the pair", "95 % interval of all pairs together"),
+        *("p", "p corrected", "tasks", "left out", "reward"),
     )
     lines: tuple[str, ...] = (
         "Intervals and tests are paired by task. The first interval is not corrected for the number of pairs, the second is "
@@ -224,13 +224,13 @@ def _pair(pair: PairedComparison) -> tuple[str, ...]:
     reward = pair.reward
     return (
         f"{pair.b} - {pair.a}",
+        "significant" if pair.significant else "not significant",
         f"{pair.difference:+.1%} [{pair.ci_low:+.1%}, {pair.ci_high:+.1%}] ({pair.ci_method})",
         ""
         if pair.simultaneous_low is None or pair.simultaneous_high is None
         else f"[{pair.simultaneous_low:+.1%}, {pair.simultaneous_high:+.1%}]",
         f"{pair.p:.2g} ({pair.p_method}{'' if pair.p_mid is None else f'; mid-p {pair.p_mid:.2g}'})",
         f"{pair.p_corrected:.2g}",
-        "significant" if pair.significant else "not significant",
         str(pair.n_tasks),
         str(pair.n_excluded),
         "" if reward is None else f"{reward.difference:+.3f} [{reward.ci_low:+.3f}, {reward.ci_high:+.3f}]",

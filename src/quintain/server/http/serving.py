@@ -105,25 +105,25 @@ def serve_http(
 
     from quintain.server.http.connections import GracefulServer, bounded_protocol
 
-    limits, listener = limits_of(settings), _listening(host, port)
-    access = access_of(settings, host, listener.getsockname()[1], token)
-    app = http_application(server, access, limits, issuer=settings.http_issuer, page=page(access) if page else None)
     # Requests that are not HTTP would each write a line.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    config = uvicorn.Config(
-        app,
-        http=bounded_protocol(limits, settings.http_trusted_proxies),
-        ws="none",
-        log_config=None,  # uvicorn's own would write to standard output
-        access_log=False,
-        server_header=False,
-        proxy_headers=bool(settings.http_trusted_proxies),
-        forwarded_allow_ips=list(settings.http_trusted_proxies),
-        timeout_keep_alive=math.ceil(limits.idle_s),
-        timeout_graceful_shutdown=math.ceil(limits.grace_s),
-    )
-    graceful = GracefulServer(config, lambda: on_ready(access.public_url), app.close_streams)
-    with listener:
+    limits = limits_of(settings)
+    with _listening(host, port) as listener:
+        access = access_of(settings, host, listener.getsockname()[1], token)
+        app = http_application(server, access, limits, issuer=settings.http_issuer, page=page(access) if page else None)
+        config = uvicorn.Config(
+            app,
+            http=bounded_protocol(limits, settings.http_trusted_proxies),
+            ws="none",
+            log_config=None,  # uvicorn's own would write to standard output
+            access_log=False,
+            server_header=False,
+            proxy_headers=bool(settings.http_trusted_proxies),
+            forwarded_allow_ips=list(settings.http_trusted_proxies),
+            timeout_keep_alive=math.ceil(limits.idle_s),
+            timeout_graceful_shutdown=math.ceil(limits.grace_s),
+        )
+        graceful = GracefulServer(config, lambda: on_ready(access.public_url), app.close_streams)
         anyio.run(graceful.serve, [listener])
 
 

@@ -32,11 +32,11 @@ class TokenFile:
             Unavailable: The file cannot be written or read.
             Refused: Others may read the present file.
         """
+        if not replace and self._mode() is not None:
+            self._check_mode()
+            return False
         aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.{secrets.token_hex(4)}")
         try:
-            if not replace and self.path.exists():
-                self._check_mode()
-                return False
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
                 with open(aside, "wb", opener=lambda name, flags: os.open(name, flags | os.O_EXCL, 0o600)) as file:
@@ -78,9 +78,16 @@ class TokenFile:
             return b""
         return self._cached[1]
 
+    def _mode(self) -> int | None:
+        """Return the file's permissions; None where there is none."""
+        try:
+            return S_IMODE(self.path.stat().st_mode)
+        except OSError:
+            return None
+
     def _check_mode(self) -> None:
-        mode = S_IMODE(self.path.stat().st_mode)
-        if os.name == "posix" and mode & 0o077:
+        mode = self._mode()
+        if os.name == "posix" and mode is not None and mode & 0o077:
             raise Refused(
                 f"expected mode 600 of the token file {str(self.path)!r}, got {mode:o}; others may have read the token: start "
                 "once with --rotate-token"

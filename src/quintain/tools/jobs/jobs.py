@@ -127,7 +127,7 @@ def list_jobs(
     def fetch(most: int) -> tuple[list[JobSummary], str | None]:
         page = services.store.jobs.page(status=status, kind=kind, limit=most, cursor=cursor)
         queue = services.jobs.queue() if any(job.status is JobStatus.QUEUED for job in page.items) else None
-        return [_summary(job, queue and _waiting_for(job, queue)) for job in page.items], page.next_cursor
+        return [_summary(services, job, queue and _waiting_for(job, queue)) for job in page.items], page.next_cursor
 
     items, following = fitting_page(fetch, limit)
     step = (
@@ -144,13 +144,14 @@ def list_jobs(
     return JobList(items=items, next_cursor=following, next_step=step)
 
 
-def _summary(job: Job, waiting_for: WaitingFor | None) -> JobSummary:
+def _summary(services: Services, job: Job, waiting_for: WaitingFor | None) -> JobSummary:
     return JobSummary(
         job_id=job.id,
         kind=job.kind,
         label=label_of(job.spec),
         status=job.status,
         waiting_for=waiting_for,
+        trouble=services.jobs.trouble(job.id) if job.status in UNFINISHED else None,
         step=job.step,
         total_steps=job.total_steps,
         created_at=job.created_at,
@@ -226,6 +227,7 @@ def view_of(services: Services, job: Job) -> JobView:
     quiet_for_s = quiet_for(job, now)
     is_suspended = quiet_for_s is not None and services.jobs.is_suspended(job.id)
     is_elsewhere = services.jobs.is_elsewhere(job)
+    trouble = services.jobs.trouble(job.id) if job.status in UNFINISHED else None
     stalled = unconfirmed(job, now) or stall_of(job, quiet_for_s, is_suspended=is_suspended, is_elsewhere=is_elsewhere)
     return JobView(
         job_id=job.id,
@@ -233,9 +235,10 @@ def view_of(services: Services, job: Job) -> JobView:
         waiting_for=_waiting_for(job, services.jobs.queue()) if job.status is JobStatus.QUEUED else None,
         quiet_for_s=quiet_for_s,
         stalled=stalled,
+        trouble=trouble,
         resource_uri=f"job://{job.id}",
         next_step=next_step(job, stalled),
-        **shared | ({"eta_s": None} if stalled else {}),
+        **shared | ({"eta_s": None} if stalled or trouble else {}),
     )
 
 

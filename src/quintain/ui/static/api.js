@@ -38,8 +38,14 @@ function takeToken() {
 }
 
 async function connectToServer() {
-  const token = takeToken();
-  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  let token = takeToken();
+  let headers = token ? { Authorization: `Bearer ${token}` } : {};
+
+  // A token of an earlier server: without it this page still reads.
+  function forgetToken() {
+    [token, headers] = [null, {}];
+    try { sessionStorage.removeItem("token"); } catch { /* not kept */ }
+  }
 
   async function ask(url, options = {}) {
     let answer, body;
@@ -50,11 +56,12 @@ async function connectToServer() {
       if (error.name === "AbortError") throw error;
       throw new ApiError("offline", "expected an answer of the server, got none; start it again with quintain ui");
     }
+    if (answer.status === 401 && token && body.error?.code === "unauthorized") forgetToken();
     if (!answer.ok) throw new ApiError(body.error?.code ?? String(answer.status), body.error?.message ?? "unexpected answer");
     return body;
   }
 
-  const session = await ask("/api/session").catch(() => ({ may_change: false }));
+  const session = await ask("/api/session").catch(() => ask("/api/session")).catch(() => ({ may_change: false }));
   return {
     inHost: false,
     mayChange: session.may_change,
@@ -62,6 +69,8 @@ async function connectToServer() {
       method: "POST", body: JSON.stringify(args), headers: { "Content-Type": "application/json" }, signal,
     }),
     read: (uri) => ask(`/api/resource?uri=${encodeURIComponent(uri)}`),
+    // Data of the page itself, such as /api/overview.
+    get: (path) => ask(path),
     subscribe: sharedStream(() => fetch("/api/events", { headers })),
   };
 }
@@ -75,7 +84,8 @@ function sharedStream(open) {
     for (let failures = 0; current === mine; failures++) {
       try {
         const answer = await open();
-        if (!answer.ok) throw new Error(String(answer.status));
+        if (answer.status === 401 && token && body.error?.code === "unauthorized") forgetToken();
+    if (!answer.ok) throw new Error(String(answer.status));
         const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
         mine.cancel = () => reader.cancel().catch(() => {});
         connection(true);
@@ -186,6 +196,7 @@ async function connectToHost() {
       const [{ text, mimeType }] = contents;
       return mimeType === "application/json" ? JSON.parse(text) : { text };
     },
+    get: async (path) => { throw new ApiError("no_server", `expected this page's own server for ${path}, got a host's frame`); },
     // A host has no stream of the server: views ask again.
     subscribe: () => () => {},
     // Notifications of the host: (method, params), such as ui/notifications/tool-result.

@@ -1,0 +1,140 @@
+"""`quintain runs`, `agents`, `datasets`, `environments` and `library`: what is stored and available, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from quintain.cli.layout import Column, print_facts, print_table
+from quintain.cli.session import Use, plain_console, print_json, show_next_step
+from quintain.tools.results import LibraryResult, SearchResult
+
+Row = Callable[[Mapping[str, Any]], tuple[object, ...]]
+
+
+def run_search(use: Use) -> int:
+    """List runs; returns the exit status."""
+    found: SearchResult = use.call(use.services())
+    if use.json_out:
+        print_json(found)
+        return 0
+    sorted_by = use.arguments.get("sort")
+    value = Column("score" if sorted_by else "reward", right=True)
+    columns = [
+        Column("run"),
+        Column("outcome"),
+        value,
+        Column("steps", right=True),
+        Column("agent"),
+        Column("task", cut=True),
+    ]
+    rows = [
+        (
+            run.id,
+            run.outcome.value,
+            run.score if sorted_by else run.reward,
+            run.steps,
+            _short(run.agent),
+            run.prompt or run.task_id,
+        )
+        for run in found.items
+    ]
+    console = plain_console()
+    if rows:
+        print_table(console, columns, rows)
+    show_next_step(console, found)
+    return 0
+
+
+def run_library(use: Use) -> int:
+    """List what the library has of one kind; returns the exit status."""
+    found: LibraryResult = use.call(use.services())
+    if use.json_out:
+        print_json(found)
+        return 0
+    console = plain_console()
+    if not found.items:
+        console.print(f"No {found.kind} yet.")
+    elif found.kind in _TABLES:
+        columns, row = _TABLES[found.kind]
+        print_table(console, columns, [row(item) for item in found.items])
+    else:
+        print_facts(console, {found.kind: found.items})
+    for item in found.items:
+        if note := item.get("note"):
+            console.print(f"{item['id']}: {note}", markup=False)
+    if found.next_cursor:
+        console.print(f"There are more: --limit up to 200, or --cursor {found.next_cursor}")
+    show_next_step(console, found)
+    return 0
+
+
+def moment(value: object) -> str:
+    """Return a time to the minute, in UTC."""
+    time = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return f"{time:%Y-%m-%d %H:%M}" if isinstance(time, datetime) else ""
+
+
+def share(value: float | None) -> str:
+    """Return a rate in percent."""
+    return "unknown" if value is None else f"{value:.1%}"
+
+
+def _short(agent: str) -> str:
+    return agent.removeprefix("agent:")
+
+
+def _dataset(item: Mapping[str, Any]) -> tuple[object, ...]:
+    splits = ", ".join(f"{name} {n}" for name, n in item.get("splits", {}).items())
+    return item["id"], item["name"], item["kind"], item["rows"], splits, moment(item["created_at"])
+
+
+def _agent(item: Mapping[str, Any]) -> tuple[object, ...]:
+    (result,) = item["results"] or [None]
+    tasks = "" if result is None else f"{share(result['success_rate'])} of {result['n']}"
+    where = "" if result is None else result["environment"]
+    origin = item.get("parent") or item["model"]["source"]
+    return item["id"], _short(origin), tasks, where, moment(item["created_at"])
+
+
+def _evaluation(item: Mapping[str, Any]) -> tuple[object, ...]:
+    rate = item["rate"]
+    return (
+        item["id"],
+        _short(item["agent_id"]),
+        share(rate["value"]),
+        rate["n"],
+        item["environment"],
+        moment(item["created_at"]),
+    )
+
+
+def _environment(item: Mapping[str, Any]) -> tuple[object, ...]:
+    return item["id"], item.get("about") or item.get("unusable") or "", len(item.get("tools", ())) or ""
+
+
+def _calibration(item: Mapping[str, Any]) -> tuple[object, ...]:
+    return item["id"], item["scorer"], item["version"], item["labels"], moment(item["created_at"])
+
+
+def _scorer(item: Mapping[str, Any]) -> tuple[object, ...]:
+    return item["name"], item.get("about") or "", item.get("source", "")
+
+
+def _method(item: Mapping[str, Any]) -> tuple[object, ...]:
+    return item["method"], item["summary"], item.get("dataset_kind") or ""
+
+
+_TABLES: Mapping[str, tuple[tuple[Column | str, ...], Row]] = {
+    "datasets": (("dataset", "name", "kind", Column("rows", right=True), "splits", "created (UTC)"), _dataset),
+    "agents": (("agent", "from", "success", "environment", "created (UTC)"), _agent),
+    "evaluations": (
+        ("evaluation", "agent", "success", Column("tasks", right=True), "environment", "created (UTC)"),
+        _evaluation,
+    ),
+    "environments": (("environment", "about", Column("tools", right=True)), _environment),
+    "calibrations": (("calibration", "scorer", "version", "labels", "created (UTC)"), _calibration),
+    "scorers": (("scorer", "about", "source"), _scorer),
+    "methods": (("method", "about", "data"), _method),
+}

@@ -1,0 +1,72 @@
+"""What the first page shows: what runs and waits, what was measured lately against its start, what to do next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quintain.errors import NotFound
+from quintain.records.evaluation import Comparison, Evaluation
+from quintain.records.filters import TrajectoryFilter
+from quintain.records.job import JobStatus
+from quintain.tools.jobs.jobs import list_jobs
+from quintain.tools.jobs.next_steps import next_step
+from quintain.tools.services import Services
+
+_MOST = 20
+_MEASURED = 8
+
+
+def overview(services: Services) -> dict[str, Any]:
+    """Return the data of the first page."""
+    newest = list_jobs(services, limit=_MEASURED)
+    open_jobs = [
+        job.model_dump(mode="json")
+        for status in (JobStatus.RUNNING, JobStatus.QUEUED)
+        for job in list_jobs(services, status=status, limit=_MOST).items
+    ]
+    step = str(newest.next_step)
+    if newest.items:
+        step = str(next_step(services.store.jobs.get(newest.items[0].job_id)))
+    return {
+        "runs": services.store.trajectories.count(TrajectoryFilter()),
+        "open": open_jobs,
+        "ended": [job.model_dump(mode="json") for job in newest.items if job.status not in {"running", "queued"}],
+        "measured": [_measured(services, one) for one in services.store.evaluations.page(limit=_MEASURED).items],
+        "comparisons": [_outline(one) for one in services.store.evaluations.page_comparisons(limit=5).items],
+        "next_step": step,
+    }
+
+
+def _measured(services: Services, evaluation: Evaluation) -> dict[str, Any]:
+    """Return an evaluation with that of the agent's parent on the same tasks, where there is one."""
+    before = None
+    try:
+        parent = services.store.agents.get(evaluation.agent_id).parent
+    except NotFound:
+        parent = None
+    if parent is not None:
+        same = (one for one in services.store.evaluations.of_agent(parent) if one.suite_hash == evaluation.suite_hash)
+        before = next(same, None)
+    return {
+        "evaluation_id": evaluation.id,
+        "agent": evaluation.agent_id,
+        "environment": evaluation.environment,
+        "split": evaluation.split,
+        "job_id": evaluation.job_id,
+        "rate": evaluation.rate.model_dump(mode="json"),
+        "parent": parent,
+        "before": before.rate.model_dump(mode="json") if before is not None else None,
+    }
+
+
+def _outline(comparison: Comparison) -> dict[str, Any]:
+    """Return a comparison with its clearest pair."""
+    pair = min(comparison.comparisons, key=lambda one: one.p_corrected, default=None)
+    shown = {"a", "b", "difference", "ci_low", "ci_high", "significant", "n_tasks"}
+    return {
+        "comparison_id": comparison.id,
+        "environment": comparison.environment,
+        "created_at": comparison.created_at.isoformat() if comparison.created_at is not None else None,
+        "pairs": len(comparison.comparisons),
+        "pair": pair.model_dump(mode="json", include=shown) if pair is not None else None,
+    }

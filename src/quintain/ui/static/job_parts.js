@@ -1,0 +1,77 @@
+// Parts of a job's page: what was planned and what came, settings, stages of a recipe or rounds of an evolution.
+import { card, duration, errorBox, h, idLink, number, percent, replace } from "./elements.js";
+
+const PLANNED = ["epochs", "max_steps", "batch_size", "batch_tokens", "learning_rate", "max_length", "lora", "precision"];
+
+// The plan of the same training, asked for when the reader opens it: it is not stored with the job.
+export function planAgainstFact(job, page, api) {
+  const { method, agent, dataset_id, environment, config } = page.settings;
+  if (job.kind !== "train" || !agent) return null;
+  const place = h("div");
+  const box = h("details", { class: "card" }, h("summary", null, "Plan against fact"), place);
+  box.addEventListener("toggle", async () => {
+    if (!box.open || place.childElementCount) return;
+    try {
+      const hyperparameters = Object.fromEntries(PLANNED.filter((name) => name in (config ?? {})).map((name) => [name, config[name]]));
+      const plan = await api.call("plan_training", { method, model: String(agent), ...(dataset_id ? { dataset_id } : { environment }), hyperparameters });
+      replace(place, planTable(job, plan));
+    } catch (error) {
+      replace(place, errorBox(error));
+    }
+  });
+  return box;
+}
+
+function planTable(job, { estimate }) {
+  const took = job.started_at && (new Date(job.ended_at ?? Date.now()) - new Date(job.started_at)) / 1000;
+  const range = (low, high, show) => (low === high ? show(low) : `${show(low)} to ${show(high)}`);
+  const time = estimate.duration_s !== null ? duration(estimate.duration_s) : estimate.duration_range_s && range(...estimate.duration_range_s, duration);
+  const tokens = estimate.tokens !== null ? number(estimate.tokens) : estimate.tokens_range && range(...estimate.tokens_range, number);
+  const rows = [
+    ["Optimizer steps", number(estimate.steps), `${number(job.step)}${job.ended_at ? "" : " so far"}`],
+    ["Duration", time ?? "–", took ? `${duration(took)}${job.ended_at ? "" : " so far"}` : "–"],
+    ["Memory", estimate.memory_mb === null ? "–" : `${number(Math.round(estimate.memory_mb))} MB`, job.metrics?.peak_memory_mb ? `${number(Math.round(job.metrics.peak_memory_mb))} MB` : "–"],
+    ["Tokens", tokens ?? "–", number(job.result?.report?.tokens)],
+  ];
+  const measured = estimate.measured_by ?? [];
+  return [
+    h("table", { class: "plain" }, h("thead", null, h("tr", null, ["", "Plan", "Fact"].map((name) => h("th", { scope: "col" }, name)))),
+      h("tbody", null, rows.map(([name, plan, fact]) => h("tr", null, h("th", { scope: "row" }, name), h("td", null, plan), h("td", null, fact))))),
+    measured.length > 0 && h("p", { class: "quiet" }, "Planned from earlier trainings", measured.includes(job.job_id) ? ", this one among them" : "", "."),
+  ];
+}
+
+// Nested settings as NAME.MEMBER and value.
+export function settingsTable(settings) {
+  const rows = [];
+  const walk = (prefix, value) => {
+    if (value !== null && typeof value === "object" && !Array.isArray(value)) Object.entries(value).forEach(([name, one]) => walk(prefix ? `${prefix}.${name}` : name, one));
+    else rows.push([prefix, Array.isArray(value) ? value.map((one) => (typeof one === "object" ? JSON.stringify(one) : one)).join(", ") : String(value)]);
+  };
+  walk("", settings);
+  return h("div", { class: "settings" }, h("table", { class: "plain" }, h("tbody", null, rows.map(([name, value]) => h("tr", null, h("th", { scope: "row" }, name), h("td", { class: "mono" }, value))))));
+}
+
+// Stages of a recipe, rounds of an evolution: what each reported.
+export function stages(job, page) {
+  const report = job.result?.report ?? {};
+  const done = report.rounds ?? report.stages;
+  if (!Array.isArray(done) || !done.length) {
+    const begun = [...new Set(page.phases.map((phase) => phase.stage).filter(Boolean))];
+    return begun.length ? card("Stages", h("ol", null, begun.map((stage) => h("li", null, stage)))) : null;
+  }
+  const columns = [...new Set(done.flatMap((one) => Object.keys(one)))].filter((name) => done.some((one) => isShort(one[name])));
+  return card(report.rounds ? "Rounds" : "Stages", h("div", { class: "scroll-x" }, h("table", { class: "plain" },
+    h("thead", null, h("tr", null, columns.map((name) => h("th", { scope: "col" }, name.replaceAll("_", " "))))),
+    h("tbody", null, done.map((one) => h("tr", null, columns.map((name) => h("td", null, cell(name, one[name])))))))));
+}
+
+function isShort(value) {
+  return value !== null && value !== undefined && typeof value !== "object" && String(value).length < 60;
+}
+
+function cell(name, value) {
+  if (!isShort(value)) return "";
+  if (typeof value === "number") return /(success|rate|accuracy)/.test(name) && value >= 0 && value <= 1 ? percent(value) : number(value);
+  return typeof value === "string" ? idLink(value) : String(value);
+}

@@ -1,0 +1,134 @@
+"""Limits of an attempt, deaths by the worker's own fault, and a store that cannot be written."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quintain.jobs import processes
+from quintain.jobs.attempts import AttemptEnd, pause_left_s
+from quintain.jobs.directory import write_atomically
+from quintain.jobs.launch import JobLimits
+from quintain.records.job import JobStatus, SelftestSpec
+
+if TYPE_CHECKING:
+    from jobs.conftest import JobHome
+
+SLOW = SelftestSpec(steps=3, step_s=60)
+
+
+@contextmanager
+def no_larger_files() -> Iterator[None]:
+    """This process cannot extend a file, as on a full disk."""
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_suspended_worker_is_ended_after_the_silence_allowed_and_the_job_goes_on(jobs: JobHome) -> None:
+    runner = jobs.runner_with(limits=JobLimits(stall_s=1.5), grace_s=0.5)
+    job = runner.start(SelftestSpec(steps=20, step_s=0.05)).job
+    os.kill(jobs.wait_for_step(job.id, 3), signal.SIGSTOP)
+    done = jobs.wait(job.id, JobStatus.SUCCEEDED)
+    assert (done.attempt, len(done.warnings)) == (2, 1)
+    assert "no report for" in done.warnings[0]
+    assert "the limit is 1.5" in done.warnings[0]
+    steps = [event.step for event in jobs.store.jobs.events(job.id, type="progress")]
+    assert steps == list(range(1, 21)), "one row a step, although the second attempt repeats what was not saved"
+
+
+def test_a_job_over_its_time_or_memory_ends_with_the_limit_and_the_remedy(jobs: JobHome) -> None:
+    timed = jobs.runner_with(limits=JobLimits(max_s=0.2)).start(SLOW, request_key="time").job
+    large = jobs.runner_with(limits=JobLimits(memory_mb=1)).start(SLOW, request_key="memory").job
+    ended = jobs.wait(timed.id, JobStatus.INTERRUPTED)
+    assert ended.error.code == "time_limit"
+    assert "QUINTAIN_MAX_MINUTES" in ended.error.hint
+    failed = jobs.wait(large.id, JobStatus.FAILED)
+    assert failed.error.code == "memory_limit"
+    assert "MB of memory, the limit is 1" in failed.error.message
+
+
+def test_two_deaths_by_its_own_fault_at_one_step_fail_a_job_as_a_crash_loop(jobs: JobHome) -> None:
+    job = jobs.runner.start(SLOW).job
+    for attempt in (1, 2):
+
+        def steps(number: int = attempt) -> bool:
+            jobs.runner.reconcile()
+            now = jobs.store.jobs.get(job.id)
+            return now.attempt == number and now.phase == "stepping" and jobs.directory(job.id).has_begun(number)
+
+        jobs.until(steps, f"attempt {attempt} steps")
+        jobs.until(lambda: jobs.directory(job.id).shim().worker is not None, "the worker is known")
+        os.kill(jobs.directory(job.id).shim().worker, signal.SIGSEGV)
+    failed = jobs.wait(job.id, JobStatus.FAILED)
+    assert failed.error.code == "crash_loop"
+    assert "SIGSEGV" in failed.error.message
+
+
+def test_what_a_full_disk_keeps_from_being_stored_is_reported_until_it_has_space(
+    jobs: JobHome, caplog: pytest.LogCaptureFixture
+) -> None:
+    if jobs.store.engine.dialect.name != "sqlite":
+        pytest.skip("the database's files are those of another process")
+    job = jobs.runner.start(SLOW).job
+    jobs.until(lambda: jobs.directory(job.id).shim() and jobs.directory(job.id).shim().worker, "the worker is known")
+    with no_larger_files():
+        os.kill(jobs.shim(job.id), signal.SIGKILL)
+        for _ in range(5):
+            jobs.until(lambda: (jobs.runner.reconcile(), jobs.runner.trouble(job.id))[1], "trouble is noted")
+        assert "cannot be stored" in jobs.runner.trouble(job.id)
+        assert jobs.store.jobs.get(job.id).status is JobStatus.RUNNING
+        assert len([entry for entry in caplog.records if job.id in entry.getMessage()]) == 1, "logged once"
+    jobs.until(lambda: (jobs.runner.reconcile(), jobs.store.jobs.get(job.id).attempt == 2)[1], "it goes on")
+    assert jobs.runner.trouble(job.id) is None
+    jobs.runner.cancel(job.id)
+    jobs.wait(job.id, JobStatus.CANCELLED)
+
+
+def test_slots_hold_against_a_start_that_another_process_has_not_seen(jobs: JobHome) -> None:
+    """The guard is in the transaction that starts a job, not only in the look before it."""
+    runner = jobs.runner_with(light_kinds=frozenset())
+    first = runner.start(SLOW, request_key="first").job
+    second = runner.start(SLOW, request_key="second").job
+    assert (first.status, second.status) == (JobStatus.RUNNING, JobStatus.QUEUED)
+    starter = runner._reconciler._starter
+    lock = processes.try_lock(jobs.directory(second.id).lock)
+    assert not starter.start(second, lock, 1, ())
+    assert jobs.store.jobs.get(second.id).status is JobStatus.QUEUED
+    for job in (second, first):
+        runner.cancel(job.id)
+    jobs.wait(first.id, JobStatus.CANCELLED)
+
+
+def test_a_pause_doubles_with_attempts_in_vain_and_a_clock_that_jumps_never_lengthens_it() -> None:
+    begin = datetime(2026, 1, 2, tzinfo=UTC)
+    same, further = (
+        AttemptEnd(attempt=1, step=step, reason="killed", message="", own_fault=False, at=begin) for step in (4, 5)
+    )
+    at = [begin + timedelta(seconds=offset) for offset in (0, 0.25, 5, -86400)]
+    assert [pause_left_s([same], now) for now in at] == [0, 0, 0, 0]
+    assert [pause_left_s([same, further], now) for now in at] == [0, 0, 0, 0]
+    assert [pause_left_s([same, same], now) for now in at] == [1, 0.75, 0, 0]
+    assert [pause_left_s([same, further, further, further, further], now) for now in at] == [4, 3.75, 0, 0]
+    assert pause_left_s([same] * 40, begin) == 60
+
+
+def test_the_next_writer_of_a_file_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    path = tmp_path / "machine.json"
+    abandoned = tmp_path / ".machine.json.99999"
+    abandoned.write_bytes(b'{"half')
+    write_atomically(path, b"{}")
+    assert [file.name for file in tmp_path.iterdir()] == ["machine.json"]
+    assert path.read_bytes() == b"{}"
