@@ -65,7 +65,7 @@ CATALOG: tuple[ToolSpec, ...] = (
     _read("jobs.jobs:list_jobs", "List jobs", "jobs", short="jobs"),
     _write("jobs.jobs:cancel_job", "Stop a job", "jobs", short="cancel", destructive=True, answers_as="get_job"),
     _write("jobs.jobs:resume_job", "Continue a job", "jobs", short="resume", answers_as="get_job"),
-    _read("jobs.pictures:plot_job", "Draw a job's curves", "jobs", short="plot", picture=True),
+    _read("jobs.plots:plot_job", "Draw a job's curves", "jobs", short="plot", picture=True),
     _write(
         "evaluation.rollouts:collect_rollouts",
         "Collect rollouts",

@@ -13,6 +13,9 @@ from quintain.records.text import printable
 
 _MARKUP = re.compile(r"([\\`*_\[\]<>#|~&$]|^[-+=])")
 
+_MOST_OPEN_ROWS = 30
+"""Rows of a table above which a page shows it on request."""
+
 
 def as_markdown(report: Report) -> str:
     """Render the report as Markdown with markup and HTML in its texts escaped."""
@@ -39,7 +42,9 @@ def as_html(report: Report, figure: Figure | None = None) -> str:
         parts.append(f'<section class="card"><h2>{_html(section.heading)}</h2>')
         parts += [f"<p>{_html(line)}</p>" for line in section.lines]
         if section.table is not None:
-            parts += _html_rows(section.table)
+            rows = [*_html_rows(section.table)]
+            is_long = len(section.table.rows) > _MOST_OPEN_ROWS
+            parts += ["<details><summary>Show all</summary>", *rows, "</details>"] if is_long else rows
         parts.append("</section>")
     entry = None if figure is None else "report.js"
     return standalone_page(entry, "\n".join([*parts, "</main>"]), title=printable(report.title), data=figure)

@@ -1,61 +1,25 @@
-"""Pictures and reports of stored things, saved in the home folder's `reports/` to be looked at and sent."""
+"""Reports of stored things: jobs, evaluations, comparisons, agents and datasets."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.reports.figures import Figure
-from quintain.evaluation.reports.rendering import as_html
 from quintain.evaluation.reports.report import Report, Section, Table, comparison_report, evaluation_report
-from quintain.jobs.directory import write_atomically
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Evaluation
 from quintain.records.job import Job
 from quintain.records.record import Record, clip, counted
+from quintain.tools.jobs.figures import figure_of
 from quintain.tools.jobs.labels import label_of
-from quintain.tools.jobs.pictures import figure_of
 from quintain.tools.services import Services
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9._@-]")
 _MOST_CHARS = 2000
 """Characters of a value in a table."""
 
-
-def save_report(
-    services: Services, id: str, *, figure: Figure | None = None, png: bytes | None = None
-) -> tuple[str, ...]:
-    """Write the report of a stored thing as HTML, and its picture where there is one; return the paths from the home folder.
-
-    Args:
-        services: Where the thing is stored.
-        id: A job, evaluation, comparison, agent or dataset.
-        figure: Its figure; None: the one that `figure_of` returns, if it has one.
-        png: The same as a picture; None: no picture is written.
-
-    Raises:
-        NotFound: nothing has this id.
-        OSError: the files cannot be written.
-    """
-    report, drawn = report_of(services, id)
-    folder, name = services.settings.reports_dir, _UNSAFE.sub("-", id).lstrip(".")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    files = {f"{name}.html": as_html(report, figure or drawn).encode()}
-    if png is not None:
-        files[f"{name}.png"] = png
-    for file, content in files.items():
-        write_atomically(folder / file, content)
-    return tuple(f"{folder.name}/{file}" for file in files)
-
-
-def saved_note(services: Services, id: str, *, figure: Figure | None = None, png: bytes | None = None) -> str:
-    """Save the report and return a sentence with its paths, or with the reason why it is not saved."""
-    try:
-        return f"Saved in the home folder: {', '.join(save_report(services, id, figure=figure, png=png))}"
-    except OSError as error:
-        return f"Not saved in the home folder's reports/: {error.strerror}"
+_EMPTY: tuple[object, ...] = (None, "", {}, [], ())
 
 
 def report_of(services: Services, id: str) -> tuple[Report, Figure | None]:
@@ -96,7 +60,9 @@ def job_report(services: Services, job: Job) -> Report:
         report = known.pop("report", {})
         sections.append(Section("Result", table=_facts({**known, **report})))
         if job.result.evaluation_id is not None and (found := _evaluation(services, job.result.evaluation_id)):
-            sections += evaluation_report(found).sections
+            sections += [
+                one._replace(heading=f"Evaluation: {one.heading.lower()}") for one in evaluation_report(found).sections
+            ]
     spec = job.spec.model_dump(
         mode="json", exclude={"output_dir", "cache_dir", "datasets_dir", "dataset_path", "agent"}
     )
@@ -181,13 +147,14 @@ def _rate(evaluation: Evaluation) -> str:
 
 def _facts(facts: Mapping[str, object]) -> Table:
     """Return names and values; what is unknown or empty is left out."""
-    rows = [(name.replace("_", " "), _text(value)) for name, value in facts.items() if value not in (None, "", {}, [])]
+    rows = [(name.replace("_", " "), _text(value)) for name, value in facts.items() if value not in _EMPTY]
     return Table(("", ""), tuple(rows))
 
 
 def _text(value: object) -> str:
     if isinstance(value, dict):
-        return clip(", ".join(f"{name}: {_text(inner)}" for name, inner in value.items()), _MOST_CHARS)
+        known = {name: inner for name, inner in value.items() if inner not in _EMPTY}
+        return clip(", ".join(f"{name}: {_text(inner)}" for name, inner in known.items()), _MOST_CHARS)
     if isinstance(value, Sequence) and not isinstance(value, str):
         return clip(", ".join(map(_text, value)), _MOST_CHARS)
     if isinstance(value, Record):
