@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_FLAGS ?=
 
-.PHONY: install demo test test-postgres lint style format soak clean
+.PHONY: install demo test test-postgres conformance lint style format soak clean
 
 demo: install
 	@$(BIN)/quintain demo $(DEMO_FLAGS)
@@ -19,6 +19,10 @@ test: style
 # The store and its jobs on PostgreSQL, with a throw-away server of the system's package; skipped with the reason without one.
 test-postgres: install
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.postgres_server $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not soak" tests/store tests/jobs
+
+# The official protocol suite, the Inspector and tdqs, by npm and pip below .venv; skipped with the reason without node.
+conformance: install
+	@$(BIN)/python -m benchmarks.conformance
 
 lint: style
 	@$(BIN)/mypy

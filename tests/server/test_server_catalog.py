@@ -87,7 +87,7 @@ def test_a_job_can_be_followed_listed_read_and_completed(settings: Settings) -> 
                     view = (await client.call_tool("get_job", {"job_id": job_id, "wait_s": 20})).structured_content
                 assert view["status"] == "succeeded"
                 uris = [str(resource.uri) for resource in (await client.list_resources()).resources]
-                assert uris == ["guide://pipeline", "guide://curation", f"job://{job_id}"]
+                assert uris == ["judging://rubrics", "guide://pipeline", "guide://curation", f"job://{job_id}"]
                 for part, key in (("", "status"), ("/metrics", "curves")):
                     page = (await client.read_resource(f"job://{job_id}{part}")).contents[0]
                     assert json.loads(page.text)[key]
@@ -181,19 +181,3 @@ def test_a_next_step_marks_the_calls_that_this_server_leaves_out(settings: Setti
     unmarked = serve(create_server(settings, toolsets=["evaluate"]), "auto", talk)
     assert "collect_rollouts(" in unmarked
     assert "left out" not in unmarked
-
-
-@ERAS
-def test_no_change_of_a_list_is_advertised_because_none_is_sent(settings: Settings, mode: str) -> None:
-    async def main() -> None:
-        async with Client(create_server(settings), mode=mode) as client:
-            capabilities = client.server_capabilities
-            for offer in (capabilities.tools, capabilities.prompts, capabilities.resources):
-                assert not offer.list_changed
-            assert capabilities.resources.subscribe is True
-            if mode == "auto":
-                async with client.listen(tools_list_changed=True, resource_subscriptions=["job://job-1"]) as events:
-                    assert events.honored.tools_list_changed is None
-                    assert events.honored.resource_subscriptions == ["job://job-1"]
-
-    anyio.run(main)

@@ -18,6 +18,7 @@ from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.forgetting import forget
 from quintain.tools.data.lineage import get_lineage
 from quintain.tools.labels.judging.results import JudgingBatchResult
+from quintain.tools.labels.judging.stored_batches import rubric_list, stored_batch
 from quintain.tools.labels.judging.tools import ask_person, get_judging_batch, submit_scores
 from quintain.tools.services import Services
 from quintain.tools.spec import Answer, Question
@@ -596,3 +597,19 @@ def test_pairs_of_a_long_prompt_are_compared_by_the_whole_of_it(services: Servic
     tasks = [Task(prompt=start + end) for end in ("It is red.", "It is blue.")]
     add_runs(services, *(run(None, user(), answer(task.prompt[-5:]), task=task) for task in tasks))
     assert get_judging_batch(services, 2, mode="pairwise").items == ()
+
+
+def test_a_batch_can_be_opened_again_with_its_answers_and_stays_blind(services: Services) -> None:
+    add_runs(services, *attempts("t1", 3, agent=AgentInfo(name="clerk", version="3")))
+    batch = get_judging_batch(services, 3, judge="person", rater="Ada")
+    first, second, third = batch.items
+    assert batch.batch_id is not None
+    taken = {"item_id": first.item_id, "scores": GOOD, "rationale": "Fine."}
+    submit_scores(services, batch.batch_id, [taken, {"item_id": second.item_id, "skip": "cannot tell"}])
+    again = stored_batch(services, batch.batch_id)
+    assert again.items == batch.items
+    assert "clerk" not in again.model_dump_json()
+    assert again.answered[first.item_id].scores == GOOD
+    assert again.answered[second.item_id].skipped
+    assert third.item_id not in again.answered
+    assert {"default", "steps"} <= {rubric.name for rubric in rubric_list(services).items}

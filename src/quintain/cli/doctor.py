@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,28 +15,42 @@ import typer
 from quintain import __version__
 from quintain.cli.session import plain_console
 from quintain.endpoints.profiles import read_profiles
-from quintain.errors import QuintainError, Unavailable, disk_remedy
+from quintain.errors import NotFound, QuintainError, Unavailable, disk_remedy
 from quintain.records.job import SelftestSpec
 from quintain.records.judging import Endpoint
 from quintain.records.text import printable
 from quintain.settings import Settings, has_secret
+from quintain.store.damage import problems, readable, salvage
+from quintain.store.store import open_store
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.model_folders import starter_folder
 
+LEAST_FREE_MB = 500
+"""Free space below which a job may fail."""
+
 
 def doctor(
     home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
+    salvage_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--salvage", help="Copy what can be read of a damaged database into this new file, and do no more."
+        ),
+    ] = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
 ) -> None:
     """Check this installation: folders, database, embedded model, and a real job from start to end."""
-    raise typer.Exit(run_doctor(home, json_out=json_out))
+    raise typer.Exit(run_doctor(home, salvage_to=salvage_to, json_out=json_out))
 
 
-def run_doctor(home: Path | None, *, json_out: bool = False) -> int:
+def run_doctor(home: Path | None, *, salvage_to: Path | None = None, json_out: bool = False) -> int:
     """Run the checks, print a line for each; returns 0 when all of them pass."""
     console = plain_console(stderr=json_out)
     settings = Settings(home=home.resolve()) if home else Settings()
+    if salvage_to is not None:
+        console.print(printable(_salvage(settings, salvage_to)))
+        return 0
     console.print(f"quintain {__version__}, Python {sys.version.split()[0]}, home {settings.home}")
     checks = []
     for check in _checks(settings):
@@ -59,10 +74,19 @@ def _checks(settings: Settings) -> Iterator[_Check]:
         _require_writable(services)
     except QuintainError as error:
         yield _Check("home and database", False, str(error))
+        if error.code == "database_damaged":
+            yield _Check("what can still be read", False, _remains(settings))
         return
     try:
         yield _Check("home and database", True, f"ok ({services.store.description()})")
-        checks = {"embedded model": _starter, "endpoints": _endpoints, "a job from start to end": _job}
+        checks = {
+            "integrity of the database": _integrity,
+            "disk": _disk,
+            "unfinished jobs": _unfinished,
+            "embedded model": _starter,
+            "endpoints": _endpoints,
+            "a job from start to end": _job,
+        }
         for name, check in checks.items():
             try:
                 yield _Check(name, True, check(services))
@@ -82,6 +106,58 @@ def _require_writable(services: Services) -> None:
         except OSError as error:
             services.close()
             raise Unavailable(f"{folder} cannot be written ({error.strerror}); {disk_remedy(error)}") from error
+
+
+def _remains(settings: Settings) -> str:
+    """What a damaged database still has, its backups, and the ways back."""
+    path = settings.home / "quintain.db"
+    tables = readable(path)
+    rows = ", ".join(f"{one.table} {one.rows}{' at least' if one.problem else ''}" for one in tables if one.rows)
+    copies = ", ".join(sorted(copy.name for copy in path.parent.glob("quintain.db.*before*"))) or "none"
+    ways = "`quintain restore` brings a backup back"
+    if rows:
+        ways += f"; `quintain doctor --salvage {path.with_name('salvaged.db')}` copies these rows into a new database"
+    return f"{rows or 'nothing'}. Copies from before migrations: {copies}. Stop all servers first; then {ways}"
+
+
+def _salvage(settings: Settings, target: Path) -> str:
+    """Copy the rows that can be read into a new database, and return how to go on with it."""
+    path = settings.home / "quintain.db"
+    if not path.is_file():
+        raise NotFound(f"expected a database at {path}, got none; name its home with --home")
+    open_store(f"sqlite:///{target.resolve()}").close()
+    copied = salvage(path, target)
+    lost = [one.table for one in copied if one.problem]
+    rows = ", ".join(f"{one.table} {one.rows}" for one in copied if one.rows) or "no row"
+    note = f"rows may be missing in {', '.join(lost)}" if lost else "every row could be read"
+    return f"copied to {target}: {rows}; {note}. Move {path} aside, and this file to its place"
+
+
+def _integrity(services: Services) -> str:
+    if services.store.engine.dialect.name != "sqlite":
+        return "not checked: the server of PostgreSQL looks after it"
+    if found := problems(services.settings.home / "quintain.db"):
+        raise Unavailable(f"{'; '.join(found)}; {_remains(services.settings)}")
+    return "ok"
+
+
+def _disk(services: Services) -> str:
+    free_mb = shutil.disk_usage(services.settings.home).free / 1024**2
+    if free_mb < LEAST_FREE_MB:
+        raise Unavailable(
+            f"{free_mb:,.0f} MB are free where the home folder is; free disk space, or call `quintain jobs prune`"
+        )
+    return f"ok ({free_mb / 1024:,.0f} GB free)"
+
+
+def _unfinished(services: Services) -> str:
+    """Let the reconciler look once, and name the jobs that it cannot look after."""
+    services.jobs.reconcile()
+    unfinished = services.store.jobs.unfinished()
+    troubles = [f"{job.id}: {trouble}" for job in unfinished if (trouble := services.jobs.trouble(job.id))]
+    if troubles:
+        raise Unavailable("; ".join(troubles))
+    return f"ok ({len(unfinished)})"
 
 
 def _starter(services: Services) -> str:

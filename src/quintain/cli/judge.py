@@ -17,7 +17,7 @@ from quintain.tools.catalog import tool
 from quintain.tools.invocation import check
 from quintain.tools.labels.judging.agreement import agreement
 from quintain.tools.labels.judging.results import Agreement, JudgingBatchResult, SubmitResult
-from quintain.tools.labels.judging.tools import ROUNDS, ask_person, submit_file
+from quintain.tools.labels.judging.tools import ROUNDS, ask_person, submit_own_scores
 from quintain.tools.services import Services
 from quintain.tools.spec import Answer, Entry, Question
 
@@ -33,7 +33,7 @@ def run_judge(use: Use) -> int:
         _show_agreement(console, agreement(services, services.store.judging.iterate()), json_out=use.json_out)
     elif use.own["answers"] is not None:
         answers = check(tool("submit_scores"), _answers(use.own["answers"]))
-        _show_submitted(console, submit_file(services, **answers), json_out=use.json_out)
+        _show_submitted(console, submit_own_scores(services, **answers), json_out=use.json_out)
     elif use.json_out or use.arguments["judge"] == "assistant":
         print_json(use.call(services))
     else:

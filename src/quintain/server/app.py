@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,12 +35,11 @@ from mcp.types import (
     ReadResourceRequestParams,
     ReadResourceResult,
     ServerCapabilities,
-    SubscriptionFilter,
-    SubscriptionsListenRequestParams,
-    SubscriptionsListenResult,
+    SetLevelRequestParams,
     TextContent,
     TextResourceContents,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 import quintain
 from quintain.errors import QuintainError, Unavailable
@@ -47,7 +47,14 @@ from quintain.server import failures, resources
 from quintain.server.bindings import Binding, bind_all, call
 from quintain.server.elicitation import ask, can_ask, key_of_home, seal
 from quintain.server.guide import INSTRUCTIONS
-from quintain.server.lifespan import Running, lifespan_of, subscribe_resource, unsubscribe_resource
+from quintain.server.lifespan import (
+    Running,
+    lifespan_of,
+    listen,
+    set_log_level,
+    subscribe_resource,
+    unsubscribe_resource,
+)
 from quintain.server.prompts import PROMPTS
 from quintain.settings import Settings
 from quintain.tools.spec import ToolSpec
@@ -61,10 +68,10 @@ _Context = ServerRequestContext[Running]
 
 
 class QuintainServer(Server[Running]):
-    """A server that advertises only the notifications that it sends: updates of subscribed resources.
+    """A server that advertises only the notifications that it sends: updates of resources and of their list.
 
     The SDK advertises changes of all lists to clients of 2026-07-28 as soon as they can subscribe to anything. Tools and
-    prompts are fixed while a server runs, and the list of resources names the newest jobs without notifications.
+    prompts are fixed while a server runs.
     """
 
     bindings: Mapping[str, Binding] = {}
@@ -84,7 +91,7 @@ class QuintainServer(Server[Running]):
         return await self.running.services()
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Run a tool for a caller without an MCP session: as `tools/call`, without forms and reports of progress."""
+        """Run a tool for the user themself, without an MCP session: as `tools/call`, without forms and reports of progress."""
 
         async def no_report(progress: float, total: float | None, text: str | None) -> None:
             return None
@@ -92,7 +99,8 @@ class QuintainServer(Server[Running]):
         try:
             if name not in self.bindings:
                 raise failures.unknown_tool(name, self.bindings)
-            return await call(self.bindings[name], arguments, await self.services(), no_report)
+            binding = replace(self.bindings[name], spec=self.bindings[name].spec.for_operator)
+            return await call(binding, arguments, await self.services(), no_report)
         except Exception as error:
             return failures.tool_failure(name, error)
 
@@ -106,22 +114,14 @@ class QuintainServer(Server[Running]):
         return await anyio.to_thread.run_sync(resources.read, self.specs, services, uri)
 
     def get_capabilities(self, *args: Any, **options: Any) -> ServerCapabilities:
-        """Return the capabilities of the SDK without changes of lists."""
+        """Return the capabilities of the SDK with changes of the list of resources alone."""
         found = super().get_capabilities(*args, **options)
         fixed = {
-            name: offer.model_copy(update={"list_changed": False})
+            name: offer.model_copy(update={"list_changed": name == "resources"})
             for name in ("tools", "prompts", "resources")
             if (offer := getattr(found, name)) is not None
         }
         return found.model_copy(update=fixed)
-
-
-async def _listen(
-    listen: ListenHandler, ctx: _Context, params: SubscriptionsListenRequestParams
-) -> SubscriptionsListenResult:
-    """Serve a subscription of the modern era; its acknowledgement names no change of a list."""
-    wanted = SubscriptionFilter(resource_subscriptions=params.notifications.resource_subscriptions)
-    return await listen(ctx, params.model_copy(update={"notifications": wanted}))
 
 
 def create_server(
@@ -200,11 +200,13 @@ def build_server(
         on_read_resource=partial(_read_resource, specs),
         on_subscribe_resource=subscribe_resource,
         on_unsubscribe_resource=unsubscribe_resource,
-        on_subscriptions_listen=partial(_listen, ListenHandler(bus)),
+        on_subscriptions_listen=partial(listen, ListenHandler(bus)),
         on_list_prompts=_list_prompts,
         on_get_prompt=_get_prompt,
         on_completion=_complete,
     )
+    # The constructor's argument warns that 2026-07-28 drops the method, which clients of the handshake era still call.
+    server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_log_level)
     server.middleware.append(seal(state_key))
     server.bindings, server.specs = bindings, specs
     return server
@@ -236,12 +238,15 @@ async def _list_resources(
 ) -> ListResourcesResult:
     try:
         services = await ctx.lifespan_context.services()
-        jobs = await anyio.to_thread.run_sync(resources.newest_jobs, services)
+        if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            await ctx.lifespan_context.watch_list()
+            ctx.lifespan_context.audience.client(ctx.session).lists = True
+        newest = await anyio.to_thread.run_sync(resources.newest, services)
     except QuintainError as error:
         # What does not need the database stays listed while it cannot be opened.
-        logger.warning("jobs are left out of the list of resources: %s", error)
-        jobs = []
-    return ListResourcesResult(resources=[*resources.fixed(specs), *jobs])
+        logger.warning("jobs, datasets and agents are left out of the list of resources: %s", error)
+        newest = []
+    return ListResourcesResult(resources=[*resources.fixed(specs), *newest])
 
 
 async def _list_templates(

@@ -1,26 +1,34 @@
-"""State of a running server: its services, opened at first use, the reconciler's loop, and the subscribers."""
+"""State of a running server: its services, opened at first use, the reconciler's loop, and the clients to notify."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Literal
 
 import anyio
 import anyio.to_thread
 from mcp.server import Server, ServerRequestContext
-from mcp.server.session import ServerSession
-from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
-from mcp.types import EmptyResult, SubscribeRequestParams, UnsubscribeRequestParams
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.types import (
+    EmptyResult,
+    SetLevelRequestParams,
+    SubscribeRequestParams,
+    SubscriptionFilter,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+    UnsubscribeRequestParams,
+)
+
+from quintain.server import resources
+from quintain.server.audience import Audience
+from quintain.server.job_events import SOURCE, JobEvents
 
 if TYPE_CHECKING:
     from quintain.tools.services import Services
 
 logger = logging.getLogger(__name__)
-
-_SEND_S = 1.0
-"""Seconds that a subscriber may take for one notification; one that no longer reads must not hold up the others."""
 
 _FIRST_BEAT_S = 0.3
 """Seconds before the first look at the jobs: importing the store would slow the client's handshake down."""
@@ -36,10 +44,11 @@ class Running:
 
     def __init__(self, open_services: Callable[[], Services], bus: InMemorySubscriptionBus) -> None:
         self._open = open_services
-        self._bus = bus
         self._opening = anyio.Lock()
         self._services: Services | None = None
-        self._subscribers: dict[str, dict[int, ServerSession]] = {}
+        self.audience = Audience(bus)
+        self._listed: frozenset[str] | None = None
+        self._events: JobEvents | None = None
         self.health: Literal["starting", "ok", "failing"] = "starting"
         """State of the reconciler: its last pass over the jobs."""
 
@@ -74,34 +83,39 @@ class Running:
                 services = await self.services()
                 pause = services.settings.poll_s
                 changed = await anyio.to_thread.run_sync(services.jobs.reconcile)
-                await self.publish(f"job://{job_id}{part}" for job_id in sorted(changed) for part in ("", "/metrics"))
+                parts = ("", "/metrics")
+                await self.audience.resources_updated(f"job://{job}{part}" for job in sorted(changed) for part in parts)
+                await self._announce(services)
                 failure, self.health = "", "ok"
             except Exception as error:
                 if repr(error) != failure:
                     logger.exception("looking after the jobs failed; trying again every %s s", pause)
                 failure, self.health = repr(error), "failing"
 
-    async def publish(self, uris: Iterable[str]) -> None:
-        """Tell the subscribers of both protocol eras that these resources changed."""
-        for uri in uris:
-            await self._bus.publish(ResourceUpdated(uri=uri))
-            for key, session in list(self._subscribers.get(uri, {}).items()):
-                with anyio.move_on_after(_SEND_S) as scope:
-                    try:
-                        await session.send_resource_updated(uri)
-                    except Exception:
-                        scope.cancel()
-                        logger.info("a subscriber of %r is gone", uri)
-                if scope.cancel_called:
-                    self._subscribers[uri].pop(key, None)
+    async def watch_list(self) -> None:
+        """Compare the list of resources from now on."""
+        if self._listed is None:
+            self._listed = frozenset(await anyio.to_thread.run_sync(resources.newest_uris, await self.services()))
 
-    def subscribe(self, uri: str, session: ServerSession) -> None:
-        """Remember a session of the handshake era; one that subscribes twice hears once."""
-        self._subscribers.setdefault(uri, {})[id(session.client_params)] = session
+    async def watch_jobs(self) -> None:
+        """Compare the states of jobs from now on."""
+        if self._events is None:
+            self._events = JobEvents(await anyio.to_thread.run_sync(resources.newest_jobs, await self.services()))
 
-    def unsubscribe(self, uri: str, session: ServerSession) -> None:
-        """Forget a session; one that never subscribed is no error."""
-        self._subscribers.get(uri, {}).pop(id(session.client_params), None)
+    async def _announce(self, services: Services) -> None:
+        """Announce a changed list of resources and events of jobs, as far as any client wants them."""
+        if not self.audience.wants_list:
+            self._listed = None
+        elif self._listed is not None:
+            listed = frozenset(await anyio.to_thread.run_sync(resources.newest_uris, services))
+            changed, self._listed = listed != self._listed, listed
+            if changed:
+                await self.audience.resource_list_changed()
+        if not self.audience.wants_logs:
+            self._events = None
+        elif self._events is not None:
+            for event in self._events.since_last(await anyio.to_thread.run_sync(resources.newest_jobs, services)):
+                await self.audience.log(event.level, SOURCE, event.text)
 
 
 def lifespan_of(
@@ -126,11 +140,35 @@ def lifespan_of(
 
 async def subscribe_resource(ctx: ServerRequestContext[Running], params: SubscribeRequestParams) -> EmptyResult:
     """Serve `resources/subscribe` of the handshake era."""
-    ctx.lifespan_context.subscribe(str(params.uri), ctx.session)
+    ctx.lifespan_context.audience.client(ctx.session).uris.add(str(params.uri))
     return EmptyResult()
 
 
 async def unsubscribe_resource(ctx: ServerRequestContext[Running], params: UnsubscribeRequestParams) -> EmptyResult:
-    """Serve `resources/unsubscribe` of the handshake era."""
-    ctx.lifespan_context.unsubscribe(str(params.uri), ctx.session)
+    """Serve `resources/unsubscribe` of the handshake era; of a URI that was not subscribed it is no error."""
+    ctx.lifespan_context.audience.client(ctx.session).uris.discard(str(params.uri))
     return EmptyResult()
+
+
+async def set_log_level(ctx: ServerRequestContext[Running], params: SetLevelRequestParams) -> EmptyResult:
+    """Serve `logging/setLevel` of the handshake era."""
+    await ctx.lifespan_context.watch_jobs()
+    ctx.lifespan_context.audience.client(ctx.session).level = params.level
+    return EmptyResult()
+
+
+async def listen(
+    handler: ListenHandler, ctx: ServerRequestContext[Running], params: SubscriptionsListenRequestParams
+) -> SubscriptionsListenResult:
+    """Serve a stream of 2026-07-28: updates of resources and of their list. Tools and prompts never change."""
+    asked, audience = params.notifications, ctx.lifespan_context.audience
+    served = SubscriptionFilter(
+        resource_subscriptions=asked.resource_subscriptions, resources_list_changed=asked.resources_list_changed
+    )
+    if served.resources_list_changed:
+        await ctx.lifespan_context.watch_list()
+    audience.list_streams += bool(served.resources_list_changed)
+    try:
+        return await handler(ctx, params.model_copy(update={"notifications": served}))
+    finally:
+        audience.list_streams -= bool(served.resources_list_changed)

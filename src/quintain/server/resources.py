@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from mcp import UriTemplate
-from mcp.types import Resource, ResourceTemplate
+from mcp.types import Annotations, Resource, ResourceTemplate
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.record import Record
@@ -15,10 +16,11 @@ from quintain.server.record_json import facts, scrub
 from quintain.tools.spec import Source, ToolSpec, load
 
 if TYPE_CHECKING:
+    from quintain.records.job import Job
     from quintain.tools.services import Services
 
 _JSON, _TEXT, _MARKDOWN, _PNG = "application/json", "text/plain", "text/markdown", "image/png"
-_LISTED_JOBS = 20
+_LISTED_JOBS, _LISTED_DATASETS, _LISTED_AGENTS = 20, 10, 10
 _MAX_LOG_LINES = 1000
 _MAX_COMPLETIONS = 100
 
@@ -35,6 +37,11 @@ class ResourceSpec:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def annotations(self) -> Annotations:
+        """For whom the content is, and how important from 0 to 1."""
+        return _ANNOTATIONS[self.mime_type]
+
+    @property
     def name(self) -> str:
         """The template without its punctuation: `job`, `job_metrics`, `guide_pipeline`, ..."""
         path = self.uri.replace("://", "/").split("{?")[0]
@@ -45,6 +52,13 @@ class ResourceSpec:
         content: Record | str | bytes = load(self.source)(services, **variables, **self.arguments)
         return content
 
+
+_ANNOTATIONS: Mapping[str, Annotations] = {
+    _MARKDOWN: Annotations(audience=["assistant"], priority=0.9),
+    _JSON: Annotations(audience=["user", "assistant"], priority=0.5),
+    _TEXT: Annotations(audience=["user", "assistant"], priority=0.3),
+    _PNG: Annotations(audience=["user"], priority=0.3),
+}
 
 _TOOLS = "quintain.tools"
 _HERE = "quintain.server.resources"
@@ -97,6 +111,20 @@ _FAMILIES: tuple[tuple[str, str, str, str, str | None], ...] = (
         "compare_agents",
         f"{_TOOLS}.evaluation.comparison:comparison_picture",
     ),
+    (
+        "judging://rubrics",
+        "Rubrics",
+        _JSON,
+        "get_judging_batch",
+        f"{_TOOLS}.labels.judging.stored_batches:rubric_list",
+    ),
+    (
+        "judging://{batch_id}",
+        "Judging batch",
+        _JSON,
+        "get_judging_batch",
+        f"{_TOOLS}.labels.judging.stored_batches:stored_batch",
+    ),
     ("lineage://{id}", "Ancestors and descendants", _JSON, "get_lineage", None),
     (
         "lineage://{id}/picture",
@@ -132,28 +160,65 @@ def resource_specs(catalog: Sequence[ToolSpec]) -> tuple[ResourceSpec, ...]:
 def templates(specs: Iterable[ResourceSpec]) -> list[ResourceTemplate]:
     """Return the families with variables, as the protocol lists them."""
     return [
-        ResourceTemplate(uri_template=spec.uri, name=spec.name, title=spec.title, mime_type=spec.mime_type)
+        ResourceTemplate(
+            uri_template=spec.uri,
+            name=spec.name,
+            title=spec.title,
+            mime_type=spec.mime_type,
+            annotations=spec.annotations,
+        )
         for spec in specs
         if UriTemplate.is_template(spec.uri)
     ]
 
 
 def fixed(specs: Iterable[ResourceSpec]) -> list[Resource]:
-    """Return the resources without variables."""
+    """Return the resources without variables, with their size in bytes: pages of text that need no services."""
     return [
-        Resource(uri=spec.uri, name=spec.name, title=spec.title, mime_type=spec.mime_type)
+        Resource(
+            uri=spec.uri,
+            name=spec.name,
+            title=spec.title,
+            mime_type=spec.mime_type,
+            size=len(load(spec.source)(None).encode()),
+            annotations=spec.annotations,
+        )
         for spec in specs
         if not UriTemplate.is_template(spec.uri)
     ]
 
 
-def newest_jobs(services: Services) -> list[Resource]:
-    """Return the newest jobs as concrete resources, for clients that do not know templates."""
-    jobs = services.store.jobs.page(limit=_LISTED_JOBS).items
-    return [
-        Resource(uri=f"job://{job.id}", name=job.id, title=f"Job {job.id} ({job.kind}, {job.status})", mime_type=_JSON)
-        for job in jobs
+def newest_jobs(services: Services) -> Sequence[Job]:
+    """Return the newest jobs, newest first."""
+    return services.store.jobs.page(limit=_LISTED_JOBS).items
+
+
+def newest(services: Services) -> list[Resource]:
+    """Return the newest jobs, datasets and agents as concrete resources, for clients that do not know templates."""
+    store = services.store
+    jobs = [
+        _concrete(f"job://{job.id}", job.id, f"Job {job.id} ({job.kind}, {job.status})", job.updated_at)
+        for job in newest_jobs(services)
     ]
+    datasets = [
+        _concrete(f"dataset://{item.id}", item.name, f"Dataset {item.name} ({item.kind})", item.created_at)
+        for item in store.datasets.page(limit=_LISTED_DATASETS).items
+    ]
+    agents = [
+        _concrete(f"agent://{item.id}", item.name, f"Agent {item.name}", item.created_at)
+        for item in store.agents.page(limit=_LISTED_AGENTS).items
+    ]
+    return [*jobs, *datasets, *agents]
+
+
+def newest_uris(services: Services) -> list[str]:
+    """Return the URIs of the newest jobs, datasets and agents."""
+    return [str(resource.uri) for resource in newest(services)]
+
+
+def _concrete(uri: str, name: str, title: str, modified: datetime | None) -> Resource:
+    annotations = _ANNOTATIONS[_JSON].model_copy(update={"last_modified": modified and modified.isoformat()})
+    return Resource(uri=uri, name=name, title=title, mime_type=_JSON, annotations=annotations)
 
 
 def read(specs: Iterable[ResourceSpec], services: Services, uri: str) -> tuple[str | bytes, str]:

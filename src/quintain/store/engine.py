@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy
@@ -19,6 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from quintain.errors import InvalidInput, Unavailable
+from quintain.store.damage import is_damage
 from quintain.store.postgresql import READ_OPTIONS, address, create_postgresql_engine, parse_url, take_write_lock
 
 BUSY_TIMEOUT_S = 30
@@ -118,6 +120,12 @@ def _translate_errors(engine: Engine) -> Iterator[_Progress]:
         if isinstance(cause, driver.DataError) or getattr(cause, "sqlstate", None) == _TOO_LARGE:
             raise InvalidInput(
                 f"the database cannot store a value: {_text(cause, engine)}; shorten or correct it", code="bad_value"
+            ) from error
+        if is_damage(cause):
+            raise Unavailable(
+                f"expected a sound SQLite database {Path(engine.url.database or '').name!r}, got a damaged file "
+                f"({_text(cause, engine)}); call `quintain doctor`, which lists what can still be read and how to get it back",
+                code="database_damaged",
             ) from error
         unavailable = (driver.OperationalError, driver.InternalError, driver.InterfaceError, driver.NotSupportedError)
         if not isinstance(cause, unavailable) and getattr(cause, "sqlstate", None) != _NO_PERMISSION:

@@ -59,6 +59,24 @@ class Scores:
         with read_transaction(self.engine) as connection:
             return [Score.model_validate_json(document) for document in connection.scalars(query)]
 
+    def current_of(self, trajectory_id: str) -> list[Score]:
+        """Return the newest score of each scorer, rater and rubric for a trajectory's current content, newest first.
+
+        Scores voided by a later one of the same rater are left out.
+        """
+        query = (
+            select(table.c.document)
+            .join(trajectories, _CURRENT)
+            .where(table.c.trajectory_id == trajectory_id)
+            .order_by(table.c.seq.desc())
+        )
+        with read_transaction(self.engine) as connection:
+            scores = [Score.model_validate_json(document) for document in connection.scalars(query)]
+        newest: dict[tuple[str, str | None, str | None], Score] = {}
+        for score in _without_voided(scores):
+            newest.setdefault((score.scorer, score.rater, score.rubric), score)
+        return list(newest.values())
+
     def by_scorers(self, scorers: Sequence[str], ids: Sequence[str]) -> dict[str, list[Score]]:
         """Return trajectory -> its scores by these scorers, newest first.
 

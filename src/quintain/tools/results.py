@@ -49,6 +49,8 @@ class TrajectoryView(Record):
     first_step: int
     total_steps: int
     truncated: bool
+    scores: tuple[dict[str, Any], ...] = Field(default=(), description="Newest first; values of the shown steps.")
+    masked: tuple[int, ...] = Field(default=(), description="Shown agent steps that no training uses.")
     next_step: Hint
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from typing import Any, Literal, NamedTuple, Self
@@ -94,6 +94,8 @@ class ToolSpec:
     asks_source: Source | None = None
     """Takes `answer` (`Answer`, None at first) beside the arguments and returns the next question for the person, at last
     the result; None: this call asks nobody, and `function` answers it. Used where the client can show forms."""
+    operator_source: Source | None = None
+    """The same function for a caller that is the user themself, in the terminal or on the web page, and not their assistant."""
     writes_with: str = ""
     """Argument with which a tool that only reads otherwise starts work. A read-only server refuses it."""
     dry_run_with: str = ""
@@ -107,6 +109,11 @@ class ToolSpec:
     def function(self) -> Callable[..., Any]:
         """The function of the tool."""
         return load(self.source)
+
+    @cached_property
+    def for_operator(self) -> ToolSpec:
+        """The tool as the user themself calls it."""
+        return self if self.operator_source is None else replace(self, source=self.operator_source)
 
     @cached_property
     def watch(self) -> Callable[..., Iterator[Record]] | None:

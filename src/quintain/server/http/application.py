@@ -24,6 +24,7 @@ from quintain.server.http.limits import Limits
 
 PROTOCOL = "/mcp"
 _HEALTH = "/healthz"
+_METADATA = "/.well-known/oauth-protected-resource"
 _PING_S = 3.0
 
 
@@ -47,9 +48,11 @@ def http_application(
     )
     routes: list[BaseRoute] = [*protocol.routes, Route(_HEALTH, _health_route(server)), Route(f"{_HEALTH}/live", _live)]
     if issuer is not None:
-        routes += create_protected_resource_routes(
+        metadata = create_protected_resource_routes(
             AnyHttpUrl(f"{access.public_url}{PROTOCOL}"), [AnyHttpUrl(issuer)], resource_name="Quintain"
         )
+        # Also where clients look that do not insert the path of the resource.
+        routes += [*metadata, Route(_METADATA, metadata[0].endpoint, methods=["GET"])]
     if page is not None:
         routes.append(Mount("/", page))
 

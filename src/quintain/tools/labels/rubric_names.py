@@ -29,7 +29,7 @@ def find_rubric(
     if not isinstance(spec, str) or spec in RUBRICS:
         return rubric(spec, profile)
     own: dict[str, Rubric] = {}
-    for used in _used_rubrics(services):
+    for used in used_rubrics(services):
         own.setdefault(used.name, used)
     if spec in own:
         return own[spec]
@@ -40,7 +40,7 @@ def find_rubric(
     )
 
 
-def _used_rubrics(services: Services) -> Iterator[Rubric]:
+def used_rubrics(services: Services) -> Iterator[Rubric]:
     """Yield the rubrics of batches, then those of jobs, the newest first."""
     yield from (batch.rubric for batch in services.store.judging.newest(_LOOKED_AT))
     pages = (services.store.jobs.page(kind=kind, limit=_LOOKED_AT) for kind in ("judge", "score"))

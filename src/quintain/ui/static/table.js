@@ -5,7 +5,7 @@
 //     key: (row) => row.id, href: (row) => "/runs/" + row.id, label: "Runs",
 //     none: "No run yet.",
 //   });
-//   root.append(list.element); list.reload(); list.update(row); list.rows()
+//   root.append(list.element); list.reload(); list.update(row); list.rows(); list.more()
 // Arrows (or j and k) move between rows, Enter opens one.
 import { errorBox, h, replace } from "./elements.js";
 import { navigate } from "./router.js";
@@ -115,5 +115,5 @@ export function pagedTable({ columns, load, key, href, label, none = "Nothing he
   }
 
   reload();
-  return { element, reload, update, rows: () => rows };
+  return { element, reload, more, update, rows: () => rows };
 }

@@ -51,6 +51,12 @@ def _brief(kind: str, description: str, **more: Any) -> WithJsonSchema:
 _WHICH, _BY_ID = "Of which runs.", "The same, by id."
 _RUBRIC = "Name, or {name, criteria[]}."
 _SCORES = "One answer an item, as it asks, or {item_id, skip: why}."
+_BatchId = Annotated[str, Field(description="From get_judging_batch.")]
+_Answers = Annotated[
+    list[Any],
+    Field(min_length=1, max_length=200, description=_SCORES),
+    _brief("array", _SCORES, items={"type": "object", "maxProperties": 20}, maxItems=200),
+]
 
 
 def get_judging_batch(
@@ -80,15 +86,7 @@ def get_judging_batch(
     return _given_out(services, batch, shown, notice) if shown else _nothing(services, request, choice)
 
 
-def submit_scores(
-    services: Services,
-    batch_id: Annotated[str, Field(description="From get_judging_batch.")],
-    scores: Annotated[
-        list[Any],
-        Field(min_length=1, max_length=200, description=_SCORES),
-        _brief("array", _SCORES, items={"type": "object", "maxProperties": 20}, maxItems=200),
-    ],
-) -> SubmitResult:
+def submit_scores(services: Services, batch_id: _BatchId, scores: _Answers) -> SubmitResult:
     """Store answers to a judging batch: {item_id, scores{criterion: 0..1} | steps | better | ranking, rationale}.
 
     Of one run also `outcome`, if known, and `correction` {step, thought, actions[] or message}: what the agent should have
@@ -99,8 +97,8 @@ def submit_scores(
     return came_of_it(services, services.store.judging.get(batch_id), done)
 
 
-def submit_file(services: Services, batch_id: str, scores: list[Any]) -> SubmitResult:
-    """Store answers as `submit_scores` does, from the command line: they are the rater's own, and not relayed."""
+def submit_own_scores(services: Services, batch_id: _BatchId, scores: _Answers) -> SubmitResult:
+    """Store answers as `submit_scores` does, from the terminal or the web page: the rater's own, and not relayed."""
     batch = _found(services, batch_id)
     done = store_answers(services, batch, scores, by="operator")
     return came_of_it(services, services.store.judging.get(batch_id), done)

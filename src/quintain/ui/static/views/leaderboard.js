@@ -1,0 +1,113 @@
+// Agents of an environment by their success on one suite of tasks, with 95 % intervals.
+import { badge, card, empty, errorBox, h, idLink, number, percent, replace, svg, toast } from "../elements.js";
+import { navigate, setQuery } from "../router.js";
+import { inlineText } from "../text.js";
+
+const PAGES = 10; // Pages of evaluations in which environments are looked for.
+
+export async function render(root, params, api) {
+  const environments = await evaluated(api);
+  const body = h("div", { class: "stack" });
+  let environment = params.query.get("environment") ?? environments[0];
+  const choice = h("select", { "aria-label": "Environment", onchange: (event) => {
+    environment = event.target.value;
+    setQuery({ environment });
+    load();
+  } }, environments.map((one) => h("option", { value: one, selected: one === environment }, one)));
+  root.append(h("header", { class: "head" }, h("h1", null, "Leaderboard"), environments.length > 0 && choice), body);
+  if (!environment) {
+    replace(body, empty("No agent was evaluated yet. Ask your assistant to evaluate one, or use quintain evaluate."));
+    return null;
+  }
+
+  async function load() {
+    try {
+      const board = await api.read(`leaderboard://${encodeURIComponent(environment)}`);
+      const newest = await newestComparison(board, api).catch(() => null);
+      replace(body, table(board, newest, api), ratings(board), suites(board));
+    } catch (error) {
+      replace(body, errorBox(error));
+    }
+  }
+  await load();
+  return api.subscribe((state) => { if (state.status === "succeeded") load(); });
+}
+
+async function evaluated(api) {
+  const found = new Set();
+  let cursor = null;
+  for (let i = 0; i < PAGES; i++) {
+    const page = await api.call("list_library", { kind: "evaluations", limit: 200, cursor });
+    page.items.forEach((one) => found.add(one.environment));
+    cursor = page.next_cursor;
+    if (!cursor) break;
+  }
+  return [...found];
+}
+
+// The newest comparison that has the first two agents' evaluations, by the lineage of the first.
+async function newestComparison(board, api) {
+  const [first, second] = board.rows;
+  if (!second) return null;
+  const of = async (row) => (await api.call("get_lineage", { id: row.evaluation_id, depth: 1 })).descendants.filter((node) => node.kind === "comparison");
+  const [one, other] = await Promise.all([of(first), of(second)]);
+  const shared = one.filter((node) => other.some((twin) => twin.id === node.id));
+  return shared.sort((a, b) => (b.created_at ?? "").localeCompare(a.created_at ?? ""))[0]?.id ?? null;
+}
+
+function table(board, newest, api) {
+  const compare = h("button", { onclick: async () => {
+    compare.disabled = true;
+    try {
+      const agents = board.rows.slice(0, 20).map((row) => row.evaluation_id);
+      const { comparison_id } = await api.call("compare_agents", { agents, environment: board.environment });
+      navigate(`/comparisons/${comparison_id}`);
+    } catch (error) {
+      toast(error.message, "bad");
+      compare.disabled = false;
+    }
+  } }, newest ? "Compare again" : "Compare these agents");
+  return card(null,
+    h("div", { class: "row" }, h("h2", { class: "grow" }, inlineText(board.name || board.environment)),
+      newest && h("a", { href: `/comparisons/${newest}` }, "Newest comparison"), board.rows.length > 1 && compare),
+    h("p", { class: "quiet" }, "Bars: success with its 95 % interval. Agents that share a letter do not differ significantly."),
+    h("div", { class: "scroll-x", tabindex: "0", role: "region", "aria-label": "Agents by success" }, h("table", { class: "plain board" },
+      h("thead", null, h("tr", null, ["Place", "Agent", "Success", "", "Tasks", "Mean reward", "Group"].map((title, i) => h("th", { scope: "col", class: [0, 2, 4, 5].includes(i) ? "number" : null }, title || h("span", { class: "scale" }, h("span", null, "0 %"), h("span", { class: "visually-hidden" }, "success to"), h("span", null, "100 %")))))),
+      h("tbody", null, board.rows.map((row) => h("tr", null,
+        h("td", { class: "number" }, row.rank),
+        h("td", null, idLink(row.agent), " ", h("a", { href: `/runs?agent=${encodeURIComponent(row.agent)}`, class: "quiet" }, "runs")),
+        h("td", { class: "number" }, h("strong", null, percent(row.success_rate))),
+        h("td", { class: "interval-cell" }, interval(row)),
+        h("td", { class: "number" }, number(row.n)),
+        h("td", { class: "number" }, number(row.mean_reward)),
+        h("td", null, row.group && badge(row.group))))))),
+    board.notes.map((note) => h("p", { class: "warning-box" }, inlineText(note))));
+}
+
+const [WIDTH, HEIGHT] = [200, 20];
+
+// A bar of the rate and a whisker of its interval, on an axis from 0 to 1.
+function interval(row) {
+  if (row.success_rate === null) return h("span", { class: "quiet" }, "no verdict");
+  const x = (value) => value * WIDTH, middle = HEIGHT / 2;
+  const hasInterval = row.ci_low !== null && row.ci_high !== null;
+  const text = `${percent(row.success_rate)}${hasInterval ? `, 95 % interval ${percent(row.ci_low)} to ${percent(row.ci_high)}` : ""}`;
+  return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "interval", preserveAspectRatio: "none", role: "img", "aria-label": text }, svg("title", null, text),
+    svg("rect", { class: "track", x: 0, y: 3, width: WIDTH, height: HEIGHT - 6 }),
+    svg("rect", { class: "rate", x: 0, y: 3, width: x(row.success_rate), height: HEIGHT - 6 }),
+    hasInterval && [[x(row.ci_low), middle, x(row.ci_high), middle], [x(row.ci_low), 4, x(row.ci_low), HEIGHT - 4], [x(row.ci_high), 4, x(row.ci_high), HEIGHT - 4]]
+      .map(([x1, y1, x2, y2]) => svg("line", { class: "whisker", x1, y1, x2, y2 })));
+}
+
+function ratings(board) {
+  return board.ratings.length > 0 && card("Ratings from games", h("table", { class: "plain" },
+    h("thead", null, h("tr", null, ["Agent", "Rating", "95 % interval", "Games"].map((title, i) => h("th", { scope: "col", class: i ? "number" : null }, title)))),
+    h("tbody", null, board.ratings.map((one) => h("tr", null, h("td", null, idLink(one.agent)), h("td", { class: "number" }, number(Math.round(one.elo))),
+      h("td", { class: "number" }, `${Math.round(one.ci_low)} to ${Math.round(one.ci_high)}`), h("td", { class: "number" }, number(one.games)))))));
+}
+
+function suites(board) {
+  return board.others.length > 0 && card("Other suites of this environment", h("table", { class: "plain" },
+    h("thead", null, h("tr", null, h("th", { scope: "col" }, "Suite"), h("th", { scope: "col", class: "number" }, "Agents"))),
+    h("tbody", null, board.others.map((one) => h("tr", null, h("td", null, inlineText(one.name)), h("td", { class: "number" }, number(one.agents)))))));
+}

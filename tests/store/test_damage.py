@@ -1,0 +1,77 @@
+"""A damaged database is named as such, and what can be read of it is got back."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from quintain.cli.doctor import run_doctor
+from quintain.errors import Conflict, Unavailable
+from quintain.records.filters import TrajectoryFilter
+from quintain.store.damage import problems, readable, salvage
+from quintain.store.store import open_store
+from trajectory_runs import run
+
+MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+@pytest.fixture
+def path(home: Path) -> Path:
+    """A closed database with 300 runs."""
+    store = open_store(f"sqlite:///{home / 'quintain.db'}")
+    store.trajectories.add_many([run(f"t{number}") for number in range(300)], MOMENT)
+    store.close()
+    return home / "quintain.db"
+
+
+def test_a_truncated_database_is_named_and_doctor_lists_what_can_be_read(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert problems(path) == []
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) * 2 // 3])
+    assert run_doctor(path.parent) == 1
+    printed = capsys.readouterr().out
+    assert "damaged" in printed or "malformed" in printed
+    assert "quintain restore" in printed
+    assert "sqlalche.me" not in printed
+    assert problems(path)
+
+
+def test_a_file_that_is_no_database_is_refused_in_words_of_our_own(path: Path) -> None:
+    path.write_bytes(b"This is a letter, and no database at all." * 100)
+    with pytest.raises(Unavailable, match=r"damaged file \(file is not a database\).*quintain doctor") as raised:
+        open_store(f"sqlite:///{path}")
+    assert raised.value.code == "database_damaged"
+    assert readable(path) == []
+
+
+def test_rows_before_and_behind_a_damaged_page_are_salvaged_into_a_database_that_opens(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        leaves = "SELECT pageno FROM dbstat WHERE name = 'trajectories' AND pagetype = 'leaf' ORDER BY pageno"
+        try:
+            pages = [number for (number,) in connection.execute(leaves)]
+        except sqlite3.OperationalError:
+            pytest.skip("this SQLite has no dbstat, which finds the pages of a table")
+    content = bytearray(path.read_bytes())
+    at = (pages[len(pages) // 2] - 1) * size
+    content[at : at + size] = b"\xff" * size
+    path.write_bytes(content)
+    target = path.with_name("salvaged.db")
+    open_store(f"sqlite:///{target}").close()
+    copied = {one.table: one for one in salvage(path, target)}["trajectories"]
+    assert copied.problem is not None
+    assert 250 < copied.rows < 300
+    store = open_store(f"sqlite:///{target}")
+    assert store.trajectories.count(TrajectoryFilter()) == copied.rows
+    assert len(list(store.trajectories.iterate())) == copied.rows
+    store.close()
+    assert problems(target) == []
+    with pytest.raises(Conflict, match="expected an empty database"):
+        salvage(path, target)
