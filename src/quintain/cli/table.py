@@ -291,6 +291,10 @@ FUNCTIONS: Mapping[str, tuple[str, str]] = {
     "demo": ("quintain.cli.demo:demo", "Watch an agent get better: collect, score, export, train, evaluate, compare."),
     "serve": ("quintain.cli.serve:serve", "Serve the tools over MCP."),
     "ui": ("quintain.cli.ui:ui", "Show runs, jobs and agents on a local web page."),
+    "report": (
+        "quintain.cli.reports:report",
+        "Write a page about a job, comparison, evaluation, agent or dataset to send.",
+    ),
     "prefer list": ("quintain.cli.prefer:list_preferences", "List stored preferences."),
     "doctor": ("quintain.cli.doctor:doctor", "Check this installation, with a real job from start to end."),
     "version": ("quintain.cli.main:version", "Print the version."),

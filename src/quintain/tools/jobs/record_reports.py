@@ -37,7 +37,15 @@ def report_of(services: Services, id: str) -> tuple[Report, Figure | None]:
         return job_report(services, store.jobs.get(id)), _figure(services, id)
     if id.startswith("ds-"):
         return dataset_report(store.datasets.get(id)), None
-    agent = store.agents.get(id)
+    try:
+        agent = store.agents.get(id)
+    except NotFound as unknown:
+        try:
+            return dataset_report(store.datasets.get(id)), None
+        except NotFound:
+            raise NotFound(
+                f"expected the id of a job, comparison, evaluation, agent or dataset, got {id!r}; {unknown.message}"
+            ) from None
     trained = None if agent.job_id is None else _figure(services, agent.job_id.partition("/")[0])
     return agent_report(services, agent), trained
 

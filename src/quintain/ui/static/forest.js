@@ -8,7 +8,7 @@ export function forest(panel) {
   const rows = panel.forest;
   const ends = rows.flatMap((row) => [row.low, row.high, ...(row.wide ?? [])]);
   const scale = linearScale(Math.min(...ends), Math.max(...ends), panel.origin === undefined ? [] : [panel.origin]);
-  return h("figure", { class: "chart" }, h("h3", null, panel.title), h("div", { class: "scroll-x" },
+  return h("figure", { class: "chart forest-chart" }, h("h3", null, panel.title), h("div", { class: "scroll-x" },
     h("table", { class: "plain intervals forest" },
       h("thead", null, h("tr", null, h("th", { scope: "col" }, panel.origin === undefined ? "Agent" : "Difference"),
         h("th", { scope: "col", class: "interval" }, axis(scale)), h("th", { scope: "col" }, "Value and 95 % interval, in percent"))),
