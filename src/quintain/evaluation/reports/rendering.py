@@ -35,7 +35,7 @@ def as_html(report: Report, figure: Figure | None = None) -> str:
         report: The report.
         figure: Drawn above the sections by the page's own script, or None.
     """
-    parts = [f"<main><h1>{_html(report.title)}</h1>"]
+    parts = [f'<main><div class="view"><h1>{_html(report.title)}</h1>']
     if figure is not None:
         parts.append('<section class="card" id="figure"></section>')
     for section in report.sections:
@@ -47,7 +47,7 @@ def as_html(report: Report, figure: Figure | None = None) -> str:
             parts += ["<details><summary>Show all</summary>", *rows, "</details>"] if is_long else rows
         parts.append("</section>")
     entry = None if figure is None else "report.js"
-    return standalone_page(entry, "\n".join([*parts, "</main>"]), title=printable(report.title), data=figure)
+    return standalone_page(entry, "\n".join([*parts, "</div></main>"]), title=printable(report.title), data=figure)
 
 
 def _markdown_rows(table: Table) -> Iterator[str]:
