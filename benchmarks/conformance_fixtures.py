@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
+import anyio.to_thread
 from mcp import MCPError
 from mcp.server import ServerRequestContext
 from mcp.types import (
@@ -48,7 +50,9 @@ from mcp.types import (
     Tool,
 )
 
+from quintain.records.job import UNFINISHED, JobStatus, SelftestSpec
 from quintain.server.app import QuintainServer
+from quintain.server.tasks import created, is_declared
 
 Context = ServerRequestContext[Any, Any]
 ToolAnswer = CallToolResult | InputRequiredResult
@@ -288,6 +292,36 @@ async def _input_capabilities(ctx: Context, params: CallToolRequestParams) -> To
     if capabilities is not None and capabilities.elicitation is not None:
         requests["ask"] = _form("What is your name?", _strings("name"))
     return InputRequiredResult(input_requests=requests, request_state="asked")
+
+
+async def _job(ctx: Context, spec: SelftestSpec) -> Any:
+    """Start a job of ours as a task; run it to its end for a client without the extension."""
+    services = await ctx.lifespan_context.services()
+    job = (await anyio.to_thread.run_sync(services.jobs.start, spec)).job
+    if is_declared(ctx):
+        return created(job)
+    while job.status in UNFINISHED:
+        await anyio.sleep(0.1)
+        job = await anyio.to_thread.run_sync(services.store.jobs.get, job.id)
+    return _result(_text(str(job.status)), is_error=job.status is JobStatus.FAILED)
+
+
+@_tool("greet", _strings("name"))
+async def _greet(ctx: Context, params: CallToolRequestParams) -> ToolAnswer:
+    return _result(_text(f"Hello, {(params.arguments or {})['name']}!"))
+
+
+_SECONDS = {"type": "object", "properties": {"seconds": {"type": "number"}, "label": {"type": "string"}}}
+
+
+@_tool("slow_compute", _SECONDS)
+async def _slow_compute(ctx: Context, params: CallToolRequestParams) -> Any:
+    return await _job(ctx, SelftestSpec(steps=round(float((params.arguments or {})["seconds"]) * 10), step_s=0.1))
+
+
+@_tool("failing_job")
+async def _failing_job(ctx: Context, params: CallToolRequestParams) -> Any:
+    return await _job(ctx, SelftestSpec(steps=3, fail_at=2))
 
 
 RESOURCES: dict[str, TextResourceContents | BlobResourceContents] = {

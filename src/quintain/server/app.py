@@ -56,6 +56,8 @@ from quintain.server.lifespan import (
     unsubscribe_resource,
 )
 from quintain.server.prompts import PROMPTS
+from quintain.server.request_log import RequestLog
+from quintain.server.tasks import Tasks
 from quintain.settings import Settings
 from quintain.tools.spec import ToolSpec
 
@@ -207,6 +209,7 @@ def build_server(
     )
     # The constructor's argument warns that 2026-07-28 drops the method, which clients of the handshake era still call.
     server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_log_level)
+    Tasks(bindings).mount(server)
     server.middleware.append(seal(state_key))
     server.bindings, server.specs = bindings, specs
     return server
@@ -228,7 +231,10 @@ async def _call_tool(
             answered = await ask(binding, services, ctx, params)
             if answered is not None:
                 return answered
-        return await call(binding, params.arguments or {}, services, ctx.session.report_progress)
+        log = RequestLog(ctx, params.name)
+        result = await call(binding, params.arguments or {}, services, log.report_progress)
+        await log.result(result)
+        return result
     except Exception as error:
         return failures.tool_failure(params.name, error)
 

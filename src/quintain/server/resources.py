@@ -173,14 +173,14 @@ def templates(specs: Iterable[ResourceSpec]) -> list[ResourceTemplate]:
 
 
 def fixed(specs: Iterable[ResourceSpec]) -> list[Resource]:
-    """Return the resources without variables, with their size in bytes: pages of text that need no services."""
+    """Return the resources without variables; pages with their size in bytes, which do not depend on what is stored."""
     return [
         Resource(
             uri=spec.uri,
             name=spec.name,
             title=spec.title,
             mime_type=spec.mime_type,
-            size=len(load(spec.source)(None).encode()),
+            size=len(load(spec.source)(None).encode()) if spec.mime_type == _MARKDOWN else None,
             annotations=spec.annotations,
         )
         for spec in specs
