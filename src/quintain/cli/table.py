@@ -55,6 +55,7 @@ class Command:
 _CONFIG = Own(
     "config", "--config", Path | None, None, "YAML or JSON file with any of this; options replace its values."
 )
+_PICTURE = Own("out", "--out", Path | None, None, "Write the picture (PNG) to this file.")
 _REPORT = Own(
     "report", "--report", Path | None, None, "Also write a report to this file: .md, .html (needs no network) or .json."
 )
@@ -279,7 +280,10 @@ COMMANDS: Mapping[str, Command] = {
         "plot_job",
         positional=("job_id",),
         names={"job_id": "id"},
-        own=(Own("out", "--out", Path | None, None, "Write the picture (PNG) to this file."),),
+        own=(_PICTURE,),
+    ),
+    "dashboard": Command(
+        "show_training_dashboard", names={"job_id": "id"}, own=(_PICTURE,), summary="`quintain ui` has the live page."
     ),
 }
 """Command -> its tool and options. A name of two words is a command of a group."""

@@ -12,6 +12,7 @@ from pydantic import Field
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.comparison import compare, leaderboard
 from quintain.evaluation.ratings import rate_players
+from quintain.evaluation.reports.comparison_figure import forest_plot
 from quintain.evaluation.reports.report import sequential_verdict
 from quintain.next_step import Hint, ToolCall, call, joined
 from quintain.records.evaluation import (
@@ -108,7 +109,7 @@ def _result(services: Services, stored: Comparison, *, show: bool, flips: int = 
         resource_uri=f"comparison://{stored.id}",
         next_step=Hint(_next_step(stored, with_picture=not show), f" {saved}."),
     )
-    return result.with_picture(png) if show else result
+    return result.with_picture(png if show else None, forest_plot(stored))
 
 
 def comparison_of(services: Services, comparison_id: str) -> Comparison:
