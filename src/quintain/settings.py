@@ -149,6 +149,11 @@ class Settings(BaseSettings):
     http_grace_s: float = Field(
         default=8.0, ge=0, le=600, description="Seconds that HTTP calls get to finish after SIGTERM."
     )
+    telemetry_endpoint: str | None = Field(
+        default=None,
+        pattern=r"^https?://",
+        description="URL of an OpenTelemetry collector (OTLP over HTTP) that gets a span of each request and job; default: none.",
+    )
     poll_s: float = Field(default=0.3, gt=0, le=60, description="Seconds between job checks of the server.")
 
     @field_validator("roots", mode="before")

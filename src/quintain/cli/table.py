@@ -245,6 +245,14 @@ COMMANDS: Mapping[str, Command] = {
         summary="Let an agent explore, train on its best runs and be measured, round after round.",
     ),
     "register": Command("register_agent", positional=("name",)),
+    "talk": Command(
+        "talk_to_agent",
+        run="quintain.cli.talk:run_talk",
+        positional=("agent",),
+        names={"job_id": "job"},
+        own=(Own("keep", "--keep", bool, False, "Store the conversation as a run at the end."),),
+        summary="Without --message lines of the standard input are sent, until an empty one.",
+    ),
     "export-agent": Command(
         "export_agent",
         run="quintain.cli.export:run_export_agent",

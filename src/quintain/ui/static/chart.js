@@ -71,7 +71,7 @@ export function chart(panel, options = {}) {
 // All panels of a figure; charts of lines and bars. `others` maps a key of a panel (such as "forest") to a function that draws it.
 export function figure(description, { others = {}, ...options } = {}) {
   const panels = description.panels.map((panel) => {
-    if (panel.lines?.length) return chart(panel, options).element;
+    if (panel.lines?.some((line) => line.x.length)) return chart(panel, options).element;
     if (panel.bars?.length) return bars(panel);
     const kind = Object.keys(others).find((key) => panel[key]);
     return kind ? others[kind](panel) : null;

@@ -11,9 +11,9 @@ export function forest(panel) {
   return h("figure", { class: "chart forest-chart" }, h("h3", null, panel.title), h("div", { class: "scroll-x" },
     h("table", { class: "plain intervals forest" },
       h("thead", null, h("tr", null, h("th", { scope: "col" }, panel.origin === undefined ? "Agent" : "Difference"),
-        h("th", { scope: "col", class: "interval" }, axis(scale)), h("th", { scope: "col" }, "Value and 95 % interval, in percent"))),
+        h("th", { scope: "col", class: "interval-cell" }, axis(scale)), h("th", { scope: "col" }, "Value and 95 % interval, in percent"))),
       h("tbody", null, rows.map((row) => h("tr", null, h("th", { scope: "row" }, row.label.replace("\n", " ")),
-        h("td", { class: "interval" }, interval(scale, { ...row, outerLow: row.wide?.[0], outerHigh: row.wide?.[1], kind: row.strong ? "good" : "plain" })),
+        h("td", { class: "interval-cell" }, interval(scale, { ...row, outerLow: row.wide?.[0], outerHigh: row.wide?.[1], kind: row.strong ? "good" : "plain" })),
         h("td", { class: "number" }, row.note)))))));
 }
 

@@ -104,7 +104,7 @@ function filters(query, change, api) {
   const scorers = h("datalist", { id: "orders" });
   const more = ["environment", "task_type", "min_reward", "max_reward", "tag"];
   return h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault(), onfocusin: () => suggest(api, agents) },
-    input("text", "Text of the run", { type: "search", class: "wide" }),
+    input("text", "Text of the run", { type: "search", class: "search-text" }),
     input("agent", "Agent", { list: "agents" }),
     select("outcome", "Outcome", [["", "all outcomes"], ...OUTCOMES.map((one) => [one, one])]),
     orderSelect(query, change, api),
