@@ -309,6 +309,7 @@ FUNCTIONS: Mapping[str, tuple[str, str]] = {
     ),
     "jobs prune": ("quintain.cli.prune:prune_command", "Free the disk space of jobs that ended long ago."),
     "prefer list": ("quintain.cli.prefer:list_preferences", "List stored preferences."),
+    "install": ("quintain.cli.install:install", "Add the server to an MCP client, or its skill."),
     "backup": ("quintain.cli.backup:backup_command", "Back up the database, datasets, agents and jobs."),
     "restore": ("quintain.cli.backup:restore_command", "Restore a backup into an empty home."),
     "doctor": ("quintain.cli.doctor:doctor", "Check this installation, with a real job from start to end."),

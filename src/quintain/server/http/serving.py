@@ -7,6 +7,7 @@ import logging
 import math
 import socket
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import anyio
 from mcp.server.auth.provider import TokenVerifier
@@ -21,6 +22,7 @@ from quintain.server.http.application import PROTOCOL, http_application
 from quintain.server.http.limits import Limits
 from quintain.server.http.tokens import AnyVerifier, FileVerifier, TokenFile
 from quintain.settings import Settings
+from quintain.tools.web_address import announced
 
 _BACKLOG = 256
 """Connections that wait to be accepted."""
@@ -111,7 +113,7 @@ def serve_http(
     # Requests that are not HTTP would each write a line.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     limits = limits_of(settings)
-    with listening_socket(host, port) as listener:
+    with listening_socket(host, port) as listener, ExitStack() as announcement:
         access = access_of(settings, host, listener.getsockname()[1], token)
         app = http_application(server, access, limits, issuer=settings.http_issuer, page=page(access) if page else None)
         config = uvicorn.Config(
@@ -126,7 +128,13 @@ def serve_http(
             timeout_keep_alive=math.ceil(limits.idle_s),
             timeout_graceful_shutdown=math.ceil(limits.grace_s),
         )
-        graceful = GracefulServer(config, lambda: on_ready(access.public_url), app.close_streams)
+
+        def ready() -> None:
+            if page is not None:
+                announcement.enter_context(announced(settings.home, access.public_url))
+            on_ready(access.public_url)
+
+        graceful = GracefulServer(config, ready, app.close_streams)
         anyio.run(graceful.serve, [listener])
 
 
