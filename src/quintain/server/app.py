@@ -217,9 +217,8 @@ def build_server(
     # The constructor's argument warns that 2026-07-28 drops the method, which clients of the handshake era still call.
     server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_log_level)
     Tasks(bindings).mount(server)
-    apps.mount(server)
     server.middleware = [*([spans] if spans else []), seal(state_key)]
-    server.bindings, server.specs = bindings, specs
+    server.bindings, server.specs, server.extensions[apps.EXTENSION] = bindings, specs, {}
     return server
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mcp.server import Server, ServerRequestContext
+from mcp.server import ServerRequestContext
 from mcp.types import CallToolResult
 
 from quintain.records.record import Record
@@ -24,11 +24,6 @@ PAGE = "ui://quintain/dashboard"
 TOOL_META: dict[str, Any] = {"ui": {"resourceUri": PAGE}}
 PAGE_META: dict[str, Any] = {"ui": {"csp": {}, "prefersBorder": True}}
 """The page asks for no domain."""
-
-
-def mount(server: Server[Any]) -> None:
-    """Advertise the extension."""
-    server.extensions[EXTENSION] = {}
 
 
 def dashboard_page(services: Services) -> str:
