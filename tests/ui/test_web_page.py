@@ -90,7 +90,13 @@ def test_reading_is_open_on_loopback_and_changing_needs_the_token(site: Site) ->
     assert site.ask("/api/session").json == {"may_change": False, "may_read": True}
     assert site.ask("/api/session", **site.authorization).json == {"may_change": True, "may_read": True}
     assert site.call("list_library", {"kind": "agents"}).json["items"][0]["name"] == "clerk"
+    rehearsed = site.call("forget", {"id": "traj-1"})
+    assert (rehearsed.status, rehearsed.json["error"]["code"]) == (404, "not_found"), "a dry run reads"
     changes = [("cancel_job", {"job_id": "job-train"}), ("forget", {"id": "traj-1", "dry_run": False})]
+    changes += [
+        ("forget", {"id": "traj-1", "dry_run": "true"}),
+        ("talk_to_agent", {"agent": "clerk", "message": "Hello"}),
+    ]
     # Reading tools that begin work with one argument.
     changes += [("compare_agents", {"agents": ["base", "clerk"], "sequential": True})]
     for tool, arguments in changes:

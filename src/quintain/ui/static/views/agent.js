@@ -55,14 +55,19 @@ function settings(agent) {
   const { model, sampling } = agent;
   const values = Object.entries(sampling).map(([name, value]) => `${name} ${typeof value === "number" ? number(value) : value}`);
   return [facts([
-    ["Model", `${model.source}: ${model.path || "–"}`],
-    ["Adapter", model.adapter],
+    ["Model", h("span", { title: model.path }, `${model.source}: ${fileName(model.source === "hub" ? "" : model.path) || model.path || "–"}`)],
+    ["Adapter", model.adapter && h("span", { title: model.adapter }, fileName(model.adapter))],
     ["Revision", model.revision],
     ["Quantized", model.quantization],
     ["Turns", agent.template],
     ["Sampling", values.join(", ")],
     ["System prompt", agent.system_prompt === null ? "the environment's" : null],
   ]), agent.system_prompt !== null && [h("h3", null, "System prompt"), h("pre", null, agent.system_prompt)]];
+}
+
+// The folder or file without where it lies; the whole path is in the title.
+function fileName(path) {
+  return path.split(/[/\\]/).filter(Boolean).at(-1) ?? "";
 }
 
 function scores(evaluations, isCut) {
