@@ -387,8 +387,14 @@ _NOTHING = Hint(
 )
 
 
+_NAMED_RUNS = 10
+"""Runs that a next step names at most."""
+
+
 def _next_step(stored: Sequence[Preference], found: Sequence[tuple[str, ...]], batch: _PreferenceBatch) -> Hint:
-    export = call("export_dataset", kind="dpo", name="pairs", pairs="recorded", filter=...)
+    runs = list(dict.fromkeys(run for one in stored for run in (one.a, one.b)))
+    chosen: dict[str, Any] = {"trajectory_ids": runs} if len(runs) <= _NAMED_RUNS else {"filter": ...}
+    export = call("export_dataset", kind="dpo", name="pairs", pairs="recorded", **chosen)
     if not stored:
         why = [batch.details[reason] for reason, _ in batch.skipped.most_common(1)] or [_NOTHING]
         return Hint("Nothing was recorded: ", why[0])
