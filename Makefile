@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_FLAGS ?=
 
-.PHONY: install demo test test-postgres conformance lint style format soak browser clean
+.PHONY: install demo test test-postgres conformance lint style format soak browser wheel bundle clean
 
 demo: install
 	@$(BIN)/quintain demo $(DEMO_FLAGS)
@@ -43,6 +43,19 @@ browser: install
 soak: install
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -m soak
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q --hypothesis-profile=default -m "not soak" tests/records tests/importers tests/redaction tests/datasets tests/exporters tests/scoring
+
+# The wheel, and the bundle for desktop clients with it; the bundle is validated where node is installed.
+wheel: install
+	@rm -f dist/quintain-*.whl
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .
+	@ls -l dist/quintain-*.whl
+
+bundle: wheel
+	@$(BIN)/python -m scripts.make_bundle
+	@if command -v npx >/dev/null; then \
+	  folder=$$(mktemp -d) && $(BIN)/python -m zipfile -e dist/quintain-*.mcpb $$folder && \
+	  npx --yes @anthropic-ai/mcpb@2 validate $$folder/manifest.json && rm -r $$folder; \
+	else echo "The bundle was not validated: npx is not installed."; fi
 
 install: $(STAMP)
 

@@ -265,3 +265,8 @@ def secret(name: str) -> str | None:
 def has_secret(name: str) -> bool:
     """Whether an environment variable that an endpoint profile names for its key has a value."""
     return secret(name) is not None
+
+
+def folder_of(name: str, default: Path) -> Path:
+    """Return the folder that a variable of another program names, such as CODEX_HOME, or the default."""
+    return Path(found).expanduser() if (found := secret(name)) else default

@@ -244,6 +244,14 @@ COMMANDS: Mapping[str, Command] = {
         summary="Let an agent explore, train on its best runs and be measured, round after round.",
     ),
     "register": Command("register_agent", positional=("name",)),
+    "talk": Command(
+        "talk_to_agent",
+        run="quintain.cli.talk:run_talk",
+        positional=("agent",),
+        names={"job_id": "job"},
+        own=(Own("keep", "--keep", bool, False, "Store the conversation as a run at the end."),),
+        summary="Without --message lines of the standard input are sent, until an empty one.",
+    ),
     "export-agent": Command(
         "export_agent",
         run="quintain.cli.export:run_export_agent",
@@ -293,6 +301,7 @@ FUNCTIONS: Mapping[str, tuple[str, str]] = {
     "ui": ("quintain.cli.ui:ui", "Show runs, jobs and agents on a local web page."),
     "jobs prune": ("quintain.cli.prune:prune_command", "Free the disk space of jobs that ended long ago."),
     "prefer list": ("quintain.cli.prefer:list_preferences", "List stored preferences."),
+    "install": ("quintain.cli.install:install", "Add the server to an MCP client, or its skill."),
     "backup": ("quintain.cli.backup:backup_command", "Back up the database, datasets, agents and jobs."),
     "restore": ("quintain.cli.backup:restore_command", "Restore a backup into an empty home."),
     "doctor": ("quintain.cli.doctor:doctor", "Check this installation, with a real job from start to end."),

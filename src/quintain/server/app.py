@@ -200,7 +200,9 @@ def build_server(
         instructions=INSTRUCTIONS,
         lifespan=lifespan,
         cache_hints={"tools/list": CacheHint(ttl_ms=60_000, scope="public")},
-        on_list_tools=partial(_list_tools, ListToolsResult(tools=[binding.listing for binding in bindings.values()])),
+        on_list_tools=partial(
+            _list_tools, ListToolsResult(tools=[one.listing for one in bindings.values() if one.spec.is_listed])
+        ),
         on_call_tool=partial(_call_tool, bindings),
         on_list_resources=partial(_list_resources, specs),
         on_list_resource_templates=partial(_list_templates, specs),
