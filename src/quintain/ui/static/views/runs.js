@@ -137,7 +137,7 @@ async function suggest(api, agents) {
 
 // What the address narrows the list to besides the form's fields.
 function chipsOf(query, change) {
-  return ["dataset_id", "job_id"].filter((name) => query.get(name)).map((name) => h("span", { class: "chip" },
+  return ["dataset_id", "job_id"].filter((name) => query.get(name)).map((name) => h("span", { class: "filter-chip" },
     name === "job_id" ? "of job " : "in dataset ", idLink(query.get(name)),
     h("button", { class: "small", "aria-label": "Remove this filter", onclick: () => change({ [name]: null }) }, "×")));
 }
