@@ -15,6 +15,7 @@ import uvicorn
 
 from quintain.server.app import create_server
 from quintain.server.http.application import http_application
+from quintain.server.http.connections import bounded_protocol
 from quintain.server.http.limits import Limits
 from quintain.server.http.serving import access_of
 from quintain.server.http.tokens import TokenFile
@@ -70,12 +71,14 @@ def served(home: Path) -> Iterator[Site]:
     token = TokenFile(home)
     token.create()
     server = create_server(settings)
-    config = uvicorn.Config("", port=0, log_config=None, access_log=False, timeout_graceful_shutdown=1)
+    limits = Limits()
+    protocol = bounded_protocol(limits, ())
+    config = uvicorn.Config("", port=0, http=protocol, log_config=None, access_log=False, timeout_graceful_shutdown=1)
     listener = config.bind_socket()
     listener.listen()
     port = listener.getsockname()[1]
     access = access_of(settings, "127.0.0.1", port, token)
-    config.app = http_application(server, access, Limits(), page=web_app(server, access))
+    config.app = http_application(server, access, limits, page=web_app(server, access))
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run, args=([listener],))
     thread.start()
@@ -84,4 +87,5 @@ def served(home: Path) -> Iterator[Site]:
     finally:
         running.should_exit = True
         thread.join(20)
+        listener.close()
         assert not thread.is_alive()

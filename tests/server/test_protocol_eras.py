@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Literal
 
 import anyio
 import pytest
-from mcp import Client, ClientSession, MCPError
+from mcp import Client, ClientSession, MCPError, UriTemplate
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.types import (
     INVALID_PARAMS,
@@ -16,6 +17,7 @@ from mcp.types import (
     CallToolResult,
     Request,
     RequestParams,
+    ResourceTemplateReference,
     Result,
 )
 from pydantic import TypeAdapter
@@ -23,6 +25,7 @@ from pydantic import TypeAdapter
 from mcp_client import call
 from quintain.records.job import SelftestSpec
 from quintain.server.app import create_server
+from quintain.server.completions import SOURCES
 from quintain.server.tasks import EXTENSION
 from quintain.settings import Settings
 from quintain.tools.services import Services
@@ -189,3 +192,64 @@ def test_a_client_without_the_extension_gets_plain_answers_and_no_tasks(settings
         assert refused.value.error.code == expected[mode]
 
     serve(create_server(settings), mode, talk)
+
+
+def test_every_argument_of_prompts_and_templates_is_completed(settings: Settings, services: Services) -> None:
+    job = services.jobs.start(SelftestSpec(steps=1)).job.id
+
+    async def talk(client: Client) -> None:
+        templates = (await client.list_resource_templates()).resource_templates
+        prompts = (await client.list_prompts()).prompts
+        variables = {name for one in templates for name in UriTemplate.parse(one.uri_template).variable_names}
+        arguments = {argument.name for prompt in prompts for argument in prompt.arguments or ()}
+        assert SOURCES.keys() == variables | arguments
+        for name, start, expected in (
+            ("job_id", "job-", job),
+            ("id", job[:8], job),
+            ("tail", "1", "100"),
+            ("environment", "quintain/inv", "quintain/inventory"),
+            ("rubric", "def", "default"),
+        ):
+            ref = ResourceTemplateReference(uri="job://{job_id}")
+            found = await client.complete(ref=ref, argument={"name": name, "value": start})
+            assert expected in found.completion.values, name
+
+    serve(create_server(settings), "auto", talk)
+
+
+@ERAS
+def test_resources_come_with_audience_priority_time_and_size(settings: Settings, services: Services, mode: str) -> None:
+    job = services.jobs.start(SelftestSpec(steps=1)).job
+
+    async def talk(client: Client) -> None:
+        listed = {str(one.uri): one for one in (await client.list_resources()).resources}
+        page = await client.read_resource("guide://pipeline")
+        assert listed["guide://pipeline"].size == len(page.contents[0].text.encode())
+        assert listed["guide://pipeline"].annotations.audience == ["assistant"]
+        annotations = listed[f"job://{job.id}"].annotations
+        assert datetime.fromisoformat(annotations.last_modified) >= job.created_at
+        assert annotations.audience == ["user", "assistant"]
+        for one in (await client.list_resource_templates()).resource_templates:
+            assert 0 < one.annotations.priority < 1, one.uri_template
+
+    serve(create_server(settings), mode, talk)
+
+
+def test_a_request_of_the_modern_era_gets_its_phases_and_warnings_as_it_asks(
+    settings: Settings, services: Services
+) -> None:
+    job = services.jobs.start(SelftestSpec(steps=2)).job.id
+    inbox = Inbox()
+
+    async def logging(params: Any) -> None:
+        inbox.messages.append(params)
+
+    async def talk(client: Client) -> None:
+        waiting = {"job_id": job, "wait_s": 20, "until": "done"}
+        await client.call_tool("get_job", waiting, meta={"io.modelcontextprotocol/logLevel": "info"})
+        assert {(one.level, one.logger) for one in inbox.messages} == {("info", "quintain.get_job")}
+        before = len(inbox.messages)
+        await client.call_tool("get_job", waiting)
+        assert len(inbox.messages) == before
+
+    serve(create_server(settings), "auto", talk, logging_callback=logging)

@@ -34,6 +34,11 @@ def test_the_list_of_tools_is_short_and_the_same_whatever_is_stored(settings: Se
             async with Client(create_server(settings), mode=mode) as client:
                 before = await listed(client)
                 assert len(before.encode()) < 40_960
+                assert "talk_to_agent" not in before
+                refused = await client.call_tool("talk_to_agent", {})
+                assert "expected either `agent` to begin with or `job_id`" in refused.content[0].text, (
+                    "it answers all the same"
+                )
                 stored = (await client.call_tool("record_trajectory", RUN)).structured_content
                 assert stored["created"] is True
                 page = (await client.read_resource(stored["resource_uri"])).contents[0]

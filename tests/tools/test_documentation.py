@@ -45,6 +45,7 @@ CONTRACT: dict[str, tuple[str, str]] = {
     "evaluate_agent": ("agent", "job_id status resource_uri"),
     "compare_agents": ("agents", "comparisons leaderboard flips notes resource_uri"),
     "register_agent": ("name model", "agent"),
+    "talk_to_agent": ("", "job_id turn status steps ended kept next_step"),
     "export_agent": ("agent format", "job_id status resource_uri deduplicated"),
     "get_job": ("job_id", "job_id kind status phase step total_steps metrics eta_s error result next_step"),
     "list_jobs": ("", "items next_cursor"),

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -24,6 +25,7 @@ from quintain.server.listings import derived_listing, stored_listings
 from quintain.server.record_json import facts, scrub
 from quintain.tools.invocation import arguments_model, refuse_unknown
 from quintain.tools.spec import IllustratedRecord, Picture, ToolSpec
+from quintain.tools.web_address import page_of, web_address
 
 if TYPE_CHECKING:
     from quintain.tools.services import Services
@@ -103,11 +105,12 @@ async def call(
         return await anyio.to_thread.run_sync(_run, binding, received, services)
     arguments = await anyio.to_thread.run_sync(read_arguments, binding, received)
     record = await _watch(partial(binding.spec.watch, services, **arguments), services.settings.poll_s, report)
-    return await anyio.to_thread.run_sync(to_result, binding, record)
+    return await anyio.to_thread.run_sync(to_result, binding, record, services.settings.home)
 
 
 def _run(binding: Binding, received: Mapping[str, Any], services: Services) -> CallToolResult:
-    return to_result(binding, binding.spec.function(services, **read_arguments(binding, received)))
+    value = binding.spec.function(services, **read_arguments(binding, received))
+    return to_result(binding, value, services.settings.home)
 
 
 async def _watch(begin: Callable[[], Iterator[Record]], poll_s: float, report: ReportProgress) -> Record:
@@ -176,11 +179,17 @@ def _with_json_strings_parsed(received: Mapping[str, Any], names: set[str]) -> d
     return parsed
 
 
-def to_result(binding: Binding, value: Record | Picture) -> CallToolResult:
-    """Both channels of a result: `structuredContent`, and text with the same facts for clients that show only one."""
+def to_result(binding: Binding, value: Record | Picture, home: Path) -> CallToolResult:
+    """Both channels of a result: `structuredContent`, and text with the same facts for clients that show only one.
+
+    While a web page shows the home, `ui_url` names the page of what the result is about.
+    """
     if isinstance(value, Picture):
         return CallToolResult(content=[TextContent(type="text", text=scrub(value.text)), _image(value.png)])
     text, values = facts(_with_offered_calls(value, binding.elsewhere))
+    if (page := page_of(values)) is not None and (address := web_address(home)) is not None:
+        values = {**values, "ui_url": f"{address}{page}"}
+        text = f'{text[:-1]},"ui_url":{json.dumps(values["ui_url"])}}}'
     content: list[ContentBlock] = [TextContent(type="text", text=text)]
     if isinstance(value, IllustratedRecord) and value.png is not None:
         content.append(_image(value.png))

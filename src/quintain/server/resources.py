@@ -1,8 +1,8 @@
-"""Resources, each a view of something that a tool shows too, and completions of their ids."""
+"""Resources, each a view of something that a tool shows too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _JSON, _TEXT, _MARKDOWN, _PNG = "application/json", "text/plain", "text/markdown", "image/png"
 _LISTED_JOBS, _LISTED_DATASETS, _LISTED_AGENTS = 20, 10, 10
 _MAX_LOG_LINES = 1000
-_MAX_COMPLETIONS = 100
 
 
 @dataclass(frozen=True)
@@ -236,50 +235,6 @@ def read(specs: Iterable[ResourceSpec], services: Services, uri: str) -> tuple[s
             return scrub(content) if isinstance(content, str) else content, spec.mime_type
     families = ", ".join(spec.uri for spec in specs)
     raise NotFound(f"there is no resource {uri!r}; valid: {families}", code="unknown_resource")
-
-
-def complete(services: Services, argument: str, start: str) -> list[str]:
-    """Return the values of an argument of a resource or prompt that begin with `start`, newest first.
-
-    Of several values by comma the last is completed.
-    """
-    from quintain.environments.registry import environment_ids
-    from quintain.records.filters import TrajectoryFilter
-    from quintain.scoring.judges.rubrics import RUBRICS
-    from quintain.tools.training.methods import METHODS
-
-    store = services.store
-
-    def jobs() -> Iterable[str | None]:
-        return (job.id for job in store.jobs.page(limit=_MAX_COMPLETIONS).items)
-
-    def agents() -> Iterable[str | None]:
-        return (agent.id for agent in store.agents.page(limit=_MAX_COMPLETIONS).items)
-
-    def names() -> Iterable[str | None]:
-        return dict.fromkeys((agent or "").removeprefix("agent:").split("@")[0] for agent in agents())
-
-    def trajectories() -> Iterable[str | None]:
-        return (item.id for item in store.trajectories.search(TrajectoryFilter(), limit=_MAX_COMPLETIONS).items)
-
-    sources: Mapping[str, Callable[[], Iterable[str | None]]] = {
-        "job_id": jobs,
-        "dataset_id": lambda: (item.id for item in store.datasets.page(limit=_MAX_COMPLETIONS).items),
-        "agent_id": agents,
-        "calibration_id": lambda: (item.id for item in store.calibrations.page(limit=_MAX_COMPLETIONS).items),
-        "trajectory_id": trajectories,
-        "environment": environment_ids,
-        "method": lambda: METHODS,
-        "model": lambda: dict.fromkeys(("starter", *names(), *agents())),
-        "agents": lambda: (*names(), *agents()),
-        "agent": names,
-        "run": lambda: (*trajectories(), *jobs()),
-        "rubric": lambda: RUBRICS,
-    }
-    before, comma, last = start.rpartition(",") if argument == "agents" else ("", "", start)
-    prefix = f"{before}{comma}{' ' * (len(last) - len(last.lstrip()))}"
-    values = sources[argument]() if argument in sources else ()
-    return [f"{prefix}{value}" for value in values if value and value.startswith(last.lstrip())][:_MAX_COMPLETIONS]
 
 
 def dataset_of(services: Services, dataset_id: str) -> Record:

@@ -80,6 +80,15 @@ CATALOG: tuple[ToolSpec, ...] = (
         answers_as="start_training",
     ),
     _write("evaluation.rollouts:evaluate_agent", "Evaluate an agent", "evaluate", answers_as="start_training"),
+    _write(
+        "evaluation.conversations:talk_to_agent",
+        "Talk to an agent",
+        "evaluate",
+        short="talk",
+        idempotent=False,
+        is_listed=False,
+        watch_source="quintain.tools.evaluation.conversations:watch_talk",
+    ),
     _read(
         "evaluation.comparison:compare_agents", "Compare agents", "evaluate", short="compare", writes_with="sequential"
     ),

@@ -98,6 +98,8 @@ class ToolSpec:
     """The same function for a caller that is the user themself, in the terminal or on the web page, and not their assistant."""
     writes_with: str = ""
     """Argument with which a tool that only reads otherwise starts work. A read-only server refuses it."""
+    is_listed: bool = True
+    """Whether `tools/list` names it; what is left out is for the page, the terminal and Python, and answers calls all the same."""
     dry_run_with: str = ""
     """Argument that, unless false, makes a tool that writes only report what it would do."""
     open_world: bool = False

@@ -14,7 +14,7 @@ import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -23,6 +23,7 @@ from quintain.errors import InvalidInput, NotFound, QuintainError, Refused
 from quintain.server.app import QuintainServer
 from quintain.server.http.access import Access
 from quintain.server.http.guard import may_change, may_read
+from quintain.tools.jobs.pictures import figure_of, metrics_figure
 from quintain.ui.events import JobFeed
 from quintain.ui.job_page import job_page
 from quintain.ui.overview import overview
@@ -34,7 +35,7 @@ STATIC = Path(__file__).parent / "static"
 PAGES = ("jobs", "runs", "datasets", "agents", "comparisons", "lineage", "judging", "leaderboard")
 """First parts of the paths that are pages; each is served by the same file."""
 MAX_BODY = 1_000_000
-"""Bytes of a request."""
+"""Bytes of a request; the guard of the HTTP server bounds what is read."""
 
 Endpoint = Callable[["_Site", Request], Awaitable[Response]]
 
@@ -63,6 +64,7 @@ def web_app(server: QuintainServer, access: Access) -> Starlette:
         Route("/api/resource", endpoint(_read_resource), methods=["GET"]),
         Route("/api/events", endpoint(_stream_events), methods=["GET"]),
         Route("/api/jobs/{job_id}", endpoint(_job), methods=["GET"]),
+        Route("/api/figures/{id}", endpoint(_figure), methods=["GET"]),
         Route("/api/overview", endpoint(_overview), methods=["GET"]),
         Route("/api/session", endpoint(_session, changes=None), methods=["GET"]),
         Mount("/static", StaticFiles(directory=STATIC)),
@@ -153,15 +155,11 @@ async def _body(request: Request) -> dict[str, Any]:
     """
     if not request.headers.get("content-type", "").lower().startswith("application/json"):
         raise InvalidInput("expected content type application/json, got another; send the arguments as a JSON object")
-    received = bytearray()
+    received = await request.body()
+    if len(received) > MAX_BODY:
+        raise InvalidInput(f"expected at most {MAX_BODY} bytes, got {len(received)}; send less", code="too_large")
     try:
-        async for chunk in request.stream():
-            received += chunk
-            if len(received) > MAX_BODY:
-                raise InvalidInput(f"expected at most {MAX_BODY} bytes, got more; send less", code="too_large")
         body = json.loads(received or b"{}")
-    except ClientDisconnect:
-        body = None
     except (ValueError, RecursionError):
         raise InvalidInput("expected a JSON object, got text that is not JSON; send the arguments as JSON") from None
     if not isinstance(body, dict):
@@ -179,6 +177,14 @@ async def _read_resource(site: _Site, request: Request) -> Response:
 async def _job(site: _Site, request: Request) -> Response:
     services = await site.server.services()
     return json_response(await anyio.to_thread.run_sync(job_page, services, request.path_params["job_id"]))
+
+
+async def _figure(site: _Site, request: Request) -> Response:
+    """Answer the description of a figure, as `quintain.evaluation.reports.figures` has it."""
+    services, about = await site.server.services(), request.path_params["id"]
+    names = [name for name in request.query_params.get("metrics", "").split(",") if name]
+    draw = partial(metrics_figure, services, about, names) if names else partial(figure_of, services, about)
+    return json_response(await anyio.to_thread.run_sync(draw))
 
 
 async def _overview(site: _Site, request: Request) -> Response:

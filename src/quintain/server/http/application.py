@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -21,6 +22,8 @@ from quintain.server.app import QuintainServer
 from quintain.server.http.access import Access
 from quintain.server.http.guard import Guard, is_route, refusal
 from quintain.server.http.limits import Limits
+
+logger = logging.getLogger(__name__)
 
 PROTOCOL = "/mcp"
 _HEALTH = "/healthz"
@@ -83,6 +86,8 @@ def _health_route(server: QuintainServer) -> Callable[[Request], object]:
                     store = "ok"
             except QuintainError as error:
                 store = error.code
+            except Exception:
+                logger.exception("the health check cannot read the store")
         ready = store == "ok" and reconciler != "failing"
         return JSONResponse(
             {"status": "ok" if ready else "unavailable", "store": store, "reconciler": reconciler},

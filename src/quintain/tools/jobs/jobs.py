@@ -110,6 +110,7 @@ def list_jobs(
             "step_labels",
             "influence",
             "replay",
+            "talk",
             "export_agent",
             "fetch",
             "push",

@@ -11,6 +11,7 @@ from quintain.client.aio.calls import AgentT, AsyncCalls, ComparisonT, DatasetT,
 if TYPE_CHECKING:
     from quintain.client.session import Reference
     from quintain.records.agent import Sampling
+    from quintain.tools.evaluation.conversations import TalkResult
 
 
 class AsyncEvaluateMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
@@ -78,6 +79,25 @@ class AsyncEvaluateMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]
             "dataset_id": dataset, "n_tasks": n_tasks, "repeats": repeats, "split": split, "sampling": sampling,
             "max_turns": max_turns, "forbidden": forbidden, "opponent": opponent, "seed": seed,
             "request_key": request_key, "actors": actors})
+
+    async def talk_to_agent(self, *, agent: Reference | None = None, message: str | None = None,
+        job: Reference | None = None, environment: str | None = None, end: Literal["keep", "discard"] | None = None,
+        wait_s: float = 30) -> TalkResult:
+        """Talk to an agent, message by message. A job keeps its model loaded between the messages.
+
+        The first call names `agent` and `message`, the next ones `job`. Ten minutes without a message end it.
+
+        Args:
+            agent: Agent to begin with; or give job.
+            message: What to say; None: only look.
+            job: Conversation to go on with.
+            environment: At the begin: environment with tools and prompt.
+            end: End it; keep: store it as a run.
+            wait_s: Seconds to wait for the answer.
+        """
+        result: TalkResult = await self._call("talk_to_agent", {"agent": agent, "message": message, "job_id": job,
+            "environment": environment, "end": end, "wait_s": wait_s})
+        return result
 
     async def compare(self, agents: Sequence[Reference], *, environment: str | Mapping[str, float] | None = None,
         correction: Literal["holm", "benjamini_hochberg", "bonferroni"] = "holm", show: bool = False,

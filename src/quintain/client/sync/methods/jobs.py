@@ -18,8 +18,8 @@ class JobsMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
 
     def list_jobs(self, *, status: Literal["queued", "running", "succeeded", "failed", "cancelled", "interrupted"]
         | None = None, kind: Literal["train", "rollout", "evaluate", "evaluate_dataset", "compare", "import", "recipe",
-        "evolve", "preview", "judge", "score", "step_labels", "influence", "replay", "export_agent", "fetch", "push",
-        "selftest"] | None = None, limit: int = 20, cursor: str | None = None) -> list[JobT]:
+        "evolve", "preview", "judge", "score", "step_labels", "influence", "replay", "talk", "export_agent", "fetch",
+        "push", "selftest"] | None = None, limit: int = 20, cursor: str | None = None) -> list[JobT]:
         """List jobs, newest first, by state or kind; those of earlier conversations too.
 
         Args:

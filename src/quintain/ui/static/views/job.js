@@ -23,7 +23,7 @@ export async function render(root, params, api) {
 
   async function showFigure() {
     const found = await api.get(`/api/figures/${encodeURIComponent(id)}`).catch(() => null);
-    const panels = found?.panels?.some((panel) => panel.lines?.length || panel.bars?.length || panel.forest?.length);
+    const panels = found?.panels?.length;
     replace(better, panels && h("section", { class: "card" }, figure(found, { height: 220 })));
   }
 
