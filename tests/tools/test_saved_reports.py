@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from evaluation.test_comparison import evaluated
+from quintain.errors import NotFound
 from quintain.records.agent import Agent, ModelRef
 from quintain.tools.evaluation.comparison import compare_agents
+from quintain.tools.jobs.dashboard import show_training_dashboard
 from quintain.tools.jobs.plots import plot_job, save_report
 from quintain.tools.services import Services
+from quintain.tools.web_address import announced
 from tools.test_figures import reported, step, trained
 
 
@@ -23,6 +28,18 @@ def test_a_comparison_saves_its_picture_and_page_once_and_names_them(services: S
     (services.settings.home / picture).write_bytes(b"kept")
     again = compare_agents(services, [found.comparison_id], show=True)
     assert again.png == b"kept", "a stored comparison never changes, so it is drawn once"
+
+
+def test_a_dashboard_shows_the_newest_training_and_where_it_is_live(services: Services) -> None:
+    with pytest.raises(NotFound, match=r"expected a training, got none; begin one with start_training\("):
+        show_training_dashboard(services)
+    reported(services, trained(), step(1, loss=1.0), step(2, loss=0.5))
+    with announced(services.settings.home, "http://127.0.0.1:8000"):
+        shown = show_training_dashboard(services)
+    assert shown.text.startswith("sft base -> pupil on ds-1: succeeded, step 2 of 9")
+    assert "Live: http://127.0.0.1:8000/jobs/job-1" in shown.text
+    assert shown.figure is not None
+    assert "Live:" not in show_training_dashboard(services, "job-1").text
 
 
 def test_a_folder_that_cannot_be_written_costs_the_files_and_not_the_answer(services: Services) -> None:
