@@ -49,6 +49,26 @@ def test_a_folder_that_cannot_be_written_costs_the_files_and_not_the_answer(serv
     assert picture.text.endswith("Not saved in the home folder's reports/: File exists")
 
 
+def test_a_report_to_send_has_the_settings_and_no_folder_of_this_machine(services: Services) -> None:
+    model = ModelRef(source="folder", path="/secret/place/critic")
+    critic = Agent(id="agent:critic@1", name="critic", model=model)
+    spec = trained(
+        dataset_id=None,
+        environment="quintain/inventory",
+        method="grpo",
+        config={"method": "grpo", "reward_model": "critic", "rollouts": 7},
+        reward_agent=critic,
+    )
+    (page, _) = save_report(
+        services, reported(services, spec, step(1, loss=1.0), report={"path": "/secret/place/x.gguf"})
+    )
+    text = (services.settings.home / page).read_text(encoding="utf-8")
+    assert "/secret" not in text
+    assert "agent:critic@1" in text
+    assert "…/x.gguf" in text
+    assert "<td>rollouts</td><td>7</td>" in text
+
+
 def test_agents_and_datasets_have_pages_too(services: Services) -> None:
     services.store.agents.add(Agent(name="a", model=ModelRef(source="folder", path="/m")), services.clock())
     services.store.evaluations.add(evaluated("a", "0001"), services.clock())
