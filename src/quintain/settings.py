@@ -211,6 +211,11 @@ class Settings(BaseSettings):
         return self.home / "agents"
 
     @property
+    def reports_dir(self) -> Path:
+        """Saved pictures and reports."""
+        return self.home / "reports"
+
+    @property
     def cache_dir(self) -> Path:
         """Caches shared by jobs: reference log-probabilities and replay buffers."""
         return self.home / "cache"

@@ -92,8 +92,9 @@ def test_a_job_can_be_followed_listed_read_and_completed(settings: Settings) -> 
                     view = (await client.call_tool("get_job", {"job_id": job_id, "wait_s": 20})).structured_content
                 assert view["status"] == "succeeded"
                 uris = [str(resource.uri) for resource in (await client.list_resources()).resources]
-                assert uris == ["judging://rubrics", "guide://pipeline", "guide://curation", f"job://{job_id}"]
-                for part, key in (("", "status"), ("/metrics", "curves")):
+                pages = ["ui://quintain/dashboard", "judging://rubrics", "guide://pipeline", "guide://curation"]
+                assert uris == [*pages, f"job://{job_id}"]
+                for part, key in (("", "status"), ("/metrics", "curves"), ("/figure", "figure")):
                     page = (await client.read_resource(f"job://{job_id}{part}")).contents[0]
                     assert json.loads(page.text)[key]
                 assert (await client.read_resource(f"job://{job_id}/log?tail=5")).contents[0].mime_type == "text/plain"
@@ -147,6 +148,7 @@ READERS = {
     "get_job",
     "list_jobs",
     "plot_job",
+    "show_training_dashboard",
 }
 
 

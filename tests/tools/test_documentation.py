@@ -52,6 +52,7 @@ CONTRACT: dict[str, tuple[str, str]] = {
     "cancel_job": ("job_id", "job_id status"),
     "resume_job": ("job_id", "job_id status"),
     "plot_job": ("job_id", ""),
+    "show_training_dashboard": ("", ""),
     "get_lineage": ("id", "ancestors descendants edges counts next_step resource_uri"),
     "forget": ("id", "dry_run runs before touched removed copies twins next_step"),
     "list_library": ("kind", "items next_cursor"),

@@ -171,12 +171,9 @@ def test_answers_name_the_page_of_their_object_while_it_is_served(site: Site) ->
 
 
 def test_the_figure_of_a_job_is_data_for_the_charts(site: Site) -> None:
-    figure = site.ask("/api/figures/job-train").json
+    figure = site.ask("/api/resource?uri=job://job-train/figure").json["figure"]
     (line,) = next(panel["lines"] for panel in figure["panels"] if panel["title"] == "Loss")
     assert (line["x"], line["y"]) == ([1, 2], [1.0, 0.5])
-    named = site.ask("/api/figures/job-train?metrics=loss").json["panels"]
-    assert [panel["lines"][0]["y"] for panel in named] == [[1.0, 0.5]]
-    assert site.ask("/api/figures/job-train?metrics=none").json["error"]["code"] == "no_such_metric"
 
 
 def test_the_overview_puts_a_measured_agent_beside_its_parent_on_the_same_tasks(site: Site) -> None:

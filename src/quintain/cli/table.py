@@ -55,6 +55,7 @@ class Command:
 _CONFIG = Own(
     "config", "--config", Path | None, None, "YAML or JSON file with any of this; options replace its values."
 )
+_PICTURE = Own("out", "--out", Path | None, None, "Write the picture (PNG) to this file.")
 _REPORT = Own(
     "report", "--report", Path | None, None, "Also write a report to this file: .md, .html (needs no network) or .json."
 )
@@ -287,7 +288,10 @@ COMMANDS: Mapping[str, Command] = {
         "plot_job",
         positional=("job_id",),
         names={"job_id": "id"},
-        own=(Own("out", "--out", Path | None, None, "Write the picture (PNG) to this file."),),
+        own=(_PICTURE,),
+    ),
+    "dashboard": Command(
+        "show_training_dashboard", names={"job_id": "id"}, own=(_PICTURE,), summary="`quintain ui` has the live page."
     ),
 }
 """Command -> its tool and options. A name of two words is a command of a group."""
@@ -299,6 +303,10 @@ FUNCTIONS: Mapping[str, tuple[str, str]] = {
     "demo": ("quintain.cli.demo:demo", "Watch an agent get better: collect, score, export, train, evaluate, compare."),
     "serve": ("quintain.cli.serve:serve", "Serve the tools over MCP."),
     "ui": ("quintain.cli.ui:ui", "Show runs, jobs and agents on a local web page."),
+    "report": (
+        "quintain.cli.reports:report",
+        "Write a page about a job, comparison, evaluation, agent or dataset to send.",
+    ),
     "jobs prune": ("quintain.cli.prune:prune_command", "Free the disk space of jobs that ended long ago."),
     "prefer list": ("quintain.cli.prefer:list_preferences", "List stored preferences."),
     "install": ("quintain.cli.install:install", "Add the server to an MCP client, or its skill."),

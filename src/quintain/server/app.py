@@ -43,7 +43,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 import quintain
 from quintain.errors import QuintainError, Unavailable
-from quintain.server import failures, resources
+from quintain.server import apps, failures, resources
 from quintain.server.bindings import Binding, bind_all, call
 from quintain.server.completions import MAX_COMPLETIONS, complete
 from quintain.server.elicitation import ask, can_ask, key_of_home, seal
@@ -218,7 +218,7 @@ def build_server(
     server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_log_level)
     Tasks(bindings).mount(server)
     server.middleware = [*([spans] if spans else []), seal(state_key)]
-    server.bindings, server.specs = bindings, specs
+    server.bindings, server.specs, server.extensions[apps.EXTENSION] = bindings, specs, {}
     return server
 
 
@@ -248,7 +248,7 @@ async def _call_tool(
         log = RequestLog(ctx, params.name)
         result = await call(binding, params.arguments or {}, services, log.report_progress)
         await log.result(result)
-        return result
+        return apps.for_client(result, ctx)
     except Exception as error:
         return failures.tool_failure(params.name, error)
 
@@ -287,7 +287,8 @@ async def _read_resource(
     if isinstance(content, bytes):
         blob = base64.b64encode(content).decode("ascii")
         return ReadResourceResult(contents=[BlobResourceContents(uri=uri, blob=blob, mime_type=mime_type)])
-    return ReadResourceResult(contents=[TextResourceContents(uri=uri, text=content, mime_type=mime_type)])
+    meta = apps.PAGE_META if mime_type == apps.MIME_TYPE else None
+    return ReadResourceResult(contents=[TextResourceContents(uri=uri, text=content, mime_type=mime_type, meta=meta)])
 
 
 async def _list_prompts(ctx: _Context, params: PaginatedRequestParams | None) -> ListPromptsResult:

@@ -21,6 +21,7 @@ from quintain.next_step import Hint, ToolCall
 from quintain.records.record import Record
 from quintain.records.text import require_clean
 from quintain.server import failures
+from quintain.server.apps import TOOL_META, app_data
 from quintain.server.listings import derived_listing, stored_listings
 from quintain.server.record_json import facts, scrub
 from quintain.tools.invocation import arguments_model, refuse_unknown
@@ -69,7 +70,8 @@ def bind(spec: ToolSpec) -> Binding:
         open_world_hint=spec.open_world,
     )
     listing = known if known is not None else derived_listing(spec)
-    return Binding(spec, Tool(name=spec.name, title=spec.title, annotations=hints, **listing))
+    tool = Tool(name=spec.name, title=spec.title, annotations=hints, meta=TOOL_META if spec.app else None, **listing)
+    return Binding(spec, tool)
 
 
 def select(
@@ -185,7 +187,9 @@ def to_result(binding: Binding, value: Record | Picture, home: Path) -> CallTool
     While a web page shows the home, `ui_url` names the page of what the result is about.
     """
     if isinstance(value, Picture):
-        return CallToolResult(content=[TextContent(type="text", text=scrub(value.text)), _image(value.png)])
+        picture = [] if value.png is None else [_image(value.png)]
+        text_block = TextContent(type="text", text=scrub(value.text))
+        return CallToolResult(content=[text_block, *picture], meta=app_data(value.figure, value.job))
     text, values = facts(_with_offered_calls(value, binding.elsewhere))
     if (page := page_of(values)) is not None and (address := web_address(home)) is not None:
         values = {**values, "ui_url": f"{address}{page}"}
@@ -193,7 +197,8 @@ def to_result(binding: Binding, value: Record | Picture, home: Path) -> CallTool
     content: list[ContentBlock] = [TextContent(type="text", text=text)]
     if isinstance(value, IllustratedRecord) and value.png is not None:
         content.append(_image(value.png))
-    return CallToolResult(content=content, structured_content=values)
+    meta = app_data(value.figure, None) if isinstance(value, IllustratedRecord) else None
+    return CallToolResult(content=content, structured_content=values, meta=meta)
 
 
 def _image(png: bytes) -> ImageContent:

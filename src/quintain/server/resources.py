@@ -12,6 +12,7 @@ from mcp.types import Annotations, Resource, ResourceTemplate
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.record import Record
+from quintain.server import apps
 from quintain.server.record_json import facts, scrub
 from quintain.tools.spec import Source, ToolSpec, load
 
@@ -57,6 +58,7 @@ _ANNOTATIONS: Mapping[str, Annotations] = {
     _JSON: Annotations(audience=["user", "assistant"], priority=0.5),
     _TEXT: Annotations(audience=["user", "assistant"], priority=0.3),
     _PNG: Annotations(audience=["user"], priority=0.3),
+    apps.MIME_TYPE: Annotations(audience=["user"], priority=0.1),
 }
 
 _TOOLS = "quintain.tools"
@@ -65,6 +67,8 @@ _FAMILIES: tuple[tuple[str, str, str, str, str | None], ...] = (
     ("job://{job_id}", "Job", _JSON, "get_job", None),
     ("job://{job_id}/metrics", "Job with its curves", _JSON, "get_job", None),
     ("job://{job_id}/log{?tail}", "End of a job's log", _TEXT, "get_job", f"{_HERE}:log_of"),
+    ("job://{job_id}/figure", "Job with its figure", _JSON, "get_job", f"{_TOOLS}.jobs.dashboard:job_figure"),
+    (apps.PAGE, "Training dashboard", apps.MIME_TYPE, "show_training_dashboard", "quintain.server.apps:dashboard_page"),
     ("trajectory://{trajectory_id}", "Trajectory", _JSON, "get_trajectory", None),
     ("dataset://{dataset_id}", "Dataset", _JSON, "list_library", f"{_HERE}:dataset_of"),
     ("agent://{agent_id}", "Agent", _JSON, "list_library", f"{_HERE}:agent_of"),
@@ -181,6 +185,7 @@ def fixed(specs: Iterable[ResourceSpec]) -> list[Resource]:
             mime_type=spec.mime_type,
             size=len(load(spec.source)(None).encode()) if spec.mime_type == _MARKDOWN else None,
             annotations=spec.annotations,
+            meta=apps.PAGE_META if spec.mime_type == apps.MIME_TYPE else None,
         )
         for spec in specs
         if not UriTemplate.is_template(spec.uri)

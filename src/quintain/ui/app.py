@@ -23,7 +23,6 @@ from quintain.errors import InvalidInput, NotFound, QuintainError, Refused
 from quintain.server.app import QuintainServer
 from quintain.server.http.access import Access
 from quintain.server.http.guard import may_change, may_read
-from quintain.tools.jobs.pictures import figure_of, metrics_figure
 from quintain.ui.events import JobFeed
 from quintain.ui.job_page import job_page
 from quintain.ui.overview import overview
@@ -64,7 +63,6 @@ def web_app(server: QuintainServer, access: Access) -> Starlette:
         Route("/api/resource", endpoint(_read_resource), methods=["GET"]),
         Route("/api/events", endpoint(_stream_events), methods=["GET"]),
         Route("/api/jobs/{job_id}", endpoint(_job), methods=["GET"]),
-        Route("/api/figures/{id}", endpoint(_figure), methods=["GET"]),
         Route("/api/overview", endpoint(_overview), methods=["GET"]),
         Route("/api/session", endpoint(_session, changes=None), methods=["GET"]),
         Mount("/static", StaticFiles(directory=STATIC)),
@@ -177,14 +175,6 @@ async def _read_resource(site: _Site, request: Request) -> Response:
 async def _job(site: _Site, request: Request) -> Response:
     services = await site.server.services()
     return json_response(await anyio.to_thread.run_sync(job_page, services, request.path_params["job_id"]))
-
-
-async def _figure(site: _Site, request: Request) -> Response:
-    """Answer the description of a figure, as `quintain.evaluation.reports.figures` has it."""
-    services, about = await site.server.services(), request.path_params["id"]
-    names = [name for name in request.query_params.get("metrics", "").split(",") if name]
-    draw = partial(metrics_figure, services, about, names) if names else partial(figure_of, services, about)
-    return json_response(await anyio.to_thread.run_sync(draw))
 
 
 async def _overview(site: _Site, request: Request) -> Response:

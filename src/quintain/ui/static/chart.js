@@ -105,7 +105,7 @@ function lines(place, legend, panel, { width, height, strength }) {
   const tables = [], series = [{}], bands = [], entries = [];
   panel.lines.forEach((line, i) => {
     const colour = paint.series[(line.colour ?? i) % SERIES];
-    const dash = line.dash ?? (i >= SERIES ? [6, 4] : undefined);
+    const dash = line.dash ?? (line.style === "measured" ? [2, 4] : i >= SERIES ? [6, 4] : undefined);
     const isPoints = line.style === "points" || line.style === "measured";
     const trend = isPoints ? null : strength === null ? line.smooth : strength > 0 ? smoothed(line.y, strength) : null;
     const columns = [line.x, line.y];
@@ -145,7 +145,7 @@ function lines(place, legend, panel, { width, height, strength }) {
       y: isLog ? { distr: 3 } : panel.format === "percent" ? { range: (_, low, high) => percentRange(low, high) } : {},
     },
     axes: [
-      { ...axis, label: panel.xlabel ?? "step", size: 34, incrs: panel.xlabel?.includes("step") === false ? undefined : WHOLE },
+      { ...axis, label: panel.xlabel ?? "step", size: 34, incrs: panel.xlabel?.includes("step") === false ? undefined : WHOLE, ...named(panel.ticks) },
       { ...axis, label: panel.ylabel || undefined, size: 52, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : text(tick))) },
     ],
     hooks: {
@@ -155,6 +155,11 @@ function lines(place, legend, panel, { width, height, strength }) {
   }, data, place);
   showValues(legend, entries, panel, null, text);
   return plot;
+}
+
+// Places with names of their own, such as the rounds of an evolution.
+function named(ticks) {
+  return ticks?.length ? { splits: () => ticks.map((tick) => tick.x), values: () => ticks.map((tick) => tick.label.replace("\n", " ")) } : {};
 }
 
 const WHOLE = [1, 2, 5].flatMap((one) => Array.from({ length: 9 }, (_, i) => one * 10 ** i)).sort((a, b) => a - b);
@@ -169,6 +174,8 @@ function marks(u, panel, paint) {
   const { ctx, bbox } = u, ratio = devicePixelRatio;
   ctx.save();
   ctx.font = `${11 * ratio}px system-ui, sans-serif`;
+  ctx.textAlign = "left";
+  ctx.textBaseline = "alphabetic";
   ctx.fillStyle = ctx.strokeStyle = paint.text;
   ctx.lineWidth = ratio;
   ctx.setLineDash([3 * ratio, 3 * ratio]);

@@ -60,3 +60,12 @@ class AsyncJobsMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         """
         result: Picture = await self._call("plot_job", {"job_id": job, "metrics": metrics})
         return result
+
+    async def show_training_dashboard(self, *, job: Reference | None = None) -> Picture:
+        """Show a training: live in hosts with MCP Apps, elsewhere as picture and text. The same page: `quintain ui`.
+
+        Args:
+            job: None: the newest training.
+        """
+        result: Picture = await self._call("show_training_dashboard", {"job_id": job})
+        return result
