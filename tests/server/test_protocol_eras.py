@@ -23,10 +23,10 @@ from mcp.types import (
 from pydantic import TypeAdapter
 
 from mcp_client import call
-from quintain.records.job import SelftestSpec
+from quintain.records.job import JobStatus, SelftestSpec
 from quintain.server.app import create_server
 from quintain.server.completions import SOURCES
-from quintain.server.tasks import EXTENSION
+from quintain.server.tasks import EXTENSION, TASK_STATUS
 from quintain.settings import Settings
 from quintain.tools.services import Services
 from server.talks import ERAS, serve
@@ -156,6 +156,7 @@ async def ended_task(client: Client, task_id: str) -> dict[str, Any]:
 
 
 def test_a_job_is_a_task_whose_end_never_changes(settings: Settings, services: Services) -> None:
+    assert TASK_STATUS.keys() == set(JobStatus)
     extension = TasksClient()
 
     async def talk(client: Client) -> None:

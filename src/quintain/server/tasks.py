@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 from mcp import MCPError
@@ -28,10 +28,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import Field
 
 from quintain.errors import NotFound
-from quintain.records.job import Job, JobStatus
 from quintain.server import failures
 from quintain.server.bindings import Binding, call
 from quintain.server.lifespan import Running
+
+if TYPE_CHECKING:
+    from quintain.records.job import Job
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 
@@ -42,14 +44,15 @@ _STARTER = "start_training"
 
 _POLL_MS = 1000
 
-_STATUS: Mapping[JobStatus, str] = {
-    JobStatus.QUEUED: "working",
-    JobStatus.RUNNING: "working",
-    JobStatus.INTERRUPTED: "working",
-    JobStatus.SUCCEEDED: "completed",
-    JobStatus.FAILED: "completed",
-    JobStatus.CANCELLED: "cancelled",
+TASK_STATUS: Mapping[str, str] = {
+    "queued": "working",
+    "running": "working",
+    "interrupted": "working",
+    "succeeded": "completed",
+    "failed": "completed",
+    "cancelled": "cancelled",
 }
+"""Status of a job -> status of its task. The enumeration is not imported, which would slow the start of the server."""
 
 
 class TaskReference(RequestParams):
@@ -104,7 +107,7 @@ class Tasks:
         found = _task(job)
         if found["status"] == "completed":
             view = await call(self._bindings["get_job"], {"job_id": job.id}, await _services(ctx), _no_report)
-            result = _final(view, is_error=job.status is JobStatus.FAILED)
+            result = _final(view, is_error=job.status == "failed")
             found["result"] = result.model_dump(by_alias=True, mode="json", exclude_none=True)
         return {"resultType": "complete", **found}
 
@@ -164,7 +167,7 @@ def _task(job: Job) -> dict[str, Any]:
     parts = [str(job.status), job.phase or "", f"step {job.step}{total}" if job.step else ""]
     return {
         "taskId": job.id,
-        "status": _STATUS[job.status],
+        "status": TASK_STATUS[job.status],
         "statusMessage": ", ".join(part for part in parts if part),
         "createdAt": job.created_at.isoformat(),
         "lastUpdatedAt": job.updated_at.isoformat(),

@@ -18,9 +18,9 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode, T
 
 import quintain
 from quintain.errors import Unavailable
-from quintain.records.job import UNFINISHED, Job, JobStatus
 
 if TYPE_CHECKING:
+    from quintain.records.job import Job
     from quintain.tools.services import Services
 
 _MAX_JOBS = 1000
@@ -118,6 +118,8 @@ class Spans:
 
     def record_ended_jobs(self, services: Services) -> None:
         """Record each job that has ended since the last call, of those that a request of this process was about."""
+        from quintain.records.job import UNFINISHED
+
         for job_id in sorted(self._unfinished):
             job = services.store.jobs.get(job_id)
             if job.status not in UNFINISHED:
@@ -133,7 +135,7 @@ class Spans:
             links=self._links(job.id),
             start_time=_nanoseconds(job.started_at or job.created_at),
         )
-        if job.status is JobStatus.FAILED:
+        if job.status == "failed":
             _fail(span, job.error.code if job.error else "failed")
         span.end(_nanoseconds(ended))
 

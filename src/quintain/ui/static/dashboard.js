@@ -71,9 +71,10 @@ async function main() {
   });
   applyTheme(api.hostContext);
   new ResizeObserver(() => {
-    const { width, height } = document.documentElement.getBoundingClientRect();
+    // The height of the content: the body is at least as high as the frame.
+    const { width, height } = root.getBoundingClientRect();
     api.notifyHost("ui/notifications/size-changed", { width: Math.ceil(width), height: Math.ceil(height) });
-  }).observe(document.documentElement);
+  }).observe(root);
 }
 
 main();

@@ -13,8 +13,14 @@ export function forest(panel) {
       h("thead", null, h("tr", null, h("th", { scope: "col" }, panel.origin === undefined ? "Agent" : "Difference"),
         h("th", { scope: "col", class: "interval-cell" }, axis(scale)), h("th", { scope: "col" }, "Value and 95 % interval, in percent"))),
       h("tbody", null, rows.map((row) => h("tr", null, h("th", { scope: "row" }, row.label.replace("\n", " ")),
-        h("td", { class: "interval-cell" }, interval(scale, { ...row, outerLow: row.wide?.[0], outerHigh: row.wide?.[1], kind: row.strong ? "good" : "plain" })),
+        h("td", { class: "interval-cell" }, interval(scale, { ...row, outerLow: row.wide?.[0], outerHigh: row.wide?.[1], kind: kind(panel, row) })),
         h("td", { class: "number" }, row.note)))))));
+}
+
+// Only a difference can be good or bad.
+function kind(panel, row) {
+  if (panel.origin === undefined || !row.strong) return "plain";
+  return row.value < panel.origin ? "bad" : "good";
 }
 
 export function curves(panel) {
