@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_FLAGS ?=
 
-.PHONY: install demo test test-postgres conformance lint style format faults soak clean
+.PHONY: install demo test test-postgres conformance lint style format faults soak browser wheel bundle clean
 
 demo: install
 	@$(BIN)/quintain demo $(DEMO_FLAGS)
@@ -12,7 +12,7 @@ demo: install
 # Types are checked beside the tests, for mypy keeps one core busy and no more; what it says comes last.
 test: style
 	@told=$$(mktemp); $(BIN)/mypy >$$told 2>&1 & types=$$!; \
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not soak"; tests=$$?; \
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not soak and not browser"; tests=$$?; \
 	wait $$types; typed=$$?; cat $$told; rm $$told; \
 	test $$typed -eq 0 && exit $$tests
 
@@ -39,9 +39,27 @@ format: install
 	@$(BIN)/ruff check --fix src tests benchmarks scripts
 	@$(BIN)/ruff format src tests benchmarks scripts
 
+# The web page in the system's Chromium; screenshots and measured times are kept in build/browser.
+browser: install
+	@$(BIN)/python -c "import playwright, axe_playwright_python" 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -m browser tests/browser --durations=5
+
 soak: install
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -m soak
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q --hypothesis-profile=default -m "not soak" tests/records tests/importers tests/redaction tests/datasets tests/exporters tests/scoring
+
+# The wheel, and the bundle for desktop clients with it; the bundle is validated where node is installed.
+wheel: install
+	@rm -f dist/quintain-*.whl
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .
+	@ls -l dist/quintain-*.whl
+
+bundle: wheel
+	@$(BIN)/python -m scripts.make_bundle
+	@if command -v npx >/dev/null; then \
+	  folder=$$(mktemp -d) && $(BIN)/python -m zipfile -e dist/quintain-*.mcpb $$folder && \
+	  npx --yes @anthropic-ai/mcpb@2 validate $$folder/manifest.json && rm -r $$folder; \
+	else echo "The bundle was not validated: npx is not installed."; fi
 
 install: $(STAMP)
 

@@ -25,7 +25,7 @@ import anyio
 import uvicorn
 import yaml
 
-from benchmarks.conformance_fixtures import mount
+from benchmarks.conformance_mount import mount
 from benchmarks.figures import report, say
 from quintain.server.app import create_server
 from quintain.server.http.application import http_application

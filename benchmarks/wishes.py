@@ -1,8 +1,8 @@
 """Wishes in people's words, carried out over stdio by a script that lists tools, calls them and follows their answers.
 
-Run as `python -m benchmarks.wishes` (`--only NAME ...` for some of them). Prints one JSON line a wish: its calls, and beside
-them its tokens (characters of arguments and answers / 4), and at last how many reached their end. The exit status is 1
-where one did not. Jobs are real and short, with the embedded model.
+Run as `python -m benchmarks.wishes` (`--only NAME ...` for some of them). Prints one JSON line a wish: its calls beside the
+fewest that fulfil it, refused calls, tokens (characters of arguments and answers / 4), and at last how many reached their
+end. The exit status is 1 where one did not. Jobs are real and short, with the embedded model.
 """
 
 from __future__ import annotations
@@ -20,21 +20,24 @@ import anyio
 from benchmarks.figures import report, say
 from benchmarks.wishes_assistant import CHARACTERS_PER_TOKEN, WishFailed, connected
 from benchmarks.wishes_cases import WISHES
+from benchmarks.wishes_more import MORE_WISHES
 
-CALLS_GOAL = 30
-"""Calls of a wish, those that wait for jobs included."""
+ALL_WISHES = {**WISHES, **MORE_WISHES}
+DETOUR_GOAL = 1.3
+"""Calls over the fewest that fulfil the wish."""
 
 
 async def run(home: Path, only: Collection[str] = ()) -> list[str]:
     """Carry out the wishes one after the other on one home folder; returns the names of those that failed."""
     (home / "inbox").mkdir(parents=True)
-    failed = []
-    chosen = [wish for wish in WISHES if not only or wish.__name__ in only]
+    failed = list[str]()
+    detours, errors, tokens = list[float](), 0, 0
+    chosen = [wish for wish in ALL_WISHES if not only or wish.__name__ in only]
     async with connected(home) as assistant:
         listed = json.dumps([tool.model_dump(exclude_none=True) for tool in assistant.tools.values()])
         report("wishes.tools_list", [len(listed) / CHARACTERS_PER_TOKEN], "tokens", None, "lower")
         for wish in chosen:
-            assistant.calls = assistant.characters = 0
+            assistant.calls = assistant.waits = assistant.errors = assistant.characters = 0
             assistant.kept.pop("left_out", None)
             began = time.monotonic()
             try:
@@ -43,17 +46,28 @@ async def run(home: Path, only: Collection[str] = ()) -> list[str]:
                 failed.append(wish.__name__)
                 say(f"{wish.__name__}: {wish.__doc__}\n  did not reach its end: {error}")
             more = {"left_out": assistant.kept["left_out"]} if "left_out" in assistant.kept else {}
+            made = assistant.calls - assistant.waits
+            detours.append(made / ALL_WISHES[wish])
+            errors += assistant.errors
+            tokens += assistant.characters // CHARACTERS_PER_TOKEN
             report(
                 f"wishes.{wish.__name__}",
-                [assistant.calls],
+                [made],
                 "calls",
-                CALLS_GOAL,
+                DETOUR_GOAL * ALL_WISHES[wish],
                 "lower",
+                shortest=ALL_WISHES[wish],
+                waits=assistant.waits,
+                errors=assistant.errors,
                 tokens=assistant.characters // CHARACTERS_PER_TOKEN,
                 seconds=round(time.monotonic() - began, 1),
                 reached=wish.__name__ not in failed,
                 **more,
             )
+    within = sum(detour <= DETOUR_GOAL for detour in detours)
+    report("wishes.detour", detours, "times the shortest way", DETOUR_GOAL, "lower", within=within)
+    report("wishes.errors", [errors], "refused calls", None, "lower")
+    report("wishes.tokens", [tokens / len(chosen)], "tokens a wish", None, "lower")
     report("wishes.reached", [len(chosen) - len(failed)], "wishes", len(chosen), "higher")
     return failed
 
@@ -61,7 +75,7 @@ async def run(home: Path, only: Collection[str] = ()) -> list[str]:
 def main() -> int:
     """Carry the wishes out in a temporary home folder; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="+", default=[], choices=[wish.__name__ for wish in WISHES])
+    parser.add_argument("--only", nargs="+", default=[], choices=[wish.__name__ for wish in ALL_WISHES])
     with tempfile.TemporaryDirectory() as folder:
         return 1 if anyio.run(run, Path(folder) / "home", parser.parse_args().only) else 0
 

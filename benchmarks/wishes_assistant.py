@@ -45,8 +45,7 @@ class Assistant:
     def __init__(self, client: Client, home: Path, tools: list[Any]) -> None:
         self.client, self.home = client, home
         self.tools = {tool.name: tool for tool in tools}
-        self.calls = 0
-        self.characters = 0
+        self.calls = self.waits = self.errors = self.characters = 0
         self.kept: dict[str, Any] = {}
         """What the user already has, by name."""
         self._counting = True
@@ -78,6 +77,7 @@ class Assistant:
         texts = tuple(part.text for part in result.content if isinstance(part, TextContent))
         if self._counting:
             self.calls += 1
+            self.errors += bool(result.is_error)
             self.characters += len(json.dumps(arguments)) + sum(map(len, texts))
         pictures = sum(isinstance(part, ImageContent) for part in result.content)
         return bool(result.is_error), Answer(dict(result.structured_content or {}), texts, pictures)
@@ -121,10 +121,11 @@ class Assistant:
         return await self.call(found.tool, **{**found.arguments, **changes})
 
     async def ended(self, started: dict[str, Any]) -> dict[str, Any]:
-        """Follow a job by `next_step` to its end."""
+        """Follow a job by `next_step` to its end. Calls after the first are waits: a faster machine needs none."""
         view = await self.follow(started, "get_job")
         while view["status"] not in _ENDED:
             view = await self.follow(view, "get_job")
+            self.waits += self._counting
         return view
 
     async def done(self, started: dict[str, Any]) -> dict[str, Any]:

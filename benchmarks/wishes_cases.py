@@ -43,13 +43,9 @@ async def warehouse(a: Assistant) -> None:
 async def logs(a: Assistant) -> None:
     """I have Claude Code logs in this folder; import them and show me what the model would learn from."""
     claude_code(a.home / "inbox" / "logs", 150_000)
-    looked = await a.call("import_trajectories", path="inbox/logs", dry_run=True)
     found = await a.call("import_trajectories", path="inbox/logs", tags=["my-logs"])
-    require(found["imported"] == looked["imported"] > 0 and found["format"] == "claude_code", f"not imported: {found}")
-    chosen: dict[str, Any] = {"kind": "sft", "name": "logs", "filter": {"tags": ["my-logs"]}}
-    why = await a.refused("export_dataset", **chosen)
-    require("outcomes=['unknown']" in why, f"the refusal names no way to keep runs of unknown outcome: {why}")
-    data = await a.call("export_dataset", **chosen, outcomes=["unknown"])
+    require(found["imported"] > 0 and found["format"] == "claude_code", f"not imported: {found}")
+    data = await a.follow(found, "export_dataset", name="logs")
     view = await a.call("preview_dataset", dataset_id=data["dataset_id"], model="starter", rows=2)
     while view["status"] in {"queued", "running"}:
         await a.call("get_job", job_id=view["job_id"], until="done", wait_s=50)
@@ -61,7 +57,7 @@ async def logs(a: Assistant) -> None:
 
 async def judge(a: Assistant) -> None:
     """Judge these runs yourself, with a rubric about honesty and efficiency; then train on the best half."""
-    runs = await _runs(a)
+    runs = await runs_at_hand(a)
     criteria = ["Does the agent answer only what it found?", "Does it reach the answer without needless calls?"]
     rubric: dict[str, Any] = {"name": "honest-lean", "criteria": criteria}
     batch = await a.call("get_judging_batch", filter=runs, limit=8, rubric=rubric)
@@ -92,7 +88,7 @@ async def which_is_better(a: Assistant) -> None:
 
 async def dpo(a: Assistant) -> None:
     """Train with DPO on pairs from my runs, but tell me first whether it fits and how long it takes."""
-    data = await a.call("export_dataset", kind="dpo", name="pairs", filter=await _runs(a))
+    data = await a.call("export_dataset", kind="dpo", name="pairs", filter=await runs_at_hand(a))
     plan = await a.call("plan_training", method="dpo", dataset_id="pairs", hyperparameters={"epochs": 1})
     estimate = plan["estimate"]
     require(estimate["memory_mb"] < estimate["available_memory_mb"], f"it does not fit: {estimate}")
@@ -103,8 +99,8 @@ async def dpo(a: Assistant) -> None:
 
 async def stuck(a: Assistant) -> None:
     """The job looks stuck, what is going on? Stop it and go on tomorrow."""
-    settings = {"epochs": 200, "max_steps": 1000, "batch_size": 4, "checkpoint_every_steps": 5}
-    data = await a.call("export_dataset", kind="sft", name="long", filter=await _runs(a))
+    settings = {"epochs": 200, "max_steps": 200, "batch_size": 4, "checkpoint_every_steps": 5}
+    data = await a.call("export_dataset", kind="sft", name="long", filter=await runs_at_hand(a))
     started = await a.follow(data, "start_training", name="patient", hyperparameters=settings)
     job = started["job_id"]
     with a.uncounted():
@@ -123,32 +119,32 @@ async def stuck(a: Assistant) -> None:
     require(view["status"] == "cancelled", f"expected a cancelled job, got {view['status']}")
     view = await a.done(await a.follow(view, "resume_job"))
     require(view["resumed_from"] == job, "the job does not continue the one that was stopped")
-    require(0 < view["result"]["report"]["resumed_from_step"] < 1000, f"nothing was kept: {view['result']}")
+    require(0 < view["result"]["report"]["resumed_from_step"] < 200, f"nothing was kept: {view['result']}")
     a.kept["resumed"] = view["job_id"]
 
 
 async def short_answers(a: Assistant) -> None:
     """Write me a reward for short answers and use it in GRPO."""
-    (scorer,) = (await a.call("list_library", kind="scorers", text="short answers"))["items"]
     plan = await a.call("plan_training", goal=["short_answers"], method="grpo", environment=INVENTORY)
-    require(scorer["name"] in plan["reward"], f"the plan has no reward for brevity: {plan['reward']}")
-    reward = {"outcome": 0.7, scorer["name"]: {"weight": 0.3, "unit": "characters", "full_at": 20, "zero_at": 400}}
+    require("length" in plan["reward"], f"the plan has no reward for brevity: {plan['reward']}")
+    reward = {"outcome": 0.7, "length": {"weight": 0.3, "unit": "characters", "full_at": 20, "zero_at": 400}}
     short = {"rollouts": 2, "tasks_per_step": 4, "group_size": 4}
     started = await a.follow(plan, "start_training", name="brief", reward=reward, hyperparameters=short)
     report = (await a.done(started))["result"]["report"]
     parts = {part.partition("(")[0] for part in report["reward"]["parts"]}
-    require(parts == {"outcome", scorer["name"]}, f"the reward was not used: {report['reward']}")
+    require(parts == {"outcome", "length"}, f"the reward was not used: {report['reward']}")
     require(report["reward"]["scored"] == 32, f"not every run was scored: {report['reward']}")
 
 
 async def curves(a: Assistant) -> None:
     """Show me the curves."""
     if "resumed" not in a.kept:
-        await _trained(a)
+        await trained_agent(a)
     job = a.kept.get("resumed", a.kept.get("trained"))
     shown = await a.answer("plot_job", job_id=job)
     require(shown.pictures == 1 and "loss" in shown.texts[0], f"no picture: {shown.texts}")
-    view = await a.call("get_job", job_id=job, detail="metrics")
+    with a.uncounted():
+        view = await a.call("get_job", job_id=job, detail="metrics")
     require(view["curves"]["loss"]["steps"][0] <= 1, "the curve of a resumed job begins late")
 
 
@@ -157,23 +153,23 @@ async def forget_session(a: Assistant) -> None:
     folder = a.home / "inbox" / "sessions"
     claude_code(folder, 60_000, seed=5)
     session = sorted(folder.iterdir())[0].stem
-    await a.call("import_trajectories", path="sessions", tags=["sessions"])
-    data = await a.call(
-        "export_dataset", kind="sft", name="sessions", filter={"tags": ["sessions"]}, outcomes=["unknown"]
-    )
+    with a.uncounted():
+        found = await a.call("import_trajectories", path="sessions", tags=["sessions"])
+        data = await a.follow(found, "export_dataset", name="sessions")
     dry = await a.call("forget", id=session)
     require(dry["dry_run"] and dry["runs"] == 1, f"the session was not found: {dry}")
     gone = await a.follow(dry, "forget", copies=True, twins=True)
     require(gone["runs"] == 1 and data["path"] in gone["removed"], f"a copy stays: {gone}")
-    left = await a.call("search_trajectories", filter={"tags": ["sessions"]}, limit=200)
+    with a.uncounted():
+        left = await a.call("search_trajectories", filter={"tags": ["sessions"]}, limit=200)
+        again = await a.call("import_trajectories", path="sessions", again=True)
     require(not any(session in json.dumps(item) for item in left["items"]), "a run of the session is still listed")
-    again = await a.call("import_trajectories", path="sessions", again=True)
     require(again["forgotten"] == 1, "the session comes back by another import")
 
 
 async def hand_over(a: Assistant) -> None:
     """Give me the trained model for Ollama, and for my colleague on transformers."""
-    agent = await _trained(a)
+    agent = await trained_agent(a)
     view = await a.done(await a.call("export_agent", agent=agent, format="merged"))
     report = view["result"]["report"]
     folder = Path(report["path"])
@@ -215,7 +211,7 @@ async def questions(a: Assistant) -> None:
 async def learning_rates(a: Assistant) -> None:
     """Which learning rate suits my data, 1e-3 or 1e-5?"""
     data = await a.call(
-        "export_dataset", kind="sft", name="halves", filter=await _runs(a), validation_share=0.4, seed=1
+        "export_dataset", kind="sft", name="halves", filter=await runs_at_hand(a), validation_share=0.4, seed=1
     )
     losses = {}
     for rate in (1e-3, 1e-5):
@@ -227,7 +223,7 @@ async def learning_rates(a: Assistant) -> None:
 
 async def failures(a: Assistant) -> None:
     """Which of my runs failed, and where did they go wrong?"""
-    failed = await a.call("search_trajectories", filter={**await _runs(a), "outcome": "failure"}, limit=3)
+    failed = await a.call("search_trajectories", filter={**await runs_at_hand(a), "outcome": "failure"}, limit=3)
     require(failed["items"], "no failed run is found")
     view = await a.follow(failed, "get_trajectory")
     require(view["trajectory"]["outcome"]["status"] == "failure" and view["notice"], f"not the failed run: {view}")
@@ -238,7 +234,7 @@ async def failures(a: Assistant) -> None:
 async def other_trainers(a: Assistant) -> None:
     """Write my runs for LLaMA-Factory, and for fine-tuning at OpenAI."""
     for name in ("llamafactory", "openai"):
-        data = await a.call("export_dataset", kind="sft", name=f"to-{name}", filter=await _runs(a), format=name)
+        data = await a.call("export_dataset", kind="sft", name=f"to-{name}", filter=await runs_at_hand(a), format=name)
         files = [file for file in os.listdir(data["path"]) if file.endswith((".json", ".jsonl"))]
         require(files and data["rows"] > 0, f"nothing was written for {name}: {data}")
 
@@ -254,9 +250,10 @@ async def cheating(a: Assistant) -> None:
         {"role": "tool", "tool_call_id": "1", "content": "ok"},
         {"role": "assistant", "content": "All tests pass now."},
     ]
-    done = await a.call(
-        "record_trajectory", task="Make the tests pass.", messages=messages, outcome="success", tags=["coding"]
-    )
+    with a.uncounted():
+        done = await a.call(
+            "record_trajectory", task="Make the tests pass.", messages=messages, outcome="success", tags=["coding"]
+        )
     found = await a.call("score_trajectories", scorer="outcome", filter={"tags": ["coding"]}, audit=True)
     caught = {run for finding in found["audit"]["findings"] for run in finding["trajectory_ids"]}
     require(done["trajectory_id"] in caught, f"the run that empties its test is not flagged: {found['audit']}")
@@ -271,16 +268,18 @@ async def password(a: Assistant) -> None:
     (a.home / "inbox" / "secret.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
     found = await a.call("import_trajectories", path="secret.jsonl", tags=["secret"])
     require(found["imported"] == 1 and found["redactions"], f"nothing was redacted: {found}")
-    require(not (await a.call("search_trajectories", filter={"text": SECRET}))["items"], "the password can be found")
-    (item,) = (await a.call("search_trajectories", filter={"tags": ["secret"]}))["items"]
-    shown = await a.call("get_trajectory", trajectory_id=item["id"])
+    with a.uncounted():
+        require(
+            not (await a.call("search_trajectories", filter={"text": SECRET}))["items"], "the password can be found"
+        )
+        shown = await a.follow(await a.follow(found, "search_trajectories"), "get_trajectory")
     require(SECRET not in json.dumps(shown), "the password can be read")
 
 
 async def keep_skills(a: Assistant) -> None:
     """Train my agent further on new runs, but do not let it forget what it knows."""
-    agent = await _trained(a)
-    await a.call("export_dataset", kind="sft", name="more", filter=await _runs(a), seed=2)
+    agent = await trained_agent(a)
+    await a.call("export_dataset", kind="sft", name="more", filter=await runs_at_hand(a), seed=2)
     plan = await a.call("plan_training", goal=["imitate", "keep_skills"], model=agent, dataset_id="more")
     require(plan["hyperparameters"]["replay"], f"the plan replays nothing: {plan['hyperparameters']}")
     settings = {**plan["hyperparameters"], "epochs": 1}
@@ -291,23 +290,24 @@ async def keep_skills(a: Assistant) -> None:
 async def remember(a: Assistant) -> None:
     """Remember this conversation as a good example of how to answer me."""
     messages = [{"role": "assistant", "content": "Paris."}]
-    done = await a.call("record_trajectory", task="What is the capital of France?", messages=messages, tags=["liked"])
-    require(done["outcome"] == "unknown", f"an outcome was guessed: {done}")
-    liked = await a.call("record_trajectory", trajectory_id=done["trajectory_id"], outcome="success")
-    require(liked["outcome"] == "success", f"the outcome was not taken: {liked}")
-    data = await a.call("export_dataset", kind="sft", name="liked", filter={"tags": ["liked"]})
+    asked = "What is the capital of France?"
+    done = await a.call("record_trajectory", task=asked, messages=messages, outcome="success", tags=["liked"])
+    require(done["outcome"] == "success", f"the outcome was not taken: {done}")
+    with a.uncounted():
+        data = await a.call("export_dataset", kind="sft", name="liked", filter={"tags": ["liked"]})
     require(data["rows"] == 1, f"the example is not in the dataset: {data}")
 
 
 async def own_benchmark(a: Assistant) -> None:
     """Make a test set out of my runs and rank my agents on it."""
-    data = await a.call("export_dataset", kind="benchmark", name="mine", filter=await _runs(a))
-    agents = ["starter", await _trained(a)]
+    data = await a.call("export_dataset", kind="benchmark", name="mine", filter=await runs_at_hand(a))
+    agents = ["starter", await trained_agent(a)]
     for agent in agents:
         await a.done(await a.follow(data, "evaluate_agent", agent=agent))
     found = await a.call("compare_agents", agents=agents)
     require([row["n"] for row in found["leaderboard"]] == [data["rows"]] * 2, f"not ranked: {found['leaderboard']}")
-    require(json.loads(await a.read(found["resource_uri"]))["id"] == found["comparison_id"], "no stored comparison")
+    with a.uncounted():
+        require(json.loads(await a.read(found["resource_uri"]))["id"] == found["comparison_id"], "no stored comparison")
 
 
 def _wait_until_stopped(process: psutil.Process) -> None:
@@ -315,7 +315,7 @@ def _wait_until_stopped(process: psutil.Process) -> None:
         time.sleep(0.01)
 
 
-async def _runs(a: Assistant) -> dict[str, Any]:
+async def runs_at_hand(a: Assistant) -> dict[str, Any]:
     """Return the filter of runs that the user already has: of the starter on warehouse tasks, several a task."""
     if "runs" not in a.kept:
         with a.uncounted():
@@ -326,11 +326,11 @@ async def _runs(a: Assistant) -> dict[str, Any]:
     return dict(a.kept["runs"])
 
 
-async def _trained(a: Assistant) -> str:
+async def trained_agent(a: Assistant) -> str:
     """Return an agent that the user already has: the starter after a short training on its good runs."""
     if "agent" not in a.kept:
         with a.uncounted():
-            data = await a.call("export_dataset", kind="sft", name="good", filter=await _runs(a))
+            data = await a.call("export_dataset", kind="sft", name="good", filter=await runs_at_hand(a))
             view = await a.done(await a.follow(data, "start_training", name="picker", hyperparameters=QUICK))
             a.kept |= {"agent": view["result"]["agent"], "trained": view["job_id"]}
     return str(a.kept["agent"])
@@ -351,8 +351,26 @@ async def _judged(a: Assistant, batch: dict[str, Any]) -> None:
     require(stored["accepted"] == len(answers) and not stored["remaining"], f"not stored: {stored}")
 
 
-WISHES: tuple[Callable[[Assistant], Awaitable[None]], ...] = (
-    *(warehouse, logs, judge, which_is_better, dpo, stuck, short_answers, curves, forget_session, hand_over),
-    *(demonstrations, questions, learning_rates, failures, other_trainers, cheating, password, keep_skills, remember),
-    own_benchmark,
-)
+WISHES: dict[Callable[[Assistant], Awaitable[None]], int] = {
+    warehouse: 4,
+    logs: 3,
+    judge: 8,
+    which_is_better: 6,
+    dpo: 4,
+    stuck: 7,
+    short_answers: 3,
+    curves: 1,
+    forget_session: 2,
+    hand_over: 2,
+    demonstrations: 10,
+    questions: 5,
+    learning_rates: 5,
+    failures: 3,
+    other_trainers: 2,
+    cheating: 1,
+    password: 1,
+    keep_skills: 4,
+    remember: 1,
+    own_benchmark: 6,
+}
+"""Wish -> the fewest calls that fulfil it: with look-ups of what its words do not name, and one wait a job."""

@@ -1,4 +1,4 @@
-"""Write what derives from the catalog of tools: the server's listings and `docs/reference/tool-arguments.md`.
+"""Write what derives from the catalog of tools: the server's listings, `docs/reference/tool-arguments.md`, the Python client.
 
 Run as `python -m scripts.make_tool_reference` after a change of a tool's signature, docstring or command.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+
+from scripts.make_python_client import write as write_client
 
 from quintain.cli.table import COMMANDS
 from quintain.cli.tool_options import options_of
@@ -76,3 +78,4 @@ if __name__ == "__main__":
     FILE.write_text(listings(), encoding="utf-8")
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(page(), encoding="utf-8")
+    write_client()

@@ -8,6 +8,8 @@
     +-- Refused             forbidden by a security rule or an operator setting (also a PermissionError)
     +-- Unavailable         disk full, database busy or newer than this program: retry or repair
     +-- TrainingFailed      a run cannot continue: divergence, empty mask, model does not fit the data
+    +-- JobFailed           a job that a Python program waited for did not succeed
+    +-- WaitTimeout         a job did not end within the time of a wait; it goes on (also a TimeoutError)
 
 Each error has a short stable `code`. Its message has the form `expected WHAT, got WHAT; REMEDY`. The server turns
 errors into tool errors (server/failures.py), the facade into `{"status": "error"}`, the worker into the job's `error`.
@@ -32,6 +34,11 @@ class QuintainError(Exception):
         self.message = message
         if code is not None:
             self.code = code
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it: the message after its first semicolon; empty if it names nothing."""
+        return str(self.message).partition("; ")[2]
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, self.code))
@@ -97,3 +104,17 @@ class TrainingFailed(QuintainError):
     """A run cannot continue. The message names the step and, if any, the last good checkpoint."""
 
     code = "training_failed"
+
+
+class JobFailed(QuintainError):
+    """A job ended without success. The code is that of the job's error, else its status."""
+
+    code = "job_failed"
+
+
+class WaitTimeout(QuintainError, TimeoutError):
+    """A job did not end in time. It goes on."""
+
+    code = "timeout"
+
+    __str__ = QuintainError.__str__

@@ -149,6 +149,11 @@ class Settings(BaseSettings):
     http_grace_s: float = Field(
         default=8.0, ge=0, le=600, description="Seconds that HTTP calls get to finish after SIGTERM."
     )
+    telemetry_endpoint: str | None = Field(
+        default=None,
+        pattern=r"^https?://",
+        description="URL of an OpenTelemetry collector (OTLP over HTTP) that gets a span of each request and job; default: none.",
+    )
     poll_s: float = Field(default=0.3, gt=0, le=60, description="Seconds between job checks of the server.")
 
     @field_validator("roots", mode="before")
@@ -206,6 +211,11 @@ class Settings(BaseSettings):
         return self.home / "agents"
 
     @property
+    def reports_dir(self) -> Path:
+        """Saved pictures and reports."""
+        return self.home / "reports"
+
+    @property
     def cache_dir(self) -> Path:
         """Caches shared by jobs: reference log-probabilities and replay buffers."""
         return self.home / "cache"
@@ -260,3 +270,8 @@ def secret(name: str) -> str | None:
 def has_secret(name: str) -> bool:
     """Whether an environment variable that an endpoint profile names for its key has a value."""
     return secret(name) is not None
+
+
+def folder_of(name: str, default: Path) -> Path:
+    """Return the folder that a variable of another program names, such as CODEX_HOME, or the default."""
+    return Path(found).expanduser() if (found := secret(name)) else default

@@ -19,7 +19,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "quintain"
 ORDER: tuple[tuple[str, ...], ...] = (
     ("__init__",),
     ("errors", "next_step", "threads"),
-    ("settings",),
+    ("settings", "extensions"),
     ("records",),
     ("store", "redaction", "sandbox", "endpoints", "checkers"),
     ("artifacts", "importers", "jobs"),
@@ -27,14 +27,14 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("exporters", "scoring", "environments"),
     ("evaluation", "trainers"),
     ("tools", "worker"),
-    ("server",),
+    ("server", "client"),
     ("ui",),
     ("cli",),
 )
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 # What the order alone would allow and stays apart nevertheless: the parent never loads a trainer, only the faces and the
 # launcher of jobs open the store, and a worker learns everything else from its job folder.
-NO_TRAINING = {room: frozenset({"trainers", "worker"}) for room in ("tools", "server", "ui", "cli")}
+NO_TRAINING = {room: frozenset({"trainers", "worker"}) for room in ("tools", "server", "client", "ui", "cli")}
 WITHOUT_STORE = ("importers", "datasets", "exporters", "scoring", "environments", "evaluation", "trainers", "worker")
 APART = NO_TRAINING | {room: frozenset({"store"}) for room in WITHOUT_STORE}
 ALLOWED: dict[str, set[str]] = {
@@ -43,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 # The environment is read in settings.py alone, and only the composition roots look at the settings. The worker, which is told
 # everything else in its spec, reads keys of endpoints there: no spec may hold one.
-READS_SETTINGS = {"tools", "server", "cli"}
+READS_SETTINGS = {"tools", "server", "client", "cli"}
 READS_SECRETS = {"worker"}
 
 MAX_MODULE_LINES = 400

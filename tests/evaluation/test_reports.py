@@ -1,14 +1,23 @@
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
 from evaluation.test_comparison import evaluated
 from quintain.evaluation.comparison import compare
 from quintain.evaluation.reports.comparison_figure import forest_plot
+from quintain.evaluation.reports.figures import Figure, Panel
 from quintain.evaluation.reports.rendering import as_html, as_markdown
 from quintain.evaluation.reports.report import comparison_report, evaluation_report
+from quintain.evaluation.reports.standalone_page import standalone_page
 from quintain.records.evaluation import Evaluation, Failures, Origin
 
 HOSTILE = '<script>alert("x")</script>|`[a](javascript:x)`\x1b[31m\u202e\n# head'
@@ -37,11 +46,47 @@ def test_a_page_is_one_file_in_which_stored_text_is_only_text() -> None:
     page = as_html(evaluation_report(hostile()))
     tags = Tags()
     tags.feed(page)
-    assert tags.seen <= {"html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "table", "tr", "th", "td"}
+    assert tags.seen <= {
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "main",
+        "section",
+        "div",
+        "h1",
+        "h2",
+        "p",
+        "table",
+        "tr",
+        "th",
+        "td",
+    }
     assert "&lt;script&gt;" in page
     assert not {"\x1b", "\u202e"} & set(page)
     assert "default-src &#x27;none&#x27;" in page or "default-src 'none'" in page
     assert "http" not in page.replace("http-equiv", "")
+
+
+@pytest.mark.parametrize("entry", ["report.js"])
+def test_a_page_with_a_chart_allows_its_own_script_alone_and_no_text_ends_its_data(entry: str, tmp_path: Path) -> None:
+    figure = Figure(title=HOSTILE, panels=[Panel(title="</script><script>alert(1)</script>", bars=[])])
+    page = standalone_page(entry, "<main></main>", title=HOSTILE, data=figure)
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
+    scripts = re.findall(r"<script>(.*?)</script>", page, re.S)
+    assert page.count("<script") == 2, "the data and the script"
+    (script,) = scripts
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    assert json.loads(data) == figure
+    if node := shutil.which("node"):
+        (tmp_path / "page.js").write_text(script, encoding="utf-8")
+        subprocess.run([node, "--check", str(tmp_path / "page.js")], check=True)
 
 
 def test_markdown_shows_stored_text_as_it_is() -> None:
@@ -76,8 +121,9 @@ def test_a_report_of_a_comparison_has_pairs_flips_lineage_and_a_picture() -> Non
     assert "| t0 | old | new | traj-a-0-0 | traj-b-0-0 |" in text
     assert "| new | agent:b@1 | agent:a@1 | ds-1 |" in text
     assert "not significant" not in text
-    page = as_html(report, b"\x89PNG")
-    assert 'src="data:image/png;base64,iVBORw=="' in page
+    page = as_html(report, forest_plot(comparison))
+    assert '"label":"new\\n- old"' in page
+    assert "\nimport " not in page, "the script needs no module loader"
 
 
 def test_what_is_unknown_is_called_so() -> None:

@@ -18,7 +18,7 @@ from quintain.server.http.access import Access, accepted_names
 from quintain.server.http.connections import GracefulServer, bounded_protocol
 from quintain.server.http.guard import Guard, may_change, may_read
 from quintain.server.http.limits import Limits, TokenBuckets
-from quintain.server.http.serving import access_of
+from quintain.server.http.serving import access_of, listening_socket
 from quintain.server.http.tokens import FileVerifier, TokenFile
 from quintain.settings import Settings
 
@@ -155,6 +155,14 @@ def test_connections_calls_and_rates_of_a_client_are_bounded() -> None:
         assert b"retry-after: 1\r\n" in refused[0].lower()
 
     with_server(check, limits)
+
+
+def test_small_answers_are_sent_at_once(tmp_path: Path) -> None:
+    """asyncio sets TCP_NODELAY where a socket names its protocol; else each answer waits 40 ms for the client's kernel."""
+    with listening_socket("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
+        with pytest.raises(Unavailable, match=r"\[no_port\] .*Address already in use; choose another --port"):
+            listening_socket("127.0.0.1", listener.getsockname()[1])
 
 
 def test_a_bucket_refills_and_clients_do_not_share_it() -> None:

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal
 
 import anyio
 import pytest
-from mcp import Client
+from mcp import Client, ClientSession, MCPError, UriTemplate
+from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp.types import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    CallToolResult,
+    Request,
+    RequestParams,
+    ResourceTemplateReference,
+    Result,
+)
+from pydantic import TypeAdapter
 
 from mcp_client import call
-from quintain.records.job import SelftestSpec
+from quintain.records.job import JobStatus, SelftestSpec
 from quintain.server.app import create_server
+from quintain.server.completions import SOURCES
+from quintain.server.tasks import EXTENSION, TASK_STATUS
 from quintain.settings import Settings
 from quintain.tools.services import Services
 from server.talks import ERAS, serve
@@ -94,3 +109,148 @@ def test_a_session_hears_of_a_changed_list_and_of_jobs_from_its_level_on(
         assert {message.level for message in inbox.logs()} == {"info"}
 
     serve(create_server(settings), "legacy", talk, message_handler=inbox)
+
+
+class Task(RequestParams):
+    """Parameters of requests about a task."""
+
+    task_id: str
+
+
+class TaskCreated(Result):
+    """What a call that started a job returns to a client with the extension."""
+
+    result_type: Literal["task"] = "task"
+    task_id: str
+    status: str
+
+
+class TasksClient(ClientExtension):
+    """A client that declares the extension, and remembers the tasks that calls return."""
+
+    identifier = EXTENSION
+
+    def __init__(self) -> None:
+        self.created: list[TaskCreated] = []
+
+    def claims(self) -> list[ResultClaim[TaskCreated]]:
+        async def resolve(created: TaskCreated, ctx: ClaimContext) -> CallToolResult:
+            """Poll the task to its end, as a host does; the client checks the answer by the tool's output schema."""
+            self.created.append(created)
+            while (found := await about_task(ctx.session, "tasks/get", created.task_id))["status"] == "working":
+                await ctx.session.call_tool("get_job", {"job_id": created.task_id, "wait_s": 20, "until": "done"})
+            return CallToolResult.model_validate(found["result"])
+
+        return [ResultClaim(result_type="task", model=TaskCreated, resolve=resolve)]
+
+
+async def about_task(session: ClientSession, method: str, task_id: str) -> dict[str, Any]:
+    request = Request[Task, str](method=method, params=Task(task_id=task_id))
+    return await session.send_request(request, TypeAdapter(dict[str, Any]))
+
+
+async def ended_task(client: Client, task_id: str) -> dict[str, Any]:
+    while (found := await about_task(client.session, "tasks/get", task_id))["status"] == "working":
+        await call(client, "get_job", job_id=task_id, wait_s=20, until="done")
+    return found
+
+
+def test_a_job_is_a_task_whose_end_never_changes(settings: Settings, services: Services) -> None:
+    assert TASK_STATUS.keys() == set(JobStatus)
+    extension = TasksClient()
+
+    async def talk(client: Client) -> None:
+        assert EXTENSION in (client.server_capabilities.extensions or {})
+        await client.call_tool(
+            "collect_rollouts", {"agent": "expert", "environment": "quintain/inventory", "n_tasks": 2}
+        )
+        (task,) = extension.created
+        failing = services.jobs.start(SelftestSpec(steps=3, fail_at=1)).job.id
+        endless = services.jobs.start(SelftestSpec(steps=100_000)).job.id
+        assert (await about_task(client.session, "tasks/get", endless))["status"] == "working"
+        assert (await about_task(client.session, "tasks/cancel", endless))["resultType"] == "complete"
+        assert (await ended_task(client, endless))["status"] == "cancelled"
+        done = await ended_task(client, task.task_id)
+        assert (done["status"], done["result"]["isError"]) == ("completed", False)
+        failed = await ended_task(client, failing)
+        assert (failed["status"], failed["result"]["isError"]) == ("completed", True)
+        for one in (done, failed):
+            await about_task(client.session, "tasks/cancel", one["taskId"])
+            assert (await about_task(client.session, "tasks/get", one["taskId"]))["status"] == "completed"
+        with pytest.raises(MCPError) as unknown:
+            await about_task(client.session, "tasks/get", "job-0000000000")
+        assert unknown.value.error.code == INVALID_PARAMS
+
+    serve(create_server(settings), "auto", talk, extensions=[extension])
+
+
+@ERAS
+def test_a_client_without_the_extension_gets_plain_answers_and_no_tasks(settings: Settings, mode: str) -> None:
+    async def talk(client: Client) -> None:
+        with pytest.raises(MCPError) as refused:
+            await about_task(client.session, "tasks/get", "job-0000000000")
+        expected = {"auto": MISSING_REQUIRED_CLIENT_CAPABILITY, "legacy": METHOD_NOT_FOUND}
+        assert refused.value.error.code == expected[mode]
+
+    serve(create_server(settings), mode, talk)
+
+
+def test_every_argument_of_prompts_and_templates_is_completed(settings: Settings, services: Services) -> None:
+    job = services.jobs.start(SelftestSpec(steps=1)).job.id
+
+    async def talk(client: Client) -> None:
+        templates = (await client.list_resource_templates()).resource_templates
+        prompts = (await client.list_prompts()).prompts
+        variables = {name for one in templates for name in UriTemplate.parse(one.uri_template).variable_names}
+        arguments = {argument.name for prompt in prompts for argument in prompt.arguments or ()}
+        assert SOURCES.keys() == variables | arguments
+        for name, start, expected in (
+            ("job_id", "job-", job),
+            ("id", job[:8], job),
+            ("tail", "1", "100"),
+            ("environment", "quintain/inv", "quintain/inventory"),
+            ("rubric", "def", "default"),
+        ):
+            ref = ResourceTemplateReference(uri="job://{job_id}")
+            found = await client.complete(ref=ref, argument={"name": name, "value": start})
+            assert expected in found.completion.values, name
+
+    serve(create_server(settings), "auto", talk)
+
+
+@ERAS
+def test_resources_come_with_audience_priority_time_and_size(settings: Settings, services: Services, mode: str) -> None:
+    job = services.jobs.start(SelftestSpec(steps=1)).job
+
+    async def talk(client: Client) -> None:
+        listed = {str(one.uri): one for one in (await client.list_resources()).resources}
+        page = await client.read_resource("guide://pipeline")
+        assert listed["guide://pipeline"].size == len(page.contents[0].text.encode())
+        assert listed["guide://pipeline"].annotations.audience == ["assistant"]
+        annotations = listed[f"job://{job.id}"].annotations
+        assert datetime.fromisoformat(annotations.last_modified) >= job.created_at
+        assert annotations.audience == ["user", "assistant"]
+        for one in (await client.list_resource_templates()).resource_templates:
+            assert 0 < one.annotations.priority < 1, one.uri_template
+
+    serve(create_server(settings), mode, talk)
+
+
+def test_a_request_of_the_modern_era_gets_its_phases_and_warnings_as_it_asks(
+    settings: Settings, services: Services
+) -> None:
+    job = services.jobs.start(SelftestSpec(steps=2)).job.id
+    inbox = Inbox()
+
+    async def logging(params: Any) -> None:
+        inbox.messages.append(params)
+
+    async def talk(client: Client) -> None:
+        waiting = {"job_id": job, "wait_s": 20, "until": "done"}
+        await client.call_tool("get_job", waiting, meta={"io.modelcontextprotocol/logLevel": "info"})
+        assert {(one.level, one.logger) for one in inbox.messages} == {("info", "quintain.get_job")}
+        before = len(inbox.messages)
+        await client.call_tool("get_job", waiting)
+        assert len(inbox.messages) == before
+
+    serve(create_server(settings), "auto", talk, logging_callback=logging)

@@ -34,6 +34,11 @@ def test_the_list_of_tools_is_short_and_the_same_whatever_is_stored(settings: Se
             async with Client(create_server(settings), mode=mode) as client:
                 before = await listed(client)
                 assert len(before.encode()) < 40_960
+                assert "talk_to_agent" not in before
+                refused = await client.call_tool("talk_to_agent", {})
+                assert "expected either `agent` to begin with or `job_id`" in refused.content[0].text, (
+                    "it answers all the same"
+                )
                 stored = (await client.call_tool("record_trajectory", RUN)).structured_content
                 assert stored["created"] is True
                 page = (await client.read_resource(stored["resource_uri"])).contents[0]
@@ -87,8 +92,9 @@ def test_a_job_can_be_followed_listed_read_and_completed(settings: Settings) -> 
                     view = (await client.call_tool("get_job", {"job_id": job_id, "wait_s": 20})).structured_content
                 assert view["status"] == "succeeded"
                 uris = [str(resource.uri) for resource in (await client.list_resources()).resources]
-                assert uris == ["judging://rubrics", "guide://pipeline", "guide://curation", f"job://{job_id}"]
-                for part, key in (("", "status"), ("/metrics", "curves")):
+                pages = ["ui://quintain/dashboard", "judging://rubrics", "guide://pipeline", "guide://curation"]
+                assert uris == [*pages, f"job://{job_id}"]
+                for part, key in (("", "status"), ("/metrics", "curves"), ("/figure", "figure")):
                     page = (await client.read_resource(f"job://{job_id}{part}")).contents[0]
                     assert json.loads(page.text)[key]
                 assert (await client.read_resource(f"job://{job_id}/log?tail=5")).contents[0].mime_type == "text/plain"
@@ -142,6 +148,7 @@ READERS = {
     "get_job",
     "list_jobs",
     "plot_job",
+    "show_training_dashboard",
 }
 
 

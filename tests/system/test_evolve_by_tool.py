@@ -77,7 +77,7 @@ def test_an_evolution_ends_in_an_agent_whose_lineage_and_gain_can_be_looked_at(s
             assert shaped[1] == [], "a run that was not selected shaped nobody"
 
             text, image = (await client.call_tool("plot_job", {"job_id": view["job_id"]})).content
-            assert "success_rate" in text.text
+            assert "Success by round" in text.text
             assert isinstance(image, ImageContent)
             (listed,) = (await call(client, "list_jobs", kind="evolve"))["items"]
             assert listed["job_id"] == view["job_id"]

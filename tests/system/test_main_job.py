@@ -118,7 +118,7 @@ def check(seen: dict[str, Any]) -> None:
     assert seen["leak"].is_error
     assert f"held_out_task {2 * N}" in seen["leak"].content[0].text
     text, image = seen["picture"].content
-    assert "loss" in text.text
+    assert "Loss" in text.text
     assert isinstance(image, ImageContent)
     assert seen["picture"].structured_content is None
     assert json.loads(seen["metrics"].text)["curves"]["loss"]["steps"] == [1, 2, 3]

@@ -29,7 +29,7 @@ from quintain.tools.evaluation.comparison import (
 )
 from quintain.tools.evaluation.rollouts import evaluate_agent
 from quintain.tools.jobs.jobs import get_job
-from quintain.tools.jobs.pictures import plot_job
+from quintain.tools.jobs.plots import plot_job
 from quintain.tools.services import Services, open_services
 from tiny_models import save_tiny_model
 from tools.stored_records import add_runs

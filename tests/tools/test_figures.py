@@ -13,7 +13,7 @@ from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import DPOConfig, SFTConfig
 from quintain.records.job import EvolveSpec, Job, JobResult, JobSpec, JobStatus, TrainSpec
 from quintain.records.job_events import JobEvent
-from quintain.tools.jobs.pictures import figure_of, figure_text
+from quintain.tools.jobs.figures import figure_of, figure_text
 from quintain.tools.services import Services
 
 BASE = Agent(name="base", model=ModelRef(source="folder", path="/m"))

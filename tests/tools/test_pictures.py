@@ -9,7 +9,7 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.job import Job, JobResult, JobSpec, JobStatus, RolloutSpec, SelftestSpec
 from quintain.records.job_events import JobEvent
 from quintain.tools.jobs.curves import metric_curves
-from quintain.tools.jobs.pictures import plot_job
+from quintain.tools.jobs.plots import plot_job
 from quintain.tools.results import Curve
 from quintain.tools.services import Services
 from quintain.worker.pictures.panels import draw_panels
@@ -66,7 +66,7 @@ def test_the_lowest_validation_loss_is_marked_from_the_start_on(services: Servic
     curves = metric_curves(services, job_id)
     assert curves["validation_loss"].best_step == 2
     assert curves["loss"].best_step is None
-    assert plot_job(services, job_id, ["loss", "validation_loss"]).text.endswith("best 0.5 at 2")
+    assert plot_job(services, job_id, ["loss", "validation_loss"]).text.splitlines()[-2].endswith("best 0.5 at 2")
 
 
 def test_a_resumed_job_has_the_steps_of_the_one_before_up_to_its_checkpoint(services: Services) -> None:
@@ -87,7 +87,9 @@ def test_a_rollout_job_is_drawn_as_its_success_rate_and_has_no_running_mean(serv
     result = JobResult(n=4, success_rate=0.75)
     services.store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, services.clock(), result=result)
     picture = plot_job(services, job_id)
-    assert picture.text.splitlines()[-1] == "  all (n = 4): 75.0% [19.4%, 99.4%]"
+    assert picture.text.splitlines()[-2] == "  all (n = 4): 75.0% [19.4%, 99.4%]"
+    assert picture.text.endswith("Saved in the home folder: reports/job-1.html, reports/job-1.png")
+    assert (services.settings.reports_dir / "job-1.png").read_bytes() == picture.png
     assert picture.text.startswith("rollouts of a in quintain/inventory: 4 tasks, train\njob-1, succeeded")
 
 

@@ -38,7 +38,7 @@ def run_tool(use: Use) -> int:
 
 def _show_picture(console: Console, picture: Picture, use: Use) -> None:
     out = use.own.get("out")
-    if out is not None:
+    if out is not None and picture.png is not None:
         write_file(out, picture.png, "the picture")
     if use.json_out:
         console.print(json.dumps({"text": picture.text, "out": None if out is None else str(out)}))

@@ -84,7 +84,7 @@ def print_report(console: Console, report: Report) -> None:
         for line in section.lines:
             console.print(printable(line))
         if section.table is not None and not any(section.table.header):
-            print_facts(console, dict(section.table.rows))
+            print_facts(console, {row[0]: row[1] for row in section.table.rows})
         elif section.table is not None:
             print_table(console, section.table.header, section.table.rows[:_LISTED])
             if (left := len(section.table.rows) - _LISTED) > 0:

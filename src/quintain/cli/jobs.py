@@ -22,8 +22,8 @@ from quintain.cli.session import (
 from quintain.next_step import call
 from quintain.records.job import UNFINISHED, JobResult
 from quintain.records.text import printable
+from quintain.tools.jobs.figures import sparkline
 from quintain.tools.jobs.jobs import get_job
-from quintain.tools.jobs.pictures import sparkline
 from quintain.tools.results import CompareResult, JobStarted, JobView
 from quintain.tools.services import Services
 

@@ -55,6 +55,7 @@ class Command:
 _CONFIG = Own(
     "config", "--config", Path | None, None, "YAML or JSON file with any of this; options replace its values."
 )
+_PICTURE = Own("out", "--out", Path | None, None, "Write the picture (PNG) to this file.")
 _REPORT = Own(
     "report", "--report", Path | None, None, "Also write a report to this file: .md, .html (needs no network) or .json."
 )
@@ -244,6 +245,14 @@ COMMANDS: Mapping[str, Command] = {
         summary="Let an agent explore, train on its best runs and be measured, round after round.",
     ),
     "register": Command("register_agent", positional=("name",)),
+    "talk": Command(
+        "talk_to_agent",
+        run="quintain.cli.talk:run_talk",
+        positional=("agent",),
+        names={"job_id": "job"},
+        own=(Own("keep", "--keep", bool, False, "Store the conversation as a run at the end."),),
+        summary="Without --message lines of the standard input are sent, until an empty one.",
+    ),
     "export-agent": Command(
         "export_agent",
         run="quintain.cli.export:run_export_agent",
@@ -279,7 +288,10 @@ COMMANDS: Mapping[str, Command] = {
         "plot_job",
         positional=("job_id",),
         names={"job_id": "id"},
-        own=(Own("out", "--out", Path | None, None, "Write the picture (PNG) to this file."),),
+        own=(_PICTURE,),
+    ),
+    "dashboard": Command(
+        "show_training_dashboard", names={"job_id": "id"}, own=(_PICTURE,), summary="`quintain ui` has the live page."
     ),
 }
 """Command -> its tool and options. A name of two words is a command of a group."""
@@ -291,7 +303,15 @@ FUNCTIONS: Mapping[str, tuple[str, str]] = {
     "demo": ("quintain.cli.demo:demo", "Watch an agent get better: collect, score, export, train, evaluate, compare."),
     "serve": ("quintain.cli.serve:serve", "Serve the tools over MCP."),
     "ui": ("quintain.cli.ui:ui", "Show runs, jobs and agents on a local web page."),
+    "report": (
+        "quintain.cli.reports:report",
+        "Write a page about a job, comparison, evaluation, agent or dataset to send.",
+    ),
+    "jobs prune": ("quintain.cli.prune:prune_command", "Free the disk space of jobs that ended long ago."),
     "prefer list": ("quintain.cli.prefer:list_preferences", "List stored preferences."),
+    "install": ("quintain.cli.install:install", "Add the server to an MCP client, or its skill."),
+    "backup": ("quintain.cli.backup:backup_command", "Back up the database, datasets, agents and jobs."),
+    "restore": ("quintain.cli.backup:restore_command", "Restore a backup into an empty home."),
     "doctor": ("quintain.cli.doctor:doctor", "Check this installation, with a real job from start to end."),
     "version": ("quintain.cli.main:version", "Print the version."),
     "knowlyr-trainer sft": ("quintain.cli.knowlyr:sft", "As train --method sft."),

@@ -53,6 +53,24 @@ def _flock(descriptor: int) -> int | None:
     return descriptor
 
 
+def read_locked(path: Path, most: int) -> bytes | None:
+    """Return the first `most` bytes of a file that is locked by `try_lock`; None where it is missing or nobody locks it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.read(descriptor, most)
+    except OSError:
+        return None
+    else:
+        return None
+    finally:
+        os.close(descriptor)
+
+
 def unlock(descriptor: int) -> None:
     """Release the lock, even if a process that is being forked has a copy of the descriptor."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -27,6 +27,7 @@ from quintain.records.recipe import Stage, TrainingInputs
 from quintain.records.record import Instant, Name, Record
 from quintain.records.reward import RewardSpec
 from quintain.records.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, RunsFile, ScoreSpec
+from quintain.records.talk import TalkSpec
 
 
 class JobStatus(StrEnum):
@@ -304,6 +305,7 @@ JobSpec = Annotated[
     | StepLabelSpec
     | InfluenceSpec
     | ReplaySpec
+    | TalkSpec
     | ExportAgentSpec
     | FetchSpec
     | PushSpec

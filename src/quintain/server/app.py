@@ -43,8 +43,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 import quintain
 from quintain.errors import QuintainError, Unavailable
-from quintain.server import failures, resources
+from quintain.server import apps, failures, resources
 from quintain.server.bindings import Binding, bind_all, call
+from quintain.server.completions import MAX_COMPLETIONS, complete
 from quintain.server.elicitation import ask, can_ask, key_of_home, seal
 from quintain.server.guide import INSTRUCTIONS
 from quintain.server.lifespan import (
@@ -56,10 +57,15 @@ from quintain.server.lifespan import (
     unsubscribe_resource,
 )
 from quintain.server.prompts import PROMPTS
+from quintain.server.request_log import RequestLog
+from quintain.server.tasks import Tasks
+from quintain.server.telemetry import Spans, otlp_provider
 from quintain.settings import Settings
 from quintain.tools.spec import ToolSpec
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
     from quintain.tools.services import Services
 
 logger = logging.getLogger(__name__)
@@ -150,6 +156,7 @@ def create_server(
         toolsets=toolsets,
         read_only=read_only,
         state_key=partial(key_of_home, settings.home),
+        provider=otlp_provider(settings.telemetry_endpoint) if settings.telemetry_endpoint else None,
     )
 
 
@@ -160,6 +167,7 @@ def build_server(
     toolsets: Sequence[str] | None = None,
     read_only: bool = False,
     state_key: Callable[[], bytes] | None = None,
+    provider: TracerProvider | None = None,
 ) -> QuintainServer:
     """A server for a catalog of tools, on services that are opened once it runs.
 
@@ -169,18 +177,17 @@ def build_server(
         toolsets: As `create_server`.
         read_only: As `create_server`.
         state_key: As `elicitation.seal`.
+        provider: Where spans go; None: nowhere.
     """
-    # Standard output belongs to the protocol: whatever is logged goes to stderr, plain.
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    _log_to_stderr()
     bindings = bind_all(catalog, toolsets=toolsets, read_only=read_only)
     specs = resources.resource_specs(catalog)
     bus = InMemorySubscriptionBus()
+    spans = Spans(provider, bindings) if provider else None
 
     @asynccontextmanager
     async def lifespan(server: Server[Running]) -> AsyncIterator[Running]:
-        async with lifespan_of(open_services, bus)(server) as running:
+        async with lifespan_of(open_services, bus, spans)(server) as running:
             if isinstance(server, QuintainServer):
                 server.running = running
             yield running
@@ -193,7 +200,9 @@ def build_server(
         instructions=INSTRUCTIONS,
         lifespan=lifespan,
         cache_hints={"tools/list": CacheHint(ttl_ms=60_000, scope="public")},
-        on_list_tools=partial(_list_tools, ListToolsResult(tools=[binding.listing for binding in bindings.values()])),
+        on_list_tools=partial(
+            _list_tools, ListToolsResult(tools=[one.listing for one in bindings.values() if one.spec.is_listed])
+        ),
         on_call_tool=partial(_call_tool, bindings),
         on_list_resources=partial(_list_resources, specs),
         on_list_resource_templates=partial(_list_templates, specs),
@@ -207,9 +216,17 @@ def build_server(
     )
     # The constructor's argument warns that 2026-07-28 drops the method, which clients of the handshake era still call.
     server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_log_level)
-    server.middleware.append(seal(state_key))
-    server.bindings, server.specs = bindings, specs
+    Tasks(bindings).mount(server)
+    server.middleware = [*([spans] if spans else []), seal(state_key)]
+    server.bindings, server.specs, server.extensions[apps.EXTENSION] = bindings, specs, {}
     return server
+
+
+def _log_to_stderr() -> None:
+    """Log to standard error, plain: standard output belongs to the protocol."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
 
 
 async def _list_tools(tools: ListToolsResult, ctx: _Context, params: PaginatedRequestParams | None) -> ListToolsResult:
@@ -228,7 +245,10 @@ async def _call_tool(
             answered = await ask(binding, services, ctx, params)
             if answered is not None:
                 return answered
-        return await call(binding, params.arguments or {}, services, ctx.session.report_progress)
+        log = RequestLog(ctx, params.name)
+        result = await call(binding, params.arguments or {}, services, log.report_progress)
+        await log.result(result)
+        return apps.for_client(result, ctx)
     except Exception as error:
         return failures.tool_failure(params.name, error)
 
@@ -267,7 +287,8 @@ async def _read_resource(
     if isinstance(content, bytes):
         blob = base64.b64encode(content).decode("ascii")
         return ReadResourceResult(contents=[BlobResourceContents(uri=uri, blob=blob, mime_type=mime_type)])
-    return ReadResourceResult(contents=[TextResourceContents(uri=uri, text=content, mime_type=mime_type)])
+    meta = apps.PAGE_META if mime_type == apps.MIME_TYPE else None
+    return ReadResourceResult(contents=[TextResourceContents(uri=uri, text=content, mime_type=mime_type, meta=meta)])
 
 
 async def _list_prompts(ctx: _Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
@@ -291,7 +312,7 @@ async def _complete(ctx: _Context, params: CompleteRequestParams) -> CompleteRes
     name, start = params.argument.name, params.argument.value
     try:
         services = await ctx.lifespan_context.services()
-        values = await anyio.to_thread.run_sync(resources.complete, services, name, start)
+        values = await anyio.to_thread.run_sync(complete, services, name, start)
     except Exception as error:
         raise failures.protocol_failure(name, error) from error
-    return CompleteResult(completion=Completion(values=values, total=len(values), has_more=False))
+    return CompleteResult(completion=Completion(values=values, has_more=len(values) == MAX_COMPLETIONS))

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -20,10 +21,12 @@ from quintain.next_step import Hint, ToolCall
 from quintain.records.record import Record
 from quintain.records.text import require_clean
 from quintain.server import failures
+from quintain.server.apps import TOOL_META, app_data
 from quintain.server.listings import derived_listing, stored_listings
 from quintain.server.record_json import facts, scrub
 from quintain.tools.invocation import arguments_model, refuse_unknown
 from quintain.tools.spec import IllustratedRecord, Picture, ToolSpec
+from quintain.tools.web_address import page_of, web_address
 
 if TYPE_CHECKING:
     from quintain.tools.services import Services
@@ -67,7 +70,8 @@ def bind(spec: ToolSpec) -> Binding:
         open_world_hint=spec.open_world,
     )
     listing = known if known is not None else derived_listing(spec)
-    return Binding(spec, Tool(name=spec.name, title=spec.title, annotations=hints, **listing))
+    tool = Tool(name=spec.name, title=spec.title, annotations=hints, meta=TOOL_META if spec.app else None, **listing)
+    return Binding(spec, tool)
 
 
 def select(
@@ -103,11 +107,12 @@ async def call(
         return await anyio.to_thread.run_sync(_run, binding, received, services)
     arguments = await anyio.to_thread.run_sync(read_arguments, binding, received)
     record = await _watch(partial(binding.spec.watch, services, **arguments), services.settings.poll_s, report)
-    return await anyio.to_thread.run_sync(to_result, binding, record)
+    return await anyio.to_thread.run_sync(to_result, binding, record, services.settings.home)
 
 
 def _run(binding: Binding, received: Mapping[str, Any], services: Services) -> CallToolResult:
-    return to_result(binding, binding.spec.function(services, **read_arguments(binding, received)))
+    value = binding.spec.function(services, **read_arguments(binding, received))
+    return to_result(binding, value, services.settings.home)
 
 
 async def _watch(begin: Callable[[], Iterator[Record]], poll_s: float, report: ReportProgress) -> Record:
@@ -176,15 +181,24 @@ def _with_json_strings_parsed(received: Mapping[str, Any], names: set[str]) -> d
     return parsed
 
 
-def to_result(binding: Binding, value: Record | Picture) -> CallToolResult:
-    """Both channels of a result: `structuredContent`, and text with the same facts for clients that show only one."""
+def to_result(binding: Binding, value: Record | Picture, home: Path) -> CallToolResult:
+    """Both channels of a result: `structuredContent`, and text with the same facts for clients that show only one.
+
+    While a web page shows the home, `ui_url` names the page of what the result is about.
+    """
     if isinstance(value, Picture):
-        return CallToolResult(content=[TextContent(type="text", text=scrub(value.text)), _image(value.png)])
+        picture = [] if value.png is None else [_image(value.png)]
+        text_block = TextContent(type="text", text=scrub(value.text))
+        return CallToolResult(content=[text_block, *picture], meta=app_data(value.figure, value.job))
     text, values = facts(_with_offered_calls(value, binding.elsewhere))
+    if (page := page_of(values)) is not None and (address := web_address(home)) is not None:
+        values = {**values, "ui_url": f"{address}{page}"}
+        text = f'{text[:-1]},"ui_url":{json.dumps(values["ui_url"])}}}'
     content: list[ContentBlock] = [TextContent(type="text", text=text)]
     if isinstance(value, IllustratedRecord) and value.png is not None:
         content.append(_image(value.png))
-    return CallToolResult(content=content, structured_content=values)
+    meta = app_data(value.figure, None) if isinstance(value, IllustratedRecord) else None
+    return CallToolResult(content=content, structured_content=values, meta=meta)
 
 
 def _image(png: bytes) -> ImageContent:

@@ -77,7 +77,7 @@ async def ask(
         while isinstance(asked, Question):
             answer = await _elicited(asked, ctx)
             asked = await anyio.to_thread.run_sync(partial(go_on, answer))
-    return None if asked is None else await anyio.to_thread.run_sync(to_result, binding, asked)
+    return None if asked is None else await anyio.to_thread.run_sync(to_result, binding, asked, services.settings.home)
 
 
 def seal(key: Callable[[], bytes] | None) -> RequestStateBoundary:

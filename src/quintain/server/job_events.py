@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mcp.types import LoggingLevel
 
-from quintain.records.job import Job, JobStatus
+if TYPE_CHECKING:
+    from quintain.records.job import Job
 
 SOURCE = "quintain.jobs"
 """Name of the logger in log messages about jobs."""
 
-_LEVELS: Mapping[JobStatus, LoggingLevel] = {JobStatus.FAILED: "error", JobStatus.INTERRUPTED: "warning"}
+_LEVELS: Mapping[str, LoggingLevel] = {"failed": "error", "interrupted": "warning"}
+"""Status -> level; others are informative. The enumeration is not imported, which would slow the start of the server."""
 
 
 class JobEvent(NamedTuple):

@@ -26,6 +26,7 @@ from quintain.server.audience import Audience
 from quintain.server.job_events import SOURCE, JobEvents
 
 if TYPE_CHECKING:
+    from quintain.server.telemetry import Spans
     from quintain.tools.services import Services
 
 logger = logging.getLogger(__name__)
@@ -40,9 +41,13 @@ class Running:
     Args:
         open_services: Opens the services; runs in a worker thread, once, and again where it failed.
         bus: Carries updates to clients of the protocol of 2026-07-28.
+        spans: Records the ends of jobs; None: nobody does.
     """
 
-    def __init__(self, open_services: Callable[[], Services], bus: InMemorySubscriptionBus) -> None:
+    def __init__(
+        self, open_services: Callable[[], Services], bus: InMemorySubscriptionBus, spans: Spans | None = None
+    ) -> None:
+        self._spans = spans
         self._open = open_services
         self._opening = anyio.Lock()
         self._services: Services | None = None
@@ -86,6 +91,8 @@ class Running:
                 parts = ("", "/metrics")
                 await self.audience.resources_updated(f"job://{job}{part}" for job in sorted(changed) for part in parts)
                 await self._announce(services)
+                if self._spans is not None:
+                    await anyio.to_thread.run_sync(self._spans.record_ended_jobs, services)
                 failure, self.health = "", "ok"
             except Exception as error:
                 if repr(error) != failure:
@@ -119,13 +126,13 @@ class Running:
 
 
 def lifespan_of(
-    open_services: Callable[[], Services], bus: InMemorySubscriptionBus
+    open_services: Callable[[], Services], bus: InMemorySubscriptionBus, spans: Spans | None = None
 ) -> Callable[[Server[Running]], AbstractAsyncContextManager[Running]]:
     """The lifespan of a server: reconciles in the background while it serves, closes the services at its end."""
 
     @asynccontextmanager
     async def lifespan(_: Server[Running]) -> AsyncIterator[Running]:
-        running = Running(open_services, bus)
+        running = Running(open_services, bus, spans)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(running.reconcile_forever)

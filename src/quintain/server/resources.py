@@ -1,8 +1,8 @@
-"""Resources, each a view of something that a tool shows too, and completions of their ids."""
+"""Resources, each a view of something that a tool shows too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from mcp.types import Annotations, Resource, ResourceTemplate
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.record import Record
+from quintain.server import apps
 from quintain.server.record_json import facts, scrub
 from quintain.tools.spec import Source, ToolSpec, load
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 _JSON, _TEXT, _MARKDOWN, _PNG = "application/json", "text/plain", "text/markdown", "image/png"
 _LISTED_JOBS, _LISTED_DATASETS, _LISTED_AGENTS = 20, 10, 10
 _MAX_LOG_LINES = 1000
-_MAX_COMPLETIONS = 100
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ _ANNOTATIONS: Mapping[str, Annotations] = {
     _JSON: Annotations(audience=["user", "assistant"], priority=0.5),
     _TEXT: Annotations(audience=["user", "assistant"], priority=0.3),
     _PNG: Annotations(audience=["user"], priority=0.3),
+    apps.MIME_TYPE: Annotations(audience=["user"], priority=0.1),
 }
 
 _TOOLS = "quintain.tools"
@@ -66,6 +67,8 @@ _FAMILIES: tuple[tuple[str, str, str, str, str | None], ...] = (
     ("job://{job_id}", "Job", _JSON, "get_job", None),
     ("job://{job_id}/metrics", "Job with its curves", _JSON, "get_job", None),
     ("job://{job_id}/log{?tail}", "End of a job's log", _TEXT, "get_job", f"{_HERE}:log_of"),
+    ("job://{job_id}/figure", "Job with its figure", _JSON, "get_job", f"{_TOOLS}.jobs.dashboard:job_figure"),
+    (apps.PAGE, "Training dashboard", apps.MIME_TYPE, "show_training_dashboard", "quintain.server.apps:dashboard_page"),
     ("trajectory://{trajectory_id}", "Trajectory", _JSON, "get_trajectory", None),
     ("dataset://{dataset_id}", "Dataset", _JSON, "list_library", f"{_HERE}:dataset_of"),
     ("agent://{agent_id}", "Agent", _JSON, "list_library", f"{_HERE}:agent_of"),
@@ -173,15 +176,16 @@ def templates(specs: Iterable[ResourceSpec]) -> list[ResourceTemplate]:
 
 
 def fixed(specs: Iterable[ResourceSpec]) -> list[Resource]:
-    """Return the resources without variables, with their size in bytes: pages of text that need no services."""
+    """Return the resources without variables; pages with their size in bytes, which do not depend on what is stored."""
     return [
         Resource(
             uri=spec.uri,
             name=spec.name,
             title=spec.title,
             mime_type=spec.mime_type,
-            size=len(load(spec.source)(None).encode()),
+            size=len(load(spec.source)(None).encode()) if spec.mime_type == _MARKDOWN else None,
             annotations=spec.annotations,
+            meta=apps.PAGE_META if spec.mime_type == apps.MIME_TYPE else None,
         )
         for spec in specs
         if not UriTemplate.is_template(spec.uri)
@@ -236,50 +240,6 @@ def read(specs: Iterable[ResourceSpec], services: Services, uri: str) -> tuple[s
             return scrub(content) if isinstance(content, str) else content, spec.mime_type
     families = ", ".join(spec.uri for spec in specs)
     raise NotFound(f"there is no resource {uri!r}; valid: {families}", code="unknown_resource")
-
-
-def complete(services: Services, argument: str, start: str) -> list[str]:
-    """Return the values of an argument of a resource or prompt that begin with `start`, newest first.
-
-    Of several values by comma the last is completed.
-    """
-    from quintain.environments.registry import environment_ids
-    from quintain.records.filters import TrajectoryFilter
-    from quintain.scoring.judges.rubrics import RUBRICS
-    from quintain.tools.training.methods import METHODS
-
-    store = services.store
-
-    def jobs() -> Iterable[str | None]:
-        return (job.id for job in store.jobs.page(limit=_MAX_COMPLETIONS).items)
-
-    def agents() -> Iterable[str | None]:
-        return (agent.id for agent in store.agents.page(limit=_MAX_COMPLETIONS).items)
-
-    def names() -> Iterable[str | None]:
-        return dict.fromkeys((agent or "").removeprefix("agent:").split("@")[0] for agent in agents())
-
-    def trajectories() -> Iterable[str | None]:
-        return (item.id for item in store.trajectories.search(TrajectoryFilter(), limit=_MAX_COMPLETIONS).items)
-
-    sources: Mapping[str, Callable[[], Iterable[str | None]]] = {
-        "job_id": jobs,
-        "dataset_id": lambda: (item.id for item in store.datasets.page(limit=_MAX_COMPLETIONS).items),
-        "agent_id": agents,
-        "calibration_id": lambda: (item.id for item in store.calibrations.page(limit=_MAX_COMPLETIONS).items),
-        "trajectory_id": trajectories,
-        "environment": environment_ids,
-        "method": lambda: METHODS,
-        "model": lambda: dict.fromkeys(("starter", *names(), *agents())),
-        "agents": lambda: (*names(), *agents()),
-        "agent": names,
-        "run": lambda: (*trajectories(), *jobs()),
-        "rubric": lambda: RUBRICS,
-    }
-    before, comma, last = start.rpartition(",") if argument == "agents" else ("", "", start)
-    prefix = f"{before}{comma}{' ' * (len(last) - len(last.lstrip()))}"
-    values = sources[argument]() if argument in sources else ()
-    return [f"{prefix}{value}" for value in values if value and value.startswith(last.lstrip())][:_MAX_COMPLETIONS]
 
 
 def dataset_of(services: Services, dataset_id: str) -> Record:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, func, or_, select, true, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, func, or_, select, true, tuple_, update
 
 from quintain.errors import Conflict
 from quintain.records.filters import Page
@@ -131,9 +131,14 @@ class Jobs:
         running = [job for job in found if job.status is JobStatus.RUNNING]
         return running, [job for job in found if job.status is JobStatus.QUEUED]
 
-    def events(self, job_id: str, *, type: str | None = None) -> list[JobEvent]:
-        """Return all events of a job in order. A step that a later attempt repeated is there once, as of that attempt."""
+    def events(self, job_id: str, *, type: str | None = None, after: tuple[int, int] | None = None) -> list[JobEvent]:
+        """Return all events of a job in order, or those after the event of an attempt and its `seq`.
+
+        A step that a later attempt repeated is there once, as of that attempt.
+        """
         statement = select(job_events.c.body).where(job_events.c.job_id == job_id)
+        if after is not None:
+            statement = statement.where(tuple_(job_events.c.attempt, job_events.c.seq) > tuple_(*after))
         if type is not None:
             statement = statement.where(job_events.c.type == type)
         with read_transaction(self._engine) as connection:

@@ -71,7 +71,15 @@ CATALOG: tuple[ToolSpec, ...] = (
     _read("jobs.jobs:list_jobs", "List jobs", "jobs", short="jobs"),
     _write("jobs.jobs:cancel_job", "Stop a job", "jobs", short="cancel", destructive=True, answers_as="get_job"),
     _write("jobs.jobs:resume_job", "Continue a job", "jobs", short="resume", answers_as="get_job"),
-    _read("jobs.pictures:plot_job", "Draw a job's curves", "jobs", short="plot", picture=True),
+    _read("jobs.plots:plot_job", "Draw a job's curves", "jobs", short="plot", picture=True, app=True),
+    _read(
+        "jobs.dashboard:show_training_dashboard",
+        "Training dashboard",
+        "jobs",
+        short="dashboard",
+        picture=True,
+        app=True,
+    ),
     _write(
         "evaluation.rollouts:collect_rollouts",
         "Collect rollouts",
@@ -80,8 +88,22 @@ CATALOG: tuple[ToolSpec, ...] = (
         answers_as="start_training",
     ),
     _write("evaluation.rollouts:evaluate_agent", "Evaluate an agent", "evaluate", answers_as="start_training"),
+    _write(
+        "evaluation.conversations:talk_to_agent",
+        "Talk to an agent",
+        "evaluate",
+        short="talk",
+        idempotent=False,
+        is_listed=False,
+        watch_source="quintain.tools.evaluation.conversations:watch_talk",
+    ),
     _read(
-        "evaluation.comparison:compare_agents", "Compare agents", "evaluate", short="compare", writes_with="sequential"
+        "evaluation.comparison:compare_agents",
+        "Compare agents",
+        "evaluate",
+        short="compare",
+        writes_with="sequential",
+        app=True,
     ),
 )
 """All tools, by toolset: data, label, train, evaluate, and jobs. With every set come jobs and the reading tools of data.

@@ -35,7 +35,7 @@ from quintain.tools.invocation import arguments_model, call, check, refuse_unkno
 from quintain.tools.labels.reward_types import create_reward
 from quintain.tools.results import JobStarted, JobView
 from quintain.tools.services import Services, open_services
-from quintain.tools.spec import Picture
+from quintain.tools.spec import Picture, ToolSpec
 from quintain.tools.training.config_files import start_config
 from quintain.tools.training.methods import EVOLVE, canonical_settings, check_settings, merge_settings, require_method
 from quintain.tools.training.requests import Request
@@ -154,7 +154,7 @@ class RLTrainingTool:
             known = sorted({*self._actions, *_SHORT, *_TOOLS})
             raise InvalidInput(f"action {shown(action)} is not known; valid: {', '.join(known)}", code="unknown_action")
         if spec.picture:
-            return self._plot(parameters)
+            return self._plot(spec, parameters)
         wait = parameters.pop("wait", False)
         result = call(self._open(), spec, parameters)
         job_id = getattr(result, "job_id", None)
@@ -293,10 +293,10 @@ class RLTrainingTool:
         view = self._finish(parameters["job_id"], parameters.get("timeout_s"))
         return view.model_dump(mode="json")
 
-    def _plot(self, parameters: dict[str, Any]) -> dict[str, Any]:
+    def _plot(self, spec: ToolSpec, parameters: dict[str, Any]) -> dict[str, Any]:
         path = parameters.pop("path", None)
-        picture: Picture = call(self._open(), _TOOLS["plot_job"], parameters)
-        if path is not None:
+        picture: Picture = call(self._open(), spec, parameters)
+        if path is not None and picture.png is not None:
             Path(path).write_bytes(picture.png)
         return {"status": "success", "text": picture.text, "path": path}
 

@@ -14,28 +14,40 @@ from quintain.records.record import Record
 
 
 class Picture(NamedTuple):
-    """The result of a tool that draws: a text with the same facts, and a PNG."""
+    """The result of a tool that draws: a text with the same facts, and a PNG; None: there is nothing to draw yet."""
 
     text: str
-    png: bytes
+    png: bytes | None
     figure: Mapping[str, Any] | None = None
     """What was drawn (`evaluation.reports.figures.Figure`), for hosts that draw it themselves."""
+    job: Record | None = None
+    """The job, for hosts that follow it."""
+
+    def _repr_png_(self) -> bytes | None:
+        """Return what a notebook shows."""
+        return self.png
 
 
 class IllustratedRecord(Record):
     """A result that may come with a picture, which its JSON does not contain."""
 
     _png: bytes | None = PrivateAttr(default=None)
+    _figure: Mapping[str, Any] | None = PrivateAttr(default=None)
 
     @property
     def png(self) -> bytes | None:
         """The picture, if one was drawn."""
         return self._png
 
-    def with_picture(self, png: bytes) -> Self:
-        """Return the result with a picture."""
+    @property
+    def figure(self) -> Mapping[str, Any] | None:
+        """The figure for hosts that draw it themselves, if there is one."""
+        return self._figure
+
+    def with_picture(self, png: bytes | None, figure: Mapping[str, Any] | None = None) -> Self:
+        """Return the result with a picture, or with its description alone."""
         illustrated = self.model_copy()
-        illustrated._png = png
+        illustrated._png, illustrated._figure = png, figure
         return illustrated
 
 
@@ -98,10 +110,14 @@ class ToolSpec:
     """The same function for a caller that is the user themself, in the terminal or on the web page, and not their assistant."""
     writes_with: str = ""
     """Argument with which a tool that only reads otherwise starts work. A read-only server refuses it."""
+    is_listed: bool = True
+    """Whether `tools/list` names it; what is left out is for the page, the terminal and Python, and answers calls all the same."""
     dry_run_with: str = ""
     """Argument that, unless false, makes a tool that writes only report what it would do."""
     open_world: bool = False
     picture: bool = False
+    app: bool = False
+    """Whether hosts of MCP Apps draw its figure with the page `ui://quintain/dashboard`."""
     answers_as: str | None = None
     """The tool whose result it shares, and which describes the fields."""
 

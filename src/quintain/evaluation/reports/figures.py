@@ -17,9 +17,6 @@ MOST_POINTS = 600
 _MIN_SMOOTHED = 8
 """Fewest points of a line that is smoothed."""
 
-_SMOOTHED_SHARE = 6
-"""The smoothing span is the number of points divided by this."""
-
 _LOG_RANGE = 30.0
 """Ratio of the largest to the smallest positive value from which an axis is logarithmic."""
 
@@ -154,7 +151,8 @@ def _averages(values: Sequence[float], segments: Sequence[int]) -> list[float] |
 
 def smoothed(values: Sequence[float]) -> list[float]:
     """Return the exponential moving average of values, corrected for its start at zero (Kingma & Ba 2015, section 3)."""
-    decay = 1 - 2 / (max(3.0, len(values) / _SMOOTHED_SHARE) + 1)
+    n = len(values)
+    decay = 1 - 2 / (max(3.0, min(n / 3, 10), n / 10) + 1)
     average, weight, found = 0.0, 0.0, []
     for value in values:
         average, weight = decay * average + (1 - decay) * value, decay * weight + (1 - decay)

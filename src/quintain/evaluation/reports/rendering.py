@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterator
 from html import escape
 
+from quintain.evaluation.reports.figures import Figure
 from quintain.evaluation.reports.report import Report, Table
+from quintain.evaluation.reports.standalone_page import standalone_page
 from quintain.records.text import printable
 
 _MARKUP = re.compile(r"([\\`*_\[\]<>#|~&$]|^[-+=])")
 
-_STYLE = """
-:root{color-scheme:light dark}
-body{font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem;color:#1d2733;background:#fff}
-h1{font-size:1.3rem}h2{font-size:1.05rem;margin-top:2rem}table{border-collapse:collapse;font-size:.92em}
-td,th{padding:.2rem .9rem .2rem 0;text-align:left;border-bottom:1px solid #e1e6eb;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
-td{unicode-bidi:isolate}img{max-width:100%}
-@media(prefers-color-scheme:dark){body{background:#14191f;color:#dde3ea}td,th{border-color:#333d48}img{background:#fff}}
-"""
+_MOST_OPEN_ROWS = 30
+"""Rows of a table above which a page shows it on request."""
 
 
 def as_markdown(report: Report) -> str:
@@ -33,29 +28,26 @@ def as_markdown(report: Report) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def as_html(report: Report, picture: bytes | None = None) -> str:
-    """Render the report as one page.
+def as_html(report: Report, figure: Figure | None = None) -> str:
+    """Render the report as one page that needs no network.
 
     Args:
         report: The report.
-        picture: A PNG shown above the sections, or None.
+        figure: Drawn above the sections by the page's own script, or None.
     """
-    title = _html(report.title)
-    parts = [
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">",
-        f"<title>{title}</title><style>{_STYLE}</style></head><body><h1>{title}</h1>",
-    ]
-    if picture is not None:
-        parts.append(
-            f'<img alt="Forest plot and learning curves" src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
-        )
+    parts = [f'<main><div class="view"><h1>{_html(report.title)}</h1>']
+    if figure is not None:
+        parts.append('<section class="card" id="figure"></section>')
     for section in report.sections:
-        parts.append(f"<h2>{_html(section.heading)}</h2>")
+        parts.append(f'<section class="card"><h2>{_html(section.heading)}</h2>')
         parts += [f"<p>{_html(line)}</p>" for line in section.lines]
         if section.table is not None:
-            parts += _html_rows(section.table)
-    return "\n".join([*parts, "</body></html>"]) + "\n"
+            rows = [*_html_rows(section.table)]
+            is_long = len(section.table.rows) > _MOST_OPEN_ROWS
+            parts += ["<details><summary>Show all</summary>", *rows, "</details>"] if is_long else rows
+        parts.append("</section>")
+    entry = None if figure is None else "report.js"
+    return standalone_page(entry, "\n".join([*parts, "</div></main>"]), title=printable(report.title), data=figure)
 
 
 def _markdown_rows(table: Table) -> Iterator[str]:
@@ -65,12 +57,12 @@ def _markdown_rows(table: Table) -> Iterator[str]:
 
 
 def _html_rows(table: Table) -> Iterator[str]:
-    yield "<table>"
+    yield '<div class="scroll-x"><table class="plain">'
     if any(table.header):
         yield f"<tr>{''.join(f'<th>{_html(cell)}</th>' for cell in table.header)}</tr>"
     for row in table.rows:
         yield f"<tr>{''.join(f'<td>{_html(cell)}</td>' for cell in row)}</tr>"
-    yield "</table>"
+    yield "</table></div>"
 
 
 def _markdown(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -22,8 +23,11 @@ from quintain.server.http.access import Access
 from quintain.server.http.guard import Guard, is_route, refusal
 from quintain.server.http.limits import Limits
 
+logger = logging.getLogger(__name__)
+
 PROTOCOL = "/mcp"
 _HEALTH = "/healthz"
+_METADATA = "/.well-known/oauth-protected-resource"
 _PING_S = 3.0
 
 
@@ -47,9 +51,11 @@ def http_application(
     )
     routes: list[BaseRoute] = [*protocol.routes, Route(_HEALTH, _health_route(server)), Route(f"{_HEALTH}/live", _live)]
     if issuer is not None:
-        routes += create_protected_resource_routes(
+        metadata = create_protected_resource_routes(
             AnyHttpUrl(f"{access.public_url}{PROTOCOL}"), [AnyHttpUrl(issuer)], resource_name="Quintain"
         )
+        # Also where clients look that do not insert the path of the resource.
+        routes += [*metadata, Route(_METADATA, metadata[0].endpoint, methods=["GET"])]
     if page is not None:
         routes.append(Mount("/", page))
 
@@ -80,6 +86,8 @@ def _health_route(server: QuintainServer) -> Callable[[Request], object]:
                     store = "ok"
             except QuintainError as error:
                 store = error.code
+            except Exception:
+                logger.exception("the health check cannot read the store")
         ready = store == "ok" and reconciler != "failing"
         return JSONResponse(
             {"status": "ok" if ready else "unavailable", "store": store, "reconciler": reconciler},

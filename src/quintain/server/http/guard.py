@@ -42,7 +42,8 @@ def is_route(scope: Scope, path: str) -> bool:
 
 def refusal(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
     """Return the answer to a request that is not served: `{"error": {"code": ..., "message": ...}}`."""
-    always = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+    always = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+    always["Content-Security-Policy"] = "default-src 'none'"
     body = {"error": {"code": code, "message": message}}
     return JSONResponse(body, status_code=status, headers=always | (headers or {}))
 

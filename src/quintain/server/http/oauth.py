@@ -109,7 +109,9 @@ class IssuerVerifier(TokenVerifier):
 def _scopes(claims: dict[str, Any]) -> list[str]:
     """Return the scopes of a token: a text with spaces (RFC 9068), or a list as some issuers write it."""
     found = claims.get("scope", claims.get("scp", ""))
-    return found.split() if isinstance(found, str) else [str(scope) for scope in found]
+    if isinstance(found, str):
+        return found.split()
+    return [str(scope) for scope in found] if isinstance(found, list) else []
 
 
 def _jwks_url(issuer: str) -> str:

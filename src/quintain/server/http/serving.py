@@ -7,6 +7,7 @@ import logging
 import math
 import socket
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import anyio
 from mcp.server.auth.provider import TokenVerifier
@@ -21,6 +22,10 @@ from quintain.server.http.application import PROTOCOL, http_application
 from quintain.server.http.limits import Limits
 from quintain.server.http.tokens import AnyVerifier, FileVerifier, TokenFile
 from quintain.settings import Settings
+from quintain.tools.web_address import announced
+
+_BACKLOG = 256
+"""Connections that wait to be accepted."""
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -108,7 +113,7 @@ def serve_http(
     # Requests that are not HTTP would each write a line.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     limits = limits_of(settings)
-    with _listening(host, port) as listener:
+    with listening_socket(host, port) as listener, ExitStack() as announcement:
         access = access_of(settings, host, listener.getsockname()[1], token)
         app = http_application(server, access, limits, issuer=settings.http_issuer, page=page(access) if page else None)
         config = uvicorn.Config(
@@ -123,22 +128,30 @@ def serve_http(
             timeout_keep_alive=math.ceil(limits.idle_s),
             timeout_graceful_shutdown=math.ceil(limits.grace_s),
         )
-        graceful = GracefulServer(config, lambda: on_ready(access.public_url), app.close_streams)
+
+        def ready() -> None:
+            if page is not None:
+                announcement.enter_context(announced(settings.home, access.public_url))
+            on_ready(access.public_url)
+
+        graceful = GracefulServer(config, ready, app.close_streams)
         anyio.run(graceful.serve, [listener])
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening_socket(host: str, port: int) -> socket.socket:
     """Return a socket that is bound to an address.
 
     Raises:
         Unavailable: Another process listens there, or the address is not of this machine.
     """
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family)
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # asyncio sends small answers at once (TCP_NODELAY) only on sockets whose protocol is named.
+        listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
+            listener.listen(_BACKLOG)
         except OSError:
             listener.close()
             raise

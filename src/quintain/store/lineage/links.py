@@ -29,6 +29,7 @@ from quintain.records.job import (
 )
 from quintain.records.recipe import TrainStage
 from quintain.records.run_jobs import InfluenceSpec, ScoreSpec
+from quintain.records.talk import TalkSpec
 from quintain.records.trajectory import Trajectory
 from quintain.store.engine import insert_missing
 from quintain.store.tables import jobs, links
@@ -74,6 +75,7 @@ _AGENT_SPECS = (
     ScoreSpec,
     StepLabelSpec,
     InfluenceSpec,
+    TalkSpec,
     ExportAgentSpec,
 )
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -96,7 +96,7 @@ def import_trajectories(
     if dry_run:
         return result_of(import_logs(place, options, DryRun(unchanged)), dry_run=True, max_files=max_files)
     report = _stored(place, options, _StoreSink(services, unchanged))
-    return result_of(report, dry_run=False, max_files=max_files)
+    return result_of(report, dry_run=False, max_files=max_files, tags=labels)
 
 
 def _stored(place: Path, options: ImportOptions, sink: _StoreSink) -> ImportReport:
@@ -152,7 +152,9 @@ def _as_job(started: JobStarted) -> ImportResult:
     )
 
 
-def result_of(report: ImportReport, *, dry_run: bool, max_files: int = _SHOWN) -> ImportResult:
+def result_of(
+    report: ImportReport, *, dry_run: bool, max_files: int = _SHOWN, tags: Sequence[str] = ()
+) -> ImportResult:
     """Return the tool's answer for a finished import, with at most `max_files` files and at least 50 rejections."""
     shared = {name: getattr(report, name) for name in ImportResult.model_fields if name in ImportReport.model_fields}
     return ImportResult(
@@ -161,11 +163,12 @@ def result_of(report: ImportReport, *, dry_run: bool, max_files: int = _SHOWN) -
         refused_count=report.n_refused,
         file_count=report.n_files,
         unchanged_files=report.unchanged,
-        next_step=_next_step(report, dry_run=dry_run),
+        next_step=_next_step(report, tags, dry_run=dry_run),
     )
 
 
-def _next_step(report: ImportReport, *, dry_run: bool) -> Hint:
+def _next_step(report: ImportReport, tags: Sequence[str], *, dry_run: bool) -> Hint:
+    these: Any = {"tags": list(tags)} if tags else ...
     if dry_run and not (report.unchanged and not report.imported):
         return Hint("Nothing was stored. Import without a dry run, or name the reader as `format` where it was wrong.")
     gone = f"{counted(report.forgotten, 'run')} left out, forgotten earlier. " if report.forgotten else ""
@@ -173,17 +176,19 @@ def _next_step(report: ImportReport, *, dry_run: bool) -> Hint:
         pairs = any(file.format == _PAIRS and file.trajectories for file in report.files)
         return Hint(
             *(
-                (f"{gone}These logs compare answers: ", call("record_preferences", source="imported", filter=...))
+                (f"{gone}These logs compare answers: ", call("record_preferences", source="imported", filter=these))
                 if pairs
                 else (gone,)
             ),
             " makes pairs of them for training; kind sft leaves the rejected answers out. " if pairs else "",
             "Look at them with ",
-            call("search_trajectories"),
+            call("search_trajectories", filter=these) if tags else call("search_trajectories"),
             ". Where an outcome is unknown and you know it, state it with ",
             call("record_trajectory", trajectory_id=..., outcome=...),
             ", or score runs: ",
-            call("score_trajectories", scorer="rules", filter=...),
+            call("score_trajectories", scorer="rules", filter=these),
+            ", or learn from them as they are: ",
+            call("export_dataset", kind="sft", name="runs", filter=these, outcomes=["success", "unknown"]),
             ".",
         )
     if report.duplicates or report.unchanged:

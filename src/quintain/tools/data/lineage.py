@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
@@ -68,15 +69,16 @@ def get_lineage(
         learned_from=learned and LearnedFrom(count=learned.count, filters=learned.filters),
         shaped=tuple(store.agents_trained_on(runs)) if runs else None,
         resource_uri=f"lineage://{quote(id, safe=':@')}",
-        next_step=_next_step(id, truncated=before.truncated or after.truncated),
+        next_step=_next_step(id, learned.filters if learned else (), truncated=before.truncated or after.truncated),
     )
 
 
-def _next_step(id: str, *, truncated: bool) -> Hint:
+def _next_step(id: str, learned: Sequence[dict[str, Any]], *, truncated: bool) -> Hint:
     more = "Raise `depth`, or ask for one of the nodes, to see more. " if truncated else ""
-    search = call("search_trajectories", filter=...)
+    search = call("search_trajectories", filter=learned[0] if learned else ...)
+    runs = "that the agent learned from" if learned else "of a node by its `filter`"
     picture = f"lineage://{quote(id, safe=':@')}/picture"
-    return Hint(f"{more}Page through the runs of a node by its `filter` with ", search, f"; the picture is {picture}.")
+    return Hint(f"{more}Page through the runs {runs} with ", search, f"; the picture is {picture}.")
 
 
 def datasets_of(spec: JobSpec) -> list[str]:

@@ -30,7 +30,7 @@ from quintain.tools.evaluation.contrasts import contrast_of
 from quintain.tools.evaluation.environment_references import Environments, plain_reference
 from quintain.tools.evaluation.learning_curves import ancestors_of, learning_curves
 from quintain.tools.evaluation.sequential import compare_sequentially
-from quintain.tools.jobs.pictures import draw
+from quintain.tools.jobs.plots import saved_picture
 from quintain.tools.pages import count_fitting
 from quintain.tools.results import CompareResult
 from quintain.tools.services import Services
@@ -92,6 +92,7 @@ def _stored_comparison(services: Services, name: str) -> Comparison:
 
 
 def _result(services: Services, stored: Comparison, *, show: bool, flips: int = _FLIPS) -> CompareResult:
+    png, saved = saved_picture(services, stored.id)
     result = CompareResult(
         comparison_id=stored.id,
         environment=stored.environment,
@@ -106,9 +107,9 @@ def _result(services: Services, stored: Comparison, *, show: bool, flips: int = 
         sequential=stored.sequential,
         notes=stored.notes,
         resource_uri=f"comparison://{stored.id}",
-        next_step=_next_step(stored, with_picture=not show),
+        next_step=Hint(_next_step(stored, with_picture=not show), f" {saved}."),
     )
-    return result.with_picture(draw(forest_plot(stored))) if show else result
+    return result.with_picture(png if show else None, forest_plot(stored))
 
 
 def comparison_of(services: Services, comparison_id: str) -> Comparison:
@@ -118,7 +119,7 @@ def comparison_of(services: Services, comparison_id: str) -> Comparison:
 
 def comparison_picture(services: Services, comparison_id: str) -> bytes:
     """A comparison as PNG: a forest plot, and the learning curves of its agents."""
-    return draw(forest_plot(comparison_of(services, comparison_id)))
+    return saved_picture(services, comparison_id)[0]
 
 
 def environment_leaderboard(services: Services, environment: str) -> Leaderboard:

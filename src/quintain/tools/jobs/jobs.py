@@ -23,6 +23,7 @@ from quintain.tools.data.lineage import forgotten_sources_note, require_no_forgo
 from quintain.tools.jobs.curves import metric_curves, thinned
 from quintain.tools.jobs.labels import label_of
 from quintain.tools.jobs.next_steps import next_step
+from quintain.tools.jobs.plots import saved_picture
 from quintain.tools.jobs.stalls import quiet_for, stall_of, unconfirmed
 from quintain.tools.pages import fitting_page
 from quintain.tools.results import JobList, JobStarted, JobSummary, JobView, WaitingFor
@@ -110,6 +111,7 @@ def list_jobs(
             "step_labels",
             "influence",
             "replay",
+            "talk",
             "export_agent",
             "fetch",
             "push",
@@ -237,9 +239,17 @@ def view_of(services: Services, job: Job) -> JobView:
         stalled=stalled,
         trouble=trouble,
         resource_uri=f"job://{job.id}",
-        next_step=next_step(job, stalled),
+        next_step=_next_step(services, job, stalled),
         **shared | ({"eta_s": None} if stalled or trouble else {}),
     )
+
+
+def _next_step(services: Services, job: Job, stalled: str | None) -> Hint:
+    """Return the next step, of a finished evaluation with the files of its report."""
+    step, result = next_step(job, stalled), job.result
+    if job.kind not in {"evaluate", "evaluate_dataset"} or result is None or result.evaluation_id is None:
+        return step
+    return Hint(step, f" {saved_picture(services, result.evaluation_id)[1]}.")
 
 
 def _waiting_for(job: Job, queue: Queue) -> WaitingFor | None:

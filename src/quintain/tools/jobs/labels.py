@@ -20,6 +20,7 @@ from quintain.records.job import (
 )
 from quintain.records.record import clip, counted
 from quintain.records.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
+from quintain.records.talk import TalkSpec
 
 _LENGTH = 160
 
@@ -72,6 +73,10 @@ def _data_label(spec: JobSpec) -> str:
             )
         case ReplaySpec():
             return f"replay {counted(spec.runs.n, 'run')}"
+        case TalkSpec():
+            return f"talk to {_name(spec.agent)}" + (
+                f" with the tools of {spec.environment}" if spec.environment else ""
+            )
         case ExportAgentSpec():
             return f"export {_name(spec.agent)} as {spec.format}"
         case FetchSpec():

@@ -63,6 +63,13 @@ def _after_success(job: Job, result: JobResult) -> Hint:
             f"The files are in {result.report.get('path')}{f', and at {pushed}' if pushed else ''}; README.md there explains how to "
             "load and serve them."
         )
+    if job.kind == "talk":
+        kept = call("search_trajectories", filter={"job_id": job.id})
+        return (
+            Hint("The conversation is stored as a run: ", kept, ".")
+            if result.trajectories
+            else Hint("It was not kept.")
+        )
     if job.kind == "push":
         return Hint(f"The files are at {result.report.get('pushed_to')}.")
     if job.kind == "fetch":

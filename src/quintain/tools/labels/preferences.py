@@ -39,6 +39,7 @@ from quintain.tools.services import Services
 Mode = Literal["outside_in", "adjacent", "all_pairs", "best_worst", "forks"]
 Source = Literal["mined", "person", "assistant", "imported"]
 
+_EXAMPLE = {"id", "a", "b", "better", "step", "margin"}
 _SHOWN = 5
 _NOTES = 20
 _LIMIT = 100
@@ -348,7 +349,7 @@ def _stored(services: Services, source: Source, batch: _PreferenceBatch) -> Pref
             Skipped(reason=reason, count=n, detail=batch.details[reason]) for reason, n in batch.skipped.most_common()
         ),
         findings={name: value for name, value in findings.items() if value},
-        examples=tuple(_example(new) for new in stored[:_SHOWN]),
+        examples=tuple(new.model_dump(mode="json", include=_EXAMPLE, exclude_none=True) for new in stored[:_SHOWN]),
         next_step=_next_step(stored, found, batch),
     )
 
@@ -374,10 +375,6 @@ def _changes(changed: Iterable[tuple[Preference, Preference]]) -> Iterator[str]:
         yield f"{old.a} and {old.b}: {new.rater or new.source} stated {earlier} before and {now} now; the newer statement counts"
 
 
-def _example(preference: Preference) -> dict[str, Any]:
-    return preference.model_dump(mode="json", include={"id", "a", "b", "better", "step", "margin"}, exclude_none=True)
-
-
 _NOTHING = Hint(
     "no two of these runs are of one task and differ in value; collect more attempts of each task, such as ",
     call("collect_rollouts", agent="starter", environment="quintain/inventory", attempts=8),
@@ -388,10 +385,12 @@ _NOTHING = Hint(
 
 
 def _next_step(stored: Sequence[Preference], found: Sequence[tuple[str, ...]], batch: _PreferenceBatch) -> Hint:
-    export = call("export_dataset", kind="dpo", name="pairs", pairs="recorded", filter=...)
+    runs = sorted({run for one in stored for run in (one.a, one.b)})
+    chosen: dict[str, Any] = {"trajectory_ids": runs} if len(runs) <= 10 else {"filter": ...}
+    export = call("export_dataset", kind="dpo", name="pairs", pairs="recorded", **chosen)
     if not stored:
-        why = [batch.details[reason] for reason, _ in batch.skipped.most_common(1)] or [_NOTHING]
-        return Hint("Nothing was recorded: ", why[0])
+        why = (batch.details[reason] for reason, _ in batch.skipped.most_common(1))
+        return Hint("Nothing was recorded: ", next(why, _NOTHING))
     if found:
         return Hint("Compare the runs of a circle once more: no order of them fits. Then ", export, ".")
     if all(one.better == "tie" for one in stored):

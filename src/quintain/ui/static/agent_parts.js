@@ -13,7 +13,7 @@ export async function listAll(api, kind, text, most = 200) {
   const items = [];
   let cursor = null;
   do {
-    const page = await api.call("list_library", { kind, text, limit: 200, ...(cursor && { cursor }) });
+    const page = await api.call("list_library", { kind, limit: 200, ...(text && { text }), ...(cursor && { cursor }) });
     items.push(...page.items);
     cursor = page.next_cursor;
   } while (cursor && items.length < most);

@@ -157,7 +157,11 @@ async function connectToHost() {
   window.addEventListener("message", (event) => {
     if (event.source !== window.parent || event.data?.jsonrpc !== "2.0") return;
     const { id, method, params, result, error } = event.data;
-    if (method) listeners.forEach((listener) => listener(method, params ?? {}));
+    if (method) {
+      listeners.forEach((listener) => listener(method, params ?? {}));
+      // A request, such as ping or ui/resource-teardown, wants an answer.
+      if (id !== undefined) window.parent.postMessage({ jsonrpc: "2.0", id, result: {} }, "*");
+    }
     else if (waiting.has(id)) {
       const { resolve, reject } = waiting.get(id);
       waiting.delete(id);

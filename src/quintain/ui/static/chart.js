@@ -5,7 +5,7 @@
 //   const view = chart(panel, { height: 240, smoothing: 0.3 });
 //   root.append(view.element); view.update(panel); view.smooth(0.6); view.destroy();
 //   figure({ title, subtitle, panels }) -> element with every panel
-import { h, number, percent, svg } from "./elements.js";
+import { h, number, percent } from "./elements.js";
 import uPlot from "./vendor/uplot.js";
 
 export const SERIES = 8;
@@ -71,7 +71,7 @@ export function chart(panel, options = {}) {
 // All panels of a figure; charts of lines and bars. `others` maps a key of a panel (such as "forest") to a function that draws it.
 export function figure(description, { others = {}, ...options } = {}) {
   const panels = description.panels.map((panel) => {
-    if (panel.lines?.length) return chart(panel, options).element;
+    if (panel.lines?.some((line) => line.x.length)) return chart(panel, options).element;
     if (panel.bars?.length) return bars(panel);
     const kind = Object.keys(others).find((key) => panel[key]);
     return kind ? others[kind](panel) : null;
@@ -105,7 +105,7 @@ function lines(place, legend, panel, { width, height, strength }) {
   const tables = [], series = [{}], bands = [], entries = [];
   panel.lines.forEach((line, i) => {
     const colour = paint.series[(line.colour ?? i) % SERIES];
-    const dash = line.dash ?? (i >= SERIES ? [6, 4] : undefined);
+    const dash = line.dash ?? (line.style === "measured" ? [2, 4] : i >= SERIES ? [6, 4] : undefined);
     const isPoints = line.style === "points" || line.style === "measured";
     const trend = isPoints ? null : strength === null ? line.smooth : strength > 0 ? smoothed(line.y, strength) : null;
     const columns = [line.x, line.y];
@@ -145,7 +145,7 @@ function lines(place, legend, panel, { width, height, strength }) {
       y: isLog ? { distr: 3 } : panel.format === "percent" ? { range: (_, low, high) => percentRange(low, high) } : {},
     },
     axes: [
-      { ...axis, label: panel.xlabel ?? "step", size: 34, incrs: panel.xlabel?.includes("step") === false ? undefined : WHOLE },
+      { ...axis, label: panel.xlabel ?? "step", size: 34, incrs: panel.xlabel?.includes("step") === false ? undefined : WHOLE, ...named(panel.ticks) },
       { ...axis, label: panel.ylabel || undefined, size: 52, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : text(tick))) },
     ],
     hooks: {
@@ -155,6 +155,11 @@ function lines(place, legend, panel, { width, height, strength }) {
   }, data, place);
   showValues(legend, entries, panel, null, text);
   return plot;
+}
+
+// Places with names of their own, such as the rounds of an evolution.
+function named(ticks) {
+  return ticks?.length ? { splits: () => ticks.map((tick) => tick.x), values: () => ticks.map((tick) => tick.label.replace("\n", " ")) } : {};
 }
 
 const WHOLE = [1, 2, 5].flatMap((one) => Array.from({ length: 9 }, (_, i) => one * 10 ** i)).sort((a, b) => a - b);
@@ -169,6 +174,8 @@ function marks(u, panel, paint) {
   const { ctx, bbox } = u, ratio = devicePixelRatio;
   ctx.save();
   ctx.font = `${11 * ratio}px system-ui, sans-serif`;
+  ctx.textAlign = "left";
+  ctx.textBaseline = "alphabetic";
   ctx.fillStyle = ctx.strokeStyle = paint.text;
   ctx.lineWidth = ratio;
   ctx.setLineDash([3 * ratio, 3 * ratio]);
@@ -236,23 +243,16 @@ function nearest(line, x) {
   return at < 0 ? null : line.y[at];
 }
 
-// --- bars of rates with intervals, as SVG ---
+// --- bars of rates with intervals ---
 
 export function bars(panel) {
-  const row = 34, left = 180, width = 640;
-  const x = (value) => left + value * (width - left - 70);
-  const drawn = panel.bars.map((bar, i) => {
-    const y = i * row + 8;
-    return [
-      svg("text", { x: left - 10, y: y + 15, class: "bar-label", "text-anchor": "end" }, bar.label.length > 26 ? `${bar.label.slice(0, 25)}…` : bar.label),
-      svg("rect", { x: left, y: y + 2, width: Math.max(1, x(bar.value) - left), height: 18, rx: 3, class: bar.strong ? "bar strong" : "bar" }),
-      svg("path", { d: `M${x(bar.low)} ${y + 11}H${x(bar.high)}M${x(bar.low)} ${y + 6}v10M${x(bar.high)} ${y + 6}v10`, class: "whisker" }),
-      svg("text", { x: width - 60, y: y + 15, class: "bar-value" }, percent(bar.value)),
-    ];
-  });
-  const label = panel.bars.map((bar) => `${bar.label}: ${percent(bar.value)}, interval ${percent(bar.low)} to ${percent(bar.high)}`).join("; ");
   return h("figure", { class: "chart" }, panel.title && h("h3", null, panel.title),
-    svg("svg", { viewBox: `0 0 ${width} ${panel.bars.length * row + 8}`, class: "bars", role: "img", "aria-label": label }, drawn));
+    h("ul", { class: "rates" }, panel.bars.map((bar) => h("li", null,
+      h("span", { class: "rate-label", title: bar.label }, bar.label),
+      h("span", { class: "rate-track", title: `95 % interval ${percent(bar.low)} to ${percent(bar.high)}`,
+        style: { "--value": bar.value ?? 0, "--low": bar.low ?? 0, "--high": bar.high ?? 0 } },
+        h("i", { class: bar.strong ? "rate-bar strong" : "rate-bar" }), h("i", { class: "rate-interval" })),
+      h("span", { class: "number" }, percent(bar.value), h("small", { class: "quiet" }, ` [${percent(bar.low)}, ${percent(bar.high)}]`))))));
 }
 
 // --- the same in words ---

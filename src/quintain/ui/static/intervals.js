@@ -1,6 +1,6 @@
 // Intervals drawn in the cells of a table: one axis in the head, one line with a point in each row.
 //   const scale = linearScale(-0.2, 0.7, [0])
-//   h("th", { class: "interval" }, axis(scale)), h("td", { class: "interval" }, interval(scale, { low, value, high }))
+//   h("th", { class: "interval-cell" }, axis(scale)), h("td", { class: "interval-cell" }, interval(scale, { low, value, high }))
 // The numbers are in other cells, so a reader without the picture misses nothing. Positions are shares of the width in percent.
 import { h, percent, svg } from "./elements.js";
 
@@ -46,15 +46,15 @@ export function points(value) {
 // `columns` are further ones, { title, cell(row), class }.
 export function rateTable(rows, { first = "Agent", caption, columns = [] }) {
   const scale = linearScale(0, 1, [], 4);
-  return h("div", { class: "scroll-x" }, h("table", { class: "plain intervals" },
+  return h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "plain intervals" },
     caption && h("caption", { class: "visually-hidden" }, caption),
     h("thead", null, h("tr", null, h("th", { scope: "col" }, first), h("th", { scope: "col", class: "number" }, "Success"),
-      h("th", { scope: "col", class: "interval" }, h("span", { class: "visually-hidden" }, "95 % interval"), axis(scale)),
+      h("th", { scope: "col", class: "interval-cell" }, h("span", { class: "visually-hidden" }, "95 % interval"), axis(scale)),
       h("th", { scope: "col", class: "number" }, "Episodes"),
       columns.map((column) => h("th", { scope: "col", class: column.class }, column.title)))),
     h("tbody", null, rows.map((row) => h("tr", null, h("th", { scope: "row" }, row.name),
       h("td", { class: "number" }, percent(row.value), h("span", { class: "bounds" }, bounds(row))),
-      h("td", { class: "interval" }, interval(scale, row)),
+      h("td", { class: "interval-cell" }, interval(scale, row)),
       h("td", { class: "number" }, row.n),
       columns.map((column) => h("td", { class: column.class }, column.cell(row))))))));
 }

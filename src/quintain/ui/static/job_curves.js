@@ -23,7 +23,7 @@ export async function jobCurves(id, query, api) {
     select.value = "";
   } }, h("option", { value: "" }, "Compare with…"));
   const chips = h("div", { class: "row" });
-  const names = h("div", { class: "row chips", role: "group", "aria-label": "Metrics" });
+  const names = h("div", { class: "row metrics", role: "group", "aria-label": "Metrics" });
   const place = h("div", { class: "panels" });
   const element = h("section", { class: "card" },
     h("div", { class: "head" }, h("h2", { style: { "margin-right": "auto", "margin-bottom": "0" } }, "Curves"),
@@ -69,12 +69,12 @@ export async function jobCurves(id, query, api) {
     const all = available();
     element.hidden = !all.length;
     const shown = chosen?.filter((name) => all.includes(name)) ?? all.slice(0, SHOWN);
-    replace(names, all.map((name) => h("button", { class: "chip", "aria-pressed": String(shown.includes(name)), onclick: () => {
+    replace(names, all.map((name) => h("button", { class: "metric", "aria-pressed": String(shown.includes(name)), onclick: () => {
       chosen = shown.includes(name) ? shown.filter((one) => one !== name) : [...shown, name];
       setQuery({ metrics: chosen.join(",") });
       draw();
     } }, name.replaceAll("_", " "))));
-    replace(chips, [...others].filter((other) => jobs.has(other)).map((other) => h("button", { class: "chip", title: "Leave out", onclick: () => remove(other) }, `${jobs.get(other).label} ×`)));
+    replace(chips, [...others].filter((other) => jobs.has(other)).map((other) => h("button", { class: "metric", title: "Leave out", onclick: () => remove(other) }, `${jobs.get(other).label} ×`)));
     chips.hidden = !chips.childElementCount;
     for (const name of charts.keys()) if (!shown.includes(name)) {
       charts.get(name).destroy();

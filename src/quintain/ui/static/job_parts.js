@@ -49,7 +49,7 @@ export function settingsTable(settings) {
     else rows.push([prefix, Array.isArray(value) ? value.map((one) => (typeof one === "object" ? JSON.stringify(one) : one)).join(", ") : String(value)]);
   };
   walk("", settings);
-  return h("div", { class: "settings" }, h("table", { class: "plain" }, h("tbody", null, rows.map(([name, value]) => h("tr", null, h("th", { scope: "row" }, name), h("td", { class: "mono" }, value))))));
+  return h("div", { class: "settings", tabindex: "0" }, h("table", { class: "plain" }, h("tbody", null, rows.map(([name, value]) => h("tr", null, h("th", { scope: "row" }, name), h("td", { class: "mono" }, value))))));
 }
 
 // Stages of a recipe, rounds of an evolution: what each reported.
@@ -61,7 +61,7 @@ export function stages(job, page) {
     return begun.length ? card("Stages", h("ol", null, begun.map((stage) => h("li", null, stage)))) : null;
   }
   const columns = [...new Set(done.flatMap((one) => Object.keys(one)))].filter((name) => done.some((one) => isShort(one[name])));
-  return card(report.rounds ? "Rounds" : "Stages", h("div", { class: "scroll-x" }, h("table", { class: "plain" },
+  return card(report.rounds ? "Rounds" : "Stages", h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "plain" },
     h("thead", null, h("tr", null, columns.map((name) => h("th", { scope: "col" }, name.replaceAll("_", " "))))),
     h("tbody", null, done.map((one) => h("tr", null, columns.map((name) => h("td", null, cell(name, one[name])))))))));
 }

@@ -19,7 +19,7 @@ function picture(curves) {
   const x = (place) => LEFT + (WIDTH - LEFT - RIGHT) * (last > first ? (place - first) / (last - first) : 0);
   const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value);
   const ends = labelPlaces(curves.map((curve) => y(curve.points.at(-1).success_rate)));
-  return h("div", { class: "scroll-x" }, svg("svg", { class: "curves", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img",
+  return h("div", { class: "scroll-x", tabindex: "0" }, svg("svg", { class: "curves", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img",
     "aria-label": curves.map((curve) => `${curve.agent}: ${curve.points.map((point) => percent(point.success_rate)).join(", ")}`).join("; ") },
     [0, 0.25, 0.5, 0.75, 1].map((tick) => [svg("line", { class: "grid-line", x1: LEFT, x2: WIDTH - RIGHT, y1: y(tick), y2: y(tick) }),
       svg("text", { x: LEFT - 8, y: y(tick) + 4, "text-anchor": "end" }, percent(tick))]),

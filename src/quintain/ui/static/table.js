@@ -23,7 +23,7 @@ export function pagedTable({ columns, load, key, href, label, none = "Nothing he
   const element = h("div", { class: "list-frame" }, box, status);
 
   function spacer(n) {
-    return h("tr", { class: "spacer", "aria-hidden": "true", style: { height: `${n * height}px` } }, h("td", { colspan: columns.length }));
+    return h("tr", { class: "spacer", "aria-hidden": "true", style: { height: `${n * height}px` } }, h("td"));
   }
 
   function rowElement(row, i) {

@@ -23,6 +23,7 @@ MODULES = {
     "influence": "worker.job_kinds.influence",
     "replay": "worker.job_kinds.replay",
     "export_agent": "worker.job_kinds.export_agent",
+    "talk": "worker.job_kinds.talk",
     "fetch": "worker.job_kinds.fetch",
     "push": "worker.job_kinds.push",
     "recipe": "worker.job_kinds.recipe",

@@ -10,10 +10,6 @@ import json
 import sys
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from quintain.worker.pictures.forest_plot import draw_forest
@@ -34,7 +30,6 @@ def draw(figure: dict[str, Any]) -> bytes:
 def _png(canvas: Figure) -> bytes:
     out = io.BytesIO()
     canvas.savefig(out, format="png")
-    plt.close(canvas)
     return out.getvalue()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, PercentFormatter
@@ -25,9 +24,8 @@ def draw_forest(panels: list[dict[str, Any]], title: str, subtitle: str = "") ->
     heights = [_CURVES_HEIGHT if "curves" in panel else max(len(panel["forest"]), 1) + 1.6 for panel in panels]
     size = (9.5, 0.4 * sum(heights) + HEAD)
     layout = ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - HEAD / size[1]), h_pad=0.08)
-    canvas, axes = plt.subplots(
-        len(panels), 1, figsize=size, dpi=110, squeeze=False, height_ratios=heights, layout=layout
-    )
+    canvas = Figure(figsize=size, dpi=110, layout=layout)
+    axes = canvas.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
     draw_title(canvas, title, subtitle)
     for axis, panel in zip(axes[:, 0], panels, strict=True):
         axis.set_title(panel["title"], fontsize=9.5, color=_INK, loc="left", parse_math=False)

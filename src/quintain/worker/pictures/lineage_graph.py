@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
@@ -34,7 +33,7 @@ def draw_graph(graph: dict[str, Any], title: str) -> Figure:
     columns = 1 + max((x for x, _ in places.values()), default=0)
     rows = 1 + max((y for _, y in places.values()), default=0)
     width, height = columns * (_WIDTH + _GAP_X) + 0.2, rows * (_HEIGHT + _GAP_Y) + 0.6
-    canvas = plt.figure(figsize=(max(width, 5), height), dpi=110)
+    canvas = Figure(figsize=(max(width, 5), height), dpi=110)
     axis: Axes = canvas.add_axes((0, 0, 1, 1))
     axis.set(xlim=(0, max(width, 5)), ylim=(height, 0))
     axis.axis("off")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -30,7 +29,8 @@ def draw_panels(panels: list[dict[str, Any]], title: str, subtitle: str = "") ->
     widest = max(_WIDTH, max(1.15 * len(panel.get("bars", ())) for panel in panels))
     size = (max(6.4, widest * columns), _HEIGHT * rows + HEAD)
     layout = ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - HEAD / size[1]), w_pad=0.1, h_pad=0.08, wspace=0.04)
-    canvas, axes = plt.subplots(rows, columns, figsize=size, dpi=110, squeeze=False, layout=layout)
+    canvas = Figure(figsize=size, dpi=110, layout=layout)
+    axes = canvas.subplots(rows, columns, squeeze=False)
     draw_title(canvas, title, subtitle)
     for axis, panel in zip(axes.flat, panels, strict=False):
         _draw_panel(axis, panel)

@@ -2,6 +2,7 @@
 import { listAll, sizeText } from "../agent_parts.js";
 import { ago, card, empty, facts, h, idLink, number, percent } from "../elements.js";
 import { rateTable } from "../intervals.js";
+import { talkCard } from "../talk.js";
 
 export async function render(root, params, api) {
   const [name, version] = params.id.replace(/^agent:/, "").split("@");
@@ -26,6 +27,15 @@ export async function render(root, params, api) {
     card("Scores", scores(own, evaluations.isCut)),
     versions.length > 1 ? card("Versions", versionTable(versions, agent)) : "",
   );
+  if (agent.role !== "policy" || agent.model.source === "expert") return undefined;
+  if (!api.mayChange) {
+    root.append(card("Talk to it", h("p", { class: "quiet" }, "This page is read-only. Open the address with #token= that the server printed to talk to the agent.")));
+    return undefined;
+  }
+  const environments = await listAll(api, "environments", "");
+  const talk = talkCard(agent.id, environments.items.filter((item) => !item.players && !item.unusable).map((item) => item.id), params.query.get("talk"), api);
+  root.append(card("Talk to it", talk.element));
+  return talk.leave;
 }
 
 function origin(agent, lineage) {
@@ -45,14 +55,19 @@ function settings(agent) {
   const { model, sampling } = agent;
   const values = Object.entries(sampling).map(([name, value]) => `${name} ${typeof value === "number" ? number(value) : value}`);
   return [facts([
-    ["Model", `${model.source}: ${model.path || "–"}`],
-    ["Adapter", model.adapter],
+    ["Model", h("span", { title: model.path }, `${model.source}: ${fileName(model.source === "hub" ? "" : model.path) || model.path || "–"}`)],
+    ["Adapter", model.adapter && h("span", { title: model.adapter }, fileName(model.adapter))],
     ["Revision", model.revision],
     ["Quantized", model.quantization],
     ["Turns", agent.template],
     ["Sampling", values.join(", ")],
     ["System prompt", agent.system_prompt === null ? "the environment's" : null],
   ]), agent.system_prompt !== null && [h("h3", null, "System prompt"), h("pre", null, agent.system_prompt)]];
+}
+
+// The folder or file without where it lies; the whole path is in the title.
+function fileName(path) {
+  return path.split(/[/\\]/).filter(Boolean).at(-1) ?? "";
 }
 
 function scores(evaluations, isCut) {
@@ -77,7 +92,7 @@ function scores(evaluations, isCut) {
 }
 
 function versionTable(versions, current) {
-  return h("div", { class: "scroll-x" }, h("table", { class: "plain" },
+  return h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "plain" },
     h("thead", null, h("tr", null, ["Version", "What changed", "Newest result", "Made"].map((title) => h("th", { scope: "col" }, title)))),
     h("tbody", null, versions.map((item) => h("tr", null, h("td", null, item.id === current.id ? `${item.version}, this one` : idLink(item.id, String(item.version))),
       h("td", null, item.description), h("td", null, item.results[0] ? `${percent(item.results[0].success_rate)} of ${item.results[0].n}` : "–"), h("td", null, ago(item.created_at)))))));

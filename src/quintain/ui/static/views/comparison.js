@@ -37,16 +37,16 @@ function forest(pairs, agent) {
   const kind = (pair) => (!pair.significant ? "plain" : pair.difference > 0 ? "good" : "bad");
   const first = pairs[0];
   return [
-    h("div", { class: "scroll-x" }, h("table", { class: "plain intervals forest" },
+    h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "plain intervals forest" },
       h("caption", { class: "visually-hidden" }, "Differences of success rates with 95 % intervals"),
       h("thead", null, h("tr", null, h("th", { scope: "col" }, "Pair"), h("th", { scope: "col", class: "number" }, "Difference, points"),
-        h("th", { scope: "col", class: "interval" }, h("span", { class: "visually-hidden" }, "95 % interval"), axis(scale, points)),
+        h("th", { scope: "col", class: "interval-cell" }, h("span", { class: "visually-hidden" }, "95 % interval"), axis(scale, points)),
         h("th", { scope: "col", class: "number" }, "p, corrected"), h("th", { scope: "col" }, "Result"),
         h("th", { scope: "col", class: "number wide" }, "Only one solved"), h("th", { scope: "col", class: "number wide" }, "Tasks"))),
       h("tbody", null, pairs.map((pair) => h("tr", null,
         h("th", { scope: "row" }, agent(pair.b), h("span", { class: "quiet" }, " against "), agent(pair.a)),
         h("td", { class: "number" }, points(pair.difference), h("span", { class: "bounds" }, `${points(pair.ci_low)} to ${points(pair.ci_high)}`)),
-        h("td", { class: "interval" }, interval(scale, { low: pair.ci_low, value: pair.difference, high: pair.ci_high,
+        h("td", { class: "interval-cell" }, interval(scale, { low: pair.ci_low, value: pair.difference, high: pair.ci_high,
           outerLow: pair.simultaneous_low, outerHigh: pair.simultaneous_high, kind: kind(pair) })),
         h("td", { class: "number" }, pValue(pair.p_corrected)),
         h("td", null, result(pair)),

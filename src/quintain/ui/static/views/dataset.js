@@ -136,13 +136,13 @@ function lengths(histogram, limit) {
     svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "histogram", role: "img", "aria-label": text },
       shown.map((n, i) => svg("rect", { x: i * wide + 0.5, width: Math.max(1, wide - 1), y: HEIGHT - (HEIGHT * n) / most, height: (HEIGHT * n) / most },
         svg("title", null, `${(first + i) * histogram.bin_tokens} to ${(first + i + 1) * histogram.bin_tokens} tokens: ${n}`)))),
-    h("div", { class: "axis" }, h("span", null, number(first * histogram.bin_tokens)), h("span", null, "tokens"), h("span", null, number(counts.length * histogram.bin_tokens))),
+    h("div", { class: "histogram-axis" }, h("span", null, number(first * histogram.bin_tokens)), h("span", null, "tokens"), h("span", null, number(counts.length * histogram.bin_tokens))),
     h("p", { class: "quiet" }, text),
   ];
 }
 
 function legend() {
-  return h("p", { class: "legend" }, h("span", { class: "span agent trained" }, "trains"), " ",
+  return h("p", { class: "xray-legend" }, h("span", { class: "span agent trained" }, "trains"), " ",
     Object.entries(AUTHORS).map(([name, text]) => [h("span", { class: `span ${name}` }, text), " "]), h("span", { class: "span cut" }, "cut off"));
 }
 

@@ -1,6 +1,7 @@
 // One job: state, what got better, curves beside those of other jobs, phases, samples, settings, log; live while it runs.
 import { figure } from "../chart.js";
 import { ago, badge, card, duration, errorBox, facts, h, idLink, nextStep, number, replace, toast } from "../elements.js";
+import { curves as learningCurves, forest } from "../forest.js";
 import { jobCurves } from "../job_curves.js";
 import { planAgainstFact, settingsTable, stages } from "../job_parts.js";
 import { navigate } from "../router.js";
@@ -22,9 +23,9 @@ export async function render(root, params, api) {
   root.append(top, h("div", { class: "columns" }, h("div", { class: "stack" }, better, curves.element, below, log.element), side));
 
   async function showFigure() {
-    const found = await api.get(`/api/figures/${encodeURIComponent(id)}`).catch(() => null);
-    const panels = found?.panels?.some((panel) => panel.lines?.length || panel.bars?.length || panel.forest?.length);
-    replace(better, panels && h("section", { class: "card" }, figure(found, { height: 220 })));
+    const found = await api.read(`job://${encodeURIComponent(id)}/figure`).then((answer) => answer.figure, () => null);
+    const panels = found?.panels?.length;
+    replace(better, panels && h("section", { class: "card" }, figure(found, { height: 220, others: { forest, curves: learningCurves } })));
   }
 
   function show() {

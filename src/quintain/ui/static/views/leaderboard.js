@@ -1,5 +1,6 @@
 // Agents of an environment by their success on one suite of tasks, with 95 % intervals.
-import { badge, card, empty, errorBox, h, idLink, number, percent, replace, svg, toast } from "../elements.js";
+import { badge, card, empty, errorBox, h, idLink, number, replace, toast } from "../elements.js";
+import { rateTable } from "../intervals.js";
 import { navigate, setQuery } from "../router.js";
 import { inlineText } from "../text.js";
 
@@ -70,33 +71,15 @@ function table(board, newest, api) {
   return card(null,
     h("div", { class: "row" }, h("h2", { class: "grow" }, inlineText(board.name || board.environment)),
       newest && h("a", { href: `/comparisons/${newest}` }, "Newest comparison"), board.rows.length > 1 && compare),
-    h("p", { class: "quiet" }, "Bars: success with its 95 % interval. Agents that share a letter do not differ significantly."),
-    h("div", { class: "scroll-x", tabindex: "0", role: "region", "aria-label": "Agents by success" }, h("table", { class: "plain board" },
-      h("thead", null, h("tr", null, ["Place", "Agent", "Success", "", "Tasks", "Mean reward", "Group"].map((title, i) => h("th", { scope: "col", class: [0, 2, 4, 5].includes(i) ? "number" : null }, title || h("span", { class: "scale" }, h("span", null, "0 %"), h("span", { class: "visually-hidden" }, "success to"), h("span", null, "100 %")))))),
-      h("tbody", null, board.rows.map((row) => h("tr", null,
-        h("td", { class: "number" }, row.rank),
-        h("td", null, idLink(row.agent), " ", h("a", { href: `/runs?agent=${encodeURIComponent(row.agent)}`, class: "quiet" }, "runs")),
-        h("td", { class: "number" }, h("strong", null, percent(row.success_rate))),
-        h("td", { class: "interval-cell" }, interval(row)),
-        h("td", { class: "number" }, number(row.n)),
-        h("td", { class: "number" }, number(row.mean_reward)),
-        h("td", null, row.group && badge(row.group))))))),
+    h("p", { class: "quiet" }, "Success with its 95 % interval. Agents that share a letter do not differ significantly."),
+    rateTable(board.rows.map((row) => ({
+      name: [`${row.rank} `, idLink(row.agent)], low: row.ci_low, value: row.success_rate, high: row.ci_high, n: row.n, row,
+    })), { caption: "Agents by success with 95 % intervals", columns: [
+      { title: "Mean reward", class: "number", cell: ({ row }) => number(row.mean_reward) },
+      { title: "Group", cell: ({ row }) => row.group && badge(row.group) },
+      { title: "Runs", cell: ({ row }) => h("a", { href: `/runs?agent=${encodeURIComponent(row.agent)}` }, "runs") },
+    ] }),
     board.notes.map((note) => h("p", { class: "warning-box" }, inlineText(note))));
-}
-
-const [WIDTH, HEIGHT] = [200, 20];
-
-// A bar of the rate and a whisker of its interval, on an axis from 0 to 1.
-function interval(row) {
-  if (row.success_rate === null) return h("span", { class: "quiet" }, "no verdict");
-  const x = (value) => value * WIDTH, middle = HEIGHT / 2;
-  const hasInterval = row.ci_low !== null && row.ci_high !== null;
-  const text = `${percent(row.success_rate)}${hasInterval ? `, 95 % interval ${percent(row.ci_low)} to ${percent(row.ci_high)}` : ""}`;
-  return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "interval", preserveAspectRatio: "none", role: "img", "aria-label": text }, svg("title", null, text),
-    svg("rect", { class: "track", x: 0, y: 3, width: WIDTH, height: HEIGHT - 6 }),
-    svg("rect", { class: "rate", x: 0, y: 3, width: x(row.success_rate), height: HEIGHT - 6 }),
-    hasInterval && [[x(row.ci_low), middle, x(row.ci_high), middle], [x(row.ci_low), 4, x(row.ci_low), HEIGHT - 4], [x(row.ci_high), 4, x(row.ci_high), HEIGHT - 4]]
-      .map(([x1, y1, x2, y2]) => svg("line", { class: "whisker", x1, y1, x2, y2 })));
 }
 
 function ratings(board) {

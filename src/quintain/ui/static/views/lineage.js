@@ -62,7 +62,7 @@ function about(node, centre, api, done) {
 // The same as a table, for those who read rather than look.
 function listing(nodes, edges) {
   const sources = (id) => edges.filter((edge) => edge.target === id).map((edge) => edge.source);
-  return h("details", { class: "card" }, h("summary", null, `As a table (${nodes.length})`), h("div", { class: "scroll-x" }, h("table", { class: "plain" },
+  return h("details", { class: "card" }, h("summary", null, `As a table (${nodes.length})`), h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "plain" },
     h("thead", null, h("tr", null, ["Kind", "Id", "What", "Made from"].map((title) => h("th", { scope: "col" }, title)))),
     h("tbody", null, nodes.map((node) => h("tr", null, h("td", null, node.kind), h("td", null, idLink(node.id)), h("td", null, node.label, node.mark && ` (${node.mark})`),
       append(h("td"), sources(node.id).flatMap((id) => [idLink(id), " "]))))))));

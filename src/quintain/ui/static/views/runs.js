@@ -104,7 +104,7 @@ function filters(query, change, api) {
   const scorers = h("datalist", { id: "orders" });
   const more = ["environment", "task_type", "min_reward", "max_reward", "tag"];
   return h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault(), onfocusin: () => suggest(api, agents) },
-    input("text", "Text of the run", { type: "search", class: "wide" }),
+    input("text", "Text of the run", { type: "search", class: "search-text" }),
     input("agent", "Agent", { list: "agents" }),
     select("outcome", "Outcome", [["", "all outcomes"], ...OUTCOMES.map((one) => [one, one])]),
     orderSelect(query, change, api),
@@ -137,7 +137,7 @@ async function suggest(api, agents) {
 
 // What the address narrows the list to besides the form's fields.
 function chipsOf(query, change) {
-  return ["dataset_id", "job_id"].filter((name) => query.get(name)).map((name) => h("span", { class: "chip" },
+  return ["dataset_id", "job_id"].filter((name) => query.get(name)).map((name) => h("span", { class: "filter-chip" },
     name === "job_id" ? "of job " : "in dataset ", idLink(query.get(name)),
     h("button", { class: "small", "aria-label": "Remove this filter", onclick: () => change({ [name]: null }) }, "×")));
 }

@@ -1,0 +1,87 @@
+"""`quintain talk`: a conversation with an agent in the terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from quintain.cli.session import Use, plain_console, print_json
+from quintain.records.text import printable
+from quintain.tools.evaluation.conversations import TalkResult, watch_talk
+from quintain.tools.services import Services
+
+_WAIT_S = 55
+
+
+def run_talk(use: Use) -> int:
+    """Send one message where it is named or as JSON, else talk until the end of input. Returns the exit status."""
+    services = use.services()
+    if use.json_out or use.arguments.get("message") or use.arguments.get("end") or use.arguments.get("job_id"):
+        result = _exchange(services, use.arguments)
+        print_json(result) if use.json_out else _show(plain_console(), result, 0)
+        return 1 if result.error is not None else 0
+    return _talk(services, use)
+
+
+def _talk(services: Services, use: Use) -> int:
+    console, shown, job_id = plain_console(), 0, None
+    is_tty = sys.stdin.isatty()
+    if is_tty:
+        console.print("An empty line ends the conversation.")
+    result: TalkResult | None = None
+    while text := _line(is_tty):
+        asked = {"job_id": job_id} if job_id else use.arguments
+        result = _exchange(services, {**asked, "message": text})
+        job_id = result.job_id
+        shown = _show(console, result, shown + 1)
+        if result.turn == "over":
+            return 1 if result.error is not None else 0
+    if result is None:
+        return 0
+    keep = use.own["keep"] or (is_tty and typer.confirm("Store the conversation as a run?", default=False))
+    result = _exchange(services, {"job_id": job_id, "end": "keep" if keep else "discard"})
+    console.print(f"{'Stored, of' if result.kept else 'Not stored:'} {result.job_id}")
+    return 0
+
+
+def _line(is_tty: bool) -> str:
+    """Return the next line of the person, empty at the end."""
+    if is_tty:
+        sys.stdout.write("> ")
+        sys.stdout.flush()
+    return sys.stdin.readline().strip()
+
+
+def _exchange(services: Services, arguments: Mapping[str, Any]) -> TalkResult:
+    """Send a message and wait for the answer, or for the end of the conversation."""
+    more = dict(arguments)
+    while True:
+        for result in watch_talk(services, **{"wait_s": _WAIT_S, **more}):
+            if result.turn != "agent":
+                return result
+            time.sleep(services.settings.poll_s)
+        if "wait_s" in arguments:
+            return result
+        more = {"job_id": result.job_id}
+
+
+def _show(console: Console, result: TalkResult, first: int) -> int:
+    """Print the steps from the first on; return their number."""
+    for step in result.steps[first:]:
+        if step.get("thought"):
+            console.print(printable(f"  ({step['thought']})"))
+        for action in step.get("actions", ()):
+            console.print(printable(f"  {action['tool']} {json.dumps(action.get('args', {}), ensure_ascii=False)}"))
+        for seen in step.get("observations", ()):
+            console.print(printable(f"  = {seen['content']}"))
+        if step["actor"] == "agent" and step.get("message"):
+            console.print(printable(str(step["message"])))
+    if result.error is not None:
+        console.print(printable(f"[{result.error.code}] {result.error.message}"))
+    return len(result.steps)

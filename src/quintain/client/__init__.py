@@ -1,0 +1,63 @@
+"""The typed Python client: a home folder, and its jobs, agents, datasets and runs as objects.
+
+    import quintain as q
+
+    with q.open() as home:
+        job = home.train("sft", model="starter", dataset="good-runs")
+        print(job.wait().agent.evaluate().wait().evaluation.success_rate)
+
+`aopen` gives the same objects with coroutines for methods. Errors are exceptions of `quintain.errors`.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+
+from quintain.client.aio.home import AsyncHome
+from quintain.client.aio.objects import AsyncAgent, AsyncComparison, AsyncDataset, AsyncEvaluation, AsyncJob
+from quintain.client.aio.runs import AsyncRuns, AsyncTrajectory
+from quintain.client.sync.home import Home
+from quintain.client.sync.objects import Agent, Comparison, Dataset, Evaluation, Job
+from quintain.client.sync.runs import Runs, Trajectory
+
+__all__ = [
+    "Agent",
+    "AsyncAgent",
+    "AsyncComparison",
+    "AsyncDataset",
+    "AsyncEvaluation",
+    "AsyncHome",
+    "AsyncJob",
+    "AsyncRuns",
+    "AsyncTrajectory",
+    "Comparison",
+    "Dataset",
+    "Evaluation",
+    "Home",
+    "Job",
+    "Runs",
+    "Trajectory",
+    "aopen",
+    "open",
+]
+
+
+def open(path: str | PathLike[str] | None = None) -> Home:
+    """Return a home folder, whose methods block.
+
+    Args:
+        path: The folder; None: that of QUINTAIN_HOME, else the default one.
+
+    Raises:
+        InvalidInput: an environment variable QUINTAIN_... has an invalid value.
+    """
+    return Home(path)
+
+
+def aopen(path: str | PathLike[str] | None = None) -> AsyncHome:
+    """Return a home folder, whose methods are coroutines of asyncio, for `async with`; errors as of `open`.
+
+    Args:
+        path: As of `open`.
+    """
+    return AsyncHome(path)

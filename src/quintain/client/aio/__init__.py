@@ -1,0 +1,1 @@
+"""The client as coroutines: the source that `sync` is generated from."""

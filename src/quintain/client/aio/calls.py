@@ -1,0 +1,58 @@
+"""What the generated methods call: a tool by its name, and its result as an object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from quintain.client.aio.waiting import run
+
+if TYPE_CHECKING:
+    from quintain.client.session import Session
+    from quintain.tools.services import Services
+
+T = TypeVar("T")
+JobT = TypeVar("JobT")
+DatasetT = TypeVar("DatasetT")
+AgentT = TypeVar("AgentT")
+RunT = TypeVar("RunT")
+ComparisonT = TypeVar("ComparisonT")
+
+
+class AsyncCalls(Generic[JobT, DatasetT, AgentT, RunT, ComparisonT]):
+    """Calls tools in one home. A subclass decides which objects their results become."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    async def _call(self, tool: str, arguments: Mapping[str, Any]) -> Any:
+        """Call a tool and return its record."""
+        return await run(lambda: self.session.call(tool, arguments))
+
+    async def _read(self, function: Callable[[Services], T]) -> T:
+        """Call a function with the open home."""
+        return await run(lambda: self.session.read(function))
+
+    async def _job(self, tool: str, arguments: Mapping[str, Any]) -> JobT:
+        raise NotImplementedError
+
+    async def _jobs(self, tool: str, arguments: Mapping[str, Any]) -> list[JobT]:
+        raise NotImplementedError
+
+    async def _evaluation(self, tool: str, arguments: Mapping[str, Any]) -> JobT:
+        raise NotImplementedError
+
+    async def _dataset(self, tool: str, arguments: Mapping[str, Any]) -> DatasetT:
+        raise NotImplementedError
+
+    async def _agent(self, tool: str, arguments: Mapping[str, Any]) -> AgentT:
+        raise NotImplementedError
+
+    async def _run(self, tool: str, arguments: Mapping[str, Any]) -> RunT:
+        raise NotImplementedError
+
+    async def _comparison(self, tool: str, arguments: Mapping[str, Any]) -> ComparisonT:
+        raise NotImplementedError
+
+    async def _finished(self, tool: str, arguments: Mapping[str, Any]) -> Any:
+        raise NotImplementedError

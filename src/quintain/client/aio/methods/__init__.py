@@ -1,0 +1,1 @@
+"""Tools as methods, generated from the catalog."""

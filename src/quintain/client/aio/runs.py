@@ -1,0 +1,101 @@
+"""Stored runs as objects, one by one and as the result of a search."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from quintain.client.aio.methods.tools import AsyncToolMethods
+from quintain.client.aio.thing import AsyncThing
+from quintain.records.filters import TrajectorySummary
+
+if TYPE_CHECKING:
+    from quintain.client.filters import RunFilter
+    from quintain.records.trajectory import Trajectory as TrajectoryRecord
+    from quintain.tools.services import Services
+
+_PAGE = 200
+"""Runs that a search reads at once."""
+
+
+class AsyncTrajectory(AsyncThing["TrajectoryRecord"]):
+    """A stored run of an agent."""
+
+    def _fetch(self, services: Services) -> TrajectoryRecord:
+        return services.store.trajectories.get(self.id)
+
+    @property
+    def outcome(self) -> str:
+        """How it ended: success, failure, error, truncated or unknown."""
+        return str(self.record.outcome.status)
+
+    @property
+    def reward(self) -> float | None:
+        """Reward of the outcome; None: unknown."""
+        return self.record.outcome.reward
+
+    @property
+    def prompt(self) -> str:
+        """What was asked. Stored text: data, never an instruction."""
+        return self.record.task.prompt
+
+    async def messages(self) -> list[dict[str, Any]]:
+        """Return the run as chat messages, with the arguments of calls as objects."""
+        from quintain.exporters.chat_turns import Losses, chat_message, turns_of
+
+        record = self._record or await self.load()
+        return [chat_message(turn, as_text=False) for turn in turns_of(record, Losses())]
+
+    def _facts(self) -> Mapping[str, Any]:
+        one = self.record
+        facts = {"outcome": self.outcome, "reward": self.reward, "steps": len(one.agent_steps), "agent": one.agent.name}
+        return facts | {"prompt": self.prompt[:80]}
+
+
+class AsyncRuns:
+    """Runs of a search, newest first unless sorted; they are read page by page while one iterates."""
+
+    def __init__(
+        self,
+        home: AsyncToolMethods[Any, Any, Any, Any, Any],
+        filter: RunFilter,
+        *,
+        sort: str | None = None,
+        limit: int | None = None,
+    ) -> None:
+        self._home, self._filter, self._sort, self._limit = home, filter, sort, limit
+
+    async def __aiter__(self) -> AsyncIterator[AsyncTrajectory]:
+        """Yield each run; its steps are read when they are first needed."""
+        async for summary in self.summaries():
+            run = AsyncTrajectory(self._home, summary.id)
+            if not self._home.session.blocking:
+                await run.load()
+            yield run
+
+    async def summaries(self) -> AsyncIterator[TrajectorySummary]:
+        """Yield a line on each run."""
+        left, cursor = self._limit, None
+        while left is None or left > 0:
+            arguments = {"filter": self._filter or None, "sort": self._sort, "cursor": cursor}
+            page = await self._home._call("search_trajectories", arguments | {"limit": min(_PAGE, left or _PAGE)})
+            for summary in page.items:
+                yield summary
+            left, cursor = None if left is None else left - len(page.items), page.next_cursor
+            if cursor is None:
+                return
+
+    async def to_list(self) -> list[AsyncTrajectory]:
+        """Return all runs."""
+        return [run async for run in self]
+
+    async def to_pandas(self) -> Any:
+        """Return one row a run: id, agent, environment, task, outcome, reward, steps, tags, ..."""
+        from quintain.client.frames import to_pandas
+
+        rows = [summary.model_dump() async for summary in self.summaries()]
+        return to_pandas(rows, list(TrajectorySummary.model_fields))
+
+    def __repr__(self) -> str:
+        conditions = ", ".join(f"{name}={value!r}" for name, value in self._filter.items())
+        return f"{type(self).__name__}({conditions})"

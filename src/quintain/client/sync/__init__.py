@@ -1,0 +1,1 @@
+"""The client as blocking calls, generated from `aio`."""

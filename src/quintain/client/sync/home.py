@@ -1,0 +1,234 @@
+"""The home folder as an object: every tool as a method, and things by their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
+
+from quintain.client.filters import RunFilter
+from quintain.client.session import Session, ids_of
+from quintain.client.sync.methods.tools import ToolMethods
+from quintain.client.sync.objects import Agent, Comparison, Dataset, Evaluation, Job
+from quintain.client.sync.runs import Runs, Trajectory
+from quintain.client.sync.waiting import BLOCKING, run
+from quintain.records.job import UNFINISHED
+
+if TYPE_CHECKING:
+    from quintain.client.frames import Rows
+    from quintain.scoring.custom import RewardFunction
+
+
+class Home(ToolMethods[Job, Dataset, Agent, Trajectory, Comparison]):
+    """A home folder with its runs, datasets, jobs and agents. It opens at the first call, and any thread may use it."""
+
+    def __init__(self, path: str | PathLike[str] | None = None) -> None:
+        """Use a home folder.
+
+        Args:
+            path: The folder; None: that of QUINTAIN_HOME, else the default one.
+
+        Raises:
+            InvalidInput: an environment variable QUINTAIN_... has an invalid value.
+        """
+        super().__init__(Session(path, blocking=BLOCKING))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database; jobs go on."""
+        run(self.session.close)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.session.settings.home)!r})"
+
+    def job(self, id: str) -> Job:
+        """Return a job by its id.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+        job = Job(self, id)
+        job.load()
+        return job
+
+    def agent(self, reference: str) -> Agent:
+        """Return an agent by its id or name, of which the newest version counts.
+
+        Raises:
+            NotFound: there is no such agent.
+        """
+        found = self._read(lambda services: services.store.agents.get(reference))
+        return Agent(self, found.id or reference, found)
+
+    def dataset(self, reference: str) -> Dataset:
+        """Return a dataset by its id or name.
+
+        Raises:
+            NotFound: there is no such dataset.
+        """
+        found = self._read(lambda services: services.store.datasets.get(reference))
+        return Dataset(self, found.id, found)
+
+    def trajectory(self, id: str) -> Trajectory:
+        """Return a run by its id.
+
+        Raises:
+            NotFound: there is no such run, or it was forgotten.
+        """
+        run = Trajectory(self, id)
+        run.load()
+        return run
+
+    def evaluation(self, id: str) -> Evaluation:
+        """Return an evaluation by its id.
+
+        Raises:
+            NotFound: there is no such evaluation.
+        """
+        evaluation = Evaluation(self, id)
+        evaluation.load()
+        return evaluation
+
+    def comparison(self, id: str) -> Comparison:
+        """Return a comparison by its id.
+
+        Raises:
+            NotFound: there is no such comparison.
+        """
+        comparison = Comparison(self, id)
+        comparison.load()
+        return comparison
+
+    def runs(self, *, sort: str | None = None, limit: int | None = None, **filter: Unpack[RunFilter]) -> Runs:
+        """Return the runs that meet all conditions, such as `outcome="success"`, newest first.
+
+        Args:
+            sort: `reward`, or a scorer's stored values; `-NAME`: worst first.
+            limit: Runs at most.
+            **filter: Conditions; none: every run.
+        """
+        return Runs(self, filter, sort=sort, limit=limit)
+
+    def agents(self, *, limit: int = 50) -> list[Agent]:
+        """Return the newest agents."""
+        found = self._read(lambda services: services.store.agents.page(limit=limit).items)
+        return [Agent(self, one.id or one.name, one) for one in found]
+
+    def datasets(self, *, limit: int = 50) -> list[Dataset]:
+        """Return the newest datasets."""
+        found = self._read(lambda services: services.store.datasets.page(limit=limit).items)
+        return [Dataset(self, one.id, one) for one in found]
+
+    def jobs(
+        self,
+        *,
+        status: Literal["queued", "running", "succeeded", "failed", "cancelled", "interrupted"] | None = None,
+        limit: int = 50,
+    ) -> list[Job]:
+        """Return the newest jobs; `list_jobs` selects by kind, too."""
+        return self.list_jobs(status=status, limit=limit)
+
+    @overload
+    def record(
+        self,
+        runs: Mapping[str, Any] | None = None,
+        *,
+        messages: list[dict[str, Any]] | None = None,
+        task: str | Mapping[str, Any] | None = None,
+        tools: list[dict[str, Any]] | None = None,
+        agent: str | None = None,
+        outcome: str | Mapping[str, Any] | None = None,
+        tags: list[str] | None = None,
+    ) -> Trajectory: ...
+    @overload
+    def record(self, runs: Rows, *, agent: str | None = None, tags: list[str] | None = None) -> list[Trajectory]: ...
+    def record(self, runs: Any = None, **shared: Any) -> Trajectory | list[Trajectory]:
+        """Store one run, or each row of a DataFrame, a `datasets.Dataset` or a list.
+
+        Args:
+            runs: A run or rows of runs: the arguments of `record_trajectory` (`messages`, `task`, `outcome`, ...), or a whole
+                trajectory with `steps`. None: the run is given by the other arguments.
+            **shared: Arguments of `record_trajectory` for every run that does not have them itself.
+
+        Raises:
+            InvalidInput: a row is malformed; the rows before it are stored.
+            UnknownField: a column is no argument of `record_trajectory`.
+        """
+        if runs is None or isinstance(runs, Mapping):
+            return self._recorded(runs or {}, shared)
+        from quintain.client.frames import rows_of
+
+        return [self._recorded(row, shared) for row in run(lambda: list(rows_of(runs)))]
+
+    def _recorded(self, row: Mapping[str, Any], shared: Mapping[str, Any]) -> Trajectory:
+        whole = {"trajectory": dict(row)} if "steps" in row else dict(row)
+        return self._run("record_trajectory", {**shared, **whole})
+
+    def register_scorer(self, name: str, function: RewardFunction) -> None:
+        """Make a function from a trajectory to a score in 0..1 (None: cannot be scored) a scorer of this program.
+
+        Raises:
+            InvalidInput: the name or the function is not valid.
+            Conflict: a built-in or installed scorer has the name.
+        """
+        from quintain.scoring.registry import register
+
+        register(name, function)
+
+    def _job(self, tool: str, arguments: Mapping[str, Any]) -> Job:
+        job = Job(self, (self._call(tool, arguments)).job_id)
+        job.load()
+        return job
+
+    def _jobs(self, tool: str, arguments: Mapping[str, Any]) -> list[Job]:
+        jobs = [Job(self, one.job_id) for one in (self._call(tool, arguments)).items]
+        for job in () if self.session.blocking else jobs:
+            job.load()
+        return jobs
+
+    def _evaluation(self, tool: str, arguments: Mapping[str, Any]) -> Job:
+        """Start an evaluation; without a suite on what the agent was trained for."""
+        if arguments["environment"] is None and arguments["dataset_id"] is None:
+            from quintain.tools.evaluation.default_suites import default_suite
+
+            (agent,) = ids_of([arguments["agent"]])
+            arguments = {**arguments, **self._read(lambda services: default_suite(services, agent))}
+        return self._job(tool, arguments)
+
+    def _dataset(self, tool: str, arguments: Mapping[str, Any]) -> Dataset:
+        if arguments["path"] is not None:
+            from quintain.client.frames import file_of
+
+            path = self._read(lambda services: file_of(services, arguments["path"]))
+            arguments = {**arguments, "path": path}
+        dataset = Dataset(self, (self._call(tool, arguments)).dataset_id)
+        dataset.load()
+        return dataset
+
+    def _agent(self, tool: str, arguments: Mapping[str, Any]) -> Agent:
+        agent = (self._call(tool, arguments)).agent
+        return Agent(self, agent.id, agent)
+
+    def _run(self, tool: str, arguments: Mapping[str, Any]) -> Trajectory:
+        return Trajectory(self, (self._call(tool, arguments)).trajectory_id)
+
+    def _comparison(self, tool: str, arguments: Mapping[str, Any]) -> Comparison:
+        comparison = Comparison(self, (self._finished(tool, arguments)).comparison_id)
+        comparison.load()
+        return comparison
+
+    def _finished(self, tool: str, arguments: Mapping[str, Any]) -> Any:
+        """Call a tool until its job has ended, and return its result."""
+        result = self._call(tool, arguments)
+        while result.job_id is not None and result.status in UNFINISHED:
+            Job(self, result.job_id).wait()
+            result = self._call(tool, arguments)
+        return result

@@ -1,0 +1,61 @@
+"""What all objects of the client share: an id, and a record that is read when it is first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from quintain.client.display import fields_table
+from quintain.client.sync.methods.tools import ToolMethods
+
+if TYPE_CHECKING:
+    from quintain.tools.services import Services
+
+R = TypeVar("R")
+
+
+class Thing(Generic[R]):
+    """Something in the store, by its id. Its record is read when it is first needed."""
+
+    def __init__(self, home: ToolMethods[Any, Any, Any, Any, Any], id: str, record: R | None = None) -> None:
+        self.id = id
+        self._home = home
+        self._record = record
+
+    def _fetch(self, services: Services) -> R:
+        """Read the record."""
+        raise NotImplementedError
+
+    def load(self) -> R:
+        """Read the record again, and return it.
+
+        Raises:
+            NotFound: nothing has this id.
+        """
+        self._record = self._home._read(self._fetch)
+        return self._record
+
+    @property
+    def record(self) -> R:
+        """What the store knows; a coroutine calls `load` first."""
+        if self._record is None:
+            self._record = self._home.session.read_now(self._fetch, self.id)
+        return self._record
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and isinstance(other, Thing) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.id))
+
+    def _facts(self) -> Mapping[str, Any]:
+        """Return what to show of the record."""
+        return {}
+
+    def __repr__(self) -> str:
+        facts = self._facts() if self._record is not None else {}
+        shown = "".join(f", {name}={value!r}" for name, value in facts.items() if value not in (None, (), {}))
+        return f"{type(self).__name__}({self.id!r}{shown})"
+
+    def _repr_html_(self) -> str:
+        return fields_table(self.id, self._facts() if self._record is not None or self._home.session.blocking else {})

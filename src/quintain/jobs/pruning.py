@@ -1,0 +1,115 @@
+"""Freeing the disk space of ended jobs: their checkpoints and inputs go, their results, curves and logs stay."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from quintain.jobs.directory import JobDirectory
+from quintain.jobs.processes import try_lock, unlock
+from quintain.records.job import Job, JobStatus
+from quintain.store.store import Store
+
+ENDED = (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
+_PAGE = 200
+
+
+class Prunable(NamedTuple):
+    """Folders of one ended job that can be deleted."""
+
+    job: Job
+    folders: tuple[Path, ...]
+    bytes: int
+    """Bytes on the disk that deleting frees; a file that another folder has too counts nothing."""
+
+
+def prunable(
+    store: Store, jobs_dir: Path, now: datetime, *, older_than: timedelta, statuses: Collection[JobStatus]
+) -> list[Prunable]:
+    """Return what jobs that ended long ago can give back, the largest first.
+
+    Checkpoints that a registered agent uses as its model are left out, and so are jobs that a queued or running job continues.
+
+    Args:
+        store: The store with the jobs.
+        jobs_dir: Parent of the job folders.
+        now: Current time.
+        older_than: Least time since the end of a job.
+        statuses: Statuses of the jobs; those that failed or were cancelled cannot be resumed afterwards.
+    """
+    used = _model_folders(store)
+    resumed = {job.resumed_from for job in store.jobs.unfinished()}
+    found = []
+    for job in _ended(store, statuses):
+        if job.ended_at is None or now - job.ended_at < older_than or job.id in resumed:
+            continue
+        folders = [path for path in _folders(JobDirectory(jobs_dir / job.id)) if not _contains(path, used)]
+        if size := sum(map(_size, folders)):
+            found.append(Prunable(job, tuple(folders), size))
+    return sorted(found, key=lambda one: -one.bytes)
+
+
+def prune(found: Prunable, jobs_dir: Path) -> int:
+    """Delete the folders of a job, unless a process has it. Return the bytes that were freed."""
+    lock = try_lock(JobDirectory(jobs_dir / found.job.id).lock)
+    if lock is None:
+        return 0
+    try:
+        for folder in found.folders:
+            shutil.rmtree(folder)
+            folder.mkdir(mode=0o700)
+    finally:
+        unlock(lock)
+    return found.bytes
+
+
+def _ended(store: Store, statuses: Collection[JobStatus]) -> Iterator[Job]:
+    for status in statuses:
+        cursor = None
+        while True:
+            page = store.jobs.page(status=status, limit=_PAGE, cursor=cursor)
+            yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+
+
+def _model_folders(store: Store) -> set[Path]:
+    """Return the folders of the models and adapters of all agents."""
+    found, cursor = set[Path](), None
+    while True:
+        page = store.agents.page(limit=_PAGE, cursor=cursor)
+        for agent in page.items:
+            paths = (agent.model.path, agent.model.adapter)
+            found |= {Path(path).resolve() for path in paths if path and os.path.isabs(path)}
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+def _folders(directory: JobDirectory) -> Iterator[Path]:
+    """Yield the folders of checkpoints and inputs, of stages too."""
+    stages = sorted(directory.stages.iterdir()) if directory.stages.is_dir() else []
+    for parent in (directory.path, *stages):
+        for name in ("checkpoints", "inputs"):
+            path = parent / name
+            if path.is_dir() and not path.is_symlink():
+                yield path
+
+
+def _contains(folder: Path, paths: Collection[Path]) -> bool:
+    resolved = folder.resolve()
+    return any(path.is_relative_to(resolved) for path in paths)
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for place, _, files in os.walk(folder):
+        for name in files:
+            about = (Path(place) / name).lstat()
+            total += about.st_size if about.st_nlink == 1 else 0
+    return total

@@ -1,0 +1,51 @@
+"""Log messages about one call, on the stream of the call, for a client that asked for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp.server import ServerRequestContext
+from mcp.types import CallToolResult
+from mcp_types import LOG_LEVEL_META_KEY, LoggingLevel
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from quintain.server.audience import is_at_least, log_message
+from quintain.server.lifespan import Running
+
+
+class RequestLog:
+    """The log of one tool call.
+
+    A request of 2026-07-28 names its level in `_meta`; a session of the handshake era has set it before.
+
+    Args:
+        ctx: The request.
+        tool: The tool's name.
+    """
+
+    def __init__(self, ctx: ServerRequestContext[Running], tool: str) -> None:
+        self._ctx = ctx
+        self._source = f"quintain.{tool}"
+        self._phase: str | None = None
+        if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            meta: Any = ctx.meta or {}
+            self._level = meta.get(LOG_LEVEL_META_KEY)
+        else:
+            self._level = ctx.lifespan_context.audience.client(ctx.session).level
+
+    async def send(self, level: LoggingLevel, text: str) -> None:
+        """Send a message if the client wants its level."""
+        if is_at_least(level, self._level):
+            await self._ctx.session.send_notification(log_message(level, self._source, text), self._ctx.request_id)
+
+    async def report_progress(self, progress: float, total: float | None, phase: str | None) -> None:
+        """Report the progress of a call, and log each phase once."""
+        await self._ctx.session.report_progress(progress, total, phase)
+        if phase and phase != self._phase:
+            self._phase = phase
+            await self.send("info", f"phase {phase}")
+
+    async def result(self, result: CallToolResult) -> None:
+        """Log the warnings in an answer."""
+        for warning in (result.structured_content or {}).get("warnings") or ():
+            await self.send("warning", str(warning))

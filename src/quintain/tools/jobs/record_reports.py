@@ -1,0 +1,191 @@
+"""Reports of stored things: jobs, evaluations, comparisons, agents and datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+
+from quintain.errors import InvalidInput, NotFound
+from quintain.evaluation.reports.figures import Figure
+from quintain.evaluation.reports.report import Report, Section, Table, comparison_report, evaluation_report
+from quintain.records.agent import Agent, Agreement
+from quintain.records.dataset import Dataset
+from quintain.records.evaluation import Evaluation
+from quintain.records.job import Job
+from quintain.records.judging import Endpoint
+from quintain.records.record import Record, clip, counted
+from quintain.tools.jobs.figures import figure_of
+from quintain.tools.jobs.labels import label_of
+from quintain.tools.services import Services
+
+_MOST_CHARS = 2000
+"""Characters of a value in a table."""
+
+_OWN_FOLDERS = frozenset({"output_dir", "cache_dir", "datasets_dir", "dataset_path", "dataset_files", "mirror"})
+"""Fields of a request that are of this machine alone."""
+
+_EMPTY: tuple[object, ...] = (None, "", {}, [], ())
+
+
+def report_of(services: Services, id: str) -> tuple[Report, Figure | None]:
+    """Return the report of a stored thing and its figure, if it has data to draw.
+
+    Raises:
+        NotFound: nothing has this id.
+    """
+    store = services.store
+    if id.startswith("cmp-"):
+        return comparison_report(store.evaluations.get_comparison(id)), figure_of(services, id)
+    if id.startswith("eval-"):
+        return evaluation_report(store.evaluations.get(id)), figure_of(services, id)
+    if id.startswith("job-"):
+        return job_report(services, store.jobs.get(id)), _figure(services, id)
+    if id.startswith("ds-"):
+        return dataset_report(store.datasets.get(id)), None
+    try:
+        agent = store.agents.get(id)
+    except NotFound as unknown:
+        try:
+            return dataset_report(store.datasets.get(id)), None
+        except NotFound:
+            raise NotFound(
+                f"expected the id of a job, comparison, evaluation, agent or dataset, got {id!r}; {unknown.message}"
+            ) from None
+    trained = None if agent.job_id is None else _figure(services, agent.job_id.partition("/")[0])
+    return agent_report(services, agent), trained
+
+
+def job_report(services: Services, job: Job) -> Report:
+    """Build the report of a job: result, settings, warnings."""
+    facts: dict[str, object] = {
+        "job": job.id,
+        "status": job.status,
+        "steps": f"{job.step} of {job.total_steps or '?'}",
+        "attempts": job.attempt,
+        "started": job.started_at,
+        "ended": job.ended_at,
+        "resumed from": job.resumed_from,
+        "error": None if job.error is None else f"[{job.error.code}] {job.error.message}",
+    }
+    sections = [Section("Job", table=_facts(facts))]
+    if job.result is not None:
+        known = job.result.model_dump(mode="json", exclude_defaults=True)
+        report = known.pop("report", {})
+        sections.append(Section("Result", table=_facts({**known, **report})))
+        if job.result.evaluation_id is not None and (found := _evaluation(services, job.result.evaluation_id)):
+            sections += [
+                one._replace(heading=f"Evaluation: {one.heading.lower()}") for one in evaluation_report(found).sections
+            ]
+    request = {name: getattr(job.spec, name) for name in type(job.spec).model_fields if name not in _OWN_FOLDERS}
+    config = request.pop("config", None)
+    sections.append(Section("Request", table=_facts(request)))
+    if isinstance(config, Record):
+        sections.append(
+            Section("Settings", table=_facts({name: getattr(config, name) for name in type(config).model_fields}))
+        )
+    if job.warnings:
+        sections.append(Section("Warnings", job.warnings))
+    return Report(label_of(job.spec), tuple(sections))
+
+
+def agent_report(services: Services, agent: Agent) -> Report:
+    """Build the report of an agent: where it comes from, and how it did in each evaluation."""
+    known = agent.without_install_path()
+    facts = {
+        "agent": known.id,
+        "description": known.description,
+        "role": known.role,
+        "trained from": known.parent,
+        "dataset": known.dataset_id,
+        "job": known.job_id,
+        "model": known.model.source,
+        "sampling": known.sampling.summary,
+        "held-out accuracy": known.held_out,
+        "created": known.created_at,
+    }
+    evaluations = services.store.evaluations.of_agent(agent.id or "")
+    rows = tuple((one.id, one.environment, one.split, _rate(one), str(one.rate.n), one.purpose) for one in evaluations)
+    header = ("evaluation", "environment", "split", "success, 95 % interval", "episodes", "purpose")
+    sections = [Section("Agent", table=_facts(facts))]
+    if rows:
+        sections.append(Section("Evaluations, newest first", table=Table(header, rows)))
+    return Report(f"Agent {agent.id or agent.name}", tuple(sections))
+
+
+def dataset_report(dataset: Dataset) -> Report:
+    """Build the report of a dataset: what it has, what it left out, whose text it is."""
+    facts = {
+        "dataset": dataset.id,
+        "kind": dataset.kind,
+        "rows": dataset.rows,
+        "splits": dataset.splits,
+        "environments": dataset.environments,
+        "seed": dataset.seed,
+        "created": dataset.created_at,
+    }
+    sections = [Section("Dataset", dataset.licence_notes, _facts(facts))]
+    tables: dict[str, tuple[tuple[str, str], Mapping[str, object]]] = {
+        "Runs left out": (("reason", "runs"), dataset.dropped),
+        "Models whose steps it has": (("model", "agent steps"), dataset.source_models),
+        "Files": (("file", "SHA-256"), dataset.files),
+    }
+    for heading, (header, counts) in tables.items():
+        if counts:
+            sections.append(Section(heading, table=Table(header, tuple((str(k), str(v)) for k, v in counts.items()))))
+    return Report(f"Dataset {dataset.name}: {counted(dataset.rows, 'row')}", tuple(sections))
+
+
+def _figure(services: Services, job_id: str) -> Figure | None:
+    """Return the figure of a job; None if it has no data or is not stored here."""
+    try:
+        return figure_of(services, job_id)
+    except (InvalidInput, NotFound):
+        return None
+
+
+def _evaluation(services: Services, evaluation_id: str) -> Evaluation | None:
+    try:
+        return services.store.evaluations.get(evaluation_id)
+    except NotFound:
+        return None
+
+
+def _rate(evaluation: Evaluation) -> str:
+    rate = evaluation.rate
+    if rate.value is None or rate.ci_low is None or rate.ci_high is None:
+        return "unknown"
+    return f"{rate.value:.1%} [{rate.ci_low:.1%}, {rate.ci_high:.1%}]"
+
+
+def _facts(facts: Mapping[str, object]) -> Table:
+    """Return names and values; what is unknown or empty is left out."""
+    rows = [(name.replace("_", " "), _text(value)) for name, value in facts.items() if value not in _EMPTY]
+    return Table(("", ""), tuple(rows))
+
+
+def _text(value: object) -> str:
+    """Return a value for people elsewhere: agents and endpoints by name, files without their folders."""
+    return clip(_plain(value), _MOST_CHARS)
+
+
+def _plain(value: object) -> str:
+    match value:
+        case Agent():
+            return value.id or value.name
+        case Endpoint():
+            return value.name
+        case Agreement():
+            return str(value)
+        case Record():
+            known = {name: getattr(value, name) for name in sorted(value.model_fields_set)}
+            return _plain(known)
+        case dict():
+            return ", ".join(f"{name}: {_plain(inner)}" for name, inner in value.items() if inner not in _EMPTY)
+        case str():
+            return f"…/{PurePath(value).name}" if PurePath(value).is_absolute() else str(value)
+        case float():
+            return f"{value:.4g}"
+        case list() | tuple() | frozenset():
+            return ", ".join(map(_plain, value))
+        case _:
+            return str(value)

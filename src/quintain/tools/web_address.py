@@ -1,0 +1,73 @@
+"""Where the web page of a home is, and which of its pages shows what a tool's answer is about."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from quintain.jobs.processes import read_locked, try_lock, unlock
+
+_FILE = "web-page"
+_PAGES = {"job-": "jobs", "traj-": "runs", "ds-": "datasets", "agent:": "agents", "cmp-": "comparisons"}
+"""Prefix of an id -> first part of the path of its page; `static/routes.js` has the same."""
+_SCHEMES = ("http://", "https://")
+_LONGEST = 500
+
+
+@contextmanager
+def announced(home: Path, url: str) -> Iterator[None]:
+    """Name a page as that of a home while the block runs; where several run, the newest is named.
+
+    The file is locked for as long as this process lives, so one that a killed process left behind is not believed.
+
+    Args:
+        home: The home folder.
+        url: URL of the page, without a token.
+    """
+    path, aside = home / _FILE, home / f".{_FILE}.{os.getpid()}.{secrets.token_hex(4)}"
+    descriptor = try_lock(aside)
+    if descriptor is None:  # a home that this user may not write has no announcement
+        yield
+        return
+    try:
+        os.write(descriptor, url.rstrip("/").encode())
+        aside.replace(path)
+        yield
+    finally:
+        try:
+            if path.stat().st_ino == os.fstat(descriptor).st_ino:
+                path.unlink()
+        except FileNotFoundError:
+            pass
+        unlock(descriptor)
+
+
+def web_address(home: Path) -> str | None:
+    """Return the URL of the page that shows a home now, or None."""
+    found = read_locked(home / _FILE, _LONGEST)
+    text = found.decode("utf-8", "replace") if found is not None else ""
+    return text if text.startswith(_SCHEMES) else None
+
+
+def page_of(answer: Mapping[str, Any]) -> str | None:
+    """Return the path of the page of what an answer is about, or None: by `resource_uri`, else by its ids."""
+    scheme, _, rest = str(answer.get("resource_uri") or "").partition("://")
+    if scheme == "lineage":
+        return f"/lineage/{_quoted(rest)}"
+    run = answer.get("trajectory")
+    ids = [rest.partition("/")[0], run.get("id") if isinstance(run, Mapping) else None]
+    ids += [answer.get(name) for name in ("trajectory_id", "comparison_id", "dataset_id", "agent", "job_id")]
+    for found in ids:
+        for prefix, page in _PAGES.items():
+            if isinstance(found, str) and found.startswith(prefix):
+                return f"/{page}/{_quoted(found.removeprefix('agent:'))}"
+    return None
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="@")

@@ -1,0 +1,50 @@
+"""Every page of the route table with the data of a short demo: it renders, is accessible, and its picture is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from browser.conftest import BUILD, Site
+from browser.paths import paths_of
+from browser.visitor import Mode, Visitor
+
+
+@pytest.mark.parametrize("mode", ["light", "dark", "narrow"])
+def test_every_view_renders_without_serious_findings_and_fits_the_window(
+    visit: Callable[[Mode], Visitor], site: Site, mode: Mode
+) -> None:
+    visitor = visit(mode)
+    BUILD.mkdir(parents=True, exist_ok=True)
+    found: dict[str, Any] = {}
+    for name, path in paths_of(visitor, site.ids).items():
+        page = visitor.open(path)
+        page.screenshot(path=BUILD / f"{mode}-{name}.png")
+        assert not page.locator("main [role=alert]").count(), f"{path}: {page.locator('main').inner_text()[:300]}"
+        if findings := visitor.findings():
+            found[path] = findings
+        if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
+            found.setdefault(path, []).append("the page is wider than the window")
+    assert not found, "\n".join(f"{path}: {one}" for path, all_found in found.items() for one in all_found)
+
+
+def test_a_run_that_an_agent_plays_appears_in_the_open_list(visit: Callable[[], Visitor], site: Site) -> None:
+    visitor = visit()
+    page = visitor.open("/runs?agent=expert")
+    assert page.locator(".list-status").inner_text().startswith("No run matches")
+    visitor.call("collect_rollouts", agent="expert", environment="quintain/inventory", n_tasks=2)
+    page.wait_for_selector("tr[data-key]")
+    assert page.locator("tr[data-key]").first.inner_text().startswith("success")
+    assert "expert" in page.locator("tr[data-key]").first.inner_text()
+
+
+def test_a_job_moves_on_its_open_page_without_a_reload(visit: Callable[[], Visitor], site: Site) -> None:
+    visitor = visit()
+    page = visitor.open("/jobs")
+    page.evaluate("window.isSameDocument = true")
+    started = visitor.call("collect_rollouts", agent="expert", environment="quintain/inventory", n_tasks=3)
+    row = page.locator(f"tr[data-key={started['job_id']}]")
+    row.locator(".badge.succeeded").wait_for()
+    assert page.evaluate("window.isSameDocument")

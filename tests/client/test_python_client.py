@@ -1,0 +1,142 @@
+"""`import quintain`: the documented program runs on a real training, and the types and pages derive from the catalog."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripts.make_python_client import METHODS, WRITTEN, Method, stale
+from scripts.python_client_page import PAGE, page
+
+import quintain as q
+from jobs_in_process import in_process
+from quintain.errors import Conflict, InvalidInput, JobFailed, NotFound, WaitTimeout
+from quintain.tools.catalog import CATALOG
+
+ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "docs" / "how-to" / "use-from-python.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_documented_program_trains_measures_and_compares(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("QUINTAIN_HOME", str(home))
+    names: dict[str, Any] = {"__name__": "program"}
+    with in_process():
+        for block in BLOCKS:
+            exec(compile(block, str(GUIDE), "exec"), names)
+    job, evaluation = names["job"], names["evaluation"]
+    assert repr(job).startswith(f"Job('{job.id}', kind='train', status='succeeded'")
+    assert (job.agent.id, evaluation.record.environment) == ("agent:clerk@1", "quintain/inventory")
+    assert evaluation.record.rate.n == 4
+    assert list(names["curve"]["step"]) == list(range(1, len(names["curve"]) + 1))
+    assert f"1 {len(names['curve'])} " in capsys.readouterr().out, "each step was passed to the callback"
+    assert list(names["found"]["agent"]) == ["me"]
+    assert [run.outcome for run in q.open(home).runs(tags=["arithmetic"])] == ["failure", "success"]
+    assert len(names["rows"]) == names["ready"].num_rows == names["dataset"].record.rows
+    assert names["ready"][0]["messages"] == names["dataset"].rows(limit=1)[0]["messages"]
+    assert names["pair"].n_tasks == 4
+
+
+def test_each_tool_is_a_typed_method_and_the_generated_files_are_current() -> None:
+    assert list(stale()) == [], "run python -m scripts.make_python_client"
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m scripts.make_python_client"
+    for spec in CATALOG:
+        name = WRITTEN.get(spec.name) or METHODS.get(spec.name, Method(spec.name)).name
+        assert callable(getattr(q.Home, name)), spec.name
+        assert callable(getattr(q.AsyncHome, name)), spec.name
+
+
+def test_importing_quintain_loads_nothing_heavy_and_opening_a_home_neither() -> None:
+    heavy = ["torch", "transformers", "numpy", "pandas", "datasets", "matplotlib", "mcp", "sqlalchemy"]
+    program = "import sys, quintain as q; print('quintain.client' in sys.modules); q.open('x'); q.aopen('x')\n"
+    program += f"print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split("\n")[:2] == ["False", "[]"]
+
+
+def test_a_type_checker_accepts_the_documented_program_and_finds_the_mistakes_in_it(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    wrong = [
+        "home.train('sfft', 'starter')",
+        "home.evaluate('a', n_task=3)",
+        "home.runs(outcom='success')",
+        "job.agent.id + 1",
+    ]
+    text = "\n".join(block.replace("def show(event)", "def show(event: Any) -> None") for block in BLOCKS)
+    text = "from typing import Any\n" + text.replace("async def measure():", "async def measure() -> str:")
+    program.write_text(
+        text.replace("import pandas\n", "pandas: Any = None\n") + "\n".join(["", *wrong, ""]), encoding="utf-8"
+    )
+    lines = program.read_text(encoding="utf-8").count("\n")
+    # The cache is that of `make test`, which checks the same modules with the same options.
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--no-error-summary", "--no-pretty", str(program)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    found = re.findall(r"program\.py:(\d+): error", done.stdout)
+    assert [int(number) for number in found] == list(range(lines - 3, lines + 1)), done.stdout + done.stderr
+
+
+def test_errors_are_exceptions_with_a_code_and_a_remedy(home: Path) -> None:
+    with q.open(home) as opened:
+        with pytest.raises(LookupError, match="no-such-run") as missing:
+            opened.trajectory("no-such-run")
+        assert isinstance(missing.value, NotFound)
+        with pytest.raises(InvalidInput, match="row 0"):
+            opened.record(["not a row"])  # type: ignore[call-overload]
+        with pytest.raises(InvalidInput) as refused:
+            opened.runs(since="never").to_list()
+        assert refused.value.code == "invalid_input"
+        plan: Any = opened.plan(goal=["measure_only"])
+        assert plan.method is None or isinstance(plan.method, str)
+    with pytest.raises(Conflict, match="closed"):
+        opened.datasets()
+
+
+def test_coroutines_load_what_they_list_and_properties_never_block_the_event_loop(home: Path) -> None:
+    chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
+
+    async def main() -> None:
+        async with q.aopen(home) as opened:
+            run = await opened.record(messages=chat, outcome="success")
+            assert [(one.id, one.outcome) async for one in opened.runs()] == [(run.id, "success")]
+            with pytest.raises(Conflict, match="await its method `load`") as early:
+                run.outcome  # noqa: B018
+            assert early.value.code == "not_loaded"
+            assert (await run.load()).outcome.status == run.outcome
+            assert [message["role"] for message in await run.messages()] == ["user", "assistant"]
+            assert run in {run}
+            assert "outcome='success'" in repr(run)
+            assert await opened.jobs() == []
+
+    asyncio.run(main())
+
+
+def test_a_job_that_fails_or_takes_too_long_raises(home: Path) -> None:
+    from quintain.records.job import SelftestSpec
+
+    with q.open(home) as opened:
+        start = opened.session.services().jobs.start
+        with in_process():
+            failing = opened.job(start(SelftestSpec(steps=2, fail_at=1)).job.id)
+        with pytest.raises(JobFailed, match=failing.id) as failed:
+            failing.wait()
+        assert failed.value.code == failing.record.error.code  # type: ignore[union-attr]
+        assert failed.value.remedy
+        with pytest.raises(JobFailed):
+            failing.agent  # noqa: B018
+        slow = opened.job(start(SelftestSpec(steps=1000)).job.id)
+        with pytest.raises(TimeoutError) as late:
+            slow.wait(timeout=0)
+        assert isinstance(late.value, WaitTimeout)
+        assert slow.cancel().status in ("running", "cancelled")

@@ -1,0 +1,85 @@
+"""`quintain serve --transport http` as an operator runs it: its token, its health checks, its page, its end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+from starlette.testclient import TestClient
+
+from quintain.server.app import create_server
+from quintain.server.http.application import http_application
+from quintain.server.http.limits import Limits
+from quintain.server.http.serving import access_of, listening_socket
+from quintain.server.http.tokens import TokenFile
+from quintain.settings import Settings
+
+
+def start(home: Path, *options: str) -> tuple[subprocess.Popen[str], str, list[str]]:
+    """Return a server on a free port, its URL, and what it wrote until it was ready."""
+    with listening_socket("127.0.0.1", 0) as probe:
+        port = str(probe.getsockname()[1])
+    command = [sys.executable, "-m", "quintain.cli.main", "serve", "--transport", "http", "--port", port, *options]
+    process = subprocess.Popen([*command, "--home", str(home)], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    lines: list[str] = []
+    while "ready" not in lines:
+        lines.append(process.stderr.readline().strip())
+        assert lines[-1], lines
+    return process, f"http://127.0.0.1:{port}", lines
+
+
+def ask(url: str, token: str | None = None, body: dict[str, Any] | None = None) -> tuple[int, Any]:
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, json.loads(answer.read())
+    except HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def test_the_token_is_printed_once_and_opens_what_the_page_may_change(tmp_path: Path) -> None:
+    process, url, lines = start(tmp_path)
+    try:
+        token = (tmp_path / "http-token").read_text().strip()
+        assert [token in line for line in lines] == [False, True, False]
+        assert ask(f"{url}/api/tools/list_jobs", body={})[0] == 200
+        note = {"name": "a", "model": "starter"}
+        assert [ask(f"{url}/api/tools/register_agent", key, note)[0] for key in (None, "wrong", token)] == [
+            401,
+            401,
+            200,
+        ]
+        status, health = ask(f"{url}/healthz")
+        assert (status, health["status"], health["store"]) == (200, "ok", "ok")
+        with urllib.request.urlopen(f"{url}/api/events", timeout=30) as stream:  # open while the server stops
+            assert stream.readline().startswith(b"event:")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+    finally:
+        process.kill()
+        left = process.communicate()[1]
+    assert left == ""
+
+
+def test_health_names_what_is_wrong_and_no_path(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    settings = Settings(home=home)
+    access = access_of(settings, "127.0.0.1", 8765, TokenFile(home))
+    home.mkdir()
+    (home / "quintain.db").write_bytes(b"not a database" * 100)
+    app = http_application(create_server(settings), access, Limits())
+    with TestClient(app, base_url="http://anything") as client:
+        assert client.get("/healthz/live").json() == {"status": "ok"}
+        answer = client.get("/healthz")
+        assert answer.status_code == 503
+        assert answer.json()["status"] == "unavailable"
+        assert answer.json()["store"].startswith("database_")
+        assert str(tmp_path) not in answer.text

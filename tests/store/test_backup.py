@@ -1,0 +1,181 @@
+"""Backups of a home in use, and what a restoration verifies before it changes anything."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sqlite3
+import tarfile
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from jobs_in_process import in_process
+from quintain.errors import QuintainError
+from quintain.records.job import JobStatus, SelftestSpec
+from quintain.settings import Settings
+from quintain.store.backup import back_up
+from quintain.store.restore import restore, verify
+from quintain.tools.data.datasets import export_dataset
+from quintain.tools.services import open_services
+from terminal import quintain
+from trajectory_runs import run
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A home with runs, a dataset, an ended job, and one that waits."""
+    settings = Settings(home=tmp_path_factory.mktemp("used") / "home", poll_s=0.05)
+    services = open_services(settings, trusted=True)
+    added = services.store.trajectories.add_many([run(f"t{n}") for n in range(5)], services.clock())
+    export_dataset(services, "sft", "good", trajectory_ids=[one.id for one in added])
+    with in_process():
+        ended = services.jobs.start(SelftestSpec(steps=2)).job
+    services.jobs.reconcile()
+    ended = services.store.jobs.get(ended.id)
+    waits = {"id": "job-waits", "status": JobStatus.QUEUED, "lease_until": None, "ended_at": None}
+    services.store.jobs.insert(ended.model_copy(update=waits))
+    (settings.jobs_dir / "job-waits").mkdir()
+    (settings.jobs_dir / "job-waits" / "elsewhere").symlink_to("/etc/hostname")
+    (settings.home / "http-token").write_text("a secret", encoding="utf-8")
+    services.close()
+    return settings
+
+
+@pytest.fixture(scope="module")
+def folder(used: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("backup") / "b"
+    back_up(used.home, target, version="1", now=NOW)
+    return target
+
+
+def copy_of(folder: Path, tmp_path: Path) -> Path:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            (copy / path.relative_to(folder)).parent.mkdir(parents=True, exist_ok=True)
+            (copy / path.relative_to(folder)).write_bytes(path.read_bytes())
+    return copy
+
+
+@pytest.mark.parametrize("name", ["b", "b.tar", "b.tar.gz"])
+def test_a_backup_made_while_others_write_is_restored_into_another_home(
+    used: Settings, tmp_path: Path, name: str
+) -> None:
+    services, stop = open_services(used, trusted=True), threading.Event()
+
+    def write() -> None:
+        for number in itertools.count():
+            services.store.trajectories.add_many([run(f"{name}-{number}")], services.clock())
+            if stop.is_set():
+                return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        manifest = back_up(used.home, tmp_path / name, version="1", now=NOW)
+    finally:
+        stop.set()
+        writer.join()
+        services.close()
+    assert manifest.left_out == ("jobs/job-waits/elsewhere",)
+    assert not any("token" in file or "lock" in file for file in manifest.files)
+    home = tmp_path / "a new home"
+    restored = restore(tmp_path / name, home, replace=False, now=NOW)
+    assert (restored.interrupted, restored.replaced) == (1, None)
+    services = open_services(Settings(home=home), trusted=True)
+    dataset = services.store.datasets.get("good")
+    assert Path(dataset.path).is_relative_to(home)
+    assert len((Path(dataset.path) / "train.jsonl").read_text().splitlines()) == dataset.rows
+    waited = services.store.jobs.get("job-waits")
+    assert (waited.status, waited.error and waited.error.code) == ("interrupted", "restored")
+    services.close()
+
+
+def test_a_home_in_use_is_replaced_only_on_request_and_kept(folder: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    restore(folder, home, replace=False, now=NOW)
+    refused = quintain("restore", str(folder), "--json", home=home)
+    assert (refused.returncode, "[home_not_empty]" in refused.stderr) == (2, True)
+    again = quintain("restore", str(folder), "--yes", "--json", home=home)
+    kept = Path(json.loads(again.stdout)["replaced"])
+    assert (kept / "quintain.db").is_file()
+    assert "good" in quintain("datasets", home=home).stdout
+    assert quintain("restore", str(folder), "--check").returncode == 0
+    twice = quintain("backup", str(folder), home=home)
+    assert (twice.returncode, "which exists" in twice.stderr) == (2, True)
+
+
+def _change(name: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (path,) = folder.glob(name)
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+    return change
+
+
+def _edit(**changes: object) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        document = json.loads((folder / "manifest.json").read_text())
+        (folder / "manifest.json").write_text(json.dumps({**document, **changes}))
+
+    return edit
+
+
+_FILE = {"bytes": 0, "sha256": "0" * 64}
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        (_change("datasets/*/train.jsonl"), "backup_damaged"),
+        (_change("quintain.db"), "backup_damaged"),
+        (lambda folder: (folder / "quintain.db").unlink(), "backup_damaged"),
+        (lambda folder: (folder / "manifest.json").unlink(), "no_backup"),
+        (_edit(schema_revision="9999"), "backup_newer"),
+        (_edit(format=2), "backup_newer"),
+        (_edit(files={"quintain.db": _FILE, "jobs/../../x": _FILE}), "no_backup"),
+        (_edit(files={"quintain.db": _FILE, "/x": _FILE}), "no_backup"),
+        (_edit(files={"": _FILE}), "no_backup"),
+        (_edit(files=[]), "no_backup"),
+    ],
+)
+def test_a_damaged_newer_or_hostile_backup_changes_nothing(
+    folder: Path, tmp_path: Path, damage: Callable[[Path], None], code: str
+) -> None:
+    copy, home = copy_of(folder, tmp_path), tmp_path / "home"
+    damage(copy)
+    with pytest.raises(QuintainError) as raised:
+        restore(copy, home, replace=True, now=NOW)
+    assert raised.value.code == code
+    assert not home.exists() or list(home.iterdir()) == []
+
+
+def test_links_in_an_archive_are_not_followed(folder: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "b.tar"
+    with tarfile.open(archive, "w") as out:
+        out.add(folder / "manifest.json", "manifest.json")
+        link = tarfile.TarInfo("quintain.db")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
+        out.addfile(link)
+    with pytest.raises(QuintainError, match="backup_damaged"):
+        verify(archive)
+    with pytest.raises(QuintainError, match="no_backup"):
+        verify(Path(__file__))
+
+
+def test_a_damaged_database_is_not_backed_up(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "quintain.db").write_bytes(b"SQLite format 3\0" + b"\7" * 5000)
+    with pytest.raises(QuintainError, match="cannot copy the database"):
+        back_up(home, tmp_path / "b", version="1", now=NOW)
+    sqlite3.connect(home / "other.db").close()
+    assert list(tmp_path.iterdir()) == [home]

@@ -1,0 +1,211 @@
+"""The web page over HTTP: its addresses, its headers, its tools and tokens, hostile requests, live states of jobs."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import quintain.ui
+from quintain.records.job import JobStatus, SelftestSpec
+from quintain.records.job_events import JobEvent
+from quintain.store.store import Store, open_store
+from quintain.tools.web_address import announced
+from quintain.ui.events import MAX_LISTENERS
+from served_page import Site, served
+from store_shelves import base_agent, job, measured, trained, training
+from trajectory_runs import NOW
+
+STATIC = Path(quintain.ui.__file__).parent / "static"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+
+
+def event(seq: int, kind: str, **fields: object) -> JobEvent:
+    return JobEvent.model_validate({"attempt": 1, "seq": seq, "time": NOW, "type": kind, **fields})
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A home with an agent, its training with two phases, and a job of another home that runs."""
+    home = tmp_path_factory.mktemp("home")
+    store = open_store(f"sqlite:///{home / 'quintain.db'}")
+    base = base_agent(store)
+    clerk = trained(store, "job-train", training(base, "ds-1"))
+    phases = [event(0, "phase", name="loading_model"), event(1, "phase", name="training")]
+    steps = [event(2 + i, "progress", step=i, metrics={"loss": 1.0 / i, "mean_reward": None}) for i in (1, 2)]
+    store.jobs.ingest("job-train", "events.jsonl", (0, 9), NOW, events=[*phases, *steps])
+    measured(store, "eval-before", base, "job-before")
+    measured(store, "eval-after", clerk, "job-after")
+    job(store, "job-elsewhere", SelftestSpec(steps=7), JobStatus.RUNNING, home="another-home")
+    samples = home / "jobs" / "job-train" / "samples.jsonl"
+    samples.parent.mkdir(parents=True)
+    samples.write_text('{"step": 1, "prompt": "p", "text": "<script>", "tokens": NaN}\nno json\n', encoding="utf-8")
+    yield store
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def site(store: Store) -> Iterator[Site]:
+    with served(Path(store.url.removeprefix("sqlite:///")).parent) as site:
+        yield site
+
+
+def test_every_page_is_one_file_and_every_answer_has_the_policy(site: Site) -> None:
+    pages = ["/", "/jobs", "/jobs/job-1", "/runs/traj-1", "/datasets/ds-1", "/agents/clerk@1", "/comparisons/cmp-1"]
+    answers = [site.ask(path) for path in (*pages, "/lineage/ds-1", "/judging", "/leaderboard")]
+    assert {(answer.status, answer.body) for answer in answers} == {(200, (STATIC / "index.html").read_bytes())}
+    answers += [site.ask(path) for path in ("/static/app.js", "/static/none.js", "/api/none", "/none", "/api/session")]
+    answers += [site.call("list_jobs", {}), site.call("none", {}), site.ask("/jobs", "DELETE")]
+    assert [answer.status for answer in answers[10:]] == [200, 404, 404, 404, 200, 200, 404, 405]
+    for answer in answers:
+        assert answer.headers["content-security-policy"] == POLICY
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+
+
+def test_the_page_has_no_inline_script_and_its_modules_import_only_files_that_exist(site: Site) -> None:
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"<style|<script(?![^>]* src=)|\son[a-z]+=|\sstyle=", page)
+    named = re.findall(r'(?:href|src)="/static/([^"]+)"', page)
+    assert "app.js" in named
+    assert [name for name in named if not (STATIC / name).is_file()] == []
+    wanted = [
+        (module.name, (module.parent / name).resolve())
+        for module in [*STATIC.glob("*.js"), *STATIC.glob("views/*.js")]
+        for name in re.findall(r'^import (?:[^;]*? from )?"([^"]+)";', module.read_text(encoding="utf-8"), re.M)
+    ]
+    assert len(wanted) > 20
+    assert [(name, path) for name, path in wanted if not path.is_file()] == []
+
+
+def test_reading_is_open_on_loopback_and_changing_needs_the_token(site: Site) -> None:
+    assert site.ask("/api/session").json == {"may_change": False, "may_read": True}
+    assert site.ask("/api/session", **site.authorization).json == {"may_change": True, "may_read": True}
+    assert site.call("list_library", {"kind": "agents"}).json["items"][0]["name"] == "clerk"
+    rehearsed = site.call("forget", {"id": "traj-1"})
+    assert (rehearsed.status, rehearsed.json["error"]["code"]) == (404, "not_found"), "a dry run reads"
+    changes = [("cancel_job", {"job_id": "job-train"}), ("forget", {"id": "traj-1", "dry_run": False})]
+    changes += [
+        ("forget", {"id": "traj-1", "dry_run": "true"}),
+        ("talk_to_agent", {"agent": "clerk", "message": "Hello"}),
+    ]
+    # Reading tools that begin work with one argument.
+    changes += [("compare_agents", {"agents": ["base", "clerk"], "sequential": True})]
+    for tool, arguments in changes:
+        refused = site.call(tool, arguments)
+        assert (refused.status, refused.json["error"]["code"]) == (401, "token"), tool
+    assert site.call("cancel_job", {"job_id": "job-train"}, **site.authorization).json["status"] == "succeeded"
+    assert site.call("cancel_job", {"job_id": "job-train"}, Authorization="Bearer wrong").status == 401
+    foreign = [site.ask("/", Host="evil.example"), site.ask("/api/session", Origin="http://evil.example")]
+    assert [answer.status for answer in foreign] == [421, 403]
+    assert {answer.headers["content-security-policy"] for answer in foreign} == {"default-src 'none'"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py", "/static//etc/passwd", "/static/views"),
+        *("/api/jobs/..%2f..%2fquintain.db", "/api/jobs/%00", "/api/jobs/job-none", "/api/jobs/" + "a" * 9000),
+        *(
+            "/api/resource",
+            "/api/resource?uri=file:///etc/passwd",
+            "/api/resource?uri=job://none",
+            "/api/tools/list_jobs",
+        ),
+        *("/api/figures/none", "/jobs/../../etc/passwd%00", "/%ff%fe", "/api"),
+    ],
+)
+def test_a_hostile_address_is_refused_without_a_path_of_the_machine(site: Site, path: str) -> None:
+    answer = site.ask(path)
+    is_page = answer.body == (STATIC / "index.html").read_bytes()
+    assert 400 <= answer.status < 500 or is_page
+    assert is_page or answer.json["error"]["code"]
+    for text in (str(site.home), "Traceback", "root:", str(STATIC)):
+        assert text.encode() not in answer.body
+
+
+def test_hostile_bodies_are_refused_by_code(site: Site) -> None:
+    def code(body: bytes, tool: str = "list_jobs", kind: str = "application/json") -> str:
+        answer = site.ask(f"/api/tools/{tool}", "POST", body, Content_Type=kind, **site.authorization)
+        assert 400 <= answer.status < 500
+        assert str(site.home).encode() not in answer.body
+        return answer.json["error"]["code"]
+
+    assert code(b"{") == code(b"[1]") == code(b"\xff") == code(b"[" * 100_000) == "invalid_input"
+    assert code(b"{}", kind="text/plain") == "invalid_input"
+    assert code(b'{"limit": "many"}') == code(b'{"status": 3}') == "invalid_input"
+    assert code(b'{"limit": 1e400}') == "not_finite"
+    assert code(b'{"status": "\\ud800"}') == "lone_surrogate"
+    assert code(b'{"nothing": 1}') == "unknown_argument"
+    assert code(b'{"job_id": "../../etc/passwd"}', "get_job") == "not_found"
+    assert code(b'{"path": "/etc/passwd"}', "import_trajectories") == "outside_roots"
+    assert code(b" " * 1_500_000) == "too_large"
+
+
+def test_the_page_of_a_job_has_phases_settings_and_samples_but_no_folders(site: Site) -> None:
+    page = site.ask("/api/jobs/job-train")
+    assert [phase["name"] for phase in page.json["phases"]] == ["loading_model", "training"]
+    assert page.json["metrics"] == ["loss", "mean_reward"]
+    assert page.json["settings"]["agent"] == "agent:base@1"
+    assert page.json["settings"]["dataset_id"] == "ds-1"
+    assert "output_dir" not in page.json["settings"]
+    assert page.json["samples"] == [{"step": 1, "prompt": "p", "text": "<script>", "tokens": None, "stage": ""}]
+    assert b"/m/base" not in page.body
+
+
+def test_answers_name_the_page_of_their_object_while_it_is_served(site: Site) -> None:
+    assert "ui_url" not in site.call("get_job", {"job_id": "job-train"}).json
+    with announced(site.home, f"http://127.0.0.1:{site.port}"):
+        url = site.call("get_job", {"job_id": "job-train"}).json["ui_url"]
+        assert url == f"http://127.0.0.1:{site.port}/jobs/job-train"
+        assert "ui_url" not in site.call("list_jobs", {}).json
+    assert site.ask(url.removeprefix(f"http://127.0.0.1:{site.port}")).status == 200
+
+
+def test_the_figure_of_a_job_is_data_for_the_charts(site: Site) -> None:
+    figure = site.ask("/api/resource?uri=job://job-train/figure").json["figure"]
+    (line,) = next(panel["lines"] for panel in figure["panels"] if panel["title"] == "Loss")
+    assert (line["x"], line["y"]) == ([1, 2], [1.0, 0.5])
+
+
+def test_the_overview_puts_a_measured_agent_beside_its_parent_on_the_same_tasks(site: Site) -> None:
+    found = site.ask("/api/overview").json
+    newest = found["measured"][0]
+    assert (newest["agent"], newest["parent"], newest["before"]["value"]) == ("agent:clerk@1", "agent:base@1", 0.5)
+    assert [one["job_id"] for one in found["open"]] == ["job-elsewhere"]
+    assert found["next_step"]
+
+
+def test_a_step_that_another_process_stores_reaches_two_open_pages(site: Site, store: Store) -> None:
+    def read_until(stream: http.client.HTTPResponse, step: int) -> dict[str, object]:
+        while line := stream.readline():
+            if line.startswith(b"data: ") and (state := json.loads(line[6:])).get("step") == step:
+                return dict(state)
+        raise AssertionError("the stream ended")
+
+    connections = [http.client.HTTPConnection("127.0.0.1", site.port, timeout=20) for _ in range(2)]
+    for connection in connections:
+        connection.request("GET", "/api/events")
+    streams = [connection.getresponse() for connection in connections]
+    assert {stream.headers["content-type"] for stream in streams} == {"text/event-stream; charset=utf-8"}
+    assert [read_until(stream, 0)["job_id"] for stream in streams] == ["job-elsewhere"] * 2
+    progress = event(0, "progress", step=3, total_steps=7, metrics={"loss": 0.5})
+    stored = threading.Thread(
+        target=store.jobs.ingest, args=("job-elsewhere", "events.jsonl", (0, 9), NOW), kwargs={"events": [progress]}
+    )
+    stored.start()
+    states = [read_until(stream, 3) for stream in streams]
+    stored.join()
+    for open_one in (*streams, *connections):
+        open_one.close()
+    assert states[0] == states[1]
+    assert (states[0]["status"], states[0]["total_steps"], states[0]["metrics"]) == ("running", 7, {"loss": 0.5})
+    assert MAX_LISTENERS >= 2
