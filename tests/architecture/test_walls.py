@@ -19,7 +19,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "quintain"
 ORDER: tuple[tuple[str, ...], ...] = (
     ("__init__",),
     ("errors", "next_step", "threads"),
-    ("settings",),
+    ("settings", "extensions"),
     ("records",),
     ("store", "redaction", "sandbox", "endpoints", "checkers"),
     ("artifacts", "importers", "jobs"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs_in_process import jobs_in_process  # noqa: F401
-from quintain.environments import registry
+from quintain import extensions
 from quintain.tools import RLTrainingTool
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "write-an-environment.md"
@@ -28,9 +28,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (info / "entry_points.txt").write_text("[quintain.environments]\nacme/boxes = acme_boxes:Boxes\n")
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PYTHONPATH", str(site))
-    registry._entries.cache_clear()
+    extensions.installed.cache_clear()
     yield
-    registry._entries.cache_clear()
+    extensions.installed.cache_clear()
 
 
 @pytest.mark.usefixtures("installed", "jobs_in_process")

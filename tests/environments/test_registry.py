@@ -4,6 +4,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
+from quintain import extensions
 from quintain.environments import registry
 from quintain.errors import NotFound, Unavailable
 
@@ -14,12 +15,12 @@ def announced(monkeypatch: pytest.MonkeyPatch):
 
     def announce(*entries: tuple[str, str]) -> None:
         found = [EntryPoint(name, value, registry.GROUP) for name, value in entries]
-        monkeypatch.setattr(registry, "entry_points", lambda group: found)
-        registry._entries.cache_clear()
+        monkeypatch.setattr(extensions, "entry_points", lambda group: found)
+        extensions.installed.cache_clear()
 
     yield announce
     monkeypatch.undo()
-    registry._entries.cache_clear()
+    extensions.installed.cache_clear()
 
 
 def test_the_built_in_environment_is_known_without_any_entry_point(announced) -> None:

@@ -11,7 +11,7 @@ import pytest
 from mcp import Client
 
 from mcp_client import call, ended, until
-from quintain.scoring import custom
+from quintain import extensions
 from quintain.server.app import create_server
 from quintain.settings import Settings
 
@@ -33,9 +33,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (info / "entry_points.txt").write_text("[quintain.scorers]\nbrevity = acme_scores:brevity\n")
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PYTHONPATH", str(site))
-    custom.installed.cache_clear()
+    extensions.installed.cache_clear()
     yield
-    custom.installed.cache_clear()
+    extensions.installed.cache_clear()
 
 
 async def talk(settings: Settings) -> dict[str, Any]:

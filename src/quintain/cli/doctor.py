@@ -22,6 +22,7 @@ from quintain.records.text import printable
 from quintain.settings import Settings, has_secret
 from quintain.store.damage import problems, readable, salvage
 from quintain.store.store import open_store
+from quintain.tools.extensions import list_extensions
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.model_folders import starter_folder
@@ -85,6 +86,7 @@ def _checks(settings: Settings) -> Iterator[_Check]:
             "unfinished jobs": _unfinished,
             "embedded model": _starter,
             "endpoints": _endpoints,
+            "extensions": _extensions,
             "a job from start to end": _job,
         }
         for name, check in checks.items():
@@ -177,6 +179,14 @@ def _endpoints(services: Services) -> str:
     if not profiles:
         return f"none ({services.settings.endpoints_file} would name them; the assistant itself can judge without one)"
     return "; ".join(f"{name} ({one.protocol}, {one.model}, {_key_of(one)})" for name, one in profiles.items())
+
+
+def _extensions(services: Services) -> str:
+    """What other packages add."""
+    found = list_extensions()
+    if faults := [one.fault for one in found if one.fault]:
+        raise Unavailable("; ".join(faults))
+    return "; ".join(f"{one.name} of {one.package} ({one.group})" for one in found) or "none"
 
 
 def _key_of(endpoint: Endpoint) -> str:

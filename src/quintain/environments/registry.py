@@ -11,7 +11,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
@@ -26,7 +26,8 @@ from quintain.environments.mixture import Mixture
 from quintain.environments.references import mixture_text, parse_reference, parts_of
 from quintain.environments.servers import PREFIX, ServerProfile, find_server, read_servers
 from quintain.environments.task_files import FileTasks
-from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError, Unavailable
+from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError
+from quintain.extensions import Installed, installed, load, require_single
 from quintain.records.judging import Endpoint
 from quintain.records.protocols import Environment, TaskSource
 from quintain.records.record import clip, explain
@@ -40,8 +41,8 @@ Factory = Callable[..., TaskSource]
 SANDBOX_ID = "quintain/sandbox"
 """The environment whose tasks run commands."""
 
-_BUILT_IN = tuple(
-    EntryPoint(f"quintain/{name}", f"quintain.environments.{value}", GROUP)
+_BUILT_IN = {
+    f"quintain/{name}": EntryPoint(f"quintain/{name}", f"quintain.environments.{value}", GROUP)
     for name, value in (
         ("inventory", "inventory:Inventory"),
         ("math", "math:Math"),
@@ -55,7 +56,7 @@ _BUILT_IN = tuple(
         ("tools-1k", "tools_1k:ThousandTools"),
         ("benchmark", "benchmarks:Benchmark"),
     )
-)
+}
 
 PATH_OPTIONS = ("file", "tasks", "repos")
 """Options that name files or folders; callers that accept references from clients check these paths."""
@@ -107,10 +108,13 @@ def operator_variable(name: str) -> str | None:
     return _operator.variable(name)
 
 
-@cache
+def installed_extensions() -> Installed:
+    """Return what other packages announce."""
+    return installed(GROUP, frozenset(_BUILT_IN))
+
+
 def _entries() -> dict[str, EntryPoint]:
-    # Built-in names come last, so that no installed package can replace them.
-    return {entry.name: entry for entry in (*entry_points(group=GROUP), *_BUILT_IN)}
+    return {**installed_extensions().entries, **_BUILT_IN}
 
 
 def environment_ids() -> list[str]:
@@ -207,8 +211,7 @@ def open_source(reference: str | Mapping[str, float]) -> TaskSource:
         return _mixed(parts, open_source)
     assert isinstance(reference, str)
     name, _ = parse_reference(reference)
-    built_in = name in {entry.name for entry in _BUILT_IN}
-    if getattr(_factory(name), "may_hang", not built_in):
+    if getattr(_factory(name), "may_hang", name not in _BUILT_IN):
         from quintain.environments.isolated import IsolatedSource
 
         return IsolatedSource(reference, servers=_operator.servers)
@@ -257,17 +260,12 @@ def _factory(name: str) -> Factory:
         return server_factory(find_server(_operator.servers, name.removeprefix(PREFIX)), _operator.variable)
     if name in _registered and name not in _entries():
         return _registered[name]
+    require_single(GROUP, name, frozenset(_BUILT_IN))
     entry = _entries().get(name)
     if entry is None:
         known = ", ".join(environment_ids())
         raise NotFound(f"no environment is called {clip(name)!r}; known here: {known}", code="environment_not_found")
-    try:
-        factory: Factory = entry.load()
-    except (ImportError, AttributeError) as error:
-        raise Unavailable(
-            f"cannot import environment {name!r} from {entry.value!r} ({error}); repair or remove its package",
-            code="environment_broken",
-        ) from error
+    factory: Factory = load(entry)
     return factory
 
 

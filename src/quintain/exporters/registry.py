@@ -7,12 +7,14 @@ from quintain.exporters.atif import AtifExporter
 from quintain.exporters.axolotl import Axolotl
 from quintain.exporters.hf_sts import HfSts
 from quintain.exporters.hub import Hub
+from quintain.exporters.installed import GROUP, load_exporter
 from quintain.exporters.knowlyr import Knowlyr
 from quintain.exporters.llamafactory import LlamaFactory
 from quintain.exporters.openai import OpenAI
 from quintain.exporters.protocol import Exporter
 from quintain.exporters.trl import Trl, TrlPromptCompletion
 from quintain.exporters.verl import Verl
+from quintain.extensions import Installed, installed, require_single
 from quintain.records.record import nearest, shown
 
 EXPORTERS: tuple[Exporter, ...] = (
@@ -27,12 +29,21 @@ EXPORTERS: tuple[Exporter, ...] = (
     TrlPromptCompletion(),
     Verl(),
 )
-"""Every writer except the native format `quintain`."""
+"""Every built-in writer except the native format `quintain`."""
 
 
 def format_names() -> list[str]:
-    """Return the names of all formats, our own first."""
-    return ["quintain", *sorted(known.name for known in EXPORTERS)]
+    """Return the names of all formats, our own first, those of other packages among them."""
+    return ["quintain", *sorted([*(known.name for known in EXPORTERS), *installed_extensions().entries])]
+
+
+def installed_extensions() -> Installed:
+    """Return what other packages announce."""
+    return installed(GROUP, _built_in())
+
+
+def _built_in() -> frozenset[str]:
+    return frozenset({"quintain", *(known.name for known in EXPORTERS)})
 
 
 def exporter(name: str) -> Exporter:
@@ -40,9 +51,14 @@ def exporter(name: str) -> Exporter:
 
     Raises:
         NotFound: lists the names.
+        Conflict: several packages announce it.
+        Unavailable: its package is broken.
     """
     for known in EXPORTERS:
         if known.name == name:
             return known
+    require_single(GROUP, name, _built_in())
+    if (entry := installed_extensions().entries.get(name)) is not None:
+        return load_exporter(entry)
     names = format_names()
     raise NotFound(f"expected a format, got {shown(name)}{nearest(name, names)}; valid: {', '.join(names)}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple, Protocol
 
-from quintain.errors import NotFound
+from quintain.errors import NotFound, Unavailable
+from quintain.extensions import Installed, installed, require_single
 from quintain.importers.chat_apps.chatgpt import ChatGpt
 from quintain.importers.chat_apps.claude_web import ClaudeWeb
 from quintain.importers.coding_agents.aider import Aider
@@ -45,6 +47,7 @@ from quintain.importers.harnesses.tau_bench import TauBench
 from quintain.importers.harnesses.verifiers import Verifiers
 from quintain.importers.harnesses.verifiers_v1 import VerifiersV1
 from quintain.importers.harnesses.web_agent import WebAgent
+from quintain.importers.installed import GROUP, load_importer
 from quintain.importers.interchange.adp import Adp
 from quintain.importers.interchange.atif import Atif
 from quintain.importers.interchange.harbor_traces import HarborTraces
@@ -160,7 +163,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Weave(),
     WebAgent(),
 )
-"""Every reader; at equal confidence the earlier one wins."""
+"""Every built-in reader; at equal confidence the earlier one wins, and those of other packages come last."""
 
 
 FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -180,8 +183,17 @@ class Detection(NamedTuple):
 
 
 def reader_names() -> list[str]:
-    """Return the names of all log formats."""
-    return sorted(known.name for known in IMPORTERS)
+    """Return the names of all log formats, those of other packages among them."""
+    return sorted([*_built_in(), *installed_extensions().entries])
+
+
+def installed_extensions() -> Installed:
+    """Return what other packages announce."""
+    return installed(GROUP, _built_in())
+
+
+def _built_in() -> frozenset[str]:
+    return frozenset(known.name for known in IMPORTERS)
 
 
 def importer(name: str) -> Importer:
@@ -189,19 +201,45 @@ def importer(name: str) -> Importer:
 
     Raises:
         NotFound: lists the names.
+        Conflict: several packages announce it.
+        Unavailable: its package is broken.
     """
     for known in IMPORTERS:
         if known.name == name:
             return known
+    require_single(GROUP, name, _built_in())
+    if (entry := installed_extensions().entries.get(name)) is not None:
+        return load_importer(entry)
     names = reader_names()
     raise NotFound(f"expected a log format, got {shown(name)}{nearest(name, names)}; valid: auto, {', '.join(names)}")
+
+
+class Others(NamedTuple):
+    """Readers of other packages."""
+
+    importers: tuple[Importer, ...]
+    faults: tuple[str, ...]
+    """Why some are not used."""
+
+
+@cache
+def others() -> Others:
+    """Return the readers of other packages; this imports them."""
+    known = installed_extensions()
+    usable, faults = list[Importer](), list(known.refused.values())
+    for entry in known.entries.values():
+        try:
+            usable.append(load_importer(entry))
+        except Unavailable as error:
+            faults.append(error.message)
+    return Others(tuple(usable), tuple(faults))
 
 
 def detect(probe: Probe) -> Detection:
     """Return the reader with the highest confidence; readers that raise are skipped and named."""
     sure: list[tuple[float, int, Importer]] = []
     failed = []
-    for place, known in enumerate(IMPORTERS):
+    for place, known in enumerate((*IMPORTERS, *others().importers)):
         try:
             confidence = known.detect(probe)
         except FAULTS as error:

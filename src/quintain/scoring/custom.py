@@ -11,11 +11,11 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any, cast
 
 from quintain.errors import Unavailable
+from quintain.extensions import load_object, package_of
 from quintain.records.protocols import Scorer
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
@@ -128,32 +128,19 @@ class InstalledScorer:
         return verdict.model_copy(update={"scorer": self.name})
 
 
-@cache
-def installed() -> dict[str, EntryPoint]:
-    """The entry points of installed scorers, by name."""
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
-
-
 def load(entry: EntryPoint) -> Scorer:
     """The scorer of an entry point.
 
     Raises:
         Unavailable: its package cannot be imported, or what it names is no scorer.
     """
-    where = f"scorer {entry.name!r} is announced as {entry.value!r}"
-    try:
-        found = entry.load()
-        target = found() if isinstance(found, type) else found
-    except Exception as error:  # other people's code runs when it is imported
-        raise Unavailable(
-            f"{where}, which cannot be loaded ({type(error).__name__}: {error}); repair or remove the package that brings it",
-            code="scorer_broken",
-        ) from error
+    target = load_object(entry, ())
     if callable(getattr(target, "score", None)):
         return InstalledScorer(entry.name, target)
     if callable(target):
         return FunctionScorer(entry.name, target)
     raise Unavailable(
-        f"{where}: expected a scorer or a function, got {type(target).__name__}; repair or remove its package",
-        code="scorer_broken",
+        f"expected a scorer or a function at {entry.name} = {entry.value} of package {package_of(entry)} ({GROUP}), got "
+        f"{type(target).__name__}; repair the package",
+        code="extension_broken",
     )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint
 from typing import NamedTuple
 
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
+from quintain.extensions import Installed, installed, package_of, require_single
 from quintain.records.profiles import DomainProfile
 from quintain.records.protocols import Scorer
 from quintain.records.record import nearest, shown
 from quintain.records.reward import Combine, Declared
 from quintain.records.score import Score
 from quintain.scoring.calibration.calibrated import RawScorer
-from quintain.scoring.custom import FunctionScorer, RewardFunction, installed, load
+from quintain.scoring.custom import GROUP, FunctionScorer, RewardFunction, load
 from quintain.scoring.declared import DEFAULTS, DeclaredScorer
 from quintain.scoring.mix import MixScorer, Weighted
 from quintain.scoring.outcomes.answer_scorers import AnswerScorer, JsonScorer, OutcomeScorer, RegexScorer
@@ -93,7 +95,7 @@ def register_scorer(name: str, make: Callable[[], Scorer]) -> None:
     """Make what `make` gives a scorer of this process; errors as of `register`."""
     if not is_scorer_name(name):
         raise InvalidInput(f"scorer name {shown(name)} must be letters, digits, '.', '_' or '-', at most 100 of them")
-    if (name in _ABOUT and name not in DEFAULTS) or name in installed():
+    if (name in _ABOUT and name not in DEFAULTS) or name in _installed():
         raise Conflict(
             f"{name!r} is {'a built-in' if name in _ABOUT else 'an installed'} scorer; give yours another name"
         )
@@ -124,7 +126,7 @@ def is_registered(name: str) -> bool:
 
 def scorer_names() -> list[str]:
     """The names that `scorer` knows, sorted; trained models (`agent:NAME`) come on top of these."""
-    return sorted({*_ABOUT, *installed(), *_REGISTERED})
+    return sorted({*_ABOUT, *_installed(), *_REGISTERED})
 
 
 def describe_scorers() -> list[Described]:
@@ -136,16 +138,26 @@ def describe_scorers() -> list[Described]:
         elif name in _REGISTERED:
             found.append(Described(name, "a function of this program", "registered"))
         else:
-            entry = installed()[name]
-            package = entry.dist.name if entry.dist else entry.module
+            entry = _installed()[name]
             broken = None
             try:
                 load(entry)
             except Unavailable as error:
                 broken = error.message
-            found.append(Described(name, f"announced as {entry.value}", f"installed by {package}", broken))
+            found.append(Described(name, f"announced as {entry.value}", f"installed by {package_of(entry)}", broken))
+    refused = installed_extensions().refused.items()
+    found += [Described(name, "announced, not used", "installed", reason) for name, reason in refused]
     pattern = Described("regex", "a pattern of yours: {type: regex, pattern, flags, full, absent, of}", "declared")
     return [*found, *(Described(name, about, "declared") for name, about in _DECLARED_ONLY.items()), pattern]
+
+
+def installed_extensions() -> Installed:
+    """Return what other packages announce."""
+    return installed(GROUP, frozenset(_ABOUT))
+
+
+def _installed() -> Mapping[str, EntryPoint]:
+    return installed_extensions().entries
 
 
 def recorded_names(spec: str | Mapping[str, float]) -> tuple[str, ...]:
@@ -219,8 +231,9 @@ def _named(name: str, profile: DomainProfile | None, recorded: Recorded, open_sa
         return RecordedScorer(name, recorded.get(name, {}))
     if name.startswith(RAW):
         return RawScorer(_named(name.removeprefix(RAW), profile, recorded, open_sandbox))
-    if name in installed():
-        return load(installed()[name])
+    require_single(GROUP, name, frozenset(_ABOUT))
+    if name in _installed():
+        return load(_installed()[name])
     if name in _REGISTERED:
         return _REGISTERED[name]()
     if name in DEFAULTS:
