@@ -26,9 +26,9 @@ def test_a_flip_opens_two_runs_side_by_side_and_marks_the_first_difference(visit
     sides = page.locator(".side-by-side > header")
     assert [sides.nth(i).locator(".badge").inner_text() for i in range(2)] == ["solved", "failed"]
     assert page.locator(".first-difference").count() == 1
-    first, second = (page.locator(".step.differs").nth(i).inner_text() for i in range(2))
+    first, second = (page.locator(".turn.differs").nth(i).inner_text() for i in range(2))
     assert first != second
-    before = page.locator(".side-by-side > .step:not(.differs)")
+    before = page.locator(".side-by-side > .turn:not(.differs)")
     assert before.nth(0).inner_text().split("·")[0] == before.nth(1).inner_text().split("·")[0], "both begin alike"
 
     address = page.url
@@ -126,7 +126,7 @@ def test_an_agent_answers_on_its_page_and_the_conversation_becomes_a_run(visit: 
     page.get_by_text("Your turn.").wait_for(timeout=90_000)
     log = page.get_by_role("log")
     assert "<b>Now</b>" in log.inner_text(), "text is shown as text"
-    assert log.locator(".step.agent").count() >= 1
+    assert log.locator(".turn.agent").count() >= 1
     page.get_by_role("button", name="End and keep as a run").press("Enter")
     page.get_by_text("It is stored as a run.").wait_for(timeout=60_000)
     job_id = page.url.rpartition("talk=")[2]

@@ -34,7 +34,7 @@ class TalkSpec(Record):
     )
     message: str = Field(description="The first message of the person.")
     seed: int = 0
-    idle_s: float = Field(default=600.0, gt=0, description="Seconds without a message after which it ends.")
+    idle_s: float = Field(default=300.0, gt=0, description="Seconds without a message after which it ends.")
 
 
 class TalkMessage(Record):

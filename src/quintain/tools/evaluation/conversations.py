@@ -62,7 +62,7 @@ def talk_to_agent(
 ) -> TalkResult:
     """Talk to an agent, message by message. A job keeps its model loaded between the messages.
 
-    The first call names `agent` and `message`, the next ones `job_id`. Ten minutes without a message end it.
+    The first call names `agent` and `message`, the next ones `job_id`. Five minutes without a message end it.
     """
     return _view(services, _post(services, _Request(agent, message, job_id, environment, end)))
 

@@ -1,6 +1,7 @@
 // Tasks that one agent solved and another failed, and the two runs of one side by side.
 import { append, empty, errorBox, h, idLink, replace } from "./elements.js";
 import { setQuery } from "./router.js";
+import { contentText, pieces } from "./text.js";
 
 // A list of flips with a filter; one opens below as two runs. The address names the open one.
 export function flipList(comparison, query, api) {
@@ -99,23 +100,17 @@ function essence(step) {
 }
 
 function stepCell(step, i, agent, isFirst) {
-  if (!step) return h("div", { class: "step none" }, "–");
-  return h("div", { class: `step ${step.actor}${isFirst ? " differs" : ""}` },
+  if (!step) return h("div", { class: "turn none" }, "–");
+  return h("div", { class: `turn ${step.actor}${isFirst ? " differs" : ""}` },
     h("p", { class: "label" }, `${i} ${step.actor}`, h("span", { class: "who" }, ` · ${agent}`)), stepContent(step));
 }
 
 // Thought, message, calls and results of a step as elements.
 export function stepContent(step) {
   return [
-    step.thought && h("p", { class: "thought" }, step.thought),
-    step.message && h("div", { class: "message" }, textOf(step.message)),
-    (step.actions ?? []).map((action) => h("pre", { class: "call" }, `${action.tool} ${JSON.stringify(action.args)}`)),
-    (step.observations ?? []).map((observation) => h("pre", { class: observation.is_error ? "result bad" : "result" }, textOf(observation.content))),
+    step.thought && h("p", { class: "turn-thought" }, pieces(step.thought)),
+    step.message && h("div", { class: "turn-text", dir: "auto" }, pieces(contentText(step.message))),
+    (step.actions ?? []).map((action) => h("pre", { class: "turn-call" }, pieces(`${action.tool} ${JSON.stringify(action.args)}`))),
+    (step.observations ?? []).map((observation) => h("pre", { class: observation.is_error ? "turn-result bad" : "turn-result" }, pieces(contentText(observation.content)))),
   ];
-}
-
-// Content is a text or a list of parts, of which some are texts.
-function textOf(content) {
-  if (typeof content === "string") return content;
-  return (content ?? []).map((part) => part.text ?? `[${part.type ?? "part"}]`).join("\n");
 }

@@ -1,5 +1,5 @@
 // A conversation with an agent: a job keeps its model loaded between the messages. The address names the open conversation.
-import { errorBox, h, replace } from "./elements.js";
+import { errorBox, h, idLink, replace } from "./elements.js";
 import { stepContent } from "./flips.js";
 import { setQuery } from "./router.js";
 
@@ -20,15 +20,15 @@ export function talkCard(agentId, environments, jobId, api) {
   const form = h("form", { class: "talk-form", onsubmit: (event) => {
     event.preventDefault();
     const message = text.value.trim();
-    if (message) say({ message }).then((isSent) => { if (isSent) text.value = ""; });
+    if (message) say({ message });
   } }, text, send);
   const problem = h("div");
 
   function draw(talk) {
     const isOver = talk?.turn === "over", isMine = !talk || talk.turn === "person";
     steps.hidden = !talk;
-    if (talk) replace(steps, talk.steps.map((step) => h("div", { class: `step ${step.actor}` }, h("p", { class: "label" }, step.actor === "user" ? "you" : step.actor), stepContent(step))));
-    steps.scrollTop = steps.scrollHeight;
+    if (talk) replace(steps, talk.steps.map((step) => h("div", { class: `turn ${step.actor}` }, h("p", { class: "label" }, step.actor === "user" ? "you" : step.actor), stepContent(step))));
+    requestAnimationFrame(() => { steps.scrollTop = steps.scrollHeight; });
     send.disabled = !isMine && !isOver;
     tools.hidden = Boolean(talk) && !isOver;
     keep.hidden = discard.hidden = !talk || isOver;
@@ -45,26 +45,33 @@ export function talkCard(agentId, environments, jobId, api) {
     try {
       const talk = await api.call("talk_to_agent", open ? { job_id: open, wait_s: 0, ...words }
         : { agent: agentId, wait_s: 0, ...words, ...(tools.value && { environment: tools.value }) });
+      if (words.message) text.value = "";
       open = talk.job_id;
       setQuery({ talk: open });
       draw(talk);
       await follow(talk);
-      return true;
     } catch (error) {
       send.disabled = false;
       replace(problem, errorBox(error));
-      return false;
     }
   }
 
   async function follow(talk) {
     while (talk.turn === "agent" && !isGone) {
-      talk = await api.call("talk_to_agent", { job_id: talk.job_id, wait_s: 20 });
-      if (!isGone) draw(talk);
+      talk = await api.call("talk_to_agent", { job_id: talk.job_id, wait_s: talk.status === "queued" ? 3 : 20 });
+      if (isGone) return;
+      draw(talk);
+      if (talk.status === "queued") replace(status, waiting(await api.call("get_job", { job_id: talk.job_id })));
     }
   }
 
   draw(null);
   if (open) api.call("talk_to_agent", { job_id: open, wait_s: 0 }).then((talk) => { draw(talk); return follow(talk); }).catch((error) => replace(problem, errorBox(error)));
   return { element: [steps, status, problem, form, h("div", { class: "row" }, tools, keep, discard)], leave: () => { isGone = true; } };
+}
+
+// What a queued conversation waits for, with links to the jobs that are at work.
+function waiting(job) {
+  const jobs = Object.entries(job.waiting_for?.held_by ?? {});
+  return ["It waits until a job ends: ", jobs.map(([id, label], i) => [i > 0 && ", ", idLink(id, label)])];
 }

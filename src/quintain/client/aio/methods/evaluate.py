@@ -85,7 +85,7 @@ class AsyncEvaluateMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]
         wait_s: float = 30) -> TalkResult:
         """Talk to an agent, message by message. A job keeps its model loaded between the messages.
 
-        The first call names `agent` and `message`, the next ones `job`. Ten minutes without a message end it.
+        The first call names `agent` and `message`, the next ones `job`. Five minutes without a message end it.
 
         Args:
             agent: Agent to begin with; or give job.

@@ -13,9 +13,9 @@ export async function render(root, params, api) {
     columns: [
       { title: "Comparison", width: "9.5rem", cell: (item) => idLink(item.id) },
       { title: "Agents, best first", cell: (item) => item.agents.join(", ") },
-      { title: "Environment", width: "13rem", cell: (item) => item.environment },
+      { title: "Environment", width: "13rem", class: "wide", cell: (item) => item.environment },
       { title: "Significant", width: "7rem", class: "number", cell: (item) => `${item.significant} of ${item.pairs}` },
-      { title: "Flips", width: "4.5rem", class: "number", cell: (item) => item.flips },
+      { title: "Flips", width: "4.5rem", class: "number wide", cell: (item) => item.flips },
       { title: "Made", width: "8rem", cell: (item) => ago(item.created_at) },
     ],
   });
