@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -100,6 +101,25 @@ def test_errors_are_exceptions_with_a_code_and_a_remedy(home: Path) -> None:
         assert plan.method is None or isinstance(plan.method, str)
     with pytest.raises(Conflict, match="closed"):
         opened.datasets()
+
+
+def test_coroutines_load_what_they_list_and_properties_never_block_the_event_loop(home: Path) -> None:
+    chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
+
+    async def main() -> None:
+        async with q.aopen(home) as opened:
+            run = await opened.record(messages=chat, outcome="success")
+            assert [(one.id, one.outcome) async for one in opened.runs()] == [(run.id, "success")]
+            with pytest.raises(Conflict, match="await its method `load`") as early:
+                run.outcome  # noqa: B018
+            assert early.value.code == "not_loaded"
+            assert (await run.load()).outcome.status == run.outcome
+            assert [message["role"] for message in await run.messages()] == ["user", "assistant"]
+            assert run in {run}
+            assert "outcome='success'" in repr(run)
+            assert await opened.jobs() == []
+
+    asyncio.run(main())
 
 
 def test_a_job_that_fails_or_takes_too_long_raises(home: Path) -> None:

@@ -191,7 +191,10 @@ class AsyncHome(AsyncToolMethods[AsyncJob, AsyncDataset, AsyncAgent, AsyncTrajec
         return job
 
     async def _jobs(self, tool: str, arguments: Mapping[str, Any]) -> list[AsyncJob]:
-        return [AsyncJob(self, one.job_id) for one in (await self._call(tool, arguments)).items]
+        jobs = [AsyncJob(self, one.job_id) for one in (await self._call(tool, arguments)).items]
+        for job in () if self.session.blocking else jobs:
+            await job.load()
+        return jobs
 
     async def _evaluation(self, tool: str, arguments: Mapping[str, Any]) -> AsyncJob:
         """Start an evaluation; without a suite on what the agent was trained for."""

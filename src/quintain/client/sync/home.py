@@ -189,7 +189,10 @@ class Home(ToolMethods[Job, Dataset, Agent, Trajectory, Comparison]):
         return job
 
     def _jobs(self, tool: str, arguments: Mapping[str, Any]) -> list[Job]:
-        return [Job(self, one.job_id) for one in (self._call(tool, arguments)).items]
+        jobs = [Job(self, one.job_id) for one in (self._call(tool, arguments)).items]
+        for job in () if self.session.blocking else jobs:
+            job.load()
+        return jobs
 
     def _evaluation(self, tool: str, arguments: Mapping[str, Any]) -> Job:
         """Start an evaluation; without a suite on what the agent was trained for."""
