@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_FLAGS ?=
 
-.PHONY: install demo test test-postgres conformance lint style format soak browser wheel bundle clean
+.PHONY: install demo test test-postgres conformance lint style format faults soak browser wheel bundle clean
 
 demo: install
 	@$(BIN)/quintain demo $(DEMO_FLAGS)
@@ -23,6 +23,10 @@ test-postgres: install
 # The official protocol suite, the Inspector and tdqs, by npm and pip below .venv; skipped with the reason without node.
 conformance: install
 	@$(BIN)/python -m benchmarks.conformance
+
+# Faults on purpose, with an audit after each trial; FULL=1 makes as many as the goals ask for, which takes hours.
+faults: install
+	@HF_HUB_OFFLINE=1 GOMP_SPINCOUNT=1000 $(BIN)/python -m benchmarks.faults $(if $(FULL),--full)
 
 lint: style
 	@$(BIN)/mypy

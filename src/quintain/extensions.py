@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distributions, entry_points
 from typing import Any, NamedTuple
 
 from quintain.errors import Conflict, Unavailable
@@ -23,7 +23,7 @@ class Installed(NamedTuple):
     entries: Mapping[str, EntryPoint]
     """Name -> its entry point."""
     refused: Mapping[str, str]
-    """Name -> why it is not used: it is built in, or several packages announce it."""
+    """Name -> why it is not used: it is built in, several packages announce it, or its package cannot be read."""
 
 
 @cache
@@ -35,10 +35,10 @@ def installed(group: str, built_in: frozenset[str] = frozenset()) -> Installed:
         built_in: Names that no package can have.
     """
     named: dict[str, list[EntryPoint]] = {}
-    for entry in entry_points(group=group):
+    found, refused = _announced(group)
+    for entry in found:
         if entry.dist is None or entry.dist.name != OWN:
             named.setdefault(entry.name, []).append(entry)
-    refused = {}
     for name, entries in named.items():
         owners = [f"{entry.value} of package {package_of(entry)}" for entry in entries]
         if name in built_in:
@@ -49,6 +49,22 @@ def installed(group: str, built_in: frozenset[str] = frozenset()) -> Installed:
             both = " and ".join(owners)
             refused[name] = f"expected one package with {name!r} in {group}, got {both}; remove one of them"
     return Installed({name: entries[0] for name, entries in named.items() if name not in refused}, refused)
+
+
+def _announced(group: str) -> tuple[list[EntryPoint], dict[str, str]]:
+    """Return the entry points of a group, and the packages whose list of them cannot be read, each with the reason."""
+    try:
+        return list(entry_points(group=group)), {}
+    except Exception:  # one damaged list fails the look-up of all
+        found, damaged = list[EntryPoint](), dict[str, str]()
+        for package in distributions():
+            try:
+                found += package.entry_points.select(group=group)
+            except Exception as error:
+                damaged[package.name] = (
+                    f"cannot read entry_points.txt of package {package.name} ({type(error).__name__}: {error}); install it again"
+                )
+        return found, damaged
 
 
 def require_single(group: str, name: str, built_in: frozenset[str] = frozenset()) -> None:

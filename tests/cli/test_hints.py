@@ -306,7 +306,8 @@ def test_tables_fit_80_columns_and_nothing_is_raw_json_unless_it_is_asked_for(
         words = [things.get(word, word) for word in line.split()]
         home = None if words == ["version"] else flow.services.settings.home
         plain, as_json = quintain(*words, home=home), quintain(*words, "--json", home=home)
-        assert (plain.returncode, as_json.returncode) == (0, 0), (line, plain.stderr, as_json.stderr)
+        refused = 0 if words[0] != "plan" else 1  # a plan may have blockers, such as too little memory
+        assert plain.returncode == as_json.returncode <= refused, (line, plain.stderr, as_json.stderr)
         json.loads(as_json.stdout)
         texts = plain.stdout.splitlines()
         assert texts, line

@@ -162,11 +162,11 @@ def test_the_skill_is_written_where_the_client_looks_and_taken_out(user: Path) -
 DOCUMENT = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
-    max_leaves=8,
+    max_leaves=5,
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     document=st.dictionaries(
         st.sampled_from(["mcpServers", "a", "é\n"]), st.dictionaries(st.text(max_size=4), DOCUMENT)

@@ -92,6 +92,10 @@ def test_a_broken_package_is_named_and_nothing_else_fails(
     readers = {"gone": "acme_exits:Reader", "plain": "acme_plain:Reader", "acme_helpdesk": "acme_helpdesk:Helpdesk"}
     entries = {"quintain.importers": readers, "quintain.exporters": {"gone": "acme_exits:Writer"}}
     install_package("acme-broken", modules, entries)
+    install_package("acme-damaged", {}, {})
+    (tmp_path / "site" / "acme_damaged-1.0.dist-info" / "entry_points.txt").write_text(
+        "[quintain.importers]\nno value\n"
+    )
     log = tmp_path / "tickets.jsonl"
     log.write_text(json.dumps(TICKETS[0]) + "\n")
     with q.open(home) as opened:
@@ -100,6 +104,7 @@ def test_a_broken_package_is_named_and_nothing_else_fails(
         assert rejected.reason.startswith("the reader acme_helpdesk of package acme-broken failed (NameError")
         notes = " ".join(imported.notes)
         assert "'gone' of package acme-broken (quintain.importers: acme_exits:Reader): SystemExit: 3" in notes
+        assert "cannot read entry_points.txt of package acme-damaged" in notes
         assert "expected name, title, detect, read at plain = acme_plain:Reader of package acme-broken" in notes
         (run,) = opened.record([{"messages": CHAT}])
         with pytest.raises(Unavailable, match="of package acme-broken") as broken:

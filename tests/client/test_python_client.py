@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -23,7 +24,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), r
 
 
 def test_the_documented_program_trains_measures_and_compares(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("QUINTAIN_HOME", str(home))
     names: dict[str, Any] = {"__name__": "program"}
@@ -41,6 +42,12 @@ def test_the_documented_program_trains_measures_and_compares(
     assert len(names["rows"]) == names["ready"].num_rows == names["dataset"].record.rows
     assert names["ready"][0]["messages"] == names["dataset"].rows(limit=1)[0]["messages"]
     assert names["pair"].n_tasks == 4
+    with q.open(tmp_path / "other") as other:
+        again = other.record(names["ready"], tags=["again"])
+        assert len({run.id for run in again}) == names["ready"].num_rows
+        assert again[0].messages() == names["ready"][0]["messages"], "out and in again"
+        with pytest.raises(InvalidInput, match="expected JSON in tools of row 0"):
+            other.record([{"messages": [], "tools": "["}])
 
 
 def test_each_tool_is_a_typed_method_and_the_generated_files_are_current() -> None:
@@ -100,6 +107,25 @@ def test_errors_are_exceptions_with_a_code_and_a_remedy(home: Path) -> None:
         assert plan.method is None or isinstance(plan.method, str)
     with pytest.raises(Conflict, match="closed"):
         opened.datasets()
+
+
+def test_coroutines_load_what_they_list_and_properties_never_block_the_event_loop(home: Path) -> None:
+    chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
+
+    async def main() -> None:
+        async with q.aopen(home) as opened:
+            run = await opened.record(messages=chat, outcome="success")
+            assert [(one.id, one.outcome) async for one in opened.runs()] == [(run.id, "success")]
+            with pytest.raises(Conflict, match="await its method `load`") as early:
+                run.outcome  # noqa: B018
+            assert early.value.code == "not_loaded"
+            assert (await run.load()).outcome.status == run.outcome
+            assert [message["role"] for message in await run.messages()] == ["user", "assistant"]
+            assert run in {run}
+            assert "outcome='success'" in repr(run)
+            assert await opened.jobs() == []
+
+    asyncio.run(main())
 
 
 def test_a_job_that_fails_or_takes_too_long_raises(home: Path) -> None:

@@ -129,9 +129,9 @@ def test_the_list_of_tools_is_sorted_and_says_what_each_tool_may_do(small: Quint
             "default": 1, "description": "How many pages.", "maximum": 200, "minimum": 1, "type": "integer"
         }  # fmt: skip
         assert add.input_schema["properties"]["text"] == {"type": "string"}
-        assert add.output_schema["properties"]["title"] == {"type": "string"}
-        assert "value" not in add.output_schema["properties"]
-        assert add.output_schema["required"] == ["value"]
+        assert add.output_schema["properties"]["pages"] == {"type": "integer"}
+        assert add.output_schema["properties"].keys().isdisjoint({"title", "value"})
+        assert add.output_schema["required"] == ["title", "text", "value"]
         assert "description" not in json.dumps(add.output_schema)
         assert tools["draw_note"].output_schema is None
         hints = tools["odd_note"].annotations

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from evaluation.test_comparison import evaluated
+from quintain.errors import NotFound
 from quintain.records.agent import Agent, ModelRef
 from quintain.tools.evaluation.comparison import compare_agents
+from quintain.tools.jobs.dashboard import show_training_dashboard
 from quintain.tools.jobs.plots import plot_job, save_report
 from quintain.tools.services import Services
+from quintain.tools.web_address import announced
 from tools.test_figures import reported, step, trained
 
 
@@ -25,11 +30,43 @@ def test_a_comparison_saves_its_picture_and_page_once_and_names_them(services: S
     assert again.png == b"kept", "a stored comparison never changes, so it is drawn once"
 
 
+def test_a_dashboard_shows_the_newest_training_and_where_it_is_live(services: Services) -> None:
+    with pytest.raises(NotFound, match=r"expected a training, got none; begin one with start_training\("):
+        show_training_dashboard(services)
+    reported(services, trained(), step(1, loss=1.0), step(2, loss=0.5))
+    with announced(services.settings.home, "http://127.0.0.1:8000"):
+        shown = show_training_dashboard(services)
+    assert shown.text.startswith("sft base -> pupil on ds-1: succeeded, step 2 of 9")
+    assert "Live: http://127.0.0.1:8000/jobs/job-1" in shown.text
+    assert shown.figure is not None
+    assert "Live:" not in show_training_dashboard(services, "job-1").text
+
+
 def test_a_folder_that_cannot_be_written_costs_the_files_and_not_the_answer(services: Services) -> None:
     services.settings.reports_dir.write_text("a file in the way", encoding="utf-8")
     picture = plot_job(services, reported(services, trained(), step(1, loss=1.0), step(2, loss=0.5)))
     assert picture.png.startswith(b"\x89PNG")
     assert picture.text.endswith("Not saved in the home folder's reports/: File exists")
+
+
+def test_a_report_to_send_has_the_settings_and_no_folder_of_this_machine(services: Services) -> None:
+    model = ModelRef(source="folder", path="/secret/place/critic")
+    critic = Agent(id="agent:critic@1", name="critic", model=model)
+    spec = trained(
+        dataset_id=None,
+        environment="quintain/inventory",
+        method="grpo",
+        config={"method": "grpo", "reward_model": "critic", "rollouts": 7},
+        reward_agent=critic,
+    )
+    (page, _) = save_report(
+        services, reported(services, spec, step(1, loss=1.0), report={"path": "/secret/place/x.gguf"})
+    )
+    text = (services.settings.home / page).read_text(encoding="utf-8")
+    assert "/secret" not in text
+    assert "agent:critic@1" in text
+    assert "…/x.gguf" in text
+    assert "<td>rollouts</td><td>7</td>" in text
 
 
 def test_agents_and_datasets_have_pages_too(services: Services) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from rich.cells import cell_len, chop_cells, set_cell_size
@@ -160,6 +161,8 @@ def _hanging(text: str, width: int) -> list[str]:
 
 
 def _number(value: object) -> str:
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S} UTC"
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

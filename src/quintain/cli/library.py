@@ -106,7 +106,7 @@ def _evaluation(item: Mapping[str, Any]) -> tuple[object, ...]:
         share(rate["value"]),
         rate["n"],
         item["environment"],
-        moment(item["created_at"]),
+        moment(item["created_at"])[:10],
     )
 
 
@@ -130,7 +130,7 @@ _TABLES: Mapping[str, tuple[tuple[Column | str, ...], Row]] = {
     "datasets": (("dataset", "name", "kind", Column("rows", right=True), "splits", "created (UTC)"), _dataset),
     "agents": (("agent", "from", "success", "environment", "created (UTC)"), _agent),
     "evaluations": (
-        ("evaluation", "agent", "success", Column("tasks", right=True), "environment", "created (UTC)"),
+        ("evaluation", "agent", "success", Column("tasks", right=True), "environment", "created"),
         _evaluation,
     ),
     "environments": (("environment", "about", Column("tools", right=True)), _environment),

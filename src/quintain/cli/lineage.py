@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from quintain.cli.layout import print_table
-from quintain.cli.session import Use, print_json, show_next_step, write_file
+from quintain.cli.session import Use, plain_console, print_json, show_next_step, write_file
 from quintain.records.lineage import LineageNode
 from quintain.records.record import counted
 from quintain.records.text import printable
@@ -38,7 +38,7 @@ def run_lineage(use: Use) -> int:
 
 def run_forget(use: Use) -> int:
     """Print what forgetting would do, then forget where asked and confirmed. Returns the exit status."""
-    console, services = Console(), use.services()
+    console, services = plain_console(), use.services()
     if use.arguments.get("dry_run", True) or not use.own["yes"]:
         planned = use.call(services, dry_run=True)
         if not use.json_out:

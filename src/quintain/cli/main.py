@@ -115,7 +115,7 @@ class Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Insert the command that runs where a group's call names none."""
         default = GROUPS[self.group][1] if self.group and not ctx.resilient_parsing else None  # not while completing
-        if default and (not args or args[0] == "--home" or args[0] == "--json"):
+        if default and (not args or (args[0].startswith("-") and args[0] != "--help")):
             args = [default, *args]
         if not args:
             return super().parse_args(ctx, args)  # shows the help
@@ -139,9 +139,8 @@ def _summary(name: str) -> str:
         return FUNCTIONS[name][1]
     from quintain.tools.catalog import tool
 
-    title = tool(COMMANDS[name].tool).title
-    summary = COMMANDS[name].summary
-    return summary if summary and (" " in name or "kind" in COMMANDS[name].fixed) else f"{title}."
+    about = COMMANDS[name]
+    return about.title or (about.summary if " " in name else "") or f"{tool(about.tool).title}."
 
 
 def _tool_command(name: str) -> TyperCommand:

@@ -50,6 +50,8 @@ class Command:
     own: tuple[Own, ...] = ()
     summary: str = ""
     """What the terminal adds to the description of the tool."""
+    title: str = ""
+    """Its line in the list of commands; empty: the summary of a group's command, or the tool's title."""
 
 
 _CONFIG = Own(
@@ -69,7 +71,7 @@ def _listing(kind: str) -> Command:
         run="quintain.cli.library:run_library",
         fixed={"kind": kind},
         hidden=("kind",),
-        summary=f"List the {kind}.",
+        title=f"List the {kind}.",
     )
 
 
@@ -96,12 +98,15 @@ COMMANDS: Mapping[str, Command] = {
         listed={"format": "quintain.importers.registry:reader_names"},
         own=(_NO_REDACT,),
     ),
-    "runs": Command("search_trajectories", run="quintain.cli.library:run_search", names=_RUNS),
+    "runs": Command(
+        "search_trajectories", run="quintain.cli.library:run_search", names=_RUNS, title="List or search runs."
+    ),
     "show": Command(
         "get_trajectory",
         run="quintain.cli.show:run_show",
         positional=("trajectory_id",),
         names={"trajectory_id": "id"},
+        title="Show a run, job, dataset, agent, evaluation or comparison.",
         summary="ID may also be a job, dataset, agent, evaluation or comparison, or the name of a dataset or agent.",
     ),
     "agents": _listing("agents"),
@@ -242,6 +247,7 @@ COMMANDS: Mapping[str, Command] = {
             _CONFIG,
         ),
         waits=True,
+        title="Let an agent improve, round after round.",
         summary="Let an agent explore, train on its best runs and be measured, round after round.",
     ),
     "register": Command("register_agent", positional=("name",)),

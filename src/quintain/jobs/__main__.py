@@ -20,6 +20,9 @@ from quintain.store.store import open_store
 
 ELECTION_WAIT_S = 60.0
 
+LOOK_S = 2.0
+"""Seconds between two looks while an attempt pauses: a server may start it, or a user cancel it."""
+
 
 def main(launch_file: str) -> None:
     """Wait for the leader lock and reconcile."""
@@ -30,7 +33,7 @@ def main(launch_file: str) -> None:
         runner = JobRunner(store, options, lambda: datetime.now(UTC))
         runner.reconcile(wait_s=ELECTION_WAIT_S)
         while (pause_s := runner.next_start_s()) is not None:
-            time.sleep(pause_s)
+            time.sleep(min(pause_s, LOOK_S))
             runner.reconcile(wait_s=ELECTION_WAIT_S)
     finally:
         store.close()

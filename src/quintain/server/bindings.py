@@ -63,12 +63,10 @@ def bind_all(
 def bind(spec: ToolSpec) -> Binding:
     """Return a tool with its listing: from the file of the catalog, or derived where it is not in there."""
     known = stored_listings().get(spec.name) if isinstance(spec.source, str) else None
-    hints = ToolAnnotations(
-        read_only_hint=spec.read_only and not spec.writes_with,
-        destructive_hint=spec.destructive,
-        idempotent_hint=spec.idempotent,
-        open_world_hint=spec.open_world,
-    )
+    reads = spec.read_only and not spec.writes_with
+    # By the protocol the other two hints mean something only where a tool changes anything.
+    changes = {} if reads else {"destructive_hint": spec.destructive, "idempotent_hint": spec.idempotent}
+    hints = ToolAnnotations(read_only_hint=reads, open_world_hint=spec.open_world, **changes)
     listing = known if known is not None else derived_listing(spec)
     tool = Tool(name=spec.name, title=spec.title, annotations=hints, meta=TOOL_META if spec.app else None, **listing)
     return Binding(spec, tool)

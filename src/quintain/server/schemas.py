@@ -49,8 +49,8 @@ def output_schema(function: Callable[..., Any], *, brief: bool = False) -> Schem
 
     The members of lists and objects, titles, descriptions and bounds are left out: full schemas would take half of the list
     of tools. `next_step` is left out too, because the instructions name it for every answer. Objects stay open, so that a
-    client with a cached list of tools accepts the fields of a newer server. A field that can be null has no single type, so that it
-    is only named, among the required ones. A result that another tool describes in full lists only its required names.
+    client with a cached list of tools accepts the fields of a newer server. A text, and a field that can be null and so has no single
+    type, is only named, among the required ones. A result that another tool describes in full lists only its required names.
     """
     annotation = get_type_hints(function, include_extras=True)["return"]
     full = TypeAdapter(annotation).json_schema(mode="serialization")
@@ -65,10 +65,11 @@ def output_schema(function: Callable[..., Any], *, brief: bool = False) -> Schem
 
 
 def _outline(field: Schema, records: Schema) -> Schema:
-    """A field's type and its choices if it has any; nothing where it has several types, because not every host reads those."""
+    """A field's type and its choices if it has any; nothing for a text, and for several types, which not every host reads."""
     if "$ref" in field:
         field = records[field["$ref"].rpartition("/")[2]]
-    return {key: field[key] for key in ("enum", "type") if key in field}
+    outline = {key: field[key] for key in ("enum", "type") if key in field}
+    return {} if outline == {"type": "string"} else outline
 
 
 def _rewritten(schema: Any, shorten: Callable[[Schema], Schema]) -> Any:

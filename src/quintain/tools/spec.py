@@ -23,6 +23,10 @@ class Picture(NamedTuple):
     job: Record | None = None
     """The job, for hosts that follow it."""
 
+    def _repr_png_(self) -> bytes | None:
+        """Return what a notebook shows."""
+        return self.png
+
 
 class IllustratedRecord(Record):
     """A result that may come with a picture, which its JSON does not contain."""

@@ -292,8 +292,13 @@ def pick_device() -> torch.device:
 
 
 def _load_config(files: ModelFiles) -> Any:
+    """Return the configuration without the attention that it asks for, which may be code of a Hub repository."""
     try:
-        return AutoConfig.from_pretrained(files.folder, trust_remote_code=False, local_files_only=True, **files.options)
+        config = AutoConfig.from_pretrained(
+            files.folder, trust_remote_code=False, local_files_only=True, **files.options
+        )
+        config._attn_implementation = None  # also of the parts of a model with vision
+        return config
     except Exception as error:  # each kind of model checks its configuration in its own way
         raise InvalidInput(
             f"cannot read {files.config_name} in {files.folder} ({first_line(error)}); copy it again from the original, and use a "
@@ -314,8 +319,8 @@ def _load_weights(files: ModelFiles, config: Any, dtype: torch.dtype | Literal["
             local_files_only=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # reported below
+            config=config,
             **files.options,
-            **({"config": config} if files.gguf else {}),  # reading it again from the file takes seconds
         )
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
         raise InvalidInput(

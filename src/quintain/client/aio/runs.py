@@ -68,7 +68,10 @@ class AsyncRuns:
     async def __aiter__(self) -> AsyncIterator[AsyncTrajectory]:
         """Yield each run; its steps are read when they are first needed."""
         async for summary in self.summaries():
-            yield AsyncTrajectory(self._home, summary.id)
+            run = AsyncTrajectory(self._home, summary.id)
+            if not self._home.session.blocking:
+                await run.load()
+            yield run
 
     async def summaries(self) -> AsyncIterator[TrajectorySummary]:
         """Yield a line on each run."""

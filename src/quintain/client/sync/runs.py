@@ -68,7 +68,10 @@ class Runs:
     def __iter__(self) -> Iterator[Trajectory]:
         """Yield each run; its steps are read when they are first needed."""
         for summary in self.summaries():
-            yield Trajectory(self._home, summary.id)
+            run = Trajectory(self._home, summary.id)
+            if not self._home.session.blocking:
+                run.load()
+            yield run
 
     def summaries(self) -> Iterator[TrajectorySummary]:
         """Yield a line on each run."""

@@ -114,7 +114,7 @@ def export_dataset(
     curation: CurationSettings = None,
     validation_share: ValidationShare = 0.0,
     include_held_out: HeldOut = False,
-    seed: Annotated[int, Field(ge=0, description="Seed of the split, which is by task."), _number] = 0,
+    seed: Annotated[int, Field(ge=0, description="Of the split by task."), _number] = 0,
     format: Annotated[str, Field(max_length=60, description="quintain, or a format to also write it in.")] = "quintain",
     push_to: PushTo = None,
 ) -> ExportResult:

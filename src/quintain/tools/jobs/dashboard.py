@@ -14,7 +14,7 @@ from quintain.records.job import Job
 from quintain.tools.jobs.figures import figure_of, figure_text
 from quintain.tools.jobs.jobs import view_of
 from quintain.tools.jobs.pictures import draw
-from quintain.tools.jobs.plots import saved_note
+from quintain.tools.jobs.plots import saved_note, web_page
 from quintain.tools.services import Services
 from quintain.tools.spec import Picture
 
@@ -29,6 +29,7 @@ def show_training_dashboard(
     services.jobs.reconcile()
     view = view_of(services, services.store.jobs.get(job_id) if job_id is not None else _newest_training(services))
     facts = [f"{view.label}: {view.status}, step {view.step} of {view.total_steps or '?'}", str(view.next_step)]
+    facts += web_page(services, view.job_id)
     figure = _figure_so_far(services, view.job_id)
     if figure is None:
         return Picture("\n".join(facts), None, None, view)

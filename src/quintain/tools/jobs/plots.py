@@ -15,6 +15,7 @@ from quintain.tools.jobs.pictures import draw
 from quintain.tools.jobs.record_reports import report_of
 from quintain.tools.services import Services
 from quintain.tools.spec import Picture
+from quintain.tools.web_address import page_of, web_address
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._@-]")
 
@@ -31,7 +32,13 @@ def plot_job(
     figure = figure_of(services, job_id) if metrics is None else metrics_figure(services, job_id, metrics)
     png = draw(figure)
     note = saved_note(services, job_id, figure, png, suffix="" if metrics is None else "-metrics")
-    return Picture(f"{figure_text(figure)}\n{note}", png, figure)
+    return Picture("\n".join([figure_text(figure), note, *web_page(services, job_id)]), png, figure)
+
+
+def web_page(services: Services, id: str) -> list[str]:
+    """Return a line with the URL of a thing's page, while a web page shows the home."""
+    address, page = web_address(services.settings.home), page_of({"job_id": id})
+    return [] if address is None or page is None else [f"Live: {address}{page}"]
 
 
 def save_report(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from pathlib import PurePath
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.reports.figures import Figure
 from quintain.evaluation.reports.report import Report, Section, Table, comparison_report, evaluation_report
-from quintain.records.agent import Agent
+from quintain.records.agent import Agent, Agreement
 from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Evaluation
 from quintain.records.job import Job
+from quintain.records.judging import Endpoint
 from quintain.records.record import Record, clip, counted
 from quintain.tools.jobs.figures import figure_of
 from quintain.tools.jobs.labels import label_of
@@ -18,6 +20,9 @@ from quintain.tools.services import Services
 
 _MOST_CHARS = 2000
 """Characters of a value in a table."""
+
+_OWN_FOLDERS = frozenset({"output_dir", "cache_dir", "datasets_dir", "dataset_path", "dataset_files", "mirror"})
+"""Fields of a request that are of this machine alone."""
 
 _EMPTY: tuple[object, ...] = (None, "", {}, [], ())
 
@@ -71,14 +76,13 @@ def job_report(services: Services, job: Job) -> Report:
             sections += [
                 one._replace(heading=f"Evaluation: {one.heading.lower()}") for one in evaluation_report(found).sections
             ]
-    spec = job.spec.model_dump(
-        mode="json", exclude={"output_dir", "cache_dir", "datasets_dir", "dataset_path", "agent"}
-    )
-    config = spec.pop("config", None)
-    agent = getattr(job.spec, "agent", None)
-    sections.append(Section("Request", table=_facts({"agent": agent and (agent.id or agent.name), **spec})))
-    if isinstance(config, dict):
-        sections.append(Section("Settings", table=_facts(config)))
+    request = {name: getattr(job.spec, name) for name in type(job.spec).model_fields if name not in _OWN_FOLDERS}
+    config = request.pop("config", None)
+    sections.append(Section("Request", table=_facts(request)))
+    if isinstance(config, Record):
+        sections.append(
+            Section("Settings", table=_facts({name: getattr(config, name) for name in type(config).model_fields}))
+        )
     if job.warnings:
         sections.append(Section("Warnings", job.warnings))
     return Report(label_of(job.spec), tuple(sections))
@@ -160,11 +164,28 @@ def _facts(facts: Mapping[str, object]) -> Table:
 
 
 def _text(value: object) -> str:
-    if isinstance(value, dict):
-        known = {name: inner for name, inner in value.items() if inner not in _EMPTY}
-        return clip(", ".join(f"{name}: {_text(inner)}" for name, inner in known.items()), _MOST_CHARS)
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return clip(", ".join(map(_text, value)), _MOST_CHARS)
-    if isinstance(value, Record):
-        return clip(str(value), _MOST_CHARS)
-    return clip(f"{value:.4g}" if isinstance(value, float) else str(value), _MOST_CHARS)
+    """Return a value for people elsewhere: agents and endpoints by name, files without their folders."""
+    return clip(_plain(value), _MOST_CHARS)
+
+
+def _plain(value: object) -> str:
+    match value:
+        case Agent():
+            return value.id or value.name
+        case Endpoint():
+            return value.name
+        case Agreement():
+            return str(value)
+        case Record():
+            known = {name: getattr(value, name) for name in sorted(value.model_fields_set)}
+            return _plain(known)
+        case dict():
+            return ", ".join(f"{name}: {_plain(inner)}" for name, inner in value.items() if inner not in _EMPTY)
+        case str():
+            return f"…/{PurePath(value).name}" if PurePath(value).is_absolute() else str(value)
+        case float():
+            return f"{value:.4g}"
+        case list() | tuple() | frozenset():
+            return ", ".join(map(_plain, value))
+        case _:
+            return str(value)

@@ -1,9 +1,10 @@
 // Entry of the page: connects to the server and shows the view of the address.
 import { connect } from "./api.js";
 import { append } from "./elements.js";
-import { navigation, start } from "./router.js";
+import { navigation, preload, start } from "./router.js";
 
 append(document.getElementById("nav"), navigation());
+preload(location.pathname);
 const api = await connect();
 document.documentElement.classList.toggle("read-only", !api.mayChange);
 await start(document.getElementById("main"), api);

@@ -11,6 +11,12 @@ export function start(root, transport) {
   return show();
 }
 
+// Begins to load the view of an address, beside what else the page waits for.
+export function preload(pathname) {
+  const found = match(pathname);
+  if (found) import(`./views/${found.route.view}.js`).catch(() => {});
+}
+
 export function navigate(url, { replaced = false } = {}) {
   history[replaced ? "replaceState" : "pushState"](null, "", url);
   return show();

@@ -98,7 +98,7 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             curation: Filters, sampling, step labels: min_reward, max_steps, max_rows, ...; see guide://curation.
             validation_share: Share of tasks held back for validation.
             include_held_out: Also take evaluation tasks, which then measure nothing.
-            seed: Seed of the split, which is by task.
+            seed: Of the split by task.
             format: quintain, or a format to also write it in.
             push_to: Also upload to a URL or hub:OWNER/NAME.
         """

@@ -28,12 +28,10 @@ class TrainMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         measures it.
 
         Args:
-            goal: What for, one or several: imitate: do what good runs did; prefer: take the better of two runs of a
-                task; learn_from_marks: from runs marked good or bad, without pairs; improve_by_acting: try tasks, do
-                more of what worked; score_runs: a reward model for whole runs; label_steps: a process reward model for
-                steps; find_tools: a retriever of tools; absorb_text: learn from plain texts; short_answers: succeed in
-                fewer words; measure_only: train nothing; keep_skills: forget little; fit_memory: on a small machine;
-                finish_sooner: at some cost in quality.
+            goal: One or several. imitate: do what good runs did; prefer: take the better of two runs of a task;
+                learn_from_marks: from runs marked good or bad, without pairs; improve_by_acting: try tasks, do more of
+                what worked; score_runs: a reward model for whole runs; label_steps: a process reward model for steps;
+                find_tools: a retriever of tools; absorb_text: learn from plain texts.
             dataset: None: what the library has.
             model: Agent id or name, `starter`, a folder of a model or adapter, a GGUF file, a job.
             environment: Where it may act.

@@ -31,6 +31,8 @@ class Meaning(NamedTuple):
 
     sentence: str
     methods: tuple[str, ...] = ()
+    is_listed: bool = True
+    """Whether the list of tools has the sentence; False where the name says as much."""
 
 
 PURPOSES: dict[Purpose, Meaning] = {
@@ -42,11 +44,11 @@ PURPOSES: dict[Purpose, Meaning] = {
     "label_steps": Meaning("a process reward model for steps", ("prm",)),
     "find_tools": Meaning("a retriever of tools", ("retriever",)),
     "absorb_text": Meaning("learn from plain texts", ("pretrain",)),
-    "short_answers": Meaning("succeed in fewer words", ("grpo", "evolve")),
-    "measure_only": Meaning("train nothing"),
-    "keep_skills": Meaning("forget little"),
-    "fit_memory": Meaning("on a small machine"),
-    "finish_sooner": Meaning("at some cost in quality"),
+    "short_answers": Meaning("succeed in fewer words", ("grpo", "evolve"), is_listed=False),
+    "measure_only": Meaning("measure an agent, train nothing", is_listed=False),
+    "keep_skills": Meaning("forget as little as possible of what the model can do", is_listed=False),
+    "fit_memory": Meaning("train on a machine with little memory", is_listed=False),
+    "finish_sooner": Meaning("spend less time, at some cost in quality", is_listed=False),
 }
 """The first nine choose a method. The last three are constraints that change settings."""
 
@@ -57,8 +59,8 @@ Goal = Annotated[
     tuple[Purpose, ...] | None,
     Field(
         max_length=len(PURPOSES),
-        description="What for, one or several: "
-        + "; ".join(f"{name}: {meaning.sentence}" for name, meaning in PURPOSES.items())
+        description="One or several. "
+        + "; ".join(f"{name}: {meaning.sentence}" for name, meaning in PURPOSES.items() if meaning.is_listed)
         + ".",
     ),
     BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),

@@ -1,0 +1,54 @@
+"""Faults on purpose, each trial with an audit: what is lost, what runs twice, what is left over.
+
+Run as `python -m benchmarks.faults [--full] [--only NAME ...]`, or `make faults [FULL=1]`; prints one JSON line a figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from benchmarks.figures import say, summarize
+
+
+class Part(NamedTuple):
+    """A function that takes how many trials to make."""
+
+    function: str
+    quick: int
+    full: int
+
+
+PARTS = {
+    "cancelled_calls": Part("fault_jobs.cancelled_calls", 5, 50),
+    "clock_jumps": Part("fault_jobs.clock_jumps", 2, 20),
+    "deaf_workers": Part("fault_jobs.deaf_workers", 2, 20),
+    "duplicate_starts": Part("fault_jobs.duplicate_starts", 2, 50),
+    "kills": Part("fault_jobs.kills", 20, 400),
+    "log_flood": Part("fault_jobs.log_flood", 30, 1000),
+    "server_kills": Part("fault_jobs.server_kills", 10, 200),
+    "slots": Part("fault_jobs.slots", 25, 200),
+    "suspended": Part("fault_jobs.suspended", 1, 20),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the trials."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
+    parser.add_argument("--full", action="store_true", help="the nightly numbers")
+    parser.add_argument("--only", nargs="+", choices=sorted(PARTS), default=sorted(PARTS), help="trials to make")
+    asked = parser.parse_args(arguments)
+    for name in asked.only:
+        part = PARTS[name]
+        module, function = part.function.split(".")
+        say(f"{name}: {part.full if asked.full else part.quick}")
+        getattr(import_module(f"benchmarks.{module}"), function)(part.full if asked.full else part.quick)
+    summarize()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
