@@ -1,5 +1,5 @@
 // One job: state, what got better, curves beside those of other jobs, phases, samples, settings, log; live while it runs.
-import { figure } from "../chart.js";
+import { liveFigure } from "../chart.js";
 import { ago, badge, card, duration, errorBox, facts, h, idLink, nextStep, number, replace, toast } from "../elements.js";
 import { curves as learningCurves, forest } from "../forest.js";
 import { jobCurves } from "../job_curves.js";
@@ -15,7 +15,8 @@ export async function render(root, params, api) {
     api.call("get_job", { job_id: id, detail: "metrics" }), api.get(`/api/jobs/${encodeURIComponent(id)}`), jobCurves(id, params.query, api)]);
 
   const top = h("div", { class: "stack" });
-  const better = h("div", { class: "stack" });
+  const picture = liveFigure({ height: 220, others: { forest, curves: learningCurves } });
+  const better = h("section", { class: "card", hidden: true }, picture.element);
   const [result, plan, phases] = [h("div"), h("div"), h("div")];
   const side = h("div", { class: "stack" }, result, plan, phases, card("Settings", settingsTable(page.settings)));
   const below = h("div", { class: "stack" });
@@ -26,8 +27,8 @@ export async function render(root, params, api) {
 
   async function showFigure() {
     const found = await api.read(`job://${encodeURIComponent(id)}/figure`).then((answer) => answer.figure, () => null);
-    const panels = found?.panels?.length;
-    replace(better, panels && h("section", { class: "card" }, figure(found, { height: 220, others: { forest, curves: learningCurves } })));
+    better.hidden = !found?.panels?.length;
+    if (!better.hidden) picture.update(found);
   }
 
   function show() {
@@ -94,6 +95,7 @@ export async function render(root, params, api) {
     end();
     clearTimeout(waiting);
     curves.destroy();
+    picture.destroy();
   };
 }
 
