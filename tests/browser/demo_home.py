@@ -64,13 +64,14 @@ class Demo:
             for agent in ("baseline", "sft")
         ]
         compared = self.call("compare_agents", agents=["baseline", "sft"], environment=ENVIRONMENT)
-        self._judge(runs)
+        batch = self._judge({"dataset_id": sft.dataset_id})
         for dataset in (sft, dpo):
             self.call("preview_dataset", dataset_id=dataset.dataset_id, model="baseline")
             self.services.jobs.reconcile()
         self.ids = {
             "rollouts": rollouts.job_id,
-            "run": self.call("search_trajectories", filter=runs, limit=1).items[0].id,
+            "run": self.services.store.judging.get(batch).items[0].trajectory_ids[0],
+            "batch": batch,
             "sft": sft.dataset_id,
             "dpo": dpo.dataset_id,
             "training": training.job_id,
@@ -79,7 +80,8 @@ class Demo:
             "agent": "agent:sft@1",
         }
 
-    def _judge(self, runs: dict[str, Any]) -> None:
+    def _judge(self, runs: dict[str, Any]) -> str:
+        """Judge two of three runs; returns the batch."""
         batch = self.call("get_judging_batch", judge="person", rater="Ada", limit=3, filter=runs)
         names = [criterion.name for criterion in batch.rubric.criteria]
         answers = [
@@ -88,9 +90,11 @@ class Demo:
                 "scores": dict.fromkeys(names, 0.25 * (place + 1)),
                 "rationale": "Reads the stock first.",
             }
-            for place, item in enumerate(batch.items)
+            for place, item in enumerate(batch.items[:2])
         ]
-        self.call("submit_scores", batch_id=batch.batch_id, scores=answers)
+        own = tool("submit_scores").for_operator
+        call(self.services, own, {"batch_id": batch.batch_id, "scores": answers})
+        return str(batch.batch_id)
 
 
 def make_home(folder: Path) -> dict[str, str]:

@@ -21,7 +21,8 @@ def paths_of(visitor: Visitor, ids: dict[str, str]) -> dict[str, str]:
     """Return view -> path, and further pages of views with more than one kind of content."""
     routes = visitor.page.evaluate("import('/static/routes.js').then((module) => module.ROUTES)")
     found = {route["view"]: route["path"].replace(":id", _id_of(route["view"], ids)) for route in routes}
-    return {**found, "evaluation": f"/jobs/{ids['evaluation']}", "pairs": f"/datasets/{ids['dpo']}"}
+    more = {"evaluation": f"/jobs/{ids['evaluation']}", "pairs": f"/datasets/{ids['dpo']}"}
+    return {**found, **more, "judged": f"/judging?batch={ids['batch']}"}
 
 
 def _id_of(view: str, ids: dict[str, str]) -> str:

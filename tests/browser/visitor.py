@@ -34,7 +34,7 @@ class Visitor:
         self._pending: set[Request] = set()
         scheme: Literal["dark", "light"] = "dark" if mode == "dark" else "light"
         self._context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-        self._context.set_default_timeout(20_000)
+        self._context.set_default_timeout(60_000)
         self.page: Page = self._context.new_page()
         self.page.add_init_script(_WATCH)
         self.page.on("console", self._on_console)

@@ -24,7 +24,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), r
 
 
 def test_the_documented_program_trains_measures_and_compares(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("QUINTAIN_HOME", str(home))
     names: dict[str, Any] = {"__name__": "program"}
@@ -42,6 +42,12 @@ def test_the_documented_program_trains_measures_and_compares(
     assert len(names["rows"]) == names["ready"].num_rows == names["dataset"].record.rows
     assert names["ready"][0]["messages"] == names["dataset"].rows(limit=1)[0]["messages"]
     assert names["pair"].n_tasks == 4
+    with q.open(tmp_path / "other") as other:
+        again = other.record(names["ready"], tags=["again"])
+        assert len({run.id for run in again}) == names["ready"].num_rows
+        assert again[0].messages() == names["ready"][0]["messages"], "out and in again"
+        with pytest.raises(InvalidInput, match="expected JSON in tools of row 0"):
+            other.record([{"messages": [], "tools": "["}])
 
 
 def test_each_tool_is_a_typed_method_and_the_generated_files_are_current() -> None:

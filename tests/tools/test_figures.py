@@ -8,7 +8,7 @@ import pytest
 
 from evaluation.test_comparison import evaluated
 from quintain.evaluation.reports.figures import line
-from quintain.records.agent import Agent, ModelRef
+from quintain.records.agent import Agent, Agreement, ModelRef
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import DPOConfig, SFTConfig
 from quintain.records.job import EvolveSpec, Job, JobResult, JobSpec, JobStatus, TrainSpec
@@ -82,6 +82,17 @@ def test_a_training_without_an_evaluation_says_so_and_a_policy_gradient_shows_no
     titles = [panel["title"] for panel in figure["panels"]]
     assert titles == ["Success on training tasks", "Reward while acting", "Distance from the start model"]
     assert "not evaluated on held-out tasks yet" in figure["subtitle"]
+
+
+def test_a_reward_model_shows_the_order_of_pairs_with_its_held_out_accuracy(services: Services) -> None:
+    found = Agreement(of="pairs", right=9, n=10, rate=0.9, ci_low=0.555, ci_high=0.997)
+    services.store.agents.add(BASE.model_copy(update={"name": "pupil", "held_out": found}), services.clock())
+    rows = [step(n, reward_accuracy=0.3 * n, validation_reward_accuracy=0.2 * n, loss=1.0 / n) for n in (1, 2, 3)]
+    figure = figure_of(services, reported(services, trained(method="reward", config={"method": "reward"}), *rows))
+    assert [panel["title"] for panel in figure["panels"]] == ["Pairs in the right order", "Loss"]
+    assert [one["label"] for one in figure["panels"][0]["lines"]] == ["held-out pairs", "training pairs"]
+    assert figure["subtitle"].endswith("9 of 10 held-out pairs (90.0%, 95 % 55.5% to 99.7%)")
+    assert "not evaluated" not in figure["subtitle"]
 
 
 def test_an_evolution_is_drawn_by_round_and_its_loss_over_the_steps_that_trained(services: Services) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -51,6 +52,22 @@ def rows_of(data: Rows) -> Iterator[dict[str, Any]]:
             )
         plain = {str(name): _plain(value) for name, value in row.items()}
         yield {name: value for name, value in plain.items() if value is not None}
+
+
+def runs_of(data: Rows) -> Iterator[dict[str, Any]]:
+    """Yield rows of runs; `messages` and `tools` may be JSON texts, as `datasets` keeps values without one shape.
+
+    Raises:
+        InvalidInput: as `rows_of`, or a text is not JSON.
+    """
+    for number, row in enumerate(rows_of(data)):
+        texts = {name: row[name] for name in ("messages", "tools") if isinstance(row.get(name), str)}
+        try:
+            yield row | {name: json.loads(text) for name, text in texts.items()}
+        except ValueError as error:
+            raise InvalidInput(
+                f"expected JSON in {' and '.join(texts)} of row {number} ({error}); pass lists of objects"
+            ) from None
 
 
 def file_of(services: Services, data: RowSource) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from mcp import MCPError
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult, TextContent
@@ -16,11 +16,18 @@ from quintain.server.record_json import scrub
 
 logger = logging.getLogger(__name__)
 
+_SECRETS: tuple[Literal["secrets"]] = ("secrets",)
+
 
 def tool_failure(tool: str, error: Exception) -> CallToolResult:
-    """The result of a call that raised: our own errors in full, any other without its text, which goes to the log."""
+    """The result of a call that raised: our own errors without secrets that they quote, any other without its text.
+
+    The text of any other goes to the log.
+    """
     if isinstance(error, QuintainError):
-        text = str(error)
+        from quintain.redaction.redact import redact_text  # loaded with the first error
+
+        text, _ = redact_text(str(error), _SECRETS)
     else:
         logger.error("tool %r raised an unexpected exception", tool, exc_info=error)
         text = (

@@ -65,6 +65,9 @@ def settings(job: Job) -> dict[str, Any]:
 
 
 def _without_paths(name: str, value: Any) -> Any:
+    is_absolute = isinstance(value, str) and Path(value).is_absolute()
+    if is_absolute or name.endswith(("_dir", "_path", "_files", "mirror")):
+        return None
     if isinstance(value, dict):
         if "version" in value and "model" in value and "name" in value:
             return value.get("id") or value["name"]
@@ -72,10 +75,7 @@ def _without_paths(name: str, value: Any) -> Any:
         return found or None
     if isinstance(value, list):
         return [shown for one in value if (shown := _without_paths(name, one)) is not None]
-    is_place = name.endswith(("_dir", "_path", "_files", "mirror")) or (
-        isinstance(value, str) and Path(value).is_absolute()
-    )
-    return None if is_place else value
+    return value
 
 
 def samples(directory: Path) -> list[dict[str, Any]]:

@@ -166,9 +166,9 @@ class AsyncHome(AsyncToolMethods[AsyncJob, AsyncDataset, AsyncAgent, AsyncTrajec
         """
         if runs is None or isinstance(runs, Mapping):
             return await self._recorded(runs or {}, shared)
-        from quintain.client.frames import rows_of
+        from quintain.client.frames import runs_of
 
-        return [await self._recorded(row, shared) for row in await run(lambda: list(rows_of(runs)))]
+        return [await self._recorded(row, shared) for row in await run(lambda: list(runs_of(runs)))]
 
     async def _recorded(self, row: Mapping[str, Any], shared: Mapping[str, Any]) -> AsyncTrajectory:
         whole = {"trajectory": dict(row)} if "steps" in row else dict(row)

@@ -164,9 +164,9 @@ class Home(ToolMethods[Job, Dataset, Agent, Trajectory, Comparison]):
         """
         if runs is None or isinstance(runs, Mapping):
             return self._recorded(runs or {}, shared)
-        from quintain.client.frames import rows_of
+        from quintain.client.frames import runs_of
 
-        return [self._recorded(row, shared) for row in run(lambda: list(rows_of(runs)))]
+        return [self._recorded(row, shared) for row in run(lambda: list(runs_of(runs)))]
 
     def _recorded(self, row: Mapping[str, Any], shared: Mapping[str, Any]) -> Trajectory:
         whole = {"trajectory": dict(row)} if "steps" in row else dict(row)

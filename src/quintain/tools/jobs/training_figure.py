@@ -74,8 +74,19 @@ def training_figure(services: Services, job: Job) -> Figure:
     panels = [panel for panel in (_success(points, held_out), *_views(points, job.spec)) if panel is not None]
     for panel in panels:
         panel["marks"] = marks
-    note = "" if held_out or job.spec.method in ROLES or job.result is None else "not evaluated on held-out tasks yet"
+    note = _accuracy(services, job) if job.spec.method in ROLES else ""
+    if job.result is not None and held_out is None and job.spec.method not in ROLES:
+        note = "not evaluated on held-out tasks yet"
     return Figure(title=training_title(services, job.spec), subtitle=subtitle(job, note), panels=panels[:_MOST_PANELS])
+
+
+def _accuracy(services: Services, job: Job) -> str:
+    """Return the held-out accuracy of a model that does not act, with its interval; empty if it is unknown."""
+    try:
+        agent = services.store.agents.get(job.result.agent) if job.result and job.result.agent else None
+    except NotFound:
+        return ""
+    return "" if agent is None or agent.held_out is None else str(agent.held_out)
 
 
 def training_title(services: Services, spec: TrainSpec) -> str:

@@ -69,17 +69,44 @@ export function chart(panel, options = {}) {
 }
 
 // All panels of a figure; charts of lines and bars. `others` maps a key of a panel (such as "forest") to a function that draws it.
-export function figure(description, { others = {}, ...options } = {}) {
-  const panels = description.panels.map((panel) => {
-    if (panel.lines?.some((line) => line.x.length)) return chart(panel, options).element;
+export function figure(description, options) {
+  const live = liveFigure(options);
+  live.update(description);
+  return live.element;
+}
+
+// The same for a figure that changes: { element, update(description), destroy() }. Charts of lines stay and get new values.
+export function liveFigure({ others = {}, ...options } = {}) {
+  const charts = new Map();
+  const [title, subtitle, place] = [h("h2"), h("p", { class: "quiet" }), h("div", { class: "panels" })];
+
+  function drawn(panel, used) {
+    if (panel.lines?.some((line) => line.x.length)) {
+      used.add(panel.title);
+      if (charts.has(panel.title)) charts.get(panel.title).update(panel);
+      else charts.set(panel.title, chart(panel, options));
+      return charts.get(panel.title).element;
+    }
     if (panel.bars?.length) return bars(panel);
     const kind = Object.keys(others).find((key) => panel[key]);
     return kind ? others[kind](panel) : null;
-  });
-  return h("section", { class: "figure" },
-    description.title && h("h2", null, description.title),
-    description.subtitle && h("p", { class: "quiet" }, description.subtitle),
-    h("div", { class: "panels" }, panels));
+  }
+
+  function update(description) {
+    const used = new Set();
+    for (const [element, text] of [[title, description.title], [subtitle, description.subtitle]]) {
+      element.textContent = text ?? "";
+      element.hidden = !text;
+    }
+    const panels = description.panels.map((panel) => drawn(panel, used)).filter(Boolean);
+    if (panels.some((panel, i) => place.children[i] !== panel) || place.children.length !== panels.length) place.replaceChildren(...panels);
+    for (const [name, one] of charts) if (!used.has(name)) {
+      one.destroy();
+      charts.delete(name);
+    }
+  }
+
+  return { element: h("section", { class: "figure" }, title, subtitle, place), update, destroy: () => charts.forEach((one) => one.destroy()) };
 }
 
 // --- lines by uPlot ---

@@ -1,5 +1,5 @@
 // One job: state, what got better, curves beside those of other jobs, phases, samples, settings, log; live while it runs.
-import { figure } from "../chart.js";
+import { liveFigure } from "../chart.js";
 import { ago, badge, card, duration, errorBox, facts, h, idLink, nextStep, number, replace, toast } from "../elements.js";
 import { curves as learningCurves, forest } from "../forest.js";
 import { jobCurves } from "../job_curves.js";
@@ -11,29 +11,37 @@ const REFRESH_MS = 1000;
 
 export async function render(root, params, api) {
   const id = params.id;
-  let job = await api.call("get_job", { job_id: id, detail: "metrics" });
-  let page = await api.get(`/api/jobs/${encodeURIComponent(id)}`);
+  let [job, page, curves] = await Promise.all([
+    api.call("get_job", { job_id: id, detail: "metrics" }), api.get(`/api/jobs/${encodeURIComponent(id)}`), jobCurves(id, params.query, api)]);
 
   const top = h("div", { class: "stack" });
-  const better = h("div", { class: "stack" });
-  const side = h("div", { class: "stack" });
+  const picture = liveFigure({ height: 220, others: { forest, curves: learningCurves } });
+  const better = h("section", { class: "card", hidden: true }, picture.element);
+  const [result, plan, phases] = [h("div"), h("div"), h("div")];
+  const side = h("div", { class: "stack" }, result, plan, phases, card("Settings", settingsTable(page.settings)));
   const below = h("div", { class: "stack" });
-  const curves = await jobCurves(id, params.query, api);
   const log = logCard(id, api);
   root.append(top, h("div", { class: "columns" }, h("div", { class: "stack" }, better, curves.element, below, log.element), side));
 
+  let drawn = "";
+
   async function showFigure() {
     const found = await api.read(`job://${encodeURIComponent(id)}/figure`).then((answer) => answer.figure, () => null);
-    const panels = found?.panels?.length;
-    replace(better, panels && h("section", { class: "card" }, figure(found, { height: 220, others: { forest, curves: learningCurves } })));
+    better.hidden = !found?.panels?.length;
+    if (!better.hidden) picture.update(found);
   }
 
   function show() {
     document.title = `${job.label || id} · Quintain`;
     showTop(top, job, api, act);
     curves.show(job, page);
-    replace(side, resultCard(job, page), planAgainstFact(job, page, api), phasesCard(page), card("Settings", settingsTable(page.settings)));
-    replace(below, stages(job, page), samplesCard(page.samples));
+    replace(result, resultCard(job, page));
+    replace(phases, phasesCard(page));
+    // What the reader may have opened is built again only when it has changed.
+    if (!plan.querySelector("details[open]")) replace(plan, planAgainstFact(job, page, api));
+    const parts = JSON.stringify([page.samples, job.result?.report]);
+    if (parts !== drawn) replace(below, stages(job, page), samplesCard(page.samples));
+    drawn = parts;
   }
 
   async function act(tool) {
@@ -87,6 +95,7 @@ export async function render(root, params, api) {
     end();
     clearTimeout(waiting);
     curves.destroy();
+    picture.destroy();
   };
 }
 
