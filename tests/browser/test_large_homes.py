@@ -81,8 +81,8 @@ def test_ten_thousand_runs_page_while_they_are_scrolled_in_few_elements(
 def test_a_long_transcript_loads_page_by_page_and_a_link_opens_a_step_far_down(browser: Any, large_site: Site) -> None:
     with Visitor(browser, large_site.url, None) as visitor:
         page = visitor.open(f"/runs/{large_site.ids['long']}")
-        assert page.locator(".turn").count() < LONG / 4
-        page.locator(".turn").last.scroll_into_view_if_needed()
+        assert page.locator(".run-step").count() < LONG / 4
+        page.locator(".run-step").last.scroll_into_view_if_needed()
         page.locator("#step-45").wait_for(state="attached")
         visitor.open("/")
         page = visitor.open(f"/runs/{large_site.ids['long']}#step-200")

@@ -15,9 +15,9 @@ export function isCut(value, limit) {
 // `whole`: loads the uncut step, where texts are cut.
 export function stepElement(step, place, { trains = null, scores = [], whole = null } = {}) {
   const is = step.actor === "agent" ? (trains ? "trained" : "masked") : "context";
-  return h("article", { class: `turn ${step.actor in ACTORS ? step.actor : ""} ${is}`, id: `step-${place}`, tabindex: "-1", "aria-label": `Step ${place}` },
-    h("header", { class: "turn-head" },
-      h("a", { href: `#step-${place}`, class: "turn-number" }, place),
+  return h("article", { class: `run-step ${step.actor in ACTORS ? step.actor : ""} ${is}`, id: `step-${place}`, tabindex: "-1", "aria-label": `Step ${place}` },
+    h("header", { class: "run-step-head" },
+      h("a", { href: `#step-${place}`, class: "run-step-number" }, place),
       h("strong", null, ACTORS[step.actor] ?? step.actor),
       trains !== null && h("span", { class: `badge ${trains ? "trains" : ""}` }, trains ? "trains" : "masked"),
       step.reward !== undefined && step.reward !== null && h("span", { class: "badge" }, `reward ${number(step.reward)}`),

@@ -95,7 +95,7 @@ function keyHandler(id, transcript, more) {
       else toast("There is no further run in the list that was open.");
     } else if (key === "n" || key === "p") {
       const steps = [...transcript.children];
-      const now = steps.findIndex((one) => one === document.activeElement?.closest(".turn"));
+      const now = steps.findIndex((one) => one === document.activeElement?.closest(".run-step"));
       const at = now < 0 ? 0 : now + (key === "n" ? 1 : -1);
       steps[at]?.focus({ preventScroll: true });
       steps[at]?.scrollIntoView({ block: "start" });
