@@ -54,7 +54,7 @@ async def run(home: Path, only: Collection[str] = ()) -> list[str]:
                 f"wishes.{wish.__name__}",
                 [made],
                 "calls",
-                DETOUR_GOAL * ALL_WISHES[wish],
+                round(DETOUR_GOAL * ALL_WISHES[wish], 1),
                 "lower",
                 shortest=ALL_WISHES[wish],
                 waits=assistant.waits,

@@ -50,7 +50,7 @@ def test_the_token_is_printed_once_and_opens_what_the_page_may_change(tmp_path: 
     try:
         token = (tmp_path / "http-token").read_text().strip()
         assert [token in line for line in lines] == [False, True, False]
-        assert ask(f"{url}/api/tools/list_jobs", body={})[0] == 200
+        assert [ask(f"{url}/api/tools/list_jobs", key, {})[0] for key in (None, "of yesterday", token)] == [200] * 3
         note = {"name": "a", "model": "starter"}
         assert [ask(f"{url}/api/tools/register_agent", key, note)[0] for key in (None, "wrong", token)] == [
             401,

@@ -14,6 +14,7 @@ from rich.console import Console
 from quintain.cli.session import Use, plain_console, print_json
 from quintain.records.text import printable
 from quintain.tools.evaluation.conversations import TalkResult, watch_talk
+from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services
 
 _WAIT_S = 55
@@ -60,15 +61,25 @@ def _line(is_tty: bool) -> str:
 
 def _exchange(services: Services, arguments: Mapping[str, Any]) -> TalkResult:
     """Send a message and wait for the answer, or for the end of the conversation."""
-    more = dict(arguments)
+    more, is_waiting = dict(arguments), False
     while True:
         for result in watch_talk(services, **{"wait_s": _WAIT_S, **more}):
             if result.turn != "agent":
                 return result
+            if result.status == "queued" and not is_waiting:
+                is_waiting = True
+                _show_queue(services, result.job_id)
             time.sleep(services.settings.poll_s)
         if "wait_s" in arguments:
             return result
         more = {"job_id": result.job_id}
+
+
+def _show_queue(services: Services, job_id: str) -> None:
+    """Print what a conversation waits for, apart from its text."""
+    waiting_for = get_job(services, job_id).waiting_for
+    jobs = ", ".join(waiting_for.held_by.values()) if waiting_for is not None else ""
+    plain_console(stderr=True).print(printable(f"Waiting for a free slot{f', which {jobs} has' if jobs else ''}."))
 
 
 def _show(console: Console, result: TalkResult, first: int) -> int:

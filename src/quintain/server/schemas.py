@@ -68,7 +68,7 @@ def _outline(field: Schema, records: Schema) -> Schema:
     """A field's type and its choices if it has any; nothing for a text, and for several types, which not every host reads."""
     if "$ref" in field:
         field = records[field["$ref"].rpartition("/")[2]]
-    outline = {key: field[key] for key in ("enum", "type") if key in field}
+    outline: Schema = {key: field[key] for key in ("enum", "type") if key in field}
     return {} if outline == {"type": "string"} else outline
 
 

@@ -158,7 +158,7 @@ class RLTrainingTool:
         wait = parameters.pop("wait", False)
         result = call(self._open(), spec, parameters)
         job_id = getattr(result, "job_id", None)
-        if wait and job_id is not None:  # what was done within the call is the answer itself
+        if wait and job_id is not None and spec.idempotent:  # what was done within the call is the answer itself
             view = self._finish(job_id)
             if not spec.watch:
                 return {**view.model_dump(mode="json"), **_finished(view)}

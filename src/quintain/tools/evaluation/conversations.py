@@ -64,7 +64,13 @@ def talk_to_agent(
 
     The first call names `agent` and `message`, the next ones `job_id`. Five minutes without a message end it.
     """
-    return _view(services, _post(services, _Request(agent, message, job_id, environment, end)))
+    view: TalkResult | None = None
+    for view in watch_talk(services, agent, message, job_id, environment, end, wait_s):
+        if view.turn != "agent" or not wait_s:
+            break
+        time.sleep(services.settings.poll_s)
+    assert view is not None
+    return view
 
 
 def watch_talk(

@@ -14,6 +14,9 @@ from quintain.tools.jobs.curves import StepReport, step_reports
 from quintain.tools.jobs.training_figure import measured_line, subtitle
 from quintain.tools.services import Services
 
+_MOST_TRAININGS = 5
+"""Trainings of a recipe that are drawn, the first ones."""
+
 
 def evolution_figure(services: Services, job: Job) -> Figure:
     """Return the figure of an evolution: success by round, and the loss of each round's training."""
@@ -45,7 +48,7 @@ def recipe_figure(services: Services, job: Job) -> Figure:
         if stage.get("evaluation_id") and (found := _evaluation(services, stage["evaluation_id"])) is not None:
             measured.append((reached, found))
             ticks.append(Mark(x=reached, label=f"{stage['stage']}\n(step {reached})"))
-    panels = [panel for panel in (_loss(reports),) if panel is not None]
+    panels = _losses_by_stage(reports)
     if measured and places:
         panel = Panel(
             title="Success on held-out tasks",
@@ -118,6 +121,17 @@ def _loss(reports: Sequence[StepReport]) -> Panel | None:
     if spans_decades(lines):
         panel["log"] = True
     return panel
+
+
+def _losses_by_stage(reports: Sequence[StepReport]) -> list[Panel]:
+    """Return a panel for each training of a recipe: losses of different methods do not compare."""
+    panels = []
+    for stage in dict.fromkeys(one.stage for one in reports if "loss" in one.metrics):
+        panel = _loss([one for one in reports if one.stage == stage])
+        if panel is not None:
+            name = _stage_name(stage)
+            panels.append(panel | Panel(title=f"Loss of {name}", xlabel=f"optimizer step of {name}", marks=[]))
+    return panels[:_MOST_TRAININGS]
 
 
 def _training_steps(reports: Sequence[StepReport]) -> tuple[dict[int, int], list[Mark]]:

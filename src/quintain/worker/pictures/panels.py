@@ -42,7 +42,7 @@ def draw_panels(panels: list[dict[str, Any]], title: str, subtitle: str = "") ->
 def draw_title(canvas: Figure, title: str, subtitle: str = "") -> None:
     """Write title and subtitle at the top left."""
     width, height = canvas.get_size_inches()
-    texts = ((title, 12, INK, "bold", 11), (subtitle, 9, _MUTED, "normal", 15))
+    texts = ((title, 12, INK, "bold", 10.4), (subtitle, 9, _MUTED, "normal", 15))
     for place, (text, font, color, weight, chars_per_inch) in enumerate(texts):
         canvas.text(
             0.12 / width,
