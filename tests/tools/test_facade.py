@@ -183,7 +183,7 @@ def test_the_library_lists_what_there_is_to_work_with(tool: Caller) -> None:
         "coding": ["quintain/sandbox"],
         "unicorns": [],
     }
-    assert tool(action="library", kind="agents", text="starter")["code"] == "invalid_input"
+    assert tool(action="library", kind="calibrations", text="starter")["code"] == "invalid_input"
     assert {"outcome", "rules"} <= {item["name"] for item in tool(action="library", kind="scorers")["items"]}
     shared, sft, *others = tool(action="library", kind="methods")["items"]
     assert shared["hyperparameters"]["epochs"].startswith("default 3.0, 0.001 to 1000")
