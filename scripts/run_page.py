@@ -71,7 +71,9 @@ def run_shell(script: str, folder: Path, env: dict[str, str]) -> str:
     """
     kept = folder / ".exported"
     command = ["bash", "-euo", "pipefail", "-c", f"{script}\nenv -0 > {kept}"]
-    done = subprocess.run(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
+    done = subprocess.run(
+        command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+    )
     exported = dict(pair.split("=", 1) for pair in kept.read_text(encoding="utf-8").split("\0") if "=" in pair)
     env.update({name: value for name, value in exported.items() if name not in ("_", "SHLVL", "PWD", "OLDPWD")})
     return done.stdout
@@ -106,7 +108,9 @@ def main() -> None:
             try:
                 printed = run_shell(block.text, folder, env)
             except subprocess.CalledProcessError as error:
-                raise SystemExit(f"{options.page}:{block.line} failed with {error.returncode}:\n{error.output}") from None
+                raise SystemExit(
+                    f"{options.page}:{block.line} failed with {error.returncode}:\n{error.output}"
+                ) from None
             print(f"{time.monotonic() - before:6.1f} s  {' ; '.join(block.text.split(chr(10)))[:90]}", flush=True)
             if options.output:
                 print(printed, flush=True)

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import shlex
-import subprocess
+import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import run
 from typing import Any
 
 import pytest
 import typer
 import yaml
-from scripts.run_page import Block, blocks_of
+from scripts.run_page import Block, blocks_of, run_shell
 
 from jobs_in_process import in_process
 from quintain.cli.main import app
@@ -69,9 +71,9 @@ def test_every_block_states_its_language_and_how_it_is_tested() -> None:
         assert (ROOT / "tests" / test).is_file()
 
 
-def _commands(block: Block) -> Iterator[list[str]]:
+def _commands(script: str) -> Iterator[list[str]]:
     """Yield the words of each line of a shell block, without settings of the environment before the command."""
-    for line in block.text.replace("\\\n", " ").splitlines():
+    for line in script.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
             words.pop(0)
@@ -83,7 +85,7 @@ def _commands(block: Block) -> Iterator[list[str]]:
 def test_every_command_of_a_page_is_one_that_the_program_takes(page: str) -> None:
     program = typer.main.get_command(app)
     for block in (block for name, block in BLOCKS if name == page and block.language == "sh"):
-        for words in _commands(block):
+        for words in _commands(block.text):
             if words[0].rpartition("/")[2] != "quintain" or words[1:] == ["--install-completion"]:
                 continue
             command, rest, context = program, words[1:], None
@@ -150,7 +152,7 @@ def prepared(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return tmp_path
 
 
-def _follow(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def _follow(page: str, shell: Callable[[str], object]) -> None:
     names: dict[str, Any] = {"__name__": "page"}
     for block in (block for name, block in BLOCKS if name == page):
         where = f"{page}:{block.line}"
@@ -159,25 +161,31 @@ def _follow(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
         elif block.language == "python" and _is_program(block):
             exec(compile(block.text, where, "exec"), names)
         elif block.language == "sh" and _is_program(block):
-            for words in _commands(block):
-                if words[0] == "quintain":
-                    done = quintain(*words[1:])
-                else:
-                    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
-                assert done.returncode == 0, f"{where} {shlex.join(words)}\n{done.stdout}{done.stderr}"
+            shell(block.text)
+
+
+def _in_this_process(script: str) -> None:
+    """Run the commands of the program as at a terminal, without a process for each."""
+    for words in _commands(script):
+        words[:] = [str(Path(word).expanduser()) if word.startswith("~/") else word for word in words]
+        done = (
+            quintain(*words[1:]) if words[0] == "quintain" else run(words, capture_output=True, text=True, timeout=60)
+        )
+        assert done.returncode == 0, f"{shlex.join(words)}\n{done.stdout}{done.stderr}"
 
 
 @pytest.mark.usefixtures("prepared")
 @pytest.mark.parametrize("page", sorted(_programs(slow=False), key=lambda one: one.id or ""))
-def test_the_programs_of_a_page_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_programs_of_a_page_run(page: str) -> None:
     with in_process():
-        _follow(page, monkeypatch)
+        _follow(page, _in_this_process)
 
 
 @pytest.mark.usefixtures("prepared")
 @pytest.mark.parametrize("page", sorted(_programs(slow=True), key=lambda one: one.id or ""))
-def test_the_programs_of_a_page_run_with_real_jobs(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    _follow(page, monkeypatch)
+def test_the_programs_of_a_page_run_with_real_jobs(page: str, tmp_path: Path) -> None:
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    _follow(page, lambda script: run_shell(script, tmp_path, env))
 
 
 def test_the_blocks_are_counted_by_how_they_are_tested(record_property: Any) -> None:
