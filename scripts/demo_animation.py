@@ -68,7 +68,9 @@ def draw(lines: Sequence[Line]) -> str:
         kind = "c" if line.text.startswith(("$", "→")) else "g" if "better" in line.text else ""
         text = f'<text x="16" y="{50 + 19 * number}"{f" class={chr(34)}{kind}{chr(34)}" if kind else ""}>{escape(line.text)}</text>'
         texts.append(f'<g class="l" style="animation-name:k{number}">{text}</g>' if line.text else "")
-    dots = "".join(f'<circle cx="{20 + 18 * i}" cy="17" r="5" fill="#{c}"/>' for i, c in enumerate(("ff5f57", "febc2e", "28c840")))
+    dots = "".join(
+        f'<circle cx="{20 + 18 * i}" cy="17" r="5" fill="#{c}"/>' for i, c in enumerate(("ff5f57", "febc2e", "28c840"))
+    )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">'
         f"<title>quintain demo --fast</title><style>{_STYLE % LENGTH_S}{''.join(frames)}</style>"
@@ -81,7 +83,9 @@ def main() -> None:
     lines = [Line(0.0, "$ quintain demo --fast"), *record()]
     PICTURE.parent.mkdir(exist_ok=True)
     PICTURE.write_text(draw(lines), encoding="utf-8")
-    print(f"{PICTURE.name}: {PICTURE.stat().st_size / 1024:.0f} KB, {len(lines)} lines, {lines[-1].at:.0f} s played in {LENGTH_S:g} s")
+    print(
+        f"{PICTURE.name}: {PICTURE.stat().st_size / 1024:.0f} KB, {len(lines)} lines, {lines[-1].at:.0f} s played in {LENGTH_S:g} s"
+    )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from PIL import Image
 ROOT = Path(__file__).parents[1]
 SCREENSHOTS = ROOT / "build" / "browser"
 IMAGES = ROOT / "docs" / "images"
-SHOWN = ("light-overview", "light-job", "light-run", "light-comparison", "dark-lineage", "narrow-judging")
+SHOWN = ("light-overview", "dark-job", "light-run", "light-comparison")
 MOST_KB = 150
 
 
