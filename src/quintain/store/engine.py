@@ -7,9 +7,10 @@ first (BEGIN IMMEDIATE, or an advisory lock of PostgreSQL), `read_transaction` d
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,11 @@ def create_engine(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Engine:
         return create_postgresql_engine(parsed, wait_s)
     # A cached statement keeps copies of its last values: 16 MB after the insertion of a long run.
     engine = sqlalchemy.create_engine(url, connect_args={"timeout": wait_s, "cached_statements": 0})
+
+    @event.listens_for(engine, "do_connect")
+    def _create(_dialect: object, _record: object, arguments: Sequence[Any], _options: object) -> None:
+        _create_private(arguments[0])
+
     journal = "WAL" if wal_is_safe(sqlite3.sqlite_version_info) else "TRUNCATE"
 
     @event.listens_for(engine, "connect")
@@ -57,6 +63,16 @@ def create_engine(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Engine:
         connection.connection.cursor().execute(begin)
 
     return engine
+
+
+def _create_private(path: str) -> None:
+    """Create a missing database file for this user alone, whatever the umask; SQLite gives its other files the same mode.
+
+    A path that cannot be created is left to SQLite, which reports it.
+    """
+    if path and path != ":memory:" and not path.startswith("file:"):
+        with suppress(OSError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def wal_is_safe(version: tuple[int, ...]) -> bool:
