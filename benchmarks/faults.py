@@ -23,6 +23,10 @@ class Part(NamedTuple):
 
 
 PARTS = {
+    "damaged_databases": Part("fault_store.damaged_databases", 1, 20),
+    "locked": Part("fault_store.locked", 3, 40),
+    "migrations": Part("fault_store.migrations", 3, 50),
+    "postgresql": Part("fault_store.postgresql", 2, 30),
     "cancelled_calls": Part("fault_jobs.cancelled_calls", 5, 50),
     "clock_jumps": Part("fault_jobs.clock_jumps", 2, 20),
     "deaf_workers": Part("fault_jobs.deaf_workers", 2, 20),
