@@ -7,6 +7,7 @@ first (BEGIN IMMEDIATE, or an advisory lock of PostgreSQL), `read_transaction` d
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -65,11 +66,12 @@ def create_engine(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Engine:
 def _follow_file(engine: Engine, path: Path) -> None:
     """Use the file that is at the path now: SQLite would go on reading one that another program has replaced or deleted.
 
-    A file that is gone is an error, and is not created again: it may be on a disk that is not mounted.
+    A file that is gone is an error, and is not created again: it may be on a disk that is not mounted. A connection opened on a
+    read-only disk cannot write when the disk can be written again, so it is replaced too.
     """
     known = False
 
-    def identity() -> tuple[int, int]:
+    def identity() -> tuple[int, int, bool]:
         try:
             found = path.stat()
         except FileNotFoundError:
@@ -78,7 +80,7 @@ def _follow_file(engine: Engine, path: Path) -> None:
                 "`quintain restore`, or start the server again to begin with an empty one",
                 code="database_missing",
             ) from None
-        return found.st_dev, found.st_ino
+        return found.st_dev, found.st_ino, os.access(path, os.W_OK)
 
     @event.listens_for(engine, "do_connect")
     def _exists(*_: object) -> None:
@@ -93,7 +95,9 @@ def _follow_file(engine: Engine, path: Path) -> None:
     @event.listens_for(engine, "checkout")
     def _same(_connection: sqlite3.Connection, record: ConnectionPoolEntry, _proxy: object) -> None:
         if record.info["file"] != identity():
-            raise DisconnectionError("the database file was replaced")  # the pool opens the new one
+            raise DisconnectionError(
+                "the database file is another one, or is writable again"
+            )  # the pool opens the new one
 
 
 def wal_is_safe(version: tuple[int, ...]) -> bool:
