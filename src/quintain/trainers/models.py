@@ -99,9 +99,7 @@ def load_model(
             code="quantized_base",
         )
     files = model_files(ref)
-    warnings = require_adapter(Path(ref.adapter), files.folder) if ref.adapter else ()
-    for folder in (files.folder, *([Path(ref.adapter)] if ref.adapter else [])):
-        require_unchanged(folder)
+    warnings = _check_files(ref, files)
     device = pick_device()
     dtype = dtype or (torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32)
     with _readable(files, convert=dtype != "auto") as found:
@@ -124,6 +122,14 @@ def load_model(
     model.to("cpu" if on_host else device).train(train)
     _limit_threads(model, device)
     return LoadedModel(model, tokenizer, _context_tokens(model.config, tokenizer), warnings)
+
+
+def _check_files(ref: ModelRef, files: ModelFiles) -> tuple[str, ...]:
+    """Check the adapter, and the checksums of both folders. Return warnings."""
+    warnings = require_adapter(Path(ref.adapter), files.folder) if ref.adapter else ()
+    for folder in (files.folder, *([Path(ref.adapter)] if ref.adapter else [])):
+        require_unchanged(folder)
+    return warnings
 
 
 def _limit_threads(model: Any, device: torch.device) -> None:
