@@ -138,7 +138,9 @@ def test_an_evolution_on_two_actors_equals_the_same_one_alone(where: str, tmp_pa
         )
         spec = EvolveSpec(
             name="pupil",
-            agent=tiny_agent.model_copy(update={"sampling": tiny_agent.sampling.model_copy(update={"max_new_tokens": 4})}),
+            agent=tiny_agent.model_copy(
+                update={"sampling": tiny_agent.sampling.model_copy(update={"max_new_tokens": 4})}
+            ),
             environment="quintain/inventory",
             config=config,
             training=CONFIGS[config.train](max_steps=2, batch_size=4),  # type: ignore[arg-type]
