@@ -186,6 +186,12 @@ class Settings(BaseSettings):
             return both if _FLAGS[flag] else ()
         return tuple(dict.fromkeys(name.strip().lower() for name in value.split(",")))
 
+    @field_validator("home")
+    @classmethod
+    def _absolute(cls, home: Path) -> Path:
+        """Return the folder independent of the current one: a worker starts in another."""
+        return home.absolute()
+
     @property
     def url(self) -> str:
         """Effective SQLAlchemy URL."""
