@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_FLAGS ?=
 
-.PHONY: install demo test test-postgres conformance lint style format faults soak browser wheel bundle clean
+.PHONY: install demo test test-postgres conformance lint style format faults soak browser docs wheel bundle clean
 
 demo: install
 	@$(BIN)/quintain demo $(DEMO_FLAGS)
@@ -12,7 +12,7 @@ demo: install
 # Types are checked beside the tests, for mypy keeps one core busy and no more; what it says comes last.
 test: style
 	@told=$$(mktemp); $(BIN)/mypy >$$told 2>&1 & types=$$!; \
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not soak and not browser"; tests=$$?; \
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not soak and not browser and not docs"; tests=$$?; \
 	wait $$types; typed=$$?; cat $$told; rm $$told; \
 	test $$typed -eq 0 && exit $$tests
 
@@ -47,6 +47,12 @@ browser: install
 soak: install
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -m soak
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q --hypothesis-profile=default -m "not soak" tests/records tests/importers tests/redaction tests/datasets tests/exporters tests/scoring
+
+# The documentation as a site in build/site, which opens from the disk; a broken link or a page outside the navigation fails.
+docs: install
+	@$(BIN)/python -c "import material" 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -m docs tests/documentation
+	@echo "build/site/index.html"
 
 # The wheel, and the bundle for desktop clients with it; the bundle is validated where node is installed.
 wheel: install

@@ -78,7 +78,7 @@ class Conversation:
 
     def answer(self, tool: str, arguments: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
         """Note a call and what came back."""
-        self.lines.append(f"```\n{tool}({json.dumps(arguments)})\n{json.dumps(answer, indent=2)}\n```\n")
+        self.lines.append(f"```text\n{tool}({json.dumps(arguments)})\n{json.dumps(answer, indent=2)}\n```\n")
 
 
 def _brief(step: Mapping[str, Any]) -> dict[str, Any]:

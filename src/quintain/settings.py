@@ -41,7 +41,8 @@ class Settings(BaseSettings):
         "by commas.",
     )
     checkpoints: str | None = Field(
-        default=None, description="URL below which the checkpoints of training jobs are mirrored; default: none."
+        default=None,
+        description="URL below which the checkpoints of trainings, and of stages that train, are mirrored; default: none.",
     )
     allow_hub: bool = Field(default=False, description="Allow models to be named by a Hub name and downloaded.")
     slots: int = Field(default=1, ge=1, le=64, description="Maximum number of concurrent jobs that need a device.")
@@ -184,6 +185,12 @@ class Settings(BaseSettings):
         if (flag := value.strip().lower()) in _FLAGS:
             return both if _FLAGS[flag] else ()
         return tuple(dict.fromkeys(name.strip().lower() for name in value.split(",")))
+
+    @field_validator("home")
+    @classmethod
+    def _absolute(cls, home: Path) -> Path:
+        """Return the folder independent of the current one: a worker starts in another."""
+        return home.absolute()
 
     @property
     def url(self) -> str:

@@ -20,7 +20,7 @@ def test_the_commands_from_logs_to_a_dataset_give_what_the_readme_shows(
 ) -> None:
     monkeypatch.chdir(ROOT)
     section = README.split("## From your logs to a dataset\n", 1)[1].split("\n## ", 1)[0]
-    blocks = re.findall(r"```(?:sh)?\n(.*?)```", section, re.DOTALL)
+    blocks = re.findall(r"```(?:sh|text)\n(.*?)```", section, re.DOTALL)
     commands, shown = blocks[::2], blocks[1::2]
     assert len(commands) == 3
     for command, expected in zip(commands, shown, strict=True):
@@ -28,6 +28,13 @@ def test_the_commands_from_logs_to_a_dataset_give_what_the_readme_shows(
         assert done.returncode == 0, done.stderr
         lines = {_plain(line) for line in done.stdout.splitlines()}
         assert [line for line in map(_plain, expected.splitlines()) if line not in lines] == []
+
+
+def test_the_readme_has_the_first_program_of_its_guide_and_at_most_150_lines() -> None:
+    guide = (ROOT / "docs" / "how-to" / "use-from-python.md").read_text(encoding="utf-8")
+    (first,) = re.findall(r"```python\n.*?```", README, re.DOTALL)
+    assert first == re.findall(r"```python\n.*?```", guide, re.DOTALL)[0]
+    assert len(README.splitlines()) <= 150
 
 
 def _plain(line: str) -> str:

@@ -117,7 +117,7 @@ def to_pandas(rows: Iterable[Mapping[str, Any]], columns: list[str] | None = Non
         Unavailable: pandas is not installed.
     """
     try:
-        import pandas  # type: ignore[import-untyped]
+        import pandas
     except ImportError:
         raise _missing("pandas") from None
     return pandas.DataFrame(list(rows), columns=columns)
