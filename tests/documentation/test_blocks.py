@@ -15,7 +15,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from subprocess import run
+from subprocess import CalledProcessError, run
 from typing import Any
 
 import pytest
@@ -142,12 +142,14 @@ def prepared(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     monkeypatch.setenv("QUINTAIN_HOME", str(home))
     monkeypatch.chdir(tmp_path)
     for words in (
+        ["collect", "expert", "--environment", "quintain/inventory", "--n-tasks", "12", "--tag", "good"],
         ["import", str(ROOT / "examples" / "logs"), "--tag", "good"],
         ["export", "sft", "good-runs", "--tag", "good"],
         ["register", "clerk-sft", "--model", "starter"],
         ["register", "clerk-dpo", "--model", "starter"],
     ):
-        done = quintain(*words)
+        with in_process():
+            done = quintain(*words)
         assert done.returncode == 0, done.stdout + done.stderr
     return tmp_path
 
@@ -185,7 +187,14 @@ def test_the_programs_of_a_page_run(page: str) -> None:
 @pytest.mark.parametrize("page", sorted(_programs(slow=True), key=lambda one: one.id or ""))
 def test_the_programs_of_a_page_run_with_real_jobs(page: str, tmp_path: Path) -> None:
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    _follow(page, lambda script: run_shell(script, tmp_path, env))
+
+    def shell(script: str) -> None:
+        try:
+            run_shell(script, tmp_path, env)
+        except CalledProcessError as error:
+            raise AssertionError(f"{script}\n{error.output}") from None
+
+    _follow(page, shell)
 
 
 def test_the_blocks_are_counted_by_how_they_are_tested(record_property: Any) -> None:
