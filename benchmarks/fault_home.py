@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from quintain.jobs.launch import JobOptions
 from quintain.jobs.runner import JobRunner
 from quintain.records.job import UNFINISHED, Job, JobStatus
 from quintain.records.job_events import JobEvent
+from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.store.damage import problems
 from quintain.store.store import Store, open_store
 
@@ -174,7 +176,10 @@ class FaultHome:
         stored = [event.step for event in self.store.jobs.events(job.id, type="progress")]
         if len(stored) != len(set(stored)):
             yield f"a step is stored twice: {stored}"
-        if job.status is JobStatus.SUCCEEDED and stored != list(range(1, job.step + 1)):
+        first = (
+            stored[0] if job.resumed_from and stored else 1
+        )  # a resumed job begins after the checkpoint of the other
+        if job.status is JobStatus.SUCCEEDED and stored != list(range(first or 1, job.step + 1)):
             yield f"steps are missing: {stored}"
         lines = read_lines(self.directory(job.id).events, 0).lines
         events = [JobEvent.model_validate_json(line) for line in lines]
@@ -214,10 +219,52 @@ def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     return found
 
 
+def record(store: Store, name: str) -> str:
+    """Store a run of a task of this name. Return its id."""
+    steps = (Step(actor=Actor.USER, message=name), Step(actor=Actor.AGENT, message="yes"))
+    (stored,) = store.trajectories.add_many(
+        [Trajectory(task=Task(id=name, prompt=name), steps=steps)], datetime.now(UTC)
+    )
+    return stored.id
+
+
+def forked(function: Callable[..., object], *arguments: object) -> int:
+    """Call a function in a copy of this process. Return the process id; it exits with 0, or with 1 after an exception."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        function(*arguments)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def exit_code(child: int) -> int:
+    """Wait for a process. Return its exit code, or the negative signal that killed it."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def wait_for(path: Path, limit_s: float = 60.0) -> None:
+    """Wait until a file exists.
+
+    Raises:
+        TimeoutError: It did not appear in time.
+    """
+    deadline = time.monotonic() + limit_s
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"expected {path.name} within {limit_s} s, got none")
+        time.sleep(0.002)
+
+
 def starter(home: FaultHome, spec_json: str, key: str, gate: Path) -> subprocess.Popen[str]:
     """Start a process that waits for the gate file, starts the job, and reconciles until it has ended."""
     argv = [sys.executable, "-m", "benchmarks.fault_starter", str(home.folder), spec_json, key, str(gate)]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
-__all__ = ["UNFINISHED", "FaultHome", "call", "fault_home", "starter"]
+__all__ = ["UNFINISHED", "FaultHome", "call", "exit_code", "fault_home", "forked", "record", "starter", "wait_for"]

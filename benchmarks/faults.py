@@ -23,6 +23,19 @@ class Part(NamedTuple):
 
 
 PARTS = {
+    "corrupt_agents": Part("fault_files.corrupt_agents", 3, 100),
+    "corrupt_checkpoints": Part("fault_files.corrupt_checkpoints", 3, 100),
+    "corrupt_datasets": Part("fault_files.corrupt_datasets", 3, 100),
+    "save_kills": Part("fault_files.save_kills", 3, 100),
+    "safeties": Part("fault_safeties.safeties", 1, 5),
+    "soak": Part("fault_soak.soak", 20, 3600),
+    "disk_full": Part("fault_disk.disk_full", 1, 30),
+    "disk_full_at_checkpoint": Part("fault_disk.disk_full_at_checkpoint", 1, 10),
+    "read_only": Part("fault_disk.read_only", 1, 20),
+    "damaged_databases": Part("fault_store.damaged_databases", 1, 20),
+    "locked": Part("fault_store.locked", 3, 40),
+    "migrations": Part("fault_store.migrations", 3, 50),
+    "postgresql": Part("fault_store.postgresql", 2, 30),
     "cancelled_calls": Part("fault_jobs.cancelled_calls", 5, 50),
     "clock_jumps": Part("fault_jobs.clock_jumps", 2, 20),
     "deaf_workers": Part("fault_jobs.deaf_workers", 2, 20),

@@ -28,10 +28,17 @@ def report(
 def summarize() -> None:
     """The figures that have a goal, and whether they reach it."""
     for figure in reported:
-        value, goal = figure["value"], figure["goal"]
-        if goal is not None:
-            met = value >= goal if figure["better"] == "higher" else value <= goal
-            say(f"{'met  ' if met else 'SHORT'} {figure['name']:44s} {value:>10} goal {goal}")
+        if figure["goal"] is not None:
+            word = "met  " if is_met(figure) else "SHORT"
+            say(f"{word} {figure['name']:44s} {figure['value']:>10} goal {figure['goal']}")
+
+
+def is_met(figure: dict[str, Any]) -> bool:
+    """Whether a figure reaches its goal, or has none."""
+    value, goal = figure["value"], figure["goal"]
+    if goal is None:
+        return True
+    return bool(value >= goal if figure["better"] == "higher" else value <= goal)
 
 
 def say(text: str) -> None:

@@ -72,6 +72,8 @@ class Client:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(20)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
 
 class Start(NamedTuple):

@@ -55,6 +55,10 @@ class Sampler:
     """Path of the request at which it dies without an answer, the second time that it comes."""
     dies_after: int | None = None
     """Number of requests after which it dies without an answer; None: never."""
+    heat: float = 1.0
+    """Temperature of its distributions, which its log-probs are of."""
+    draw_heat: float = 1.0
+    """Further temperature of its draws alone."""
     shift: int = 0
     """Added to all ids of an answer, as by a server with another tokenizer."""
     at_token: Callable[[int], None] = lambda place: None
@@ -78,6 +82,7 @@ class Sampler:
     def restore(self, **faults: Any) -> None:
         """Mend everything, except for the given faults, and forget the requests."""
         sound: dict[str, Any] = {"max_lora_rank": 16, "dev_mode": True, "gives_ids": True, "shift": 0, "resets": True}
+        sound |= {"heat": 1.0, "draw_heat": 1.0}
         for name, value in (
             sound | {"stays_paused": False, "dies_at": "", "dies_after": None, "paused": False} | faults
         ).items():
@@ -172,7 +177,7 @@ class Sampler:
         row: Row | None = None
         stream = torch.Generator().manual_seed(body["seed"])
         uniform = torch.rand(body["max_tokens"], generator=stream, dtype=torch.float64)
-        heat = torch.tensor([body["temperature"]], dtype=torch.float64)
+        heat = torch.tensor([body["temperature"] * self.draw_heat], dtype=torch.float64)
         limits = TokenLimits(body["top_p"], body["top_k"], body["min_p"])
         tokens, logprobs, versions = list[int](), list[float](), list[str]()
         for place, drawn in enumerate(uniform):
@@ -184,7 +189,7 @@ class Sampler:
                 with self._weights(body["model"]):
                     batch, logits = self.decoder.read([row or self._read(body["model"], prefix)], [ids])
                 row = batch.row(0)
-                token, logprob = pick(logits, Draws(drawn[None], heat), limits)
+                token, logprob = pick(logits / self.heat, Draws(drawn[None], heat), limits)
                 versions.append(self.version)
             tokens.append(int(token))
             logprobs.append(float(logprob))

@@ -41,7 +41,8 @@ class Settings(BaseSettings):
         "by commas.",
     )
     checkpoints: str | None = Field(
-        default=None, description="URL below which the checkpoints of training jobs are mirrored; default: none."
+        default=None,
+        description="URL below which the checkpoints of trainings, and of stages that train, are mirrored; default: none.",
     )
     allow_hub: bool = Field(default=False, description="Allow models to be named by a Hub name and downloaded.")
     slots: int = Field(default=1, ge=1, le=64, description="Maximum number of concurrent jobs that need a device.")

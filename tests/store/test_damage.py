@@ -50,6 +50,30 @@ def test_a_file_that_is_no_database_is_refused_in_words_of_our_own(path: Path) -
     assert readable(path) == []
 
 
+def test_an_open_store_follows_its_file_when_it_is_deleted_replaced_emptied_or_repaired(path: Path) -> None:
+    """SQLite alone would go on reading the old file, and keep pages of a file that is no database."""
+    store, saved = open_store(f"sqlite:///{path}"), path.with_name("saved.db")
+    everything = TrajectoryFilter()
+    assert store.trajectories.count(everything) == 300
+    path.rename(saved)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match=r"\[database_missing\].*quintain restore"):
+            store.trajectories.count(everything)
+        assert not path.exists()
+    open_store(f"sqlite:///{path}").close()
+    assert store.trajectories.count(everything) == 0
+    saved.replace(path)
+    store.trajectories.add_many([run("after")], MOMENT)
+    content = path.read_bytes()
+    for damaged in (b"", b"A letter.\n" * 1000):
+        path.write_bytes(damaged)
+        with pytest.raises(Unavailable, match=r"\[database_(unavailable|damaged)\]"):
+            store.trajectories.count(everything)
+        path.write_bytes(content)
+        assert store.trajectories.count(everything) == 301
+    store.close()
+
+
 def test_rows_before_and_behind_a_damaged_page_are_salvaged_into_a_database_that_opens(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode=DELETE")

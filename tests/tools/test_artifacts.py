@@ -11,6 +11,7 @@ import fsspec
 import pytest
 
 from quintain.artifacts.transfers import fetch, upload
+from quintain.datasets.manifest import read_manifest
 from quintain.errors import InvalidInput, QuintainError, Refused, Unavailable
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import Job, JobStatus
@@ -95,6 +96,9 @@ def test_a_dataset_is_pushed_by_a_job_and_read_from_there(allowed: Services, she
     assert view.result.report["pushed_to"] == f"{shelf}/good"
     copy = fetch(f"{shelf}/good", tmp_path / "cache")
     assert (copy / "train.jsonl").read_bytes() == (Path(made.path) / "train.jsonl").read_bytes()
+    assert str(tmp_path) in (Path(made.path) / "manifest.json").read_text(encoding="utf-8")
+    assert not [path.name for path in copy.iterdir() if str(tmp_path).encode() in path.read_bytes()]
+    assert read_manifest(copy).path == str(copy)
     again = export_dataset(allowed, "sft", "again", path=f"{shelf}/good")
     assert (again.rows, again.rejected) == (2, ())
     by_name = named_dataset(allowed, f"{shelf}/good", "sft")

@@ -35,11 +35,12 @@ from quintain.tools.training.start import start_training
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.models import LoadedModel, load_model
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.trainers.sampler_correction import mean_distance
+from quintain.trainers.sampler_comparison import compare_samples
 from quintain.worker import remote_sampler
 from quintain.worker.remote_sampler import RemoteSampler
 from sampling_server import Sampler, serving
 from tools.stored_records import error_of
+from trainers.playing import save_sharp_teacher
 
 LEARNING = {
     "group_size": 8, "tasks_per_step": 1, "rollouts": 2, "max_new_tokens": 3, "max_turns": 1, "learning_rate": 5e-3,
@@ -175,14 +176,14 @@ def test_a_server_that_is_not_exact_is_refused_with_the_remedy(
     sampler: Sampler, tmp_path: Path, student: LoadedModel
 ) -> None:
     """Before the first episode is played."""
-    renderer, sampling = Renderer.of(student.tokenizer), Sampling(temperature=1.0)
+    renderer = Renderer.of(student.tokenizer)
 
     def refusal(number: int) -> QuintainError:
         endpoint = Endpoint(name="far", protocol="openai", base_url=url, model="base", max_attempts=2)
         folder = tmp_path / f"job-{number}"
         folder.mkdir()
         with closing(RemoteSampler(SamplerConfig(endpoint="endpoint:far"), endpoint, folder, seed=1)) as remote:
-            return error_of(remote.update, student, renderer, sampling, 0)
+            return error_of(remote.update, student, renderer, 0)
 
     with serving(sampler) as url:
         for number, (fault, code, words) in enumerate(FAULTS):
@@ -198,6 +199,36 @@ def test_a_server_that_is_not_exact_is_refused_with_the_remedy(
             sampler.base.model.norm.weight.div_(0.5)
     assert error.code == "sampler_mismatch"
     assert "within 0.1 nats" in error.message
+
+
+def test_a_server_whose_distributions_are_a_little_sharper_is_refused_by_its_log_probs_or_by_its_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log-probs show it at once; its draws alone, with true log-probs, after some probes. The model is far from certain."""
+    monkeypatch.setattr(remote_sampler, "_PROBE_TOKENS", 64)
+    model = save_sharp_teacher(tmp_path / "model").model
+    uncertain = Sampler(tmp_path / "model")
+    learner = load_model(model, lora=LoraConfig(rank=4), train=True)
+    renderer = Renderer.of(learner.tokenizer)
+
+    def probe(times: int, **heat: float) -> float | None:
+        uncertain.restore(**heat)
+        endpoint = Endpoint(name="far", protocol="openai", base_url=url, model="base")
+        folder = tmp_path / f"job-{heat}"
+        folder.mkdir()
+        with closing(RemoteSampler(SamplerConfig(endpoint="endpoint:far"), endpoint, folder, seed=1)) as remote:
+            for version in range(times):
+                remote.update(learner, renderer, version)
+            return remote.distance
+
+    with serving(uncertain) as url:
+        assert (probe(1) or 0) < 1e-4
+        error = error_of(probe, 1, heat=0.9)
+        assert error.code == "sampler_mismatch"
+        assert "got ones of temperature" in error.message
+        error = error_of(probe, 12, draw_heat=0.6)
+        assert error.code == "sampler_mismatch"
+        assert re.search(r"tokens drawn at temperature 1, got \d+ that are .* times as likely at 0.8", error.message)
 
 
 def test_a_rollout_that_is_played_while_the_model_learns_is_no_older_than_allowed(
@@ -241,7 +272,7 @@ def test_a_turn_whose_weights_change_in_the_middle_records_which_weights_sampled
     with serving(sampler) as url, ThreadPoolExecutor(1) as thread:
         endpoint = Endpoint(name="far", protocol="openai", base_url=url, model="base")
         with closing(RemoteSampler(SamplerConfig(endpoint="endpoint:far"), endpoint, tmp_path, seed=1)) as remote:
-            remote.update(student, renderer, sampling, 0)
+            remote.update(student, renderer, 0)
             sampler.at_token = wait
             acting = thread.submit(remote.policy(student, renderer, sampling).act, [turn])
             assert met.wait(20)
@@ -250,7 +281,7 @@ def test_a_turn_whose_weights_change_in_the_middle_records_which_weights_sampled
                 for n, p in student.model.named_parameters():
                     if n in before:
                         p.add_(0.02)
-            remote.update(student, renderer, sampling, 2)
+            remote.update(student, renderer, 2)
             go_on.set()
             (reply,) = acting.result(20)
     sampler.at_token = lambda place: None
@@ -259,13 +290,13 @@ def test_a_turn_whose_weights_change_in_the_middle_records_which_weights_sampled
     assert (found.weight_version, found.weight_spans) == (0, ((0, 0), (3, 2)))
     ids, logprobs = found.token_ids, found.logprobs
     assert logprobs is not None
-    assert mean_distance(engine, [*prompt, *ids[:3]], ids[3:], logprobs[3:]) < 1e-4
-    assert mean_distance(engine, prompt, ids[:3], logprobs[:3]) > 1e-3
+    assert compare_samples(engine, [*prompt, *ids[:3]], ids[3:], logprobs[3:]).distance < 1e-4
+    assert compare_samples(engine, prompt, ids[:3], logprobs[:3]).distance > 1e-3
     with torch.no_grad():
         for n, p in student.model.named_parameters():
             if n in before:
                 p.copy_(before[n])
-    assert mean_distance(engine, prompt, ids[:3], logprobs[:3]) < 1e-4
+    assert compare_samples(engine, prompt, ids[:3], logprobs[:3]).distance < 1e-4
 
 
 @pytest.mark.soak

@@ -7,13 +7,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
+import psutil
 import pytest
 import torch
 from benchmarks.cluster_rollouts import kills
-from benchmarks.ray_cluster import ray_head
+from benchmarks.ray_cluster import RayHead, ray_head
 from safetensors.torch import load_file
 
 from quintain.errors import InvalidInput, Unavailable
@@ -190,17 +192,41 @@ def test_stale_weights_lag_by_what_was_asked_and_a_resumed_run_plays_with_the_sa
 
 
 @pytest.mark.soak
-def test_actors_on_a_ray_cluster_play_what_one_process_plays(tmp_path: Path, tiny_agent: Agent) -> None:
+@pytest.mark.timeout(600)
+def test_actors_on_a_ray_cluster_play_what_one_process_plays_also_where_two_are_killed_while_they_play(
+    tmp_path: Path, tiny_agent: Agent
+) -> None:
     pytest.importorskip("ray", reason="the extra cluster is not installed")
     alone, together = (tmp_path / name / "jobs" / "job" for name in ("alone", "together"))
-    rollouts.run(asked(tiny_agent), alone, Stopping(alone))
-    resuming(together, asked(tiny_agent, actors=2, actor_backend="ray"), "")
+    spec = asked(tiny_agent, n_tasks=12)
+    rollouts.run(spec, alone, Stopping(alone))
+    resuming(together, spec.model_copy(update={"actors": 2, "actor_backend": "ray"}), "")
     with ray_head() as head:
         arguments = [argument for part in head.parts() for argument in part.cmdline()]
         address = next(one for one in arguments if one.startswith("--gcs-address=")).partition("=")[2]
         command = [sys.executable, "-m", "quintain.worker", str(together), "1"]
-        subprocess.run(command, env={**os.environ, "RAY_ADDRESS": address}, check=True, timeout=300)
+        with subprocess.Popen(command, env={**os.environ, "RAY_ADDRESS": address}) as job:
+            killed = set[int]()
+            while job.poll() is None and len(killed) < 2:
+                for actor in playing_actors(head):
+                    killed.add(actor.pid)
+                    actor.kill()
+            assert job.wait(300) == 0
+    assert len(killed) == 2
     assert played(together) == played(alone)
+    assert len({run.episode_key for run in trajectories(together)}) == 12
+    (warning, *_) = [event.message or "" for event in events(together) if event.code == "actor_died"]
+    assert "play their episodes again" in warning
+
+
+def playing_actors(head: RayHead) -> list[psutil.Process]:
+    """Return the actors of a cluster that play a batch: Ray names a process after the method that it runs."""
+    found = []
+    for part in head.parts():
+        with suppress(psutil.Error):
+            if "_RayPlayer.play" in " ".join(part.cmdline()):
+                found.append(part)
+    return found
 
 
 @pytest.mark.soak

@@ -141,9 +141,16 @@ def test_a_job_that_resumes_a_failed_push_uploads_the_finished_export(exported: 
     report = run(spec, tmp_path / "job-resumed", heard).report
     assert (heard.phases, report["pushed_to"]) == (["uploading"], url)
     copy = fetch(url, tmp_path / "cache")
-    assert {path.name: path.read_bytes() for path in copy.iterdir()} == {
-        path.name: path.read_bytes() for path in folder.iterdir()
-    }
+    described = {"README.md", "adapter_config.json", "agent.json"}
+    assert {path.name for path in copy.iterdir() if path.read_bytes() != (folder / path.name).read_bytes()} == described
+    assert {path.name for path in copy.iterdir()} == {path.name for path in folder.iterdir()}
+    for path in copy.iterdir():
+        assert str(exported.base.parent).encode() not in path.read_bytes(), path.name
+    record = AgentExport.model_validate_json((copy / "agent.json").read_bytes())
+    assert record.files == {name: sha256_of(copy / name) for name in record.files}
+    assert record.agent.model == ModelRef(source="folder", path="base", adapter="adapter")
+    assert json.loads((copy / "adapter_config.json").read_bytes())["base_model_name_or_path"] == "base"
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "cache"}, "the copy for the upload is gone"
     for other in (spec.model_copy(update={"push_to": None}), spec.model_copy(update={"format": "merged"})):
         with pytest.raises(Conflict):
             run(other, tmp_path / "job-other", Uploading())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,37 @@ def test_a_recipe_killed_in_every_stage_continues_there_and_ends_with_the_same_w
         expected.success_rate,
         expected.n,
     )
+
+
+@pytest.mark.soak
+def test_a_recipe_without_its_folder_continues_each_training_from_its_copies_unless_they_are_of_another_run(
+    spec: RecipeSpec, tmp_path: Path
+) -> None:
+    """The copies of the second stage are of a start model with other values."""
+    whole = tmp_path / "job-whole"
+    expected = recipe.run(spec, whole, Stopping(whole))
+    mirrored = spec.model_copy(
+        update={"output_dir": str(tmp_path / "again"), "mirror": f"file://{tmp_path}/copies", "stages": spec.stages[:2]}
+    )
+    folder = tmp_path / "job-lost"
+    with pytest.raises(Killed):
+        recipe.run(mirrored, folder, Stopping(folder, kill_at=5))
+    for lost in (folder, tmp_path / "again"):
+        shutil.rmtree(lost)
+    result = recipe.run(mirrored, folder, Stopping(folder))
+    assert steps(folder)[-1:] == [5], "the second stage from the copy of its step 2"
+    assert [step for step in steps(folder) if (step or 0) > 2] == [5]
+    assert result.final_loss == expected.final_loss
+
+    first = mirrored.stages[0]
+    assert isinstance(first, TrainStage)
+    hotter = first.model_copy(update={"config": first.config.model_copy(update={"learning_rate": 0.1})})
+    shutil.rmtree(folder)
+    shutil.rmtree(tmp_path / "copies" / "00-corpus", ignore_errors=True)  # a stage that ends drops a copy that waits
+    recipe.run(mirrored.model_copy(update={"stages": (hotter, mirrored.stages[1])}), folder, Stopping(folder))
+    assert steps(folder) == [1, 2, 3, 4, 5]
+    (skipped,) = [event.message or "" for event in events(folder) if event.code == "checkpoint_skipped"]
+    assert "of another run" in skipped
 
 
 def test_a_stopped_recipe_reports_its_finished_stages_and_a_job_that_resumes_it_continues_there(

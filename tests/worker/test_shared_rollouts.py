@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +46,7 @@ class Played(Recorder):
         ]
 
 
-def online(folder: Path, processes: int) -> TrainSpec:
+def online(folder: Path, processes: int, **settings: Any) -> TrainSpec:
     asked = {"rollouts": 1, "tasks_per_step": 2, "group_size": 4, "episodes_at_once": 4}
     return TrainSpec(
         method="grpo",
@@ -52,7 +54,7 @@ def online(folder: Path, processes: int) -> TrainSpec:
         environment="quintain/inventory",
         name="actor",
         output_dir=str(folder / "out"),
-        config=GRPOConfig(processes=processes, learning_rate=1e-4, **asked),
+        config=GRPOConfig(processes=processes, learning_rate=1e-4, **asked | settings),
         seed=1,
     )
 
@@ -73,3 +75,20 @@ def test_two_processes_play_the_runs_that_one_plays_and_learn_the_same(
     assert [ids for _, ids in alone.sampled] == [ids for _, ids in both.sampled]
     assert_same_figures(alone.steps, both.steps)
     assert 0 < both.turns < alone.turns, "it reports its own turns"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("sharding", ["none", "full"])
+def test_actors_play_for_a_training_in_two_processes_what_they_play_for_one(tmp_path: Path, sharding: str) -> None:
+    """The first process has the actors. The second rollout is played with weights that both have learned."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    alone, both = Played(), Played()
+    job = online(one, 1, rollouts=2)
+    train(job, Data(), one / "job", alone, rollout_collector(job, one / "job", alone))
+    job = online(two, 2, rollouts=2, actors=2, sharding=sharding)
+    with closing(rollout_collector(job, two / "job", both)) as collect:
+        run_on(2, job, two / "job", [], both, collect=collect)
+    assert len(alone.runs) == len(both.runs) == 16
+    assert alone.sampled[:8] == both.sampled[:8], "by the same weights"
+    assert len({key for key, _ in both.sampled}) == 16
+    assert_same_figures(alone.steps[:1], both.steps[:1])

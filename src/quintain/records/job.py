@@ -216,6 +216,7 @@ class RecipeSpec(Record):
     cache_dir: str | None = Field(default=None, description="As in `TrainSpec`.")
     seed: int = 0
     actor_backend: ActorBackend = Field(default="local", description="As in `TrainSpec`.")
+    mirror: str | None = Field(default=None, description="As in `TrainSpec`, with a folder for each stage.")
 
 
 class EvolveSpec(Record):
@@ -235,6 +236,7 @@ class EvolveSpec(Record):
     datasets_dir: str = Field(description="Folder for the rounds' datasets, one subfolder each.")
     seed: int = 0
     actor_backend: ActorBackend = Field(default="local", description="Where the actors of all rounds run.")
+    mirror: str | None = Field(default=None, description="As in `TrainSpec`, with a folder for each round.")
 
     @model_validator(mode="after")
     def _one_method(self) -> Self:

@@ -7,6 +7,7 @@ first (BEGIN IMMEDIATE, or an advisory lock of PostgreSQL), `read_transaction` d
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,8 +17,9 @@ from typing import Any
 import sqlalchemy
 from sqlalchemy import Connection, Dialect, Engine, Table, event
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from quintain.errors import InvalidInput, Unavailable
 from quintain.store.damage import is_damage
@@ -56,7 +58,46 @@ def create_engine(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Engine:
         begin = connection.get_execution_options().get("sqlite_begin", "BEGIN IMMEDIATE")
         connection.connection.cursor().execute(begin)
 
+    if parsed.database and parsed.database != ":memory:":
+        _follow_file(engine, Path(parsed.database))
     return engine
+
+
+def _follow_file(engine: Engine, path: Path) -> None:
+    """Use the file that is at the path now: SQLite would go on reading one that another program has replaced or deleted.
+
+    A file that is gone is an error, and is not created again: it may be on a disk that is not mounted. A connection opened on a
+    read-only disk cannot write when the disk can be written again, so it is replaced too.
+    """
+    known = False
+
+    def identity() -> tuple[int, int, bool]:
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            raise Unavailable(
+                f"expected the database {path.name!r} that this process has opened, got no file; put it back, call "
+                "`quintain restore`, or start the server again to begin with an empty one",
+                code="database_missing",
+            ) from None
+        return found.st_dev, found.st_ino, os.access(path, os.W_OK)
+
+    @event.listens_for(engine, "do_connect")
+    def _exists(*_: object) -> None:
+        if known:
+            identity()
+
+    @event.listens_for(engine, "connect")
+    def _note(_connection: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
+        nonlocal known
+        known, record.info["file"] = True, identity()
+
+    @event.listens_for(engine, "checkout")
+    def _same(_connection: sqlite3.Connection, record: ConnectionPoolEntry, _proxy: object) -> None:
+        if record.info["file"] != identity():
+            raise DisconnectionError(
+                "the database file is another one, or is writable again"
+            )  # the pool opens the new one
 
 
 def wal_is_safe(version: tuple[int, ...]) -> bool:
@@ -122,6 +163,7 @@ def _translate_errors(engine: Engine) -> Iterator[_Progress]:
                 f"the database cannot store a value: {_text(cause, engine)}; shorten or correct it", code="bad_value"
             ) from error
         if is_damage(cause):
+            engine.dispose()
             raise Unavailable(
                 f"expected a sound SQLite database {Path(engine.url.database or '').name!r}, got a damaged file "
                 f"({_text(cause, engine)}); call `quintain doctor`, which lists what can still be read and how to get it back",
@@ -130,6 +172,8 @@ def _translate_errors(engine: Engine) -> Iterator[_Progress]:
         unavailable = (driver.OperationalError, driver.InternalError, driver.InterfaceError, driver.NotSupportedError)
         if not isinstance(cause, unavailable) and getattr(cause, "sqlstate", None) != _NO_PERMISSION:
             raise
+        if engine.dialect.name == "sqlite":
+            engine.dispose()  # an open connection keeps pages of a file that is repaired behind its back
         outcome = "the request was rolled back"
         if progress.committing:
             outcome = "whether the request was stored is unknown, so look before you repeat it"

@@ -6,6 +6,7 @@ import os
 import sqlite3
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 
 import sqlalchemy
@@ -159,6 +160,8 @@ def _back_up(path: Path, copy: Path) -> None:
     if copy.exists():
         return
     aside = copy.with_name(f".{copy.name}.{os.getpid()}")
+    for abandoned in copy.parent.glob(f".{escape(copy.name)}.*"):  # of a migration that was killed
+        abandoned.unlink(missing_ok=True)
     try:
         with closing(sqlite3.connect(path)) as source:
             if source.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):

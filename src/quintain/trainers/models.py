@@ -30,6 +30,7 @@ from quintain.trainers.adapters import (
     with_adapter,
     with_new_adapter,
 )
+from quintain.trainers.checksums import require_unchanged, write_checksums
 from quintain.trainers.gguf_copies import Unfaithful, open_copy, write_manifest
 from quintain.trainers.model_files import ModelFiles, model_files
 from quintain.trainers.pooling_files import write_pooling
@@ -98,7 +99,7 @@ def load_model(
             code="quantized_base",
         )
     files = model_files(ref)
-    warnings = require_adapter(Path(ref.adapter), files.folder) if ref.adapter else ()
+    warnings = _check_files(ref, files)
     device = pick_device()
     dtype = dtype or (torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32)
     with _readable(files, convert=dtype != "auto") as found:
@@ -121,6 +122,14 @@ def load_model(
     model.to("cpu" if on_host else device).train(train)
     _limit_threads(model, device)
     return LoadedModel(model, tokenizer, _context_tokens(model.config, tokenizer), warnings)
+
+
+def _check_files(ref: ModelRef, files: ModelFiles) -> tuple[str, ...]:
+    """Check the adapter, and the checksums of both folders. Return warnings."""
+    warnings = require_adapter(Path(ref.adapter), files.folder) if ref.adapter else ()
+    for folder in (files.folder, *([Path(ref.adapter)] if ref.adapter else [])):
+        require_unchanged(folder)
+    return warnings
 
 
 def _limit_threads(model: Any, device: torch.device) -> None:
@@ -223,7 +232,8 @@ def _written_aside(destination: Path) -> Iterator[Path]:
 def save_model(model: Any, tokenizer: Any, destination: Path, pooled_length: int | None = None) -> None:
     """Write a model, or its adapter alone, with tokenizer and chat template, atomically.
 
-    A tokenizer of None is left out. `pooled_length` are the tokens at which a retriever cuts texts; null: no retriever.
+    Without a tokenizer, for a program of the same job, checksums are left out too. `pooled_length` are the tokens at which a
+    retriever cuts texts; null: no retriever.
     """
     with _written_aside(destination) as aside:
         with detached(model) as head:
@@ -237,6 +247,7 @@ def save_model(model: Any, tokenizer: Any, destination: Path, pooled_length: int
             write_pooling(aside, model.get_input_embeddings().weight.shape[1], pooled_length)
         if tokenizer is not None:
             tokenizer.save_pretrained(aside)
+            write_checksums(aside)
 
 
 def publish(aside: Path, destination: Path) -> None:

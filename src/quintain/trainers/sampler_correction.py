@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from quintain.trainers.data.streams import Example, TokenRow, token_row
+from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.distributed.passes import SharedPasses
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.reference_log_probs import with_reference
@@ -53,22 +53,3 @@ def _corrected(row: TokenRow, by_model: TokenRow, cap: float) -> TokenRow:
     log_weight = np.minimum(by_model.ref_logprob - sampler, np.log(cap))
     weight = np.where(np.isfinite(sampler), np.exp(log_weight), 1.0).astype(np.float32)
     return replace(row, advantage=row.advantage * weight, old_logprob=by_model.ref_logprob)
-
-
-def mean_distance(engine: Engine, prompt: Sequence[int], tokens: Sequence[int], logprobs: Sequence[float]) -> float:
-    """Return the mean of |log pi - log mu| over sampled tokens, nats.
-
-    Args:
-        engine: Computes log pi.
-        prompt: Ids before the tokens.
-        tokens: The sampled ids, at least one.
-        logprobs: log mu of each, by the sampler.
-
-    Raises:
-        TrainingFailed: A log-prob of the model is not finite (`reference_not_finite`).
-    """
-    row = token_row([*prompt, *tokens], [False] * len(prompt) + [True] * len(tokens))
-    (scored,) = with_reference([Example((row,), (0,))], engine, cache=None, identity="", batch_tokens=len(row))
-    own = scored.rows[0].ref_logprob
-    assert own is not None
-    return float(np.abs(own[row.places].astype(np.float64) - np.asarray(logprobs)).mean())

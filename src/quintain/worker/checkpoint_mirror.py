@@ -9,15 +9,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 from quintain.artifacts.transfers import fetch, names_below
-from quintain.errors import QuintainError
+from quintain.errors import Conflict, QuintainError
 from quintain.jobs.directory import link_file
-from quintain.records.job import TrainSpec
+from quintain.records.job import JobResult, TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.worker.checkpoint_copy import STEP
 
@@ -25,26 +24,39 @@ _BEST = "best"
 _SNAPSHOT = ".mirror-"
 
 
-@contextmanager
-def mirrored_checkpoints(spec: TrainSpec, directory: Path, reporter: Reporter) -> Iterator[Reporter]:
-    """Restore the newest copy if the job's folder has no checkpoint; yield a reporter that copies each new one.
+def with_mirrored_checkpoints(
+    spec: TrainSpec, directory: Path, reporter: Reporter, work: Callable[[Reporter], JobResult]
+) -> JobResult:
+    """Restore the newest copy if the folder has no checkpoint, and do the work with a reporter that copies each new one.
 
-    After an error or a stop, wait for the newest copy. After success drop it, because the agent has the weights.
+    A copy that is not of this run, as after an earlier stage was repeated on another machine with other rounding, is dropped
+    with a warning, and the work begins again. After an error or a stop, wait for the newest copy. After success drop it, because
+    the agent has the weights.
 
     Args:
         spec: Training, with the URL of its copies or None.
-        directory: The job's folder.
+        directory: Folder of the job, or of its stage.
         reporter: Receives warnings about copies that fail, which never end the job.
+        work: Trains.
     """
     if spec.mirror is None:
-        yield reporter
-        return
+        return work(reporter)
     mirror = _Mirror(spec.mirror, directory, spec.config.keep_checkpoints, reporter)
-    mirror.restore()
     finish = True
     try:
-        yield cast("Reporter", mirror)
+        restored = mirror.restore()
+        try:
+            result = work(cast("Reporter", mirror))
+        except Conflict as error:
+            if error.code != "checkpoint_mismatch" or restored is None:
+                raise
+            reporter.warn(
+                "checkpoint_skipped", f"skipped the copy of {restored}, which is of another run; trains from the start"
+            )
+            shutil.rmtree(directory / "checkpoints")
+            result = work(cast("Reporter", mirror))
         finish = reporter.should_stop()
+        return result
     finally:
         mirror.close(finish=finish)
 
@@ -78,16 +90,17 @@ class _Mirror:
             self._warn(f"{path.name} could not be prepared ({error})")
         self._advance()
 
-    def restore(self) -> None:
-        """Download the newest complete copy into the `checkpoints` folder unless that has a checkpoint."""
+    def restore(self) -> str | None:
+        """Download the newest complete copy into the `checkpoints` folder unless that has a checkpoint; return its name."""
         checkpoints = self._directory / "checkpoints"
         if any(checkpoints.glob(f"{STEP}*")):
-            return
+            return None
         try:
             names = [name for name in names_below(self._url) if name.startswith(STEP)]
         except QuintainError as error:
             self._warn(f"no copy was looked for: {error.message}")
-            return
+            return None
+        restored = None
         for name in sorted(names, reverse=True):
             self._reporter.phase("restoring")
             try:
@@ -101,8 +114,10 @@ class _Mirror:
                 target = checkpoints / entry.name
                 shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
                 entry.rename(target)
+            restored = name
             break
         shutil.rmtree(self._directory / ".restored", ignore_errors=True)
+        return restored
 
     def close(self, *, finish: bool) -> None:
         """Wait for the copies if `finish` is set, else drop them."""

@@ -194,7 +194,7 @@ class Collector:
         from quintain.trainers.rendering.renderer import Renderer
 
         config, sampling = self.config, sampling_of(self.config)
-        sampler.update(loaded, renderer, sampling, iteration * config.updates_per_rollout)
+        sampler.update(loaded, renderer, iteration * config.updates_per_rollout)
         if self._ahead is None:
             own = Renderer.of(deepcopy(loaded.tokenizer), self.spec.agent.template)  # a tokenizer belongs to one thread
 
@@ -213,7 +213,7 @@ class Collector:
         step = iteration * self.config.updates_per_rollout
         if self.config.sampler is not None:
             sampler, sampling = self._open_sampler(self.config.sampler), sampling_of(self.config)
-            sampler.update(loaded, renderer, sampling, step)
+            sampler.update(loaded, renderer, step)
             return sampler.policy(loaded, renderer, sampling)
 
         def new_policy() -> LocalPolicy:

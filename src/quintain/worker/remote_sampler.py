@@ -5,6 +5,7 @@ A model under training hands its adapter over before each rollout, and the serve
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 import weakref
@@ -14,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from quintain.endpoints.adapter_updates import AdapterUpdates
 from quintain.endpoints.client import Clock, EndpointClient, read_key
 from quintain.errors import InvalidInput, Unavailable
@@ -22,6 +25,7 @@ from quintain.records.agent import Agent, Sampling
 from quintain.records.judging import Endpoint
 from quintain.records.online_hyperparameters import SamplerConfig
 from quintain.records.protocols import Message
+from quintain.records.seeds import stable_seed
 from quintain.settings import secret
 from quintain.trainers.acting.episode import Episode
 from quintain.trainers.acting.policy import end_ids
@@ -29,7 +33,7 @@ from quintain.trainers.engine.forward import Engine
 from quintain.trainers.model_files import ModelFiles
 from quintain.trainers.models import save_model
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.trainers.sampler_correction import mean_distance
+from quintain.trainers.sampler_comparison import EXPONENTS, SampleComparison, compare_samples, log_evidence
 from quintain.trainers.tokenizer_files import load_tokenizer
 from quintain.worker.request_ledger import Ledger
 from quintain.worker.token_policy import ServedWeights, TokenModel, TokenPolicy, unanswered
@@ -38,7 +42,13 @@ if TYPE_CHECKING:
     from quintain.trainers.models import LoadedModel
 
 _PROBE = "Describe in two sentences how you would look for a lost key in a house with four rooms."
-_PROBE_TOKENS = 32
+_PROBE_TOKENS = 64
+_MAX_EXCESS = 0.05
+"""Highest relative sharpness of reported log-probs that a number format explains."""
+_ERRORS = 4.0
+"""Standard errors by which the sharpness must exceed that."""
+_MAX_LOG_EVIDENCE = math.log(10_000)
+"""Log-likelihood ratio from which tokens count as drawn from other distributions."""
 _LONGEST = 2**30
 """Context in tokens where the tokenizer's files name none: the server refuses what does not fit."""
 
@@ -80,27 +90,28 @@ class RemoteSampler:
         self._updates = AdapterUpdates(EndpointClient(named, clock, key, seed), self._name)
         self._weights = ServedWeights(self._name)
         self._handed_over: int | None = None
+        self._evidence, self._drawn = np.zeros(len(EXPONENTS)), 0
         self.distance: float | None = None
         """Mean distance of the server's log-probs from the trainer's at the newest probe, in nats a token."""
 
-    def update(self, loaded: LoadedModel, renderer: Renderer, sampling: Sampling, version: int) -> None:
+    def update(self, loaded: LoadedModel, renderer: Renderer, version: int) -> None:
         """Hand the adapter over, and check the server with a probe. Requests in flight go on with the new weights.
 
         Args:
             loaded: The live model, with an adapter.
             renderer: Renders the probe.
-            sampling: Sampling settings.
             version: Optimizer steps behind the weights.
 
         Raises:
-            InvalidInput: The server refuses the adapter, gives no token ids, or its log-probs are not those of the model.
+            InvalidInput: The server refuses the adapter, gives no token ids, or its log-probs or draws are not those of
+                the model.
             Conflict: The server keeps keys of the old weights.
             Unavailable: The server cannot be reached.
         """
         if version == self._handed_over:
             return
         self._hand_over(loaded, version)
-        self.distance = self._probe(self.policy(loaded, renderer, sampling), loaded, renderer, sampling)
+        self.distance = self._probe(loaded, renderer, version)
 
     def policy(self, loaded: LoadedModel, renderer: Renderer, sampling: Sampling) -> TokenPolicy:
         """Return a policy of the weights on the server, now and as they change."""
@@ -150,24 +161,50 @@ class RemoteSampler:
             with suppress(OSError):
                 shutil.rmtree(self._folder / f"step-{before:08d}")
 
-    def _probe(self, policy: TokenPolicy, loaded: LoadedModel, renderer: Renderer, sampling: Sampling) -> float:
-        """Return the mean distance between the log-probs of server and model on tokens that the server samples."""
-        episode = Episode((), self._seed, sampling.temperature)
+    def _probe(self, loaded: LoadedModel, renderer: Renderer, version: int) -> float:
+        """Return the mean distance between the log-probs of server and model on tokens that the server samples.
+
+        Each version has draws of its own, so that the evidence of all probes of the job can be added.
+        """
+        policy = self.policy(loaded, renderer, Sampling(temperature=1.0))
+        episode = Episode((), stable_seed(self._seed, "probe", version), 1.0)
         episode.begin_turn((Message(role="user", content=_PROBE),), renderer)
         episode.left = _PROBE_TOKENS
         try:
             found = policy.sample(episode).ids
         except Unavailable as error:
             raise unanswered(error) from None
-        distance = mean_distance(Engine.of(loaded.model), episode.ids, found.token_ids, found.logprobs)
-        if distance <= self._config.max_difference:
-            return distance
-        raise InvalidInput(
-            f"expected from endpoint {self._client.endpoint.name!r} log-probs within {self._config.max_difference:g} nats of the "
-            f"trainer's on {len(found.token_ids)} tokens, got a mean distance of {distance:.3g}; let it serve the model that is "
-            "trained, with raw log-probs and without penalties, or raise sampler.max_difference and set importance_cap",
-            code="sampler_mismatch",
-        )
+        comparison = compare_samples(Engine.of(loaded.model), episode.ids, found.token_ids, found.logprobs)
+        self._evidence += comparison.evidence
+        self._drawn += comparison.tokens
+        if (fault := self._fault(comparison)) is not None:
+            raise InvalidInput(
+                f"expected from endpoint {self._client.endpoint.name!r} {fault}", code="sampler_mismatch"
+            )
+        return comparison.distance
+
+    def _fault(self, comparison: SampleComparison) -> str | None:
+        """Return how the server's distributions differ from the trainer's; None where nothing shows it."""
+        n, (excess, error) = comparison.tokens, comparison.sharpness
+        if not comparison.distance <= self._config.max_difference:
+            return (
+                f"log-probs within {self._config.max_difference:g} nats of the trainer's on {n} tokens, got a mean distance of "
+                f"{comparison.distance:.3g}; let it serve the model that is trained, with raw log-probs and without penalties, or "
+                "raise sampler.max_difference and set importance_cap"
+            )
+        if abs(excess) - _ERRORS * error > _MAX_EXCESS:
+            return (
+                f"log-probs as sharp as the trainer's, got ones of temperature {1 / (1 + excess):.3g} instead of 1 on {n} tokens "
+                f"(1/temperature {1 + excess:.3f} with standard error {error:.2g}); let it return raw log-probs "
+                "(--logprobs-mode raw_logprobs) of the model that is trained"
+            )
+        if log_evidence(self._evidence) > _MAX_LOG_EVIDENCE:
+            likeliest = EXPONENTS[int(self._evidence.argmax())]
+            return (
+                f"tokens drawn at temperature 1, got {self._drawn} that are {math.exp(self._evidence.max()):.3g} times as likely at "
+                f"{1 / likeliest:.3g}; let it apply the temperature of the request, without other sampling settings of its own"
+            )
+        return None
 
 
 def open_token_policy(

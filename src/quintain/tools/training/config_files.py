@@ -43,7 +43,7 @@ from quintain.tools.training.methods import (
 from quintain.tools.training.planning.warnings import settings_warnings
 from quintain.tools.training.requests import (
     Request,
-    new_output_dir,
+    new_output,
     read_request,
     require_effect,
     reward_agent,
@@ -158,7 +158,7 @@ def start_recipe(services: Services, document: Mapping[str, Any], folder: Path =
     _recipe(services, request, stages, folder, make=False)  # all stages are checked before a dataset is created for any
     spec = _recipe(services, request, stages, folder, make=True)
     key = request.request_key or spec_key(spec)
-    started = start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
+    started = start(services, spec.model_copy(update=new_output(services, spec.name)), key)
     configs = [stage.config for stage in spec.stages if isinstance(stage, TrainStage)]
     return started.model_copy(update={"warnings": settings_warnings(configs, spec.agent)})
 

@@ -20,7 +20,7 @@ from quintain.tools.training.methods import EVOLVE, check_evolution
 from quintain.tools.training.planning.warnings import settings_warnings
 from quintain.tools.training.requests import (
     Request,
-    new_output_dir,
+    new_output,
     require_effect,
     reward_agent,
     spec_key,
@@ -51,7 +51,7 @@ def start_evolution(
     """
     spec = evolution_spec(services, request, environment, settings)
     key = request.request_key or spec_key(spec)
-    started = start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
+    started = start(services, spec.model_copy(update=new_output(services, spec.name)), key)
     started = started.model_copy(update={"warnings": settings_warnings([spec.training], spec.agent)})
     if spec.reward_agent is None:
         return started

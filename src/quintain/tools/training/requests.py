@@ -27,6 +27,7 @@ from quintain.records.hyperparameters import (
 )
 from quintain.records.job import JobSpec
 from quintain.records.record import Record, Seed, explain
+from quintain.tools.artifacts import mirror_of
 from quintain.tools.evaluation.environment_references import require_opponent
 from quintain.tools.labels.reward_parsing import RewardInput
 from quintain.tools.services import Services
@@ -255,9 +256,14 @@ def require_self_play(environment: str, config: SelfPlayConfig | None) -> None:
         )
 
 
-def new_output_dir(services: Services, name: str) -> str:
-    """Return a new folder for the agent of a job."""
-    return str(services.settings.agents_dir / f"{name}-{uuid.uuid4().hex[:10]}")
+def new_output(services: Services, name: str) -> dict[str, str | None]:
+    """Return a new folder for the agent of a job, and the URL of the copies of its checkpoints, as fields of its spec.
+
+    Raises:
+        InvalidInput: As `mirror_of`.
+    """
+    folder = str(services.settings.agents_dir / f"{name}-{uuid.uuid4().hex[:10]}")
+    return {"output_dir": folder, "mirror": mirror_of(services, folder)}
 
 
 def spec_key(spec: JobSpec) -> str:

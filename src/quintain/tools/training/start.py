@@ -13,7 +13,6 @@ from quintain.next_step import Hint
 from quintain.records.hyperparameters import Method, TrainingConfig
 from quintain.records.job import TrainSpec
 from quintain.records.record import shown
-from quintain.tools.artifacts import mirror_of
 from quintain.tools.evaluation.environment_references import Environments
 from quintain.tools.jobs.jobs import start
 from quintain.tools.results import JobStarted
@@ -30,7 +29,7 @@ from quintain.tools.training.requests import (
     RequestKey,
     RewardArgument,
     TrainingSeed,
-    new_output_dir,
+    new_output,
     require_effect,
     reward_agent,
     spec_key,
@@ -132,9 +131,7 @@ def train(
         **source.resolve(services, method, make=True),
     )
     key = request.request_key or spec_key(spec)
-    output = new_output_dir(services, name)
-    placed = {"output_dir": output, "mirror": mirror_of(services, output)}
-    started = start(services, spec.model_copy(update=placed), key)
+    started = start(services, spec.model_copy(update=new_output(services, name)), key)
     started = started.model_copy(update={"warnings": start_warnings(services, spec)})
     if judge is None:
         return started

@@ -54,6 +54,7 @@ def training_spec(spec: EvolveSpec, number: int, start: Agent, dataset: Dataset,
         config=spec.training,
         reward_agent=spec.reward_agent,
         seed=_seed(spec, "train", number),
+        mirror=spec.mirror and f"{spec.mirror}/{folder.name}",
     )
 
 

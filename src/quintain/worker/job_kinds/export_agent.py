@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -22,6 +22,10 @@ from quintain.records.handover import AGENT_FILE, AgentExport, ExportAgentSpec
 from quintain.records.job import JobResult
 from quintain.records.protocols import Reporter
 from quintain.worker.job_kinds.push import Transfer
+from quintain.worker.portable_copies import portable_copy
+
+_DESCRIPTIONS = ("*.md", "Modelfile", "*config.json", AGENT_FILE)
+"""Files of an export that can name its base, or the folders of the agent."""
 
 
 def run(spec: ExportAgentSpec, directory: Path, reporter: Reporter) -> JobResult:
@@ -34,9 +38,8 @@ def run(spec: ExportAgentSpec, directory: Path, reporter: Reporter) -> JobResult
     destination, job_id = Path(spec.destination), directory.name
     before = _read(destination)
     if before is not None and (before.job_id == job_id or _may_push(before, spec, destination)):
-        return _pushed(
-            before, spec, reporter
-        )  # an earlier attempt, or the job that this one resumes, ended after the rename
+        # An earlier attempt, or the job that this one resumes, ended after the rename.
+        return _pushed(before, spec, job_id, reporter)
     _require_free(destination)
     with _aside(destination) as aside:
         reporter.phase("importing")
@@ -78,7 +81,7 @@ def run(spec: ExportAgentSpec, directory: Path, reporter: Reporter) -> JobResult
                 raise _exists_error(destination) from None
             raise
         sync(destination.parent)
-    return _pushed(report, spec, reporter)
+    return _pushed(report, spec, job_id, reporter)
 
 
 def _may_push(export: AgentExport, spec: ExportAgentSpec, folder: Path) -> bool:
@@ -89,18 +92,33 @@ def _may_push(export: AgentExport, spec: ExportAgentSpec, folder: Path) -> bool:
     )
 
 
-def _pushed(export: AgentExport, spec: ExportAgentSpec, reporter: Reporter) -> JobResult:
-    """Upload a finished export if that was asked for."""
+def _pushed(export: AgentExport, spec: ExportAgentSpec, job_id: str, reporter: Reporter) -> JobResult:
+    """Upload a finished export, without paths of this machine, if that was asked for."""
     destination = Path(spec.destination)
     if spec.push_to is None:
         return _result(export, destination)
     reporter.phase("uploading")
     try:
-        location = push(destination, spec.push_to, "model", Transfer(reporter))
+        model, base = export.agent.model, str(export.base["name"])
+        local = (model.path, model.adapter or "", base)
+        with portable_copy(destination, job_id, _DESCRIPTIONS, local) as (folder, changed):
+            _update_hashes(folder, changed)
+            location = push(folder, spec.push_to, "model", Transfer(reporter))
     except TransferStopped:
         return JobResult(report={"stopped": True})
     result = _result(export, destination)
     return result.model_copy(update={"report": {**result.report, "pushed_to": location}})
+
+
+def _update_hashes(folder: Path, changed: Sequence[str]) -> None:
+    """Write hashes and size of changed files into the record of a copied export."""
+    if others := [name for name in changed if name != AGENT_FILE]:
+        record = AgentExport.model_validate_json((folder / AGENT_FILE).read_bytes())
+        files = record.files | {name: sha256_of(folder / name) for name in others}
+        size = sum((folder / name).stat().st_size for name in files)
+        record = record.model_copy(update={"files": files, "bytes": size})
+        (folder / AGENT_FILE).unlink()  # it may be a link
+        _write(folder / AGENT_FILE, record.model_dump_json(indent=2) + "\n")
 
 
 def _notes(spec: ExportAgentSpec) -> Iterator[str]:

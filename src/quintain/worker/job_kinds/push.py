@@ -7,10 +7,12 @@ from pathlib import Path
 
 from quintain.artifacts.faults import TransferStopped
 from quintain.artifacts.pushing import push
+from quintain.datasets.manifest import FILE_NAME, manifest_entries
 from quintain.errors import NotFound
 from quintain.records.artifacts import PushSpec
 from quintain.records.job import JobResult
 from quintain.records.protocols import Reporter
+from quintain.worker.portable_copies import portable_copy
 
 _MB = 2**20
 
@@ -32,7 +34,7 @@ class Transfer:
 
 
 def run(spec: PushSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Upload the folder.
+    """Upload the folder, without paths of this machine.
 
     Raises:
         NotFound: The folder is gone.
@@ -43,7 +45,15 @@ def run(spec: PushSpec, directory: Path, reporter: Reporter) -> JobResult:
     if not folder.is_dir():
         raise NotFound(f"expected the folder {folder} of {spec.dataset_id}, got nothing there; export it again")
     try:
-        location = push(folder, spec.destination, "dataset", Transfer(reporter))
+        with portable_copy(folder, directory.name, (FILE_NAME,), _named_paths(folder)) as (portable, _):
+            location = push(portable, spec.destination, "dataset", Transfer(reporter))
     except TransferStopped:
         return JobResult(report={"stopped": True})
     return JobResult(dataset_id=spec.dataset_id, report={"destination": spec.destination, "pushed_to": location})
+
+
+def _named_paths(folder: Path) -> list[str]:
+    """Return the paths in a dataset's manifest: its folder, and the files that its rows are from."""
+    entries = manifest_entries(folder)
+    sources = entries.get("source", {}).get("files", [])
+    return [path for path in (entries.get("dataset", {}).get("path"), *(file["name"] for file in sources)) if path]

@@ -72,6 +72,7 @@ def _spec_of(spec: RecipeSpec, stage: Stage, agent: Agent, name: str) -> TrainSp
             cache_dir=spec.cache_dir,
             seed=spec.seed,
             actor_backend=spec.actor_backend,
+            mirror=spec.mirror and f"{spec.mirror}/{name}",
         )
     return EvaluateSpec(
         agent=agent,

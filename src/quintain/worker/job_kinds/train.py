@@ -17,7 +17,7 @@ from quintain.records.job import JobResult, TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.records.record import clip
 from quintain.trainers.libraries import import_libraries
-from quintain.worker.checkpoint_mirror import mirrored_checkpoints
+from quintain.worker.checkpoint_mirror import with_mirrored_checkpoints
 from quintain.worker.dataset_inputs import link_dataset
 from quintain.worker.job_rewards import Rewards
 from quintain.worker.teachers import open_teacher
@@ -34,8 +34,7 @@ def run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
         TrainingFailed: The training cannot continue.
     """
     reporter.phase("preparing")
-    with mirrored_checkpoints(spec, directory, reporter) as mirrored:
-        return _run(spec, directory, mirrored)
+    return with_mirrored_checkpoints(spec, directory, reporter, lambda mirrored: _run(spec, directory, mirrored))
 
 
 def _run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:

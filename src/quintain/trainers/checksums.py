@@ -1,0 +1,48 @@
+"""`SHA256SUMS` of a model folder, as sha256sum(1) writes it: written with every agent, and checked before one is loaded."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from quintain.errors import InvalidInput
+
+FILE_NAME = "SHA256SUMS"
+
+
+def write_checksums(folder: Path) -> None:
+    """Write the hash of each file in a folder."""
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    lines = [f"{_sha256(path)}  {path.name}\n" for path in files]
+    (folder / FILE_NAME).write_text("".join(lines), encoding="utf-8")
+
+
+def require_unchanged(folder: Path) -> None:
+    """Refuse a folder with a file that differs from its hash. One without `SHA256SUMS` is not checked.
+
+    Raises:
+        InvalidInput: A file is missing or has changed (`model_damaged`).
+    """
+    sums = folder / FILE_NAME
+    if not sums.is_file():
+        return
+    try:
+        listed = [line.split(maxsplit=1) for line in sums.read_text(encoding="utf-8").splitlines()]
+        expected = {name.removeprefix("*"): digest for digest, name in listed}
+        fault = next((name for name, digest in expected.items() if _sha256(folder / name) != digest), None)
+        problem = f"{fault} has changed since" if fault else None if expected else f"{FILE_NAME} is empty"
+    except FileNotFoundError as error:
+        problem = f"{Path(error.filename).name} is missing"
+    except (OSError, ValueError):
+        problem = f"{FILE_NAME} cannot be read"
+    if problem:
+        raise InvalidInput(
+            f"expected the model in {folder} as its {FILE_NAME} lists it, but {problem}; restore the folder from a backup or train "
+            f"again, or delete {FILE_NAME} if you changed the model on purpose",
+            code="model_damaged",
+        )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,60 @@
+"""Copies of folders for other machines, whose descriptions name no path of this one."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from quintain.jobs.directory import link_file
+from quintain.worker.configuration import configured_home
+
+
+@contextmanager
+def portable_copy(
+    folder: Path, job_id: str, names: Sequence[str], paths: Iterable[str]
+) -> Iterator[tuple[Path, list[str]]]:
+    """Yield a copy of a folder, and the names of the files in which a path was replaced; all other files are links.
+
+    Args:
+        folder: Complete folder. The copy lies beside it for the time of the block.
+        job_id: Job that makes the copy.
+        names: Patterns of the files that describe it, which are small texts.
+        paths: What is named by its last part instead, if it is an absolute path; the home folder is by `.` in any case.
+    """
+    instead = {path: _own_name(Path(path)) for path in (*paths, str(folder)) if Path(path).is_absolute()}
+    if (home := configured_home()) is not None:
+        instead[home] = "."
+    aside = folder.with_name(f".{folder.name}.{job_id}")
+    shutil.rmtree(aside, ignore_errors=True)  # of a killed attempt
+    try:
+        shutil.copytree(folder, aside, copy_function=link_file)
+        changed = list[str]()
+        for path in sorted({path for name in names for path in aside.glob(name) if path.is_file()}):
+            text = path.read_text(encoding="utf-8")
+            if (moved := _without(text, instead)) != text:
+                path.unlink()  # the link; the original stays
+                path.write_text(moved, encoding="utf-8")
+                changed.append(path.relative_to(aside).as_posix())
+        yield aside, changed
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _own_name(path: Path) -> str:
+    """Return the last part of a path; of the embedded model two parts, by which `register_agent` recognises it."""
+    return "/".join(path.parts[-2:]) if path.parts[-2:] == ("quintain", "starter") else path.name
+
+
+def _without(text: str, paths: dict[str, str]) -> str:
+    """Return a text with each path replaced, longest first, also where JSON has escaped it."""
+    instead = paths | {_escaped(path): _escaped(name) for path, name in paths.items()}
+    ways = sorted(instead, key=len, reverse=True)
+    return re.sub(rf"({'|'.join(map(re.escape, ways))})(?![\w-])", lambda found: instead[found[1]], text)
+
+
+def _escaped(text: str) -> str:
+    return json.dumps(text)[1:-1]

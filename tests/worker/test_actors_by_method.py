@@ -1,0 +1,158 @@
+"""Every method that acts while it learns plays on actors what it plays alone, and learns the same."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from quintain.evaluation.turn_counts import TurnCount
+from quintain.records.agent import Agent
+from quintain.records.evolve import EvolveConfig
+from quintain.records.hyperparameters import CONFIGS
+from quintain.records.job import EvolveSpec, TrainSpec
+from quintain.records.reward import LengthReward, RewardPart, RewardSpec
+from quintain.worker.actors import pool
+from quintain.worker.actors.messages import ActorSetup, Answer, Batch
+from quintain.worker.actors.playing import BatchPlayer
+from quintain.worker.evolution import loop as evolve
+from quintain.worker.job_kinds import train as training
+from trainers.playing import save_sharp_teacher
+from trainers.runs import same
+from worker.job_folder import Stopping, events, trajectories
+
+
+class ThreadActor:
+    """An actor in a thread of this process: the player of a child process, with its messages as JSON."""
+
+    batches = 0
+    one_at_a_time: ClassVar = threading.Lock()
+    """Held while a batch is played: transformers loads one model at a time."""
+
+    def __init__(self, setup: ActorSetup) -> None:
+        self._player = BatchPlayer(ActorSetup.model_validate_json(setup.model_dump_json()), lambda: False)
+        self.pid = 0
+
+    def play(self, batch: Batch, on_count: Callable[[TurnCount], None]) -> Answer:
+        with self.one_at_a_time:
+            type(self).batches += 1
+            answer = Answer(played=self._player.play(Batch.model_validate_json(batch.model_dump_json()), on_count))
+        return Answer.model_validate_json(answer.model_dump_json())
+
+    def ask_to_stop(self) -> None:
+        """Its batches are short."""
+
+    def stop(self, grace_s: float) -> None:
+        """Its thread ends with the pool."""
+
+
+@pytest.fixture(params=["thread", pytest.param("process", marks=pytest.mark.soak)])
+def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where actors run."""
+    monkeypatch.setattr(ThreadActor, "batches", 0)
+    if request.param == "thread":
+        monkeypatch.setattr(pool, "LocalActor", ThreadActor)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield request.param
+    torch.set_num_threads(threads)
+
+
+BREVITY = RewardSpec(
+    parts=(
+        RewardPart(scorer="short", declared=LengthReward(name="short", unit="tokens", of="all", full_at=0, zero_at=24)),
+    )
+)
+SMALL: dict[str, Any] = {
+    "group_size": 3,
+    "tasks_per_step": 2,
+    "rollouts": 2,
+    "max_new_tokens": 12,
+    "max_turns": 2,
+    "episodes_at_once": 3,
+    "learning_rate": 0.01,
+}
+
+
+def played(folder: Path) -> list[dict[str, Any]]:
+    """Return the runs of a job without the seconds that they took."""
+    runs = trajectories(folder)
+    for run in runs:
+        run.extra.get("episode_result", {}).pop("duration_s", None)
+    return [run.model_dump(mode="json") for run in runs]
+
+
+def losses(folder: Path) -> list[Any]:
+    found = [(event.step, (event.metrics or {}).get("loss")) for event in events(folder) if event.type == "progress"]
+    assert [loss for _, loss in found if loss is not None]
+    return found
+
+
+@pytest.mark.parametrize("method", ["dpo", "distill", pytest.param("ppo", marks=pytest.mark.soak)])
+def test_an_online_method_on_two_actors_equals_the_same_one_alone(
+    where: str, tmp_path: Path, tiny_agent: Agent, method: str
+) -> None:
+    def learn(actors: int) -> Path:
+        folder = tmp_path / str(actors) / "job"
+        teacher: dict[str, Any] = {"teacher": "sharp"} if method == "distill" else {}
+        spec = TrainSpec(
+            method=method,
+            agent=tiny_agent,
+            environment="quintain/inventory",
+            name="learner",
+            output_dir=str(folder / "agent"),
+            config=CONFIGS[method](**SMALL, **teacher, actors=actors),
+            reward=None if teacher else BREVITY,
+            teacher_agent=save_sharp_teacher(tmp_path / "teacher") if teacher else None,
+            seed=2,
+        )
+        training.run(spec, folder, Stopping(folder))
+        return folder
+
+    alone, together = learn(1), learn(2)
+    assert played(together) == played(alone)
+    assert len(played(together)) == 12
+    assert losses(together) == losses(alone)
+    assert same(together / "agent", alone / "agent")
+    assert ThreadActor.batches == (4 if where == "thread" else 0)
+
+
+def test_an_evolution_on_two_actors_equals_the_same_one_alone(where: str, tmp_path: Path, tiny_agent: Agent) -> None:
+    def grow(actors: int) -> tuple[Path, Any]:
+        folder = tmp_path / str(actors)
+        config = EvolveConfig(
+            iterations=1,
+            tasks_per_iteration=17,
+            attempts=2,
+            temperature=1.0,
+            max_turns=1,
+            threshold=None,
+            ratio=1,
+            evaluation_tasks=2,
+            final_tasks=2,
+            actors=actors,
+        )
+        spec = EvolveSpec(
+            name="pupil",
+            agent=tiny_agent.model_copy(
+                update={"sampling": tiny_agent.sampling.model_copy(update={"max_new_tokens": 4})}
+            ),
+            environment="quintain/inventory",
+            config=config,
+            training=CONFIGS[config.train](max_steps=2, batch_size=4),  # type: ignore[arg-type]
+            output_dir=str(folder / "models"),
+            datasets_dir=str(folder / "datasets"),
+            seed=7,
+        )
+        return folder / "job", evolve.run(spec, folder / "job", Stopping(folder / "job"))
+
+    (alone, first), (together, second) = grow(1), grow(2)
+    assert second.report == first.report
+    assert played(together) == played(alone)
+    assert losses(together) == losses(alone)
+    assert same(together.parent / "models" / "01-train", alone.parent / "models" / "01-train")
+    assert ThreadActor.batches == (2 if where == "thread" else 0)
