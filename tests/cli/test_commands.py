@@ -55,8 +55,8 @@ def test_a_wrong_option_is_refused_with_the_valid_ones(
         ("search --limit", "runs", "'--limit' requires an argument"),
         ("runs --limit many", "runs", "valid integer"),
         ("serve --port 0", "serve", "'--port'"),
-        ("jobs shw", "jobs", "No such command 'shw'"),
-        ("jbs", "", "No such command 'jbs'"),
+        ("jobs shw", "jobs", "No such command 'shw' (did you mean 'show'?)"),
+        ("jbs", "", "No such command 'jbs' (did you mean 'jobs'?)"),
         ("--hom x jobs", "", "No such option: --hom"),
     ],
 )

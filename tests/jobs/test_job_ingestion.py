@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import event
 
 from jobs.conftest import now
+from quintain.jobs import processes
 from quintain.jobs.directory import write_atomically
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import Dataset, DatasetOutput
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
     from jobs.conftest import JobHome
 
 
-def dead_job(jobs: JobHome) -> tuple[str, FileReporter]:
+def dead_job(jobs: JobHome, key: str | None = None) -> tuple[str, FileReporter]:
     """A job in its first attempt whose processes are gone, and the reporter that its worker had."""
-    job = jobs.runner_with(slots=0, light_kinds=frozenset()).start(SelftestSpec()).job
+    job = jobs.runner_with(slots=0, light_kinds=frozenset()).start(SelftestSpec(), request_key=key).job
     directory = jobs.directory(job.id)
     directory.prepare(job)
     write_atomically(directory.path / "shim.json", b'{"attempt": 1, "shim": 1, "worker": null}')
@@ -185,3 +187,60 @@ def test_a_pass_of_the_reconciler_indexes_the_texts_of_new_runs(jobs: JobHome) -
     jobs.runner.reconcile()
     with read_transaction(jobs.store.engine) as connection:
         assert connection.exec_driver_sql(query).all() == [(1,), (2,), (3,)]
+
+
+def test_a_pass_stores_all_live_jobs_in_one_transaction_and_leaves_out_only_the_one_that_cannot_be_stored(
+    jobs: JobHome,
+) -> None:
+    """Held locks stand for living workers. A number that the database cannot store is in the events of one job."""
+    live, locks = [], []
+    for key in "abc":
+        live.append(dead_job(jobs, key))
+        locks.append(processes.try_lock(jobs.directory(live[-1][0]).lock))
+    assert None not in locks
+    updates: list[str] = []
+
+    @event.listens_for(jobs.store.engine, "before_cursor_execute")
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        updates.extend([statement] if statement.startswith("UPDATE jobs") and "offsets" in statement else [])
+
+    for _, reporter in live:
+        reporter.progress(1, 2, {"loss": 1.0})
+    assert jobs.runner.reconcile() == {job_id for job_id, _ in live}
+    assert len(updates) == 1
+    assert jobs.runner.reconcile() == set()
+    assert len(updates) == 1
+
+    for _, reporter in live:
+        reporter.progress(2, 2, {"loss": 0.5})
+    bad, *good = (job_id for job_id, _ in live)
+    with jobs.directory(bad).events.open("ab") as file:
+        lines = jobs.directory(bad).events.read_bytes().splitlines()
+        file.write(lines[-1].replace(b'"seq":1', b'"seq":%d' % 2**63) + b"\n")
+    assert jobs.runner.reconcile() == set(good)
+    assert [jobs.store.jobs.get(job_id).step for job_id in (bad, *good)] == [1, 2, 2]
+    assert "cannot be looked after" in (jobs.runner.trouble(bad) or "")
+    assert [jobs.runner.trouble(job_id) for job_id in good] == [None, None]
+    for job_id, lock in zip((bad, *good), locks, strict=True):
+        jobs.store.jobs.finish(job_id, 1, JobStatus.FAILED, now())
+        processes.unlock(lock)
+
+
+def test_a_reader_relies_on_a_fresh_pass_but_not_past_a_change_by_its_own_process(jobs: JobHome) -> None:
+    job_id, reporter = dead_job(jobs)
+    lock = processes.try_lock(jobs.directory(job_id).lock)
+    jobs.runner.reconcile()
+    reporter.progress(1, 2, {"loss": 1.0})
+    jobs.runner.refresh(within_s=60)
+    assert jobs.store.jobs.get(job_id).step == 0
+    jobs.runner.refresh(within_s=0)
+    assert jobs.store.jobs.get(job_id).step == 1
+    reporter.progress(2, 2, {"loss": 1.0})
+    jobs.runner.cancel(job_id)
+    jobs.runner.refresh(within_s=60)
+    assert jobs.store.jobs.get(job_id).step == 2
+    assert not jobs.runner.is_idle
+    processes.unlock(lock)
+    jobs.runner.reconcile()
+    jobs.runner.reconcile()
+    assert jobs.runner.is_idle

@@ -45,7 +45,7 @@ def test_prompts_name_the_tools_and_miss_no_required_argument(small: QuintainSer
         label = (await client.get_prompt("label_data", {"agent": "clerk", "rubric": "coding"})).messages[0].content.text
         assert label.index("judge='person'") < label.index("judge='assistant'") < label.index("fit_calibration")
         assert "rubric='coding', filter={'agent': 'clerk'}" in label
-        with pytest.raises(MCPError, match="compare_agents needs `agents`"):
+        with pytest.raises(MCPError, match="expected `agents` of the prompt compare_agents"):
             await client.get_prompt("compare_agents", {})
         with pytest.raises(MCPError, match=r"valid: train_end_to_end, diagnose_run, label_data, compare_agents"):
             await client.get_prompt("nothing", {})

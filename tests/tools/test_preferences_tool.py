@@ -440,7 +440,7 @@ def test_step_labels_come_from_stored_verdicts_with_their_parts(services: Servic
 
 
 REFUSED = [
-    ({"source": "person"}, "source 'person' needs `pairs`"),
+    ({"source": "person"}, "expected `pairs` for source 'person'"),
     ({"source": "person", "pairs": [{}], "filter": {"tags": ["k"]}}, "leave `filter` and `trajectory_ids` out"),
     ({"source": "mined", "filter": {"tags": ["k"]}, "pairs": [{}]}, "leave it out"),
     ({"source": "assistant", "pairs": [{}], "margin": 0.1}, "`margin` goes with source 'mined'"),

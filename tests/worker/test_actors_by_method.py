@@ -92,7 +92,9 @@ def losses(folder: Path) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("method", ["dpo", "distill", pytest.param("ppo", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "method", ["dpo", *(pytest.param(name, marks=pytest.mark.soak) for name in ("distill", "ppo"))]
+)
 def test_an_online_method_on_two_actors_equals_the_same_one_alone(
     where: str, tmp_path: Path, tiny_agent: Agent, method: str
 ) -> None:

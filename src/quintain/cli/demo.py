@@ -9,6 +9,7 @@ the same held-out tasks and compared. Nothing here touches the store, the jobs o
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -290,10 +291,13 @@ def _print_result(console: Console, summary: Mapping[str, Any], folder: Path) ->
         )
     files = f"Curves: {_short(folder / 'curves.png')}   home folder: {_short(folder / 'home')}"
     console.print(f"\n{files}   took {summary['duration_s']} s", soft_wrap=True, markup=False)
-    console.print("\nUse it from Claude Code:", style="bold")
     command = Path(sys.executable).with_name("quintain")
-    console.print(f"  claude mcp add quintain -- {command} serve", soft_wrap=True, markup=False)
-    console.print("or in Claude Desktop, Cursor, VS Code (their MCP settings file):", style="bold")
+    console.print("\nLook at its runs, jobs and agents in a browser:", style="bold")
+    ui = shlex.join([_short(command), "ui", "--open", "--home", _short(folder / "home")])
+    console.print(f"  {ui}", soft_wrap=True, markup=False)
+    console.print("Use it from Claude Code, Claude Desktop, Cursor, VS Code, Codex or Gemini CLI:", style="bold")
+    console.print(f"  {shlex.quote(_short(command))} install claude-code", soft_wrap=True, markup=False)
+    console.print("or in the MCP settings file of another client:", style="bold")
     entry = {"mcpServers": {"quintain": {"command": str(command), "args": ["serve"]}}}
     console.print(f"  {json.dumps(entry)}", soft_wrap=True, markup=False)
 

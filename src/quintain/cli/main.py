@@ -16,6 +16,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from quintain.cli.table import ALIASES, COMMANDS, FUNCTIONS, GROUPS
 
+_HELP_OPTIONS = ["--help", "-h"]
+
 _UsageError: Any = typer.BadParameter.__base__
 """What the parser raises for a command line that it cannot read."""
 
@@ -41,16 +43,24 @@ def command(name: str) -> TyperCommand:
 
 
 @contextmanager
-def _usage_errors(name: str) -> Iterator[None]:
-    """End a wrong command line of a command or group as every other error ends: with one line on stderr and status 2."""
+def _usage_errors(name: str, command_name: str | None = None) -> Iterator[None]:
+    """End a wrong command line of a command or group as every other error ends: with one line on stderr and status 2.
+
+    Args:
+        name: the command or group; empty: the program.
+        command_name: what was typed where a command of the group is expected; a similar command is suggested.
+    """
     try:
         yield
     except _UsageError as error:
         from quintain.cli.session import REFUSED, print_error
         from quintain.errors import InvalidInput
+        from quintain.records.record import nearest
 
         place = f"quintain {name}".strip()
         fault = error.format_message().rstrip(".")
+        if command_name is not None:
+            fault += nearest(command_name, command_names(name))
         text = f"expected arguments and options of {place}, got a wrong command line: {fault}; see {place} --help"
         print_error(InvalidInput(text))
         raise typer.Exit(REFUSED) from None
@@ -115,7 +125,7 @@ class Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Insert the command that runs where a group's call names none."""
         default = GROUPS[self.group][1] if self.group and not ctx.resilient_parsing else None  # not while completing
-        if default and (not args or (args[0].startswith("-") and args[0] != "--help")):
+        if default and (not args or (args[0].startswith("-") and args[0] not in _HELP_OPTIONS)):
             args = [default, *args]
         if not args:
             return super().parse_args(ctx, args)  # shows the help
@@ -124,7 +134,7 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the first argument names."""
-        with _usage_errors(self.group):
+        with _usage_errors(self.group, args[0]):
             return super().resolve_command(ctx, args)
 
 
@@ -199,11 +209,22 @@ app = typer.Typer(
     cls=Commands,
     help="Train agents by conversation: an MCP server and its tools.",
     no_args_is_help=True,
+    context_settings={"help_option_names": _HELP_OPTIONS},
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
 @app.callback()
-def check_settings() -> None:
+def check_settings(
+    asked_version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Stop before any work where a variable of the environment is wrong."""
     from quintain.errors import InvalidInput
     from quintain.settings import read_settings

@@ -30,7 +30,7 @@ from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError
 from quintain.extensions import Installed, installed, load, require_single
 from quintain.records.judging import Endpoint
 from quintain.records.protocols import Environment, TaskSource
-from quintain.records.record import clip, explain
+from quintain.records.record import clip, explain, nearest
 
 GROUP = "quintain.environments"
 """Entry-point group; each entry names a callable that returns a `TaskSource`."""
@@ -263,8 +263,10 @@ def _factory(name: str) -> Factory:
     require_single(GROUP, name, frozenset(_BUILT_IN))
     entry = _entries().get(name)
     if entry is None:
-        known = ", ".join(environment_ids())
-        raise NotFound(f"no environment is called {clip(name)!r}; known here: {known}", code="environment_not_found")
+        known, near = ", ".join(environment_ids()), nearest(name, environment_ids())
+        raise NotFound(
+            f"no environment is called {clip(name)!r}{near}; known here: {known}", code="environment_not_found"
+        )
     factory: Factory = load(entry)
     return factory
 

@@ -7,7 +7,8 @@ advances only after its content is stored.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,34 +26,62 @@ from quintain.records.preference import Preference
 from quintain.records.record import explain
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
+from quintain.store.job_spans import Span
 from quintain.store.store import Store
 
 
 def ingest(store: Store, job_id: str, directory: JobDirectory, now: datetime) -> bool:
-    """Store what the worker has written since the last call. Return whether there was anything.
+    """Store what the worker has written since the last call. Return whether there was anything."""
+    offsets, changed = store.jobs.offsets(job_id), False
+    while True:
+        span = new_events(job_id, directory, offsets)
+        changed |= ingest_outputs(store, job_id, directory, now, offsets)
+        if span is None or not store.jobs.ingest_spans([span], now):
+            return changed
+        offsets[span.file], changed = span.end, True
 
-    Outputs precede events, so that a reader who sees the `result` event finds the job's records too.
+
+def new_events(job_id: str, directory: JobDirectory, offsets: Mapping[str, int]) -> Span | None:
+    """Return new events of a job, about `CHUNK_BYTES` at most; None if there are none.
+
+    They are read before the outputs and stored after them, so that a reader who sees the `result` event finds the job's
+    records too.
     """
-    paths = [*(directory.outputs / f"{kind}.jsonl" for kind in OUTPUT_KINDS), directory.events]
-    offsets = store.jobs.offsets(job_id)
-    changed = [_ingest_file(store, job_id, directory, path, now, offsets) for path in paths]
+    path = directory.events
+    offset = offsets.get(path.name, 0)
+    try:
+        if path.stat().st_size == offset:
+            return None
+    except FileNotFoundError:
+        return None
+    read = read_lines(path, offset)
+    return Span(job_id, path.name, offset, read.end, *_events(read.lines)) if read.lines else None
+
+
+def ingest_outputs(store: Store, job_id: str, directory: JobDirectory, now: datetime, offsets: dict[str, int]) -> bool:
+    """Store new outputs of a job, and advance `offsets`. Return whether there were any."""
+    try:
+        with os.scandir(directory.outputs) as entries:
+            sizes = {entry.name: entry.stat().st_size for entry in entries}
+    except FileNotFoundError:
+        return False
+    folder, names = directory.outputs, (f"{kind}.jsonl" for kind in OUTPUT_KINDS)
+    grown = [name for name in names if sizes.get(name, 0) != offsets.get(f"{folder.name}/{name}", 0)]
+    changed = [_ingest_file(store, job_id, directory, folder / name, now, offsets) for name in grown]
     return any(changed)
 
 
 def _ingest_file(
     store: Store, job_id: str, directory: JobDirectory, path: Path, now: datetime, offsets: dict[str, int]
 ) -> bool:
-    """Ingest the new lines of a file, and advance its offset in the store and in `offsets`."""
+    """Ingest the new lines of an output file, and advance its offset in the store and in `offsets`."""
     name = path.relative_to(directory.path).as_posix()
     offset, changed = offsets.get(name, 0), False
     while (read := read_lines(path, offset)).lines:
-        if path == directory.events:
-            events, warnings = _events(read.lines)
-        else:
-            if path.stem in {"link", "score", "dataset"}:  # they refer to runs, including new ones
-                _ingest_file(store, job_id, directory, path.with_stem("trajectory"), now, offsets)
-            events, warnings = [], _store_outputs(store, directory, path.stem, read.lines, now)
-        if not store.jobs.ingest(job_id, name, (offset, read.end), now, events=events, warnings=warnings):
+        if path.stem in {"link", "score", "dataset"}:  # they refer to runs, including new ones
+            _ingest_file(store, job_id, directory, path.with_stem("trajectory"), now, offsets)
+        warnings = _store_outputs(store, directory, path.stem, read.lines, now)
+        if not store.jobs.ingest_spans([Span(job_id, name, offset, read.end, warnings=warnings)], now):
             break
         offsets[name] = offset = read.end
         changed = True

@@ -29,9 +29,13 @@ def try_lock(path: Path) -> int | None:
     The lock belongs to the open file. It is held until `unlock`, or until every process that inherited the descriptor
     has closed it or died.
     """
+    flags = os.O_RDWR | os.O_CREAT
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            descriptor = os.open(path, flags, 0o600)
+        except FileNotFoundError:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, flags, 0o600)
     except OSError as error:
         if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
             return None  # a read-only home: its jobs are reconciled by its owner

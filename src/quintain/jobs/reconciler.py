@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from quintain.errors import InvalidInput, Unavailable
 from quintain.jobs import processes
@@ -20,19 +21,31 @@ from quintain.jobs.attempts import AttemptEnd, ends, is_crash_loop, pause_left_s
 from quintain.jobs.devices import assign_devices, detect_devices, devices_needed
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.exits import ExitStatus, crash_loop, directory_error, ended_early, exit_status
-from quintain.jobs.ingestion import ingest
+from quintain.jobs.ingestion import ingest, ingest_outputs, new_events
 from quintain.jobs.launch import LOCAL, JobOptions, Starter, known_attempt, read_launch
 from quintain.jobs.launchers.contract import Attempt, Launcher
 from quintain.jobs.launchers.registry import open_launcher
 from quintain.jobs.liveness import RETRY_S, Liveness, Watch
 from quintain.jobs.process_counts import ONE_PROCESS, process_counts
 from quintain.records.job import Job, JobSpec, JobStatus
+from quintain.store.job_spans import Lease, Span
+from quintain.store.jobs import RunningJob
 from quintain.store.store import Store
 
 logger = logging.getLogger(__name__)
 
 CANCEL_MARGIN_S = 10.0
 """Seconds beyond the grace after which a cancelled job's launcher is asked to end it."""
+
+
+class _Look(NamedTuple):
+    """What a pass found of an attempt that is not over."""
+
+    job_id: str
+    has_outputs: bool
+    """Whether it had new outputs, which are stored already."""
+    events: Span | None
+    lease: Lease | None
 
 
 class Reconciler:
@@ -52,6 +65,12 @@ class Reconciler:
         """Job -> monotonic time from which its launcher may be asked to end it."""
         self._troubles: dict[str, str] = {}
         """Job, or empty for all of them -> what went wrong in the last pass."""
+        self._logged: dict[str, str] = {}
+        """Key of a trouble -> its text as logged."""
+        self._found_dead = False
+        """Whether the last pass found an attempt whose lock is free."""
+        self.is_idle = False
+        """Whether the last pass of this process left no job unfinished."""
         self._pauses: dict[str, float] = {}
         """Job -> seconds until its next attempt, as of the last pass."""
 
@@ -78,19 +97,42 @@ class Reconciler:
     def reconcile_running(self) -> set[str]:
         """Reconcile every running job of this home. Return the ids of those that changed."""
         changed: set[str] = set()
+        self._found_dead = False
         if not self._is_mounted():
             return changed
         running = self._store.jobs.running(self.home)
         self._watch.forget_others(job.id for job in running)
         self._cancel_at = {job.id: self._cancel_at[job.id] for job in running if job.id in self._cancel_at}
         self._pauses.clear()
+        looks: list[_Look] = []
         for job in running:
             with self._noting_trouble(job.id):
-                if self._is_here(job) and self._reconcile_job(job):
+                if self._is_here(job) and self._reconcile_job(job, looks):
                     changed.add(job.id)
+        changed |= {look.job_id for look in looks if look.has_outputs}
+        changed |= self._store_looks([look for look in looks if look.events or look.lease])
         unfinished = {job.id for job in self._store.jobs.unfinished()} if self._troubles else set()
         self._troubles = {key: text for key, text in self._troubles.items() if not key or key in unfinished}
+        self._logged = {key: text for key, text in self._logged.items() if key in self._troubles}
+        self.is_idle = not running and not self._store.jobs.has_unfinished(self.home)
         return changed
+
+    def _store_looks(self, looks: Sequence[_Look]) -> set[str]:
+        """Store the events and leases of live jobs in one transaction, else job by job. Return the ids of those with events."""
+        if not looks:
+            return set()
+        spans, leases = [look.events for look in looks if look.events], [look.lease for look in looks if look.lease]
+        stored: set[str] = set()
+        with self._noting_trouble(*(look.job_id for look in looks)):
+            try:
+                stored = self._store.jobs.ingest_spans(spans, self._clock(), leases)
+            except (Unavailable, OSError):
+                raise
+            except Exception:
+                if len(looks) == 1:
+                    raise
+                stored = {job_id for look in looks for job_id in self._store_looks([look])}
+        return stored
 
     def trouble(self, job_id: str) -> str | None:
         """Return what kept the last pass of this process from storing a job's state, or from starting it; None if nothing did."""
@@ -117,6 +159,10 @@ class Reconciler:
                 break
         return started
 
+    def dispatch_after_ends(self) -> set[str]:
+        """Start queued jobs if `reconcile_running` has found an attempt that is not alive: its end may have freed a slot."""
+        return self.dispatch() if self._found_dead else set()
+
     def index_texts(self) -> set[str]:
         """Index the texts of new runs for searches, a bounded amount in one pass. No job changes."""
         with self._noting_trouble(""):
@@ -124,24 +170,29 @@ class Reconciler:
         return set()
 
     @contextmanager
-    def _noting_trouble(self, key: str) -> Iterator[None]:
-        """Note an error as the trouble of a job, or of all jobs for the key "". It is logged once, and ends here.
+    def _noting_trouble(self, *keys: str) -> Iterator[None]:
+        """Note an error as the trouble of jobs, or of all jobs for the key "". It is logged once, and ends here.
 
         One broken directory must not stop the other jobs, and a full disk must not hide behind a running one.
         """
-        before = self._troubles.pop(key, None)
+        for key in keys:
+            self._troubles.pop(key, None)
+        text, cause = "", None
         try:
             yield
         except (Unavailable, OSError) as error:
             if isinstance(error, Unavailable):
                 self._retry_at = time.monotonic() + RETRY_S
-            self._troubles[key] = f"its state cannot be stored now: {error}"
-            if self._troubles[key] != before:
-                logger.warning("%s: %s", key or "all jobs", self._troubles[key])
+            text = f"its state cannot be stored now: {error}"
         except Exception as error:
-            self._troubles[key] = f"it cannot be looked after: {type(error).__name__}: {error}"
-            if self._troubles[key] != before:
-                logger.exception("job %s could not be reconciled", key)
+            text, cause = f"it cannot be looked after: {type(error).__name__}: {error}", error
+        for key in keys if text else ():
+            self._troubles[key] = text
+            if self._logged.get(key) != text:
+                self._logged[key] = text
+                logger.log(
+                    logging.ERROR if cause else logging.WARNING, "%s: %s", key or "all jobs", text, exc_info=cause
+                )
 
     def _is_mounted(self) -> bool:
         """Whether the jobs folder is still that of this home. Without it, every job would look dead."""
@@ -150,7 +201,7 @@ class Reconciler:
         logger.error("the folder %s is not that of home %s: is it mounted?", self._options.jobs_dir, self.home)
         return False
 
-    def _is_here(self, job: Job) -> bool:
+    def _is_here(self, job: RunningJob) -> bool:
         """Whether a job belongs to this home; one of an earlier version, without a home, if its folder is here."""
         return job.home is not None or (self._options.jobs_dir / job.id).exists()
 
@@ -167,25 +218,29 @@ class Reconciler:
         taken = [launch.devices for launch in launches if launch and processes.is_this_machine(launch.machine)]
         return assign_devices(devices_needed(job.spec), devices, self._options.slots, taken)
 
-    def _reconcile_job(self, job: Job) -> bool:
-        directory = JobDirectory(self._options.jobs_dir / job.id)
-        if job.cancel_requested and directory.path.exists():
+    def _reconcile_job(self, row: RunningJob, looks: list[_Look]) -> bool:
+        """Look at a live attempt; end or restart another. Return whether the job's state has changed."""
+        directory = JobDirectory(self._options.jobs_dir / row.id)
+        if row.cancel_requested and directory.path.exists():
             directory.request_cancel()  # repeated, because the requester may have died before this
         lock = processes.try_lock(directory.lock)
         if lock is None:
-            self._renew(job)
-            return ingest(self._store, job.id, directory, self._clock())
+            looks.append(self._look(row, directory, is_alive=True))
+            return False
+        self._found_dead = True
         try:
+            job = self._store.jobs.get(row.id)
+            if job.status is not JobStatus.RUNNING:
+                return False
             launch = read_launch(directory, job.attempt)
             launcher = self.launcher(launch.launcher if launch else LOCAL)
             attempt = known_attempt(directory, job, launch)
             liveness = self._watch.assess(job, attempt, launcher, self._clock())
             if liveness in {Liveness.ALIVE, Liveness.UNKNOWN}:
-                if liveness is Liveness.ALIVE:
-                    self._renew(job)
                 if job.cancel_requested and launcher.is_remote:
                     self._enforce_cancel(directory, attempt, launcher)
-                return ingest(self._store, job.id, directory, self._clock())
+                looks.append(self._look(row, directory, is_alive=liveness is Liveness.ALIVE))
+                return False
             try:
                 ending = self._ending(job, directory, attempt, launcher, liveness)
             except OSError as error:
@@ -250,11 +305,13 @@ class Reconciler:
             job.id, job.attempt, ending.status, self._clock(), error=ending.error, result=ending.result
         )
 
-    def _renew(self, job: Job) -> None:
-        """Extend the lease of a live attempt where less than half of it is left."""
-        now, lease = self._clock(), timedelta(seconds=self._options.lease_s)
-        if job.lease_until is None or not now + lease / 2 < job.lease_until <= now + lease:
-            self._store.jobs.renew_lease(job.id, job.attempt, now + lease)
+    def _look(self, job: RunningJob, directory: JobDirectory, *, is_alive: bool) -> _Look:
+        """Store a job's new outputs, and return what else is to be stored: its new events, and the lease if it is due."""
+        now, length = self._clock(), timedelta(seconds=self._options.lease_s)
+        is_due = is_alive and (job.lease_until is None or not now + length / 2 < job.lease_until <= now + length)
+        events = new_events(job.id, directory, job.offsets)
+        has_outputs = ingest_outputs(self._store, job.id, directory, now, job.offsets)
+        return _Look(job.id, has_outputs, events, Lease(job.id, job.attempt, now + length) if is_due else None)
 
     def _enforce_cancel(self, directory: JobDirectory, attempt: Attempt, launcher: Launcher) -> None:
         """Ask the launcher to end an attempt that waits in its queue, or whose shim has not stopped it in time."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +22,9 @@ from quintain.store.store import Store
 
 __all__ = ["JobOptions", "JobRunner", "Started"]
 
+
+RECENT_S = 1.0
+"""Age of a pass that a start trusts to have found the ended jobs. A server makes one sooner, and an ended job's shim too."""
 
 ReconcileStep = Callable[[], set[str]]
 
@@ -37,18 +42,30 @@ class Queue(NamedTuple):
     slots: int
     """Number of them that may run at once."""
     running: list[Job]
-    queued: list[Job]
-    """In the order of their starts."""
+    queued: list[str]
+    """Ids in the order of their starts."""
+
+
+class _Pass(NamedTuple):
+    """A complete pass over the jobs."""
+
+    changes: int
+    """Changes by this runner before it began."""
+    ended: float
+    """Monotonic time of its end."""
 
 
 class JobRunner:
-    """The jobs of one home. Stateless: any number of runners in any number of processes are equivalent."""
+    """The jobs of one home. Any number of runners in any number of processes are equivalent."""
 
     def __init__(self, store: Store, options: JobOptions, clock: Callable[[], datetime]) -> None:
         self._store = store
         self._options = options
         self._clock = clock
         self._reconciler = Reconciler(store, options, clock)
+        self._changes = 0
+        """Number of starts, cancels and resumes by this runner."""
+        self._newest_pass = _Pass(changes=0, ended=float("-inf"))
 
     @property
     def home(self) -> str | None:
@@ -90,15 +107,17 @@ class JobRunner:
             updated_at=now,
         )
         job, deduplicated = self._store.jobs.insert(job)
-        return Started(self._dispatch(job), deduplicated)
+        with self._counting_change():
+            return Started(self._dispatch(job), deduplicated)
 
     def cancel(self, job_id: str) -> Job:
         """Cancel a job. A queued job ends at once; an ended job is unchanged."""
-        job = self._store.jobs.request_cancel(job_id, self._clock())
-        directory = self._directory(job_id)
-        if job.status is JobStatus.RUNNING and directory.path.exists():
-            directory.request_cancel()
-        return job
+        with self._counting_change():
+            job = self._store.jobs.request_cancel(job_id, self._clock())
+            directory = self._directory(job_id)
+            if job.status is JobStatus.RUNNING and directory.path.exists():
+                directory.request_cancel()
+            return job
 
     def resume(self, job_id: str) -> Job:
         """Continue a job: an interrupted one under its id, a failed or cancelled one as a new job.
@@ -108,7 +127,8 @@ class JobRunner:
         """
         job = self._store.jobs.get(job_id)
         if job.status is JobStatus.INTERRUPTED:
-            return self._dispatch(self._store.jobs.requeue(job_id, self._clock()))
+            with self._counting_change():
+                return self._dispatch(self._store.jobs.requeue(job_id, self._clock()))
         if job.status in {JobStatus.FAILED, JobStatus.CANCELLED}:
             if self.is_elsewhere(job):
                 raise Conflict(
@@ -134,9 +154,26 @@ class JobRunner:
         Returns:
             Ids of the jobs that changed.
         """
-        all_steps = self._reconciler
-        steps = (all_steps.dispatch, all_steps.reconcile_running, all_steps.dispatch, all_steps.index_texts)
-        return self._run_elected(steps, wait_s=wait_s)
+        work, changes = self._reconciler, self._changes
+        steps = (work.dispatch, work.reconcile_running, work.dispatch_after_ends, work.index_texts)
+        changed, is_leader = self._run_elected(steps, wait_s=wait_s)
+        if is_leader:
+            self._newest_pass = _Pass(changes, time.monotonic())
+        return changed
+
+    def refresh(self, within_s: float) -> None:
+        """Reconcile for a reader, unless a pass of this runner has ended within these seconds and since its last change.
+
+        Another runner's pass does not count: its clock and its database may be others.
+        """
+        newest = self._newest_pass
+        if newest.changes != self._changes or time.monotonic() - newest.ended > within_s:
+            self.reconcile()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the newest pass of this runner left no job unfinished, and it has started none since."""
+        return self._reconciler.is_idle and self._newest_pass.changes == self._changes
 
     def trouble(self, job_id: str) -> str | None:
         """Return what keeps a job's state from being stored, or its next attempt from starting; None if nothing does."""
@@ -181,36 +218,51 @@ class JobRunner:
     def _directory(self, job_id: str) -> JobDirectory:
         return JobDirectory(self._options.jobs_dir / job_id)
 
+    @contextmanager
+    def _counting_change(self) -> Iterator[None]:
+        """Count a change at its end, so that no pass that began before counts for the readers after it."""
+        try:
+            yield
+        finally:
+            self._changes += 1
+
     def _dispatch(self, job: Job) -> Job:
-        """Start a queued job at once if a slot is free. Reconcile completely only if it is still queued."""
+        """Start a queued job at once if a slot is free. Else look for a slot of an ended job, at most once a second."""
         if job.status is JobStatus.QUEUED:
             self._run_elected((self._reconciler.dispatch,), wait_s=0.1, leave_note=True)
             job = self._store.jobs.get(job.id)
-        if job.status is JobStatus.QUEUED:
+        if job.status is JobStatus.QUEUED and time.monotonic() - self._newest_pass.ended > RECENT_S:
             self.reconcile()
             job = self._store.jobs.get(job.id)
         return job
 
-    def _run_elected(self, steps: Sequence[ReconcileStep], *, wait_s: float, leave_note: bool = False) -> set[str]:
+    def _run_elected(
+        self, steps: Sequence[ReconcileStep], *, wait_s: float, leave_note: bool = False
+    ) -> tuple[set[str], bool]:
         """Run steps under the leader lock. With `leave_note`, leave a note for another process that holds it.
 
         The holder checks for the note after releasing the lock and then starts again. So a job inserted during another
         process's pass is started, although the inserting process does not wait.
+
+        Returns:
+            Ids of the jobs that changed, and whether the steps ran here.
         """
         lock = self._options.jobs_dir / "reconcile.lock"
         note = self._options.jobs_dir / "reconcile.again"
         changed: set[str] = set()
+        has_run = False
         while True:
             with processes.leader_lock(lock, wait_s) as is_leader:
                 if is_leader:
+                    has_run = True
                     note.unlink(missing_ok=True)
                     for step in steps:
                         changed |= step()
             wait_s = 0.0
             if is_leader and not note.exists():
-                return changed
+                return changed, has_run
             if not is_leader:
                 if not leave_note:
-                    return changed
+                    return changed, has_run
                 note.touch()
                 leave_note = False  # try again: the holder may have checked just before the note

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import logging
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,11 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
-from mcp import MCPError
 from mcp.server import CacheHint, Server, ServerRequestContext
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.types import (
-    INVALID_PARAMS,
     BlobResourceContents,
     CallToolRequestParams,
     CallToolResult,
@@ -42,12 +39,13 @@ from mcp.types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 import quintain
-from quintain.errors import QuintainError, Unavailable
+from quintain.errors import InvalidInput, NotFound, QuintainError, Unavailable
 from quintain.server import apps, failures, resources
 from quintain.server.bindings import Binding, bind_all, call
 from quintain.server.completions import MAX_COMPLETIONS, complete
 from quintain.server.elicitation import ask, can_ask, key_of_home, seal
 from quintain.server.guide import INSTRUCTIONS
+from quintain.server.json_log import log_to_stderr
 from quintain.server.lifespan import (
     Running,
     lifespan_of,
@@ -179,7 +177,7 @@ def build_server(
         state_key: As `elicitation.seal`.
         provider: Where spans go; None: nowhere.
     """
-    _log_to_stderr()
+    log_to_stderr()
     bindings = bind_all(catalog, toolsets=toolsets, read_only=read_only)
     specs = resources.resource_specs(catalog)
     bus = InMemorySubscriptionBus()
@@ -222,13 +220,6 @@ def build_server(
     return server
 
 
-def _log_to_stderr() -> None:
-    """Log to standard error, plain: standard output belongs to the protocol."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-
-
 async def _list_tools(tools: ListToolsResult, ctx: _Context, params: PaginatedRequestParams | None) -> ListToolsResult:
     return tools
 
@@ -236,11 +227,14 @@ async def _list_tools(tools: ListToolsResult, ctx: _Context, params: PaginatedRe
 async def _call_tool(
     bindings: Mapping[str, Binding], ctx: _Context, params: CallToolRequestParams
 ) -> CallToolResult | InputRequiredResult:
+    hidden = None
     try:
         if params.name not in bindings:
             raise failures.unknown_tool(params.name, bindings)
         binding = bindings[params.name]
         services = await ctx.lifespan_context.services()
+        if ctx.request is not None:  # a client over HTTP, who may be on another machine
+            hidden = services.settings.home
         if binding.spec.asks is not None and can_ask(ctx):
             answered = await ask(binding, services, ctx, params)
             if answered is not None:
@@ -250,7 +244,7 @@ async def _call_tool(
         await log.result(result)
         return apps.for_client(result, ctx)
     except Exception as error:
-        return failures.tool_failure(params.name, error)
+        return failures.tool_failure(params.name, error, hidden)
 
 
 async def _list_resources(
@@ -298,12 +292,14 @@ async def _list_prompts(ctx: _Context, params: PaginatedRequestParams | None) ->
 async def _get_prompt(ctx: _Context, params: GetPromptRequestParams) -> GetPromptResult:
     spec, arguments = PROMPTS.get(params.name), params.arguments or {}
     if spec is None:
-        raise MCPError(INVALID_PARAMS, f"[not_found] there is no prompt {params.name!r}; valid: {', '.join(PROMPTS)}")
+        error = NotFound(f"expected a prompt, got {params.name!r}; valid: {', '.join(PROMPTS)}")
+        raise failures.protocol_failure(params.name, error)
     for argument in spec.listing.arguments or ():
         if argument.required and not arguments.get(argument.name):
-            raise MCPError(
-                INVALID_PARAMS, f"[invalid_input] {params.name} needs `{argument.name}`: {argument.description}"
+            fault = InvalidInput(
+                f"expected `{argument.name}` of the prompt {params.name}, got none; give it: {argument.description}"
             )
+            raise failures.protocol_failure(params.name, fault)
     text = TextContent(type="text", text=spec.render(arguments))
     return GetPromptResult(description=spec.listing.description, messages=[PromptMessage(role="user", content=text)])
 

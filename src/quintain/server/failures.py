@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from mcp import MCPError
@@ -19,15 +20,22 @@ logger = logging.getLogger(__name__)
 _SECRETS: tuple[Literal["secrets"]] = ("secrets",)
 
 
-def tool_failure(tool: str, error: Exception) -> CallToolResult:
+def tool_failure(tool: str, error: Exception, hidden: Path | None = None) -> CallToolResult:
     """The result of a call that raised: our own errors without secrets that they quote, any other without its text.
 
-    The text of any other goes to the log.
+    The text of any other goes to the log. An error without a remedy gets the one that every call has.
+
+    Args:
+        tool: The tool's name.
+        error: What the call raised.
+        hidden: The home folder, whose path this client does not see.
     """
     if isinstance(error, QuintainError):
-        from quintain.redaction.redact import redact_text  # loaded with the first error
-
-        text, _ = redact_text(str(error), _SECRETS)
+        text = _without_secrets(str(error))
+        if not error.remedy:
+            text += f"; correct the arguments and call {scrub(tool)[:100]} again"
+        if hidden is not None:
+            text = text.replace(str(hidden), "the home folder")
     else:
         logger.error("tool %r raised an unexpected exception", tool, exc_info=error)
         text = (
@@ -37,13 +45,22 @@ def tool_failure(tool: str, error: Exception) -> CallToolResult:
     return CallToolResult(is_error=True, content=[TextContent(type="text", text=scrub(text))])
 
 
+def _without_secrets(text: str) -> str:
+    from quintain.redaction.redact import redact_text  # loaded with the first error
+
+    return redact_text(scrub(text), _SECRETS)[0]
+
+
 def protocol_failure(what: str, error: Exception) -> MCPError:
     """The protocol error for a resource, prompt or completion request that raised."""
     if isinstance(error, QuintainError):
         code = INVALID_PARAMS if isinstance(error, (NotFound, InvalidInput)) else INTERNAL_ERROR
-        return MCPError(code=code, message=scrub(str(error)), data={"uri": scrub(what)})
+        text = _without_secrets(str(error)) + ("" if error.remedy else "; correct it and ask again")
+        return MCPError(code=code, message=text, data={"uri": _without_secrets(what)})
     logger.error("reading %r raised an unexpected exception", what, exc_info=error)
-    return MCPError(code=INTERNAL_ERROR, message="[internal] the server's log (stderr) has the details")
+    return MCPError(
+        code=INTERNAL_ERROR, message="[internal] unexpected error; the server's log (stderr) has the details"
+    )
 
 
 def unknown_tool(name: str, known: Collection[str]) -> NotFound:

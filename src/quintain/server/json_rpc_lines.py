@@ -102,7 +102,9 @@ def read_line(line: bytes | LongLine) -> JSONRPCMessage | Refusal:
     if isinstance(message, JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
         # The SDK takes a request whose id is of a wrong type for a notification and would never answer it.
         return _refuse(
-            None, INVALID_REQUEST, "[invalid_request] the id of a request must be a string or a whole number"
+            None,
+            INVALID_REQUEST,
+            "[invalid_request] the id of a request must be a string or a whole number; correct it",
         )
     return message
 

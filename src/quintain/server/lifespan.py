@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 _FIRST_BEAT_S = 0.3
 """Seconds before the first look at the jobs: importing the store would slow the client's handshake down."""
 
+_IDLE_PAUSE_S = 0.9
+"""Seconds between two passes while no job is unfinished. A job of another process, dead at once, is noticed within one."""
+
 
 class Running:
     """The state of one served lifespan.
@@ -79,11 +82,17 @@ class Running:
     async def reconcile_forever(self) -> None:
         """Reconcile the jobs every `settings.poll_s` seconds and notify subscribers of those that changed.
 
+        While no job is unfinished the pauses are longer, until a call of this server starts one.
+
         Whatever goes wrong is logged, once for each different error in a row, and tried again at the next beat.
         """
-        pause, failure = _FIRST_BEAT_S, ""
+        pause, waited, failure = _FIRST_BEAT_S, 0.0, ""
         while True:
             await anyio.sleep(pause)
+            waited += pause
+            if self._services is not None and self._services.jobs.is_idle and waited < _IDLE_PAUSE_S:
+                continue
+            waited = 0.0
             try:
                 services = await self.services()
                 pause = services.settings.poll_s

@@ -257,5 +257,5 @@ def log_of(services: Services, job_id: str, tail: str = "100") -> str:
     from quintain.tools.jobs.jobs import job_log
 
     if not tail.isdecimal() or not 1 <= int(tail[:9]) <= _MAX_LOG_LINES:
-        raise InvalidInput(f"tail: expected a number of lines, 1..{_MAX_LOG_LINES}, got {tail[:40]!r}")
+        raise InvalidInput(f"tail: expected a number of lines, 1..{_MAX_LOG_LINES}, got {tail[:40]!r}; correct tail")
     return job_log(services, job_id, int(tail[:9]))

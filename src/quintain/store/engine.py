@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ def create_engine(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Engine:
         return create_postgresql_engine(parsed, wait_s)
     # A cached statement keeps copies of its last values: 16 MB after the insertion of a long run.
     engine = sqlalchemy.create_engine(url, connect_args={"timeout": wait_s, "cached_statements": 0})
+
     journal = "WAL" if wal_is_safe(sqlite3.sqlite_version_info) else "TRUNCATE"
 
     @event.listens_for(engine, "connect")
@@ -61,6 +62,15 @@ def create_engine(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Engine:
     if parsed.database and parsed.database != ":memory:":
         _follow_file(engine, Path(parsed.database))
     return engine
+
+
+def _create_private(path: Path) -> None:
+    """Create a missing database file for this user alone, whatever the umask; SQLite gives its other files the same mode.
+
+    A path that cannot be created is left to SQLite, which reports it.
+    """
+    with suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _follow_file(engine: Engine, path: Path) -> None:
@@ -86,6 +96,8 @@ def _follow_file(engine: Engine, path: Path) -> None:
     def _exists(*_: object) -> None:
         if known:
             identity()
+        else:
+            _create_private(path)
 
     @event.listens_for(engine, "connect")
     def _note(_connection: sqlite3.Connection, record: ConnectionPoolEntry) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -13,14 +13,19 @@ from quintain.store.engine import insert_missing
 from quintain.store.tables import job_events
 
 
-def add_events(connection: Connection, job_id: str, events: Sequence[JobEvent]) -> None:
-    """Store events in their order. Those already known by (attempt, seq) are skipped."""
-    for attempt, batch in groupby(events, key=lambda event: event.attempt):
-        new = list(batch)
-        steps = [event.step for event in new if event.type == "progress" and event.step is not None]
-        if steps and attempt > 1:
-            _delete_repeated(connection, job_id, attempt, steps[0])
-        insert_missing(connection, job_events, [_row(job_id, event) for event in new])
+def add_events(connection: Connection, events_of: Mapping[str, Sequence[JobEvent]]) -> None:
+    """Store the events of jobs in their order. Those already known by (attempt, seq) are skipped."""
+    rows: list[dict[str, Any]] = []
+    for job_id, events in events_of.items():
+        for attempt, batch in groupby(events, key=lambda event: event.attempt):
+            new = list(batch)
+            steps = [event.step for event in new if event.type == "progress" and event.step is not None]
+            if steps and attempt > 1:
+                insert_missing(connection, job_events, rows)  # earlier attempts first
+                rows = []
+                _delete_repeated(connection, job_id, attempt, steps[0])
+            rows += [_row(job_id, event) for event in new]
+    insert_missing(connection, job_events, rows)
 
 
 def _delete_repeated(connection: Connection, job_id: str, attempt: int, step: int) -> None:

@@ -15,14 +15,11 @@ from quintain.records.job import UNFINISHED, Job, JobError, JobResult, JobStatus
 from quintain.records.job_events import JobEvent
 from quintain.store.documents import not_found_error
 from quintain.store.engine import insert_missing, read_transaction, write_transaction
-from quintain.store.job_event_rows import add_events
 from quintain.store.job_pace import PACE_EVENTS, Pace, pace_of
+from quintain.store.job_spans import Lease, Span, row_changes, store_spans
 from quintain.store.lineage.links import add_links, job_links
 from quintain.store.paging import fetch_rows
 from quintain.store.tables import job_events, jobs
-
-MAX_WARNINGS = 50
-"""Warnings kept on a job's row. Its events contain all of them."""
 
 _UNKNOWN_PACE = Pace()
 _UNFINISHED = jobs.c.status.in_(sorted(UNFINISHED))
@@ -41,6 +38,18 @@ class SlotLimit(NamedTuple):
 
     slots: int
     light_kinds: frozenset[str]
+
+
+class RunningJob(NamedTuple):
+    """What reconciliation reads of a running job in each pass."""
+
+    id: str
+    home: str | None
+    attempt: int
+    cancel_requested: bool
+    lease_until: datetime | None
+    offsets: dict[str, int]
+    """File name -> number of its bytes that were ingested."""
 
 
 class Jobs:
@@ -74,7 +83,7 @@ class Jobs:
     def page(
         self, *, status: JobStatus | None = None, kind: str | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page[Job]:
-        """Return one page of jobs, newest first."""
+        """Return one page of jobs, newest first, without their pace."""
         statement = select(jobs)
         if status is not None:
             statement = statement.where(jobs.c.status == status)
@@ -82,7 +91,7 @@ class Jobs:
             statement = statement.where(jobs.c.kind == kind)
         with read_transaction(self._engine) as connection:
             rows, following = fetch_rows(connection, statement, jobs, limit=limit, cursor=cursor)
-            return Page(items=tuple(self._read(connection, rows)), next_cursor=following)
+            return Page(items=tuple(map(job_of_row, rows)), next_cursor=following)
 
     def unfinished(self) -> list[Job]:
         """Return queued and running jobs, oldest first."""
@@ -91,11 +100,20 @@ class Jobs:
                 connection, connection.execute(select(jobs).where(_UNFINISHED).order_by(jobs.c.seq)).all()
             )
 
-    def running(self, home: str | None = None) -> list[Job]:
-        """Return the running jobs of a home, or of all, oldest first."""
-        running = select(jobs).where(jobs.c.status == JobStatus.RUNNING, _in_home(home)).order_by(jobs.c.seq)
+    def running(self, home: str | None = None) -> list[RunningJob]:
+        """Return the running jobs of a home, or of all, oldest first, without their specs."""
+        columns = (jobs.c[name] for name in RunningJob._fields)
+        running = select(*columns).where(jobs.c.status == JobStatus.RUNNING, _in_home(home)).order_by(jobs.c.seq)
         with read_transaction(self._engine) as connection:
-            return self._read(connection, connection.execute(running).all())
+            rows = connection.execute(running).all()
+        return [RunningJob(**{**row._mapping, "offsets": json.loads(row.offsets)}) for row in rows]
+
+    def has_unfinished(self, home: str | None = None) -> bool:
+        """Whether a home, or any, has a queued or running job."""
+        with read_transaction(self._engine) as connection:
+            return (
+                connection.execute(select(jobs.c.seq).where(_UNFINISHED, _in_home(home)).limit(1)).first() is not None
+            )
 
     def startable(self, slots: int, light_kinds: frozenset[str], home: str | None = None) -> list[Job]:
         """Return queued jobs that may start now, by descending priority, then oldest first.
@@ -116,20 +134,21 @@ class Jobs:
                 rows += connection.execute(queued.where(heavy).limit(slots - taken)).all()
             return self._read(connection, rows)
 
-    def queue(self, light_kinds: frozenset[str], home: str | None = None) -> tuple[list[Job], list[Job]]:
-        """Return the running jobs and the queued jobs that need a slot, the latter in the order of their starts.
+    def queue(self, light_kinds: frozenset[str], home: str | None = None) -> tuple[list[Job], list[str]]:
+        """Return the running jobs, without their pace, and the ids of the queued jobs that need a slot.
+
+        The queued jobs are in the order of their starts.
 
         Args:
             light_kinds: Kinds that do not need a slot.
             home: Only jobs of this home. Null: of all.
         """
-        order = jobs.c.priority.desc(), jobs.c.seq
-        needs_slot = jobs.c.kind.not_in(sorted(light_kinds)), _UNFINISHED, _in_home(home)
-        heavy = select(jobs).where(*needs_slot).order_by(*order)
+        needs_slot = jobs.c.kind.not_in(sorted(light_kinds)), _in_home(home)
+        running = select(jobs).where(jobs.c.status == JobStatus.RUNNING, *needs_slot).order_by(jobs.c.seq)
+        queued = select(jobs.c.id).where(jobs.c.status == JobStatus.QUEUED, *needs_slot)
         with read_transaction(self._engine) as connection:
-            found = self._read(connection, connection.execute(heavy).all())
-        running = [job for job in found if job.status is JobStatus.RUNNING]
-        return running, [job for job in found if job.status is JobStatus.QUEUED]
+            ids = connection.scalars(queued.order_by(jobs.c.priority.desc(), jobs.c.seq)).all()
+            return [job_of_row(row) for row in connection.execute(running)], list(ids)
 
     def events(self, job_id: str, *, type: str | None = None, after: tuple[int, int] | None = None) -> list[JobEvent]:
         """Return all events of a job in order, or those after the event of an attempt and its `seq`.
@@ -185,7 +204,7 @@ class Jobs:
                 return False
             if note is not None:
                 row = connection.execute(select(jobs).where(jobs.c.id == job_id)).one()
-                changes |= _row_changes(row, (), [note])
+                changes |= row_changes(row, (), [note])
             started = self._transition(connection, job_id, before, UNFINISHED, changes)
             if started:
                 first = jobs.c.id == job_id, jobs.c.started_at.is_(None)
@@ -209,7 +228,7 @@ class Jobs:
         """
         with write_transaction(self._engine) as connection:
             row = connection.execute(select(jobs).where(jobs.c.id == job_id)).one()
-            changes = _row_changes(row, (), [warning])
+            changes = row_changes(row, (), [warning])
             changes |= {"status": JobStatus.QUEUED, "attempt": before, "lease_until": None, "updated_at": now}
             return self._transition(connection, job_id, attempt, {JobStatus.RUNNING}, changes)
 
@@ -298,16 +317,14 @@ class Jobs:
         Returns:
             False, without a change, if `span` does not begin at the offset ingested so far.
         """
+        return bool(self.ingest_spans([Span(job_id, file, *span, events, warnings)], now))
+
+    def ingest_spans(self, spans: Sequence[Span], now: datetime, leases: Sequence[Lease] = ()) -> set[str]:
+        """Ingest spans of different jobs and extend leases in one transaction. Return the ids whose span was stored."""
         with write_transaction(self._engine) as connection:
-            row = connection.execute(select(jobs).where(jobs.c.id == job_id)).one()
-            offsets: dict[str, int] = json.loads(row.offsets)
-            if offsets.get(file, 0) != span[0]:
-                return False
-            add_events(connection, job_id, events)
-            changes = _row_changes(row, events, warnings)
-            changes |= {"offsets": json.dumps(offsets | {file: span[1]}), "updated_at": now}
-            connection.execute(update(jobs).where(jobs.c.id == job_id).values(changes))
-            return True
+            for job_id, attempt, until in leases:
+                self._transition(connection, job_id, attempt, {JobStatus.RUNNING}, {"lease_until": until})
+            return store_spans(connection, spans, now)
 
     def _transition(
         self,
@@ -358,24 +375,6 @@ def job_of_row(row: Row[Any], pace: Pace = _UNKNOWN_PACE) -> Job:
     values = {name: value for name, value in row._mapping.items() if name in Job.model_fields}
     values |= {name: json.loads(values[name]) for name in _JSON if values[name] is not None}
     return Job.model_validate(values | pace._asdict())
-
-
-def _row_changes(row: Row[Any], events: Sequence[JobEvent], warnings: Sequence[str]) -> dict[str, Any]:
-    """Return the changes to a job's row after these events: phase, step, newest metrics, warnings."""
-    changes: dict[str, Any] = {}
-    metrics: dict[str, float | None] = json.loads(row.metrics)
-    kept: list[str] = json.loads(row.warnings)
-    new_warnings = list(warnings)
-    for event in events:
-        if event.type == "phase":
-            changes["phase"] = event.name
-        elif event.type == "progress":
-            changes |= {"step": event.step, "total_steps": event.total_steps}
-            metrics |= (event.metrics or {}) | (event.totals or {})
-        elif event.type == "warning":
-            new_warnings.append(f"{event.code}: {event.message}")
-    kept = list(dict.fromkeys(kept + new_warnings))[:MAX_WARNINGS]
-    return changes | {"metrics": json.dumps(metrics), "warnings": json.dumps(kept)}
 
 
 def _pace(connection: Connection, row: Row[Any]) -> Pace:

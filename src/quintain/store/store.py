@@ -141,7 +141,7 @@ def _migrate(engine: Engine, path: Path | None, wait_s: float) -> None:
 
     lock: AbstractContextManager[object] = nullcontext()
     if path:
-        lock = FileLock(f"{path}.migration.lock", timeout=wait_s)
+        lock = FileLock(f"{path}.migration.lock", timeout=wait_s, mode=0o600)
     with lock, write_transaction(engine) as connection:
         if not _is_behind(connection):
             return

@@ -24,13 +24,14 @@ def overview(services: Services) -> dict[str, Any]:
         for status in (JobStatus.RUNNING, JobStatus.QUEUED)
         for job in list_jobs(services, status=status, limit=_MOST).items
     ]
-    step = str(newest.next_step)
-    if newest.items:
-        step = str(next_step(services.store.jobs.get(newest.items[0].job_id)))
+    ended = [job for job in newest.items if job.status not in {"running", "queued"}]
+    step = "" if newest.items else str(newest.next_step)
+    if ended:  # what is open has its own place on the page
+        step = str(next_step(services.store.jobs.get(ended[0].job_id)))
     return {
         "runs": services.store.trajectories.count(TrajectoryFilter()),
         "open": open_jobs,
-        "ended": [job.model_dump(mode="json") for job in newest.items if job.status not in {"running", "queued"}],
+        "ended": [job.model_dump(mode="json") for job in ended],
         "measured": [_measured(services, one) for one in services.store.evaluations.page(limit=_MEASURED).items],
         "comparisons": [_outline(one) for one in services.store.evaluations.page_comparisons(limit=5).items],
         "next_step": step,

@@ -12,16 +12,19 @@ from mcp.server.auth.routes import create_protected_resource_routes
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from quintain.errors import QuintainError
 from quintain.server.app import QuintainServer
 from quintain.server.http.access import Access
-from quintain.server.http.guard import Guard, is_route, refusal
+from quintain.server.http.guard import Guard, is_route, refusal, replay
 from quintain.server.http.limits import Limits
+from quintain.server.json_rpc_lines import Refusal, read_line
 
 logger = logging.getLogger(__name__)
 
@@ -67,10 +70,38 @@ def http_application(
     def needs_token(scope: Scope) -> bool:
         return is_route(scope, PROTOCOL) or (page is None and not is_route(scope, "/.well-known"))
 
+    readable = [Middleware(ReadableMessages)]
     app = Starlette(
-        routes=routes, lifespan=lifespan, exception_handlers={404: _not_found, 405: _wrong_method, 500: _failed}
+        middleware=readable,
+        routes=routes,
+        lifespan=lifespan,
+        exception_handlers={404: _not_found, 405: _wrong_method, 500: _failed},
     )
     return Guard(app, access, limits, needs_token, is_probe=lambda scope: is_route(scope, _HEALTH))
+
+
+class ReadableMessages:
+    """Middleware that answers a body which is no JSON-RPC message as a pipe does; the SDK's words name its own types.
+
+    Bodies are complete: the guard has read them.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        is_message = scope["type"] == "http" and scope["method"] == "POST" and is_route(scope, PROTOCOL)
+        if not is_message or not Headers(scope=scope).get("content-type", "").lower().startswith("application/json"):
+            await self._app(scope, receive, send)
+            return
+        body = (await receive()).get("body", b"")
+        message = read_line(body)
+        if isinstance(message, Refusal):
+            content = message.answer.model_dump_json(by_alias=True, exclude_unset=True)
+            await Response(content, 400, media_type="application/json")(scope, receive, send)
+        else:
+            await self._app(scope, replay(body, receive), send)
 
 
 def _health_route(server: QuintainServer) -> Callable[[Request], object]:

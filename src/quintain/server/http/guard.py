@@ -165,7 +165,7 @@ class Guard:
         if isinstance(body, JSONResponse):
             await body(scope, receive, send)
         elif body is not None:
-            await self._app(scope, _replay(body, receive), send)
+            await self._app(scope, replay(body, receive), send)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | JSONResponse | None:
         """Return the whole body, the answer to one that is too long or too slow, or None where the client is gone."""
@@ -247,7 +247,7 @@ def _apply_root_path(scope: Scope, root_path: str) -> None:
         scope["path"] = path if path == root_path or path.startswith(f"{root_path}/") else root_path + path
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+def replay(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that yields the body once and waits for the client to leave after that."""
     waiting = [body]
 

@@ -249,8 +249,8 @@ def _suite_of(
     if dataset_id is None:
         if environment is None:
             raise InvalidInput(
-                "evaluate_agent needs one of the two: `environment`, where the agent acts, or `dataset_id`, a benchmark to "
-                "play or a dataset with turns to compare it with"
+                "expected `environment` or `dataset_id`, got neither; give `environment`, where the agent acts, or "
+                "`dataset_id`, a benchmark to play or a dataset with turns to compare it with"
             )
         return _Suite(environment, None, asked, n_tasks)
     dataset = _measurable(services, dataset_id)

@@ -26,7 +26,7 @@ def show_training_dashboard(
     services: Services, job_id: Annotated[str | None, Field(description="Null: the newest training.")] = None
 ) -> Picture:
     """Show a training: live in hosts with MCP Apps, elsewhere as picture and text. The same page: `quintain ui`."""
-    services.jobs.reconcile()
+    services.jobs.refresh(services.settings.poll_s)
     view = view_of(services, services.store.jobs.get(job_id) if job_id is not None else _newest_training(services))
     facts = [f"{view.label}: {view.status}, step {view.step} of {view.total_steps or '?'}", str(view.next_step)]
     facts += web_page(services, view.job_id)
@@ -40,7 +40,7 @@ def show_training_dashboard(
 
 def job_figure(services: Services, job_id: str) -> str:
     """Return a job and its figure as JSON, for pages that draw it themselves; the figure is null before the first report."""
-    services.jobs.reconcile()
+    services.jobs.refresh(services.settings.poll_s)
     view = view_of(services, services.store.jobs.get(job_id))
     return json.dumps({"job": view.model_dump(mode="json"), "figure": _figure_so_far(services, job_id)})
 

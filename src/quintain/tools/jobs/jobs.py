@@ -65,7 +65,7 @@ def watch_job(
 ) -> Iterator[JobView]:
     """Yield the job until `until`, its end, or the end of `wait_s`; the caller sleeps between."""
     end = time.monotonic() + wait_s
-    services.jobs.reconcile()
+    services.jobs.refresh(services.settings.poll_s)
     first = services.store.jobs.get(job_id)
     current = first
     while True:
@@ -73,7 +73,7 @@ def watch_job(
         is_changed = (current.status, current.phase) != (first.status, first.phase)
         if current.status not in UNFINISHED or (is_changed and until == "change") or time.monotonic() >= end:
             return
-        services.jobs.reconcile()
+        services.jobs.refresh(services.settings.poll_s)
         current = services.store.jobs.get(job_id)
 
 
@@ -124,7 +124,7 @@ def list_jobs(
     cursor: Cursor = None,
 ) -> JobList:
     """List jobs, newest first, by state or kind; those of earlier conversations too."""
-    services.jobs.reconcile()
+    services.jobs.refresh(services.settings.poll_s)
 
     def fetch(most: int) -> tuple[list[JobSummary], str | None]:
         page = services.store.jobs.page(status=status, kind=kind, limit=most, cursor=cursor)
@@ -254,8 +254,7 @@ def _next_step(services: Services, job: Job, stalled: str | None) -> Hint:
 
 def _waiting_for(job: Job, queue: Queue) -> WaitingFor | None:
     """Return what a queued job waits for, or None if it needs no slot."""
-    place = next((place for place, other in enumerate(queue.queued) if other.id == job.id), None)
-    if place is None:
+    if job.id not in queue.queued:
         return None
     held_by = {holder.id: label_of(holder.spec) for holder in queue.running}
-    return WaitingFor(slots=queue.slots, held_by=held_by, ahead=place)
+    return WaitingFor(slots=queue.slots, held_by=held_by, ahead=queue.queued.index(job.id))

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.reports.figures import Figure
 from quintain.evaluation.reports.report import Report, Section, Table, comparison_report, evaluation_report
+from quintain.next_step import Hint, call
 from quintain.records.agent import Agent, Agreement
 from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Evaluation
@@ -44,12 +45,17 @@ def report_of(services: Services, id: str) -> tuple[Report, Figure | None]:
         return dataset_report(store.datasets.get(id)), None
     try:
         agent = store.agents.get(id)
-    except NotFound as unknown:
+    except NotFound:
         try:
             return dataset_report(store.datasets.get(id)), None
         except NotFound:
             raise NotFound(
-                f"expected the id of a job, comparison, evaluation, agent or dataset, got {id!r}; {unknown.message}"
+                Hint(
+                    f"expected the id of a job, comparison, evaluation, agent or dataset, got {id!r}; call ",
+                    call("list_jobs"),
+                    " or ",
+                    call("list_library", kind="agents"),
+                )
             ) from None
     trained = None if agent.job_id is None else _figure(services, agent.job_id.partition("/")[0])
     return agent_report(services, agent), trained

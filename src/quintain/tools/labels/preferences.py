@@ -150,7 +150,7 @@ def _require(source: str, pairs: Sequence[Any] | None, mining: Mapping[str, Any]
     """Refuse arguments that do not fit the source."""
     stated = source in {"person", "assistant"}
     if stated and not pairs:
-        raise InvalidInput(f"source {source!r} needs `pairs`: {_PAIR_FORM}")
+        raise InvalidInput(f"expected `pairs` for source {source!r}, got none; give them: {_PAIR_FORM}")
     if stated and selects:
         raise InvalidInput("`pairs` names its runs; leave `filter` and `trajectory_ids` out")
     if not stated and pairs is not None:

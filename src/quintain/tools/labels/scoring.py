@@ -99,7 +99,7 @@ def score_trajectories(
     if rubric is not None or mode != "score" or target is not None:
         raise InvalidInput(
             Hint(
-                "`rubric`, `mode` and `target` are for a judge: give judge='endpoint:NAME' or an agent, or judge yourself with ",
+                "`rubric`, `mode` and `target` are for a judge, got none; give judge='endpoint:NAME' or an agent, or judge yourself with ",
                 call("get_judging_batch", limit=5),
             )
         )

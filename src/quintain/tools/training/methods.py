@@ -165,7 +165,9 @@ def _config_of(method: str) -> type[TrainingConfig]:
         near = f"; for the same purpose use {same!r} ({how})"
     else:
         near = nearest(name, METHODS)
-    raise InvalidInput(f"method: expected one of {', '.join(METHODS)}, got {shown(method)}{near}")
+    raise InvalidInput(
+        f"method: expected one of {', '.join(METHODS)}, got {shown(method)}{near}; list_library(kind='methods') describes each"
+    )
 
 
 def describe_method(method: str) -> dict[str, Any]:

@@ -81,9 +81,9 @@ export function toast(text, kind = "note") {
   setTimeout(() => box.remove(), 6000);
 }
 
-// A tool's next step as text with its calls marked: they are written as name(...).
+// A tool's next step, in which calls are written as name(...): an assistant makes them.
 export function nextStep(text) {
-  return text ? h("p", { class: "next" }, h("span", { class: "label" }, "Next"), " ", String(text)) : null;
+  return text ? h("p", { class: "next" }, h("span", { class: "label" }, "For your assistant"), " ", String(text)) : null;
 }
 
 // Numbers and times, short. A missing value is a dash: unknown is not zero.

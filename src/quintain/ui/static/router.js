@@ -51,8 +51,10 @@ async function show() {
   document.title = `${found?.route.title ?? "Not found"} · Quintain`;
   for (const link of document.querySelectorAll("#nav a")) {
     const isHere = link.pathname === "/" ? location.pathname === "/" : location.pathname.startsWith(link.pathname);
-    if (isHere) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    if (isHere) {
+      link.setAttribute("aria-current", "page");
+      link.scrollIntoView({ block: "nearest", inline: "nearest" }); // the links scroll on a narrow screen
+    } else link.removeAttribute("aria-current");
   }
   const root = h("div", { class: "view", "aria-busy": "true" });
   replace(main, root);

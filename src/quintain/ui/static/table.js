@@ -47,7 +47,7 @@ export function pagedTable({ columns, load, key, href, label, none = "Nothing he
     if (real && Math.abs(real - height) > 0.5) {
       height = real;
       draw(true);
-    }
+    } else if (last < rows.length && Math.ceil((box.scrollTop + box.clientHeight) / height) > last) draw(); // the rows made the box higher
   }
 
   async function more() {

@@ -67,7 +67,7 @@ def plan_training(
     purposes = tuple(goal or ())
     if not purposes and dataset_id is None and environment is None and method is None:
         raise InvalidInput(
-            "expected something to plan for, got nothing: give `goal` (such as 'imitate'), `dataset_id`, `environment` or `method`"
+            "expected something to plan for, got nothing; give `goal` (such as 'imitate'), `dataset_id`, `environment` or `method`"
         )
     require_combinable(purposes)
     dataset = services.store.datasets.get(dataset_id) if dataset_id is not None else None

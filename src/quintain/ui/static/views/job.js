@@ -85,6 +85,7 @@ export async function render(root, params, api) {
       const known = ["status", "phase", "step", "total_steps", "eta_s", "attempt"];
       const changed = known.some((name) => job[name] !== state[name]);
       if (!changed) return;
+      if (job.status !== state.status) job.next_step = ""; // that of the earlier status; the refresh brings its own
       job = { ...job, ...Object.fromEntries(known.map((name) => [name, state[name]])), metrics: state.metrics };
       showTop(top, job, api, act);
       curves.append(state);
@@ -121,7 +122,7 @@ function showTop(top, job, api, act) {
     job.stalled && h("p", { class: "warning-box" }, job.stalled),
     job.error && errorBox({ problem: job.error.message, code: job.error.code, remedy: job.error.hint }),
     (job.warnings ?? []).map((warning) => h("p", { class: "warning-box" }, warning)),
-    nextStep(job.next_step));
+    !isOpen && nextStep(job.next_step)); // an open job is followed and cancelled by this page
 }
 
 function activity(state) {

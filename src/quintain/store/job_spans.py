@@ -1,0 +1,87 @@
+"""Ingested parts of job files: their events, the changes of the jobs' rows, and the new offsets, in one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, bindparam, select, update
+
+from quintain.records.job_events import JobEvent
+from quintain.store.documents import CHUNK
+from quintain.store.job_event_rows import add_events
+from quintain.store.tables import jobs
+
+MAX_WARNINGS = 50
+"""Warnings kept on a job's row. Its events contain all of them."""
+
+
+class Span(NamedTuple):
+    """A part of a file of a job, and what it contains."""
+
+    job_id: str
+    file: str
+    """Its name in the job's directory."""
+    start: int
+    """Offset of the first byte."""
+    end: int
+    """Offset after the last byte."""
+    events: Sequence[JobEvent] = ()
+    warnings: Sequence[str] = ()
+    """Further warnings for the job's row."""
+
+
+class Lease(NamedTuple):
+    """The time until which a running attempt counts as alive."""
+
+    job_id: str
+    attempt: int
+    until: datetime
+
+
+def store_spans(connection: Connection, spans: Sequence[Span], now: datetime) -> set[str]:
+    """Store the events of spans of different jobs, and advance the offsets.
+
+    A span that does not begin at the offset ingested so far is left out. Events known by (attempt, seq) are skipped.
+
+    Returns:
+        Ids of the jobs whose span was stored.
+    """
+    by_job = {span.job_id: span for span in spans}
+    accepted, changes = [], []
+    ids = list(by_job)
+    for start in range(0, len(ids), CHUNK):
+        for row in connection.execute(select(jobs).where(jobs.c.id.in_(ids[start : start + CHUNK]))).all():
+            span, offsets = by_job[row.id], json.loads(row.offsets)
+            if offsets.get(span.file, 0) != span.start:
+                continue
+            accepted.append(span)
+            kept = {"phase": row.phase, "step": row.step, "total_steps": row.total_steps}
+            changed = kept | row_changes(row, span.events, span.warnings)
+            offsets[span.file] = span.end
+            changes.append(changed | {"offsets": json.dumps(offsets), "updated_at": now, "key": row.id})
+    if accepted:
+        add_events(connection, {span.job_id: span.events for span in accepted})
+        values: dict[str, Any] = {name: bindparam(name) for name in changes[0] if name != "key"}
+        connection.execute(update(jobs).where(jobs.c.id == bindparam("key")).values(values), changes)
+    return {span.job_id for span in accepted}
+
+
+def row_changes(row: Row[Any], events: Sequence[JobEvent], warnings: Sequence[str]) -> dict[str, Any]:
+    """Return the changes to a job's row after these events: phase, step, newest metrics, warnings."""
+    changes: dict[str, Any] = {}
+    metrics: dict[str, float | None] = json.loads(row.metrics)
+    kept: list[str] = json.loads(row.warnings)
+    new_warnings = list(warnings)
+    for event in events:
+        if event.type == "phase":
+            changes["phase"] = event.name
+        elif event.type == "progress":
+            changes |= {"step": event.step, "total_steps": event.total_steps}
+            metrics |= (event.metrics or {}) | (event.totals or {})
+        elif event.type == "warning":
+            new_warnings.append(f"{event.code}: {event.message}")
+    kept = list(dict.fromkeys(kept + new_warnings))[:MAX_WARNINGS]
+    return changes | {"metrics": json.dumps(metrics), "warnings": json.dumps(kept)}

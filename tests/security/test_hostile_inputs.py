@@ -1,0 +1,54 @@
+"""A slice of the hostile inputs of `benchmarks.hostile`, and that they find a defect which is put back."""
+
+from __future__ import annotations
+
+import logging
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.hostile import Trial, draws_of, run
+from benchmarks.hostile_inputs import LINES
+from benchmarks.hostile_servers import StdioTarget
+
+from quintain.server.json_log import JsonFormatter
+
+WITHOUT_THE_CHECK_OF_IDS = (
+    "import quintain.server.json_rpc_lines as lines, quintain.server.stdio as stdio; "
+    "lines.encodable_id = stdio.encodable_id = lambda value: value; from quintain.cli.main import app; app()"
+)
+
+
+def test_a_slice_of_the_hostile_inputs_is_answered_with_remedies_and_damages_nothing(tmp_path: Path) -> None:
+    trial = run(tmp_path, generated=140, seed=20, one_in=5)
+    assert trial.findings == []
+    assert trial.fixed >= 300
+    assert sum(trial.inputs.values()) >= 240
+    assert len(trial.inputs) == 5, "both eras on both transports, and the page"
+    database = tmp_path / "home" / "quintain.db"
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in database.parent.glob("quintain.db*")}
+    assert set(modes.values()) == {0o600}, modes
+
+
+def test_the_inputs_find_an_id_that_kills_a_server_without_the_check_of_ids(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", WITHOUT_THE_CHECK_OF_IDS)
+    target = StdioTarget(tmp_path / "home", "2025-11-25", tmp_path / "log", command)
+    trial, draws = Trial([target], tmp_path / "home"), draws_of(["a"], seed=58)
+    try:
+        for line in LINES[:1]:
+            trial.send(line)
+        fixed = trial.count("death")
+        while trial.count("death") == fixed and sum(trial.inputs.values()) < 20:
+            trial.send(draws.line())
+    finally:
+        target.close()
+    assert (fixed, trial.count("death")) == (1, 2)
+
+
+@pytest.mark.parametrize("hostile", ["a\n{}", "\x1b]0;x\x07", "\x9b2J\x7f", "\u202egnp", "\U000e0041"])
+def test_a_record_of_the_log_is_one_line_of_printable_ascii(hostile: str) -> None:
+    record = logging.LogRecord("quintain", logging.ERROR, "", 0, "got %s", (hostile,), None)
+    line = JsonFormatter().format(record)
+    assert line.isascii()
+    assert line.isprintable()
