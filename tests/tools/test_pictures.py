@@ -12,6 +12,7 @@ from quintain.tools.jobs.curves import metric_curves
 from quintain.tools.jobs.plots import plot_job
 from quintain.tools.results import Curve
 from quintain.tools.services import Services
+from quintain.worker.pictures.draw import draw
 from quintain.worker.pictures.panels import draw_panels
 
 
@@ -104,3 +105,7 @@ def test_ticks_of_steps_are_whole_and_markup_in_names_is_plain() -> None:
     assert [tick for tick in canvas.axes[0].get_xticks() if tick != int(tick)] == []
     assert [text.get_text() for text in canvas.axes[0].get_legend().get_texts()] == ["best step 1"]
     canvas.canvas.draw()
+
+
+def test_a_figure_in_which_nothing_was_measured_is_still_a_picture() -> None:
+    assert draw({"title": "a_b^2 of $x", "panels": []}).startswith(b"\x89PNG")

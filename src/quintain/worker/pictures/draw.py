@@ -18,8 +18,12 @@ from quintain.worker.pictures.panels import draw_panels
 
 
 def draw(figure: dict[str, Any]) -> bytes:
-    """Draw a figure description as PNG."""
+    """Draw a figure description as PNG. One without panels says that nothing was measured."""
     panels, title, subtitle = figure["panels"], figure.get("title", ""), figure.get("subtitle", "")
+    if not panels:
+        canvas = Figure(figsize=(6, 2))
+        canvas.text(0.5, 0.5, f"{title}\nNothing was measured.", ha="center", va="center", wrap=True, parse_math=False)
+        return _png(canvas)
     if "graph" in panels[0]:
         return _png(draw_graph(panels[0]["graph"], title))
     if "forest" in panels[0]:
