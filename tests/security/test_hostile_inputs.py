@@ -12,6 +12,8 @@ from benchmarks.hostile import Trial, draws_of, run
 from benchmarks.hostile_inputs import LINES
 from benchmarks.hostile_servers import StdioTarget
 
+from quintain.errors import NotFound
+from quintain.server.failures import protocol_failure
 from quintain.server.json_log import JsonFormatter
 
 WITHOUT_THE_CHECK_OF_IDS = (
@@ -44,6 +46,13 @@ def test_the_inputs_find_an_id_that_kills_a_server_without_the_check_of_ids(tmp_
     finally:
         target.close()
     assert (fixed, trial.count("death")) == (1, 2)
+
+
+def test_errors_of_resources_and_prompts_repeat_no_secret_and_name_a_remedy() -> None:
+    secret = "ghp_" + "a1B2c3D4e5F6" * 3
+    error = protocol_failure(f"job://{secret}", NotFound(f"expected a job, got {secret!r}"))
+    assert secret not in f"{error} {error.error}"
+    assert error.error.message.endswith("; correct it and ask again")
 
 
 @pytest.mark.parametrize("hostile", ["a\n{}", "\x1b]0;x\x07", "\x9b2J\x7f", "\u202egnp", "\U000e0041"])

@@ -47,6 +47,8 @@ class Waiting(Record):
 class Jobs:
     """Reports the changes that a test announces, one set a beat; fails where told to."""
 
+    is_idle = False
+
     def __init__(self) -> None:
         self.beats: list[set[str] | Exception] = []
         self._seen = 0
