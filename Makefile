@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_FLAGS ?=
 
-.PHONY: install demo test test-postgres conformance lint style format faults soak browser docs wheel bundle clean
+.PHONY: install demo test test-postgres conformance lint style format faults hostile soak browser docs wheel bundle clean
 
 demo: install
 	@$(BIN)/quintain demo $(DEMO_FLAGS)
@@ -27,6 +27,10 @@ conformance: install
 # Faults on purpose, with an audit after each trial; FULL=1 makes as many as the goals ask for, which takes hours.
 faults: install
 	@HF_HUB_OFFLINE=1 GOMP_SPINCOUNT=1000 $(BIN)/python -m benchmarks.faults $(if $(FULL),--full)
+
+# Hostile inputs to every tool, method and page, over stdio and HTTP; FULL=1 sends thousands.
+hostile: install
+	@HF_HUB_OFFLINE=1 GOMP_SPINCOUNT=1000 $(BIN)/python -m benchmarks.hostile $(if $(FULL),--full)
 
 lint: style
 	@$(BIN)/mypy
