@@ -197,7 +197,7 @@ def test_an_environment_stands_in_one_part_of_a_uri() -> None:
 
 
 UNMEASURABLE: list[tuple[dict[str, Any], str]] = [
-    ({}, "one of the two"),
+    ({}, "got neither"),
     ({"environment": "quintain/inventory", "dataset_id": "said"}, "expected a benchmark to play"),
     ({"dataset_id": "said", "repeats": 2}, "on a dataset nothing is played"),
     ({"dataset_id": "said", "sampling": Sampling(temperature=1.0)}, "decoded greedily"),

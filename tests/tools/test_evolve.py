@@ -170,7 +170,10 @@ REPORT: dict[str, Any] = {
 }
 
 
-def test_the_command_shows_each_round_and_the_last_comparison(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_shows_each_round_and_the_last_comparison(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     _show(Console(width=120, soft_wrap=True), JobResult(agent="agent:keeper@1", report=REPORT))
     shown = " ".join(capsys.readouterr().out.split())
     assert "1 240 45.8% 31 95.0% +61.0% [+50%, +70%] better" in shown

@@ -79,17 +79,26 @@ class Bubblewrap:
 
     def argv(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> list[str]:
         """Return the command line; see `Backend`."""
+        user = []
+        if folders.uid is not None:
+            user = [
+                "setpriv",
+                "--reuid",
+                str(folders.uid),
+                "--regid",
+                str(folders.uid),
+                "--clear-groups",
+                "--no-new-privs",
+            ]
+        # The options are read from a descriptor, because the command can read the command line of its process 1.
+        start = ["/bin/sh", "-c", 'exec "$0" --args 3 "$@" 3<&0 </dev/null', _program_path(self.program)]
+        return [*start, "--", *user, *_prlimit(limits), *command]
+
+    def stdin_text(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> str:
+        """Return the options of `bwrap`, each ended by NUL."""
         # Root needs no user namespace. Inside one it could not access the folder of the command's user.
-        user_namespace = ["--unshare-user"] if folders.uid is None else []
-        options = [
-            _program_path(self.program),
-            *user_namespace,
-            "--unshare-ipc",
-            "--unshare-pid",
-            "--unshare-net",
-            "--unshare-uts",
-        ]
-        options += ["--hostname", HOSTNAME]
+        options = ["--unshare-user"] if folders.uid is None else []
+        options += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--hostname", HOSTNAME]
         options += ["--unshare-cgroup-try", "--die-with-parent", "--new-session", "--clearenv"]
         options += ["--proc", "/proc", "--dev", "/dev"]
         for path in ("/tmp", "/dev/shm"):
@@ -104,23 +113,9 @@ class Bubblewrap:
         for name, value in environment().items():
             options += ["--setenv", name, value]
         options += ["--cap-drop", "ALL"]
-        user = []
         if folders.uid is not None:  # root keeps these two capabilities until it has changed the user
             options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-            user = [
-                "setpriv",
-                "--reuid",
-                str(folders.uid),
-                "--regid",
-                str(folders.uid),
-                "--clear-groups",
-                "--no-new-privs",
-            ]
-        return [*options, "--", *user, *_prlimit(limits), *command]
-
-    def stdin_text(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> str:
-        """Return an empty text."""
-        return ""
+        return "".join(f"{option}\0" for option in options)
 
     def env(self) -> dict[str, str] | None:
         """Return the environment of the command, without variables of this process."""
