@@ -11,14 +11,17 @@ import anyio
 import anyio.to_thread
 
 from quintain.errors import QuintainError, Unavailable
-from quintain.records.job import Job
+from quintain.records.job import UNFINISHED, Job
 from quintain.server.app import QuintainServer
+from quintain.store.store import Store
 
 MAX_LISTENERS = 64
 _IDLE_S = 1.0
 """Seconds between looks at the jobs while none is unfinished: another process may start one."""
 _KEEP_ALIVE_S = 15.0
 """Seconds after which a silent stream sends a comment, so that a dead connection is noticed."""
+_NEWEST = 20
+"""Newest jobs among which those that ended between two looks are found."""
 _MAX_ENDED = 200
 """Ended jobs that are remembered for pages that have not been sent their end yet."""
 
@@ -42,6 +45,8 @@ class JobFeed:
         self._next_look = 0.0
         self._unfinished: dict[str, str] = {}
         self._ended: dict[str, str] = {}
+        self._known: set[str] | None = None
+        """Jobs of the look before. None: there was none."""
 
     def require_room(self) -> None:
         """Refuse one more page than `MAX_LISTENERS`.
@@ -81,10 +86,14 @@ class JobFeed:
                 return
             try:
                 services = await self._server.services()
-                jobs = await anyio.to_thread.run_sync(services.store.jobs.unfinished)
+                jobs, newest = await anyio.to_thread.run_sync(_newest_jobs, services.store)
                 gone = sorted(self._unfinished.keys() - {job.id for job in jobs})
                 for job_id in gone:
                     self._ended[job_id] = _text(await anyio.to_thread.run_sync(services.store.jobs.get, job_id))
+                if self._known is not None:  # a short job may begin and end between two looks
+                    missed = [job for job in newest if job.id not in self._known and job.status not in UNFINISHED]
+                    self._ended |= {job.id: _text(job) for job in missed}
+                self._known = {job.id for job in (*jobs, *newest)}
                 for job_id in list(self._ended)[:-_MAX_ENDED]:
                     del self._ended[job_id]
                 self._unfinished = {job.id: _text(job) for job in jobs}
@@ -92,6 +101,11 @@ class JobFeed:
             except QuintainError:
                 self._pause = _IDLE_S  # the next look may succeed
             self._next_look = time.monotonic() + self._pause / 2
+
+
+def _newest_jobs(store: Store) -> tuple[list[Job], tuple[Job, ...]]:
+    """Return the unfinished jobs, and the newest of all."""
+    return store.jobs.unfinished(), store.jobs.page(limit=_NEWEST).items
 
 
 def _text(job: Job) -> str:
