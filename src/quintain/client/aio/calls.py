@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -19,7 +20,7 @@ RunT = TypeVar("RunT")
 ComparisonT = TypeVar("ComparisonT")
 
 
-class AsyncCalls(Generic[JobT, DatasetT, AgentT, RunT, ComparisonT]):
+class AsyncCalls(ABC, Generic[JobT, DatasetT, AgentT, RunT, ComparisonT]):
     """Calls tools in one home. A subclass decides which objects their results become."""
 
     def __init__(self, session: Session) -> None:
@@ -33,26 +34,34 @@ class AsyncCalls(Generic[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         """Call a function with the open home."""
         return await run(lambda: self.session.read(function))
 
+    @abstractmethod
     async def _job(self, tool: str, arguments: Mapping[str, Any]) -> JobT:
-        raise NotImplementedError
+        """Call a tool whose result is a job."""
 
+    @abstractmethod
     async def _jobs(self, tool: str, arguments: Mapping[str, Any]) -> list[JobT]:
-        raise NotImplementedError
+        """Call a tool whose result is several jobs."""
 
+    @abstractmethod
     async def _evaluation(self, tool: str, arguments: Mapping[str, Any]) -> JobT:
-        raise NotImplementedError
+        """Call a tool whose result is the job of an evaluation."""
 
+    @abstractmethod
     async def _dataset(self, tool: str, arguments: Mapping[str, Any]) -> DatasetT:
-        raise NotImplementedError
+        """Call a tool whose result is a dataset."""
 
+    @abstractmethod
     async def _agent(self, tool: str, arguments: Mapping[str, Any]) -> AgentT:
-        raise NotImplementedError
+        """Call a tool whose result is an agent."""
 
+    @abstractmethod
     async def _run(self, tool: str, arguments: Mapping[str, Any]) -> RunT:
-        raise NotImplementedError
+        """Call a tool whose result is a run."""
 
+    @abstractmethod
     async def _comparison(self, tool: str, arguments: Mapping[str, Any]) -> ComparisonT:
-        raise NotImplementedError
+        """Call a tool whose result is a comparison."""
 
+    @abstractmethod
     async def _finished(self, tool: str, arguments: Mapping[str, Any]) -> Any:
-        raise NotImplementedError
+        """Call a tool whose result is what its finished job gives."""

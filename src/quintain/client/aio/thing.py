@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class AsyncThing(Generic[R]):
+class AsyncThing(ABC, Generic[R]):
     """Something in the store, by its id. Its record is read when it is first needed."""
 
     def __init__(self, home: AsyncToolMethods[Any, Any, Any, Any, Any], id: str, record: R | None = None) -> None:
@@ -22,9 +23,9 @@ class AsyncThing(Generic[R]):
         self._home = home
         self._record = record
 
+    @abstractmethod
     def _fetch(self, services: Services) -> R:
         """Read the record."""
-        raise NotImplementedError
 
     async def load(self) -> R:
         """Read the record again, and return it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -19,7 +20,7 @@ RunT = TypeVar("RunT")
 ComparisonT = TypeVar("ComparisonT")
 
 
-class Calls(Generic[JobT, DatasetT, AgentT, RunT, ComparisonT]):
+class Calls(ABC, Generic[JobT, DatasetT, AgentT, RunT, ComparisonT]):
     """Calls tools in one home. A subclass decides which objects their results become."""
 
     def __init__(self, session: Session) -> None:
@@ -33,26 +34,34 @@ class Calls(Generic[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         """Call a function with the open home."""
         return run(lambda: self.session.read(function))
 
+    @abstractmethod
     def _job(self, tool: str, arguments: Mapping[str, Any]) -> JobT:
-        raise NotImplementedError
+        """Call a tool whose result is a job."""
 
+    @abstractmethod
     def _jobs(self, tool: str, arguments: Mapping[str, Any]) -> list[JobT]:
-        raise NotImplementedError
+        """Call a tool whose result is several jobs."""
 
+    @abstractmethod
     def _evaluation(self, tool: str, arguments: Mapping[str, Any]) -> JobT:
-        raise NotImplementedError
+        """Call a tool whose result is the job of an evaluation."""
 
+    @abstractmethod
     def _dataset(self, tool: str, arguments: Mapping[str, Any]) -> DatasetT:
-        raise NotImplementedError
+        """Call a tool whose result is a dataset."""
 
+    @abstractmethod
     def _agent(self, tool: str, arguments: Mapping[str, Any]) -> AgentT:
-        raise NotImplementedError
+        """Call a tool whose result is an agent."""
 
+    @abstractmethod
     def _run(self, tool: str, arguments: Mapping[str, Any]) -> RunT:
-        raise NotImplementedError
+        """Call a tool whose result is a run."""
 
+    @abstractmethod
     def _comparison(self, tool: str, arguments: Mapping[str, Any]) -> ComparisonT:
-        raise NotImplementedError
+        """Call a tool whose result is a comparison."""
 
+    @abstractmethod
     def _finished(self, tool: str, arguments: Mapping[str, Any]) -> Any:
-        raise NotImplementedError
+        """Call a tool whose result is what its finished job gives."""
