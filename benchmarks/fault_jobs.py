@@ -136,7 +136,7 @@ def cancelled_calls(count: int) -> None:
             client.send(
                 {"id": 9, "method": "tools/call", "params": {"name": "collect_rollouts", "arguments": arguments}}
             )
-            time.sleep(dice.uniform(0, 0.3))
+            time.sleep(dice.uniform(0, 1.5))
             client.close()
         if not home.finished(600):
             wrong.append("a job never ended")
