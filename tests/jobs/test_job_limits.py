@@ -88,7 +88,7 @@ def test_what_a_full_disk_keeps_from_being_stored_is_reported_until_it_has_space
         os.kill(jobs.shim(job.id), signal.SIGKILL)
         for _ in range(5):
             jobs.until(lambda: (jobs.runner.reconcile(), jobs.runner.trouble(job.id))[1], "trouble is noted")
-        assert "cannot be stored" in jobs.runner.trouble(job.id)
+        assert "the database rejected a request" in jobs.runner.trouble(job.id)
         assert jobs.store.jobs.get(job.id).status is JobStatus.RUNNING
         assert len([entry for entry in caplog.records if job.id in entry.getMessage()]) == 1, "logged once"
     jobs.until(lambda: (jobs.runner.reconcile(), jobs.store.jobs.get(job.id).attempt == 2)[1], "it goes on")

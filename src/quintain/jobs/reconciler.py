@@ -183,7 +183,7 @@ class Reconciler:
         except (Unavailable, OSError) as error:
             if isinstance(error, Unavailable):
                 self._retry_at = time.monotonic() + RETRY_S
-            text = f"its state cannot be stored now: {error}"
+            text = f"it cannot be looked after now: {error}"
         except Exception as error:
             text, cause = f"it cannot be looked after: {type(error).__name__}: {error}", error
         for key in keys if text else ():

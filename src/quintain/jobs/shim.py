@@ -263,16 +263,16 @@ class Shim:
     def record(self, name: str, content: dict[str, Any], *, durable: bool = False) -> None:
         """Write a file of the job directory atomically."""
         aside = self.path(f".{name}.{os.getpid()}")
-        try:
-            with open(aside, "w", encoding="utf-8") as file:
+        with open(aside, "w", encoding="utf-8") as file:
+            try:
                 json.dump(content, file)
+                file.flush()
                 if durable:
-                    file.flush()
                     os.fsync(file.fileno())
-            os.replace(aside, self.path(name))
-        except OSError:
-            os.unlink(aside)  # a partial file must not fill the disk
-            raise
+            except OSError:
+                os.unlink(aside)  # a partial file must not fill the disk
+                raise
+        os.replace(aside, self.path(name))
 
     def reconcile(self) -> None:
         """Replace this process by the reconciler, which ingests this job and starts the next one without a server."""
