@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from quintain.errors import Conflict, InvalidInput, Unavailable
-from quintain.trainers.data.replay_buffer import ReplayBuffer, read_examples, write_examples
+from quintain.trainers.data.example_files import read_examples, write_examples
+from quintain.trainers.data.replay_buffer import ReplayBuffer
 from quintain.trainers.data.streams import Example, token_row
 
 
