@@ -21,6 +21,7 @@ from quintain.records.seeds import stable_seed
 from quintain.trainers.data.examples import ExampleMaker
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.freezing import freeze_layers
+from quintain.trainers.loop.bf16_adamw import stochastically_rounded
 from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.loop.fisher import fisher_diagonal
@@ -45,16 +46,30 @@ class WeightPenalty:
     """F: the diagonal of the Fisher information, float32, with a mean of 1 over all weights."""
 
     @torch.no_grad()
-    def add_gradients(self, model: Any, scale: float = 1.0) -> float:
-        """Add strength * F_i (w_i - w*_i) to the gradients, times the loss scale; return the penalty without it."""
-        parameters, total = trainable(model), torch.zeros(())
-        for name, anchor in self.anchor.items():
-            parameter = parameters[name]
-            difference = parameter.float() - anchor
-            pull = self.strength * self.importance[name] * difference
-            total = total.to(pull.device) + (pull * difference).sum() / 2
-            gradient = (pull * scale).to(parameter.dtype)
-            parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+    def pull(self, model: Any, optimizer: torch.optim.Optimizer, step: int) -> float:
+        """Pull the weights towards w* after an optimizer step, and return the penalty on the result.
+
+        w <- w* + (w - w*) / (1 + rate strength F) is the proximal step of the penalty (Parikh and Boyd 2014, Proximal Algorithms,
+        section 1.1), so no strength is unstable. Like the decay of AdamW it is decoupled from the gradients (Loshchilov and Hutter
+        2019, arXiv 1711.05101): Adam would divide a gradient of the penalty by its own size, and important weights would swing
+        around w* by the learning rate.
+
+        Args:
+            model: Whose weights were updated.
+            optimizer: Has the rate of each weight.
+            step: Number of the optimizer step, from which the rounding of bfloat16 is drawn.
+        """
+        rates = {id(p): float(group["lr"]) for group in optimizer.param_groups for p in group["params"]}
+        total = torch.zeros(())
+        for place, (name, parameter) in enumerate(trainable(model).items()):
+            anchor, importance = self.anchor[name], self.importance[name]
+            left = (parameter.float() - anchor) / (1 + rates[id(parameter)] * self.strength * importance)
+            weight = anchor + left
+            if parameter.dtype == torch.bfloat16:
+                draws = torch.Generator(parameter.device).manual_seed((step << 20) + place)
+                weight = stochastically_rounded(weight, draws)
+            parameter.copy_(weight)
+            total = total.to(left.device) + (importance * left.square()).sum() * self.strength / 2
         return float(total)
 
 
