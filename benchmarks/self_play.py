@@ -3,6 +3,7 @@
 The embedded model learns the moves of `quintain/nim` from the scripted expert's games, then plays against itself and its earlier
 versions. It is measured against the model before self-play, and both against the expert, from held-out positions; roles alternate.
 There are few such positions and a greedy game repeats itself, so the models sample as in training, and each game is another one.
+Sampling less of what is unlikely wins games too: the greedy start against the sampling one is the control.
 `--set` replaces settings of the training. Every figure is a line of JSON on stdout, with a 95 % Clopper-Pearson interval over games.
 """
 
@@ -43,7 +44,7 @@ class Study:
         return result
 
     def learn_moves(self) -> str:
-        """Train the embedded model on games of the expert against itself; return the agent, which samples."""
+        """Train the embedded model on games of the expert against itself; return the agent."""
         played = self.job("collect_rollouts", agent="expert", environment=ENVIRONMENT, opponent="self", n_tasks=400)
         found = {"job_id": played["job_id"]}  # both players: the expert's moves are right in lost games too
         keep = ["success", "failure"]
@@ -52,23 +53,22 @@ class Study:
         trained = self.job(
             "start_training", method="sft", model="starter", dataset_id="games", name="mover", hyperparameters=settings
         )
-        return self._sampling("mover-sampling", str(trained["agent"]))
+        return str(trained["agent"])
 
     def play_itself(self, agent: str, settings: dict[str, Any]) -> str:
-        """Train an agent by self-play; return the new one, which samples too."""
+        """Train an agent by self-play; return the new one."""
         asked = {"environment": ENVIRONMENT, "name": "player", "hyperparameters": settings}
-        return self._sampling(
-            "player-sampling", str(self.job("start_training", method="grpo", model=agent, **asked)["agent"])
-        )
+        return str(self.job("start_training", method="grpo", model=agent, **asked)["agent"])
 
     def wins(self, agent: str, opponent: str) -> tuple[int, int]:
         """Return the games that an agent wins against another from held-out positions, and the games with a verdict."""
         about = self.job("evaluate_agent", agent=agent, environment=ENVIRONMENT, opponent=opponent, n_tasks=GAMES)
         return round(about["success_rate"] * about["n"]), about["n"]
 
-    def _sampling(self, name: str, model: str) -> str:
-        """Register a model so that it samples as in training; return the agent."""
-        asked = {"action": "register_agent", "name": name, "model": model, "sampling": {"temperature": 1.0}}
+    def sampling(self, agent: str) -> str:
+        """Register an agent again so that it samples as in training; return the new one."""
+        name = f"{agent.removeprefix('agent:').partition('@')[0]}-sampling"
+        asked = {"action": "register_agent", "name": name, "model": agent, "sampling": {"temperature": 1.0}}
         answer = json.loads(self._tool.run(asked))
         return str(answer["agent"]["id"])
 
@@ -84,10 +84,11 @@ def main() -> None:
     for seed in range(asked.first_seed, asked.first_seed + asked.seeds):
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
             began, study = time.perf_counter(), Study(home, seed)
-            mover = study.learn_moves()
-            player = study.play_itself(mover, SETTINGS | asked.set)
+            greedy = study.learn_moves()
+            player, mover = study.sampling(study.play_itself(greedy, SETTINGS | asked.set)), study.sampling(greedy)
             for name, agent, opponent in (
                 ("self-play against its start", player, mover),
+                ("greedy start against its start", greedy, mover),
                 ("self-play against the expert", player, "expert"),
                 ("its start against the expert", mover, "expert"),
             ):
