@@ -103,7 +103,7 @@ def test_a_skill_is_forgotten_less_and_a_killed_run_resumes_to_bit_equal_weights
     plain = spec(tmp_path / "skilled", tmp_path / "plain", "sft", learning_rate=1e-2, epochs=4)
     run(plain, tmp_path / "job-plain", rows_for("sft", 4))
     job, data = (
-        keeping(tmp_path, tmp_path / "skilled", strength=10, runs=3),
+        keeping(tmp_path, tmp_path / "skilled", strength=100, runs=3),
         Data(rows_for("sft", 4), earlier=EARLIER),
     )
     recorder = Recorder()
