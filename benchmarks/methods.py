@@ -2,10 +2,10 @@
 
 Run as `python -m benchmarks.methods [--only METHOD,...] [--courses COURSE,...] [--first-seed N] [--seeds N] [--budget N]
 [--tasks N]`. The embedded model solves no task of `math` and `tools`; there the start of a seed is the embedded model after `sft` on a
-few runs of the expert, and its processor time is reported; where it still solves none, no method is tried. The start plays training tasks; its runs are the data of the methods that
-learn from runs, and the methods that act may play as many episodes. Every agent plays the same new tasks. One JSON line a seed,
-course and method with a 95 % Clopper-Pearson interval over the tasks, then one a course and method: the median gain over the seeds,
-with the smallest and the largest.
+few runs of the expert, and its processor time is reported. Where it still solves none, no method is tried. The start plays training
+tasks; its runs are the data of the methods that learn from runs, and the methods that act may play as many episodes. Every agent plays
+the same new tasks. One JSON line a seed, course and method with a 95 % Clopper-Pearson interval over the tasks, then one a course and
+method: the median gain over the seeds, with the smallest and the largest.
 """
 
 from __future__ import annotations
