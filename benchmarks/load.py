@@ -269,15 +269,15 @@ def servers(folder: Path, *, quick: bool) -> None:
         thread.join()
     seconds = time.perf_counter() - began
     cpu = 1e3 * (sum(server.cpu_s() for server in everyone) - before) / (n_servers * each)
-    for server in everyone:
-        server.close()
-    with closing(sqlite3.connect(folder / "quintain.db")) as connection:
+    with closing(sqlite3.connect(folder / "quintain.db", timeout=60)) as connection:
         stored = connection.execute("SELECT count(*) FROM trajectories").fetchone()[0]
     more: dict[str, Any] = {"servers": n_servers, "each": each}
     report("records_lost_or_refused", [len(failures) + len(times) + n_servers - stored], "1", 0, "lower", **more)
     report("record_p99_ms", [_percentile(times, 0.99)], "ms", 250, "lower", processor_ms=round(cpu, 2), **more)
     report("record_p50_ms", [statistics.median(times)], "ms", None, "lower", **more)
     report("records_per_s", [len(times) / seconds], "1/s", None, **more)
+    for server in everyone:
+        server.close()
 
 
 def pages(folder: Path, *, quick: bool) -> None:

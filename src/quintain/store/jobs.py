@@ -45,6 +45,8 @@ class JobState(NamedTuple):
 
     status: str
     updated_at: datetime
+    offsets: str
+    """JSON of the offsets up to which its files were ingested."""
 
 
 class RunningJob(NamedTuple):
@@ -107,7 +109,10 @@ class Jobs:
 
     def states(self, job_ids: Iterable[str] | None = None) -> dict[str, JobState]:
         """Return job -> state, of these jobs; of none named: of the running jobs and the newest queued ones."""
-        rows, queued = select(jobs.c.id, jobs.c.status, jobs.c.updated_at), jobs.c.status == JobStatus.QUEUED
+        rows, queued = (
+            select(jobs.c.id, *(jobs.c[name] for name in JobState._fields)),
+            jobs.c.status == JobStatus.QUEUED,
+        )
         if job_ids is None:
             newest = rows.where(queued).order_by(jobs.c.seq.desc()).limit(_MOST_QUEUED)
             statements = [rows.where(jobs.c.status == JobStatus.RUNNING), newest]
@@ -115,7 +120,7 @@ class Jobs:
             statements = [rows.where(jobs.c.id.in_(chunk)) for chunk in chunks(list(job_ids))]
         with read_transaction(self._engine) as connection:
             found = [row for statement in statements for row in connection.execute(statement)]
-        return {row.id: JobState(row.status, row.updated_at) for row in found}
+        return {row.id: JobState(*row[1:]) for row in found}
 
     def get_many(self, job_ids: Iterable[str]) -> list[Job]:
         """Return these jobs, oldest first. Unknown ids are left out."""
