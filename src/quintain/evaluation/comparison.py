@@ -322,11 +322,6 @@ def _leaderboard(
     named: Sequence[tuple[str, Evaluation]], different: Sequence[tuple[str, str]]
 ) -> tuple[LeaderboardRow, ...]:
     """Rank by success rate, then mean reward. Ties share a rank; unknown values rank last."""
-
-    def merit(evaluation: Evaluation) -> tuple[float, float]:
-        known = (evaluation.rate.value, evaluation.mean_reward)
-        return tuple(float("-inf") if value is None else value for value in known)  # type: ignore[return-value]
-
     merits = [merit(evaluation) for _, evaluation in named]
     ordered = sorted(named, key=lambda pair: merit(pair[1]), reverse=True)
     groups = compact_letter_display([name for name, _ in ordered], different)
@@ -344,3 +339,9 @@ def _leaderboard(
         )
         for name, evaluation in ordered
     )
+
+
+def merit(evaluation: Evaluation) -> tuple[float, float]:
+    """Return the key by which a leaderboard ranks: success rate, then mean reward; unknown ones come last."""
+    success, reward = evaluation.rate.value, evaluation.mean_reward
+    return (-math.inf if success is None else success), (-math.inf if reward is None else reward)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from pydantic import Field
 
 from quintain.errors import InvalidInput, NotFound
-from quintain.evaluation.comparison import compare, leaderboard
+from quintain.evaluation.comparison import compare, leaderboard, merit
 from quintain.evaluation.ratings import rate_players
 from quintain.evaluation.reports.comparison_figure import forest_plot
 from quintain.evaluation.reports.report import sequential_verdict
@@ -143,9 +143,9 @@ def environment_leaderboard(services: Services, environment: str) -> Leaderboard
     suite = max(suites, key=lambda found: len({item.agent_id for item in suites[found]}))
     best: dict[str, Evaluation] = {}
     for item in suites[suite]:
-        if item.agent_id not in best or _merit(item) > _merit(best[item.agent_id]):
+        if item.agent_id not in best or merit(item) > merit(best[item.agent_id]):
             best[item.agent_id] = item
-    ranked = sorted(best.values(), key=_merit, reverse=True)
+    ranked = sorted(best.values(), key=merit, reverse=True)
     kept, first = ranked[:_PLACES], ranked[0]
     notes = []
     if len({item.sampling for item in kept}) > 1:
@@ -191,11 +191,6 @@ def _name_of(evaluation: Evaluation) -> str:
 def leaderboard_uri(environment: str) -> str:
     """The resource that shows the leaderboard of an environment."""
     return f"leaderboard://{quote(environment, safe='')}"
-
-
-def _merit(evaluation: Evaluation) -> tuple[float, float]:
-    known = (evaluation.rate.value, evaluation.mean_reward)
-    return tuple(float("-inf") if value is None else value for value in known)  # type: ignore[return-value]
 
 
 def _in_environment(services: Services, environment: str) -> Iterator[Evaluation]:
