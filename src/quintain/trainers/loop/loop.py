@@ -108,15 +108,13 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
     if run.reference is not None:
         examples = run.reference.scored(examples, run.step)
     loss = _backward(run, examples, meter)
-    if run.penalty is not None:
-        penalty = run.penalty.add_gradients(run.engine.model, run.scale.get_scale())
-        meter.sums.add("ewc_penalty", penalty, 1)
-        loss += penalty
     with run.passes.running():
         norm = clip(run.engine.model, run.optimizer, run.scale, run.config.grad_clip)
     if not math.isfinite(loss) or not (math.isfinite(norm) or run.scale.is_enabled()):
         raise _diverged(run, f"step {run.step + 1} of {run.total} gave loss {loss} and gradient norm {norm}")
     update(run.optimizer, run.scale, rate)
+    if run.penalty is not None:
+        meter.sums.add("ewc_penalty", run.penalty.pull(run.engine.model, run.optimizer, run.step), 1)
     meter.end()
 
     tally = run.tally
