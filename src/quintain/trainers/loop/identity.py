@@ -45,10 +45,12 @@ def run_identity(spec: TrainSpec, start: Mapping[str, list[float]], examples: Se
         examples: Training examples.
     """
     digest = hashlib.sha256()
-    # Checkpointing, sinks and actors do not change the result; processes and sharding change only rounding and dropout.
+    # Checkpointing, evaluation, sinks and actors do not change the result; processes and sharding change only rounding and dropout.
     silent = {
         "actors",
         "checkpoint_every_steps",
+        "evaluate_every_steps",
+        "evaluate_tasks",
         "keep_checkpoints",
         "machines",
         "processes",

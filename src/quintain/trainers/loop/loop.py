@@ -61,8 +61,10 @@ def train(run: Run) -> bool:
     Raises:
         TrainingFailed: The loss is not finite (`diverged`).
     """
-    if run.step == 0 and run.validation and not run.should_stop():
-        _report(run, _validate(run))  # the start model, so that the best step can be the start
+    if run.step == 0 and not run.should_stop():  # the start model, so that the best step can be the start
+        start = (_validate(run) if run.validation else {}) | (run.evaluate(0) if run.evaluate else {})
+        if start:
+            _report(run, start)
     while run.step < run.total and run.ended_early is None:
         if run.should_stop():
             _checkpoint(run)
@@ -76,6 +78,8 @@ def train(run: Run) -> bool:
         every = run.config.sample_every_steps
         if run.sample and every and (run.step % every == 0 or last):
             metrics |= run.sample(run.step)
+        if run.evaluate:
+            metrics |= run.evaluate(run.step)
         if run.validation and _validates(run):
             metrics |= _validate(run)
         _stop_on_kl(run, metrics)
