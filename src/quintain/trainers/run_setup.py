@@ -61,6 +61,10 @@ Figures = Callable[[Sequence[str]], dict[str, float | None]]
 """Returns figures of the examples with these keys, such as means of the parts of their reward."""
 
 
+Evaluate = Callable[[LoadedModel, Renderer], dict[str, float | None]]
+"""Measures the live model on held-out tasks; no figures if it was stopped."""
+
+
 def no_figures(keys: Sequence[str]) -> dict[str, float | None]:
     """Return no figures."""
     return {}
@@ -78,6 +82,8 @@ class Data:
     """The teacher of a distillation; None where the rows have its log-probs."""
     figures: Figures = no_figures
     """Of a step's examples, for its metrics."""
+    evaluate: Evaluate | None = None
+    """Measures an online training between its steps; None: it is not measured."""
 
 
 class Training(NamedTuple):
@@ -237,6 +243,7 @@ class RunSetup:
             sinks=open_sinks(sinks, run_name=spec.name, folder=self.directory, warn=self.reporter.warn),
             tokenizer=self.loaded.tokenizer,
             sample=_sampler(self) if is_first else None,
+            evaluate=_evaluator(self, source.total_steps) if is_first else None,
             reference=reference,
             passes=self.passes,
         )
@@ -261,6 +268,21 @@ def _sampler(start: RunSetup) -> Sampler | None:
         return diversity.metrics()
 
     return sample
+
+
+def _evaluator(start: RunSetup, total: int) -> Sampler | None:
+    """Return the function that measures success between the steps, if the settings ask for it."""
+    config, evaluate = start.spec.config, start.data.evaluate
+    if evaluate is None or not isinstance(config, OnlineConfig) or (every := config.evaluate_every_steps) is None:
+        return None
+
+    def measured(step: int) -> dict[str, float | None]:
+        if step % every and step != total:
+            return {}
+        with start.engine.precision():
+            return evaluate(start.loaded, start.renderer)
+
+    return measured
 
 
 def _rollout_source(start: RunSetup, objective: Objective, references: References, acting: Acting) -> RolloutSource:

@@ -325,4 +325,4 @@ def _verdict(comparison: Comparison) -> str:
         return (
             f"No difference is significant; about {needed} tasks (n_tasks) would show one of 5 points, these are {n}."
         )
-    return f"{best.agent} leads; {len(pairs)} of {len(comparison.comparisons)} differences are significant. `flips` lists runs to read."
+    return f"{best.agent} leads; {len(pairs)} of {len(comparison.comparisons)} differences are significant. The flips are runs to read."
