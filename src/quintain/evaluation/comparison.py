@@ -18,18 +18,14 @@ from quintain.evaluation.statistics.significance import (
     compact_letter_display,
     equivalence,
     holm,
-    paired_t,
-    required_tasks,
-    wilcoxon,
-)
-from quintain.evaluation.statistics.success_rates import (
-    Interval,
-    clustered_difference,
     mcnemar_exact,
     mcnemar_mid_p,
-    newcombe_paired,
+    paired_t,
+    required_tasks,
     sign_flip_exact,
+    wilcoxon,
 )
+from quintain.evaluation.statistics.success_rates import Interval, clustered_difference, newcombe_paired
 from quintain.evaluation.summary import verdicts_by_task
 from quintain.records.evaluation import (
     Comparison,
