@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import uvicorn
 
+from quintain.cli.command_lines import command_line
 from quintain.server.app import create_server
 from quintain.server.http.application import http_application
 from quintain.server.http.connections import bounded_protocol
@@ -78,7 +79,7 @@ def served(home: Path) -> Iterator[Site]:
     listener.listen()
     port = listener.getsockname()[1]
     access = access_of(settings, "127.0.0.1", port, token)
-    config.app = http_application(server, access, limits, page=web_app(server, access))
+    config.app = http_application(server, access, limits, page=web_app(server, access, command_line))
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run, args=([listener],))
     thread.start()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from quintain.environments.mcp_server.checks import Check, judge, needs_answer, read_checks
 from quintain.environments.mcp_server.tasks import calls_of
 from quintain.environments.servers import Call, ServerProfile, ToolResult
+from quintain.environments.tool_calls import refusal
 from quintain.errors import InvalidInput
 from quintain.records.protocols import TimeStep
 from quintain.records.record import clip, nearest, shown
@@ -86,7 +87,7 @@ class Episode:
         seen: list[Observation] = []
         for i, action in enumerate(actions):
             if i >= _MAX_CALLS:
-                seen.append(_refused(f"only {_MAX_CALLS} calls of a turn are carried out"))
+                seen.append(refusal(f"only {_MAX_CALLS} calls of a turn are carried out"))
                 continue
             if action.tool == self._submit and action.args is not None:
                 return self._submitted(action, seen, len(actions) - i - 1)
@@ -127,9 +128,9 @@ class Episode:
 
     def _submitted(self, action: Action, seen: list[Observation], following: int) -> TimeStep:
         assert action.args is not None
-        rest = (_refused("the answer was handed in before"),) * following
+        rest = (refusal("the answer was handed in before"),) * following
         if "answer" not in action.args:
-            refused = _refused(f"{action.tool} needs `answer`")
+            refused = refusal(f"{action.tool} needs `answer`")
             return TimeStep(observations=(*seen, refused, *rest), info=self._notes())
         if not self._own_submit:
             return self._ended(seen, action.args["answer"], rest)
@@ -202,10 +203,6 @@ def _submit_tool(name: str) -> dict[str, Any]:
         "type": "function",
         "function": {"name": name, "description": "Give the final answer.", "parameters": parameters},
     }
-
-
-def _refused(text: str) -> Observation:
-    return Observation(content=f"Error: {text}.", is_error=True)
 
 
 def _observed(answer: ToolResult) -> Observation:

@@ -10,8 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any
 
+from quintain.importers.transcripts.field_values import refuse_constant
 from quintain.records.text import MAX_DEPTH, require_clean
 from quintain.records.trajectory import AgentInfo, Outcome, Source, Task, Trajectory, read_trajectory
 
@@ -256,15 +257,11 @@ def parse_time(value: Any) -> datetime | None:
     return None
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
 def _finite(digits: str) -> float:
-    return number if math.isfinite(number := float(digits)) else _refuse(digits)
+    return number if math.isfinite(number := float(digits)) else refuse_constant(digits)
 
 
-_ARGUMENTS = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+_ARGUMENTS = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finite)
 
 
 def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
