@@ -175,7 +175,7 @@ _ARGUMENTS = st.dictionaries(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.sampled_from([LAMP, MAIL, CANCEL, DEPLOYMENT, LAPTOP, RIVERS]), st.data(), _ARGUMENTS)
 def test_whatever_an_agent_calls_is_answered(task_id: str, data: st.DataObject, args: dict[str, Any]) -> None:
     environment = start(task_id)
