@@ -112,17 +112,17 @@ def test_a_lease_belongs_to_its_attempt_and_an_attempt_that_could_not_begin_goes
     store: Store,
 ) -> None:
     job_id = running(store)
-    for attempt in (2, 1):
-        assert store.jobs.get(job_id).lease_until is None
-        store.jobs.ingest_spans([], LATER, [Lease(job_id, attempt, LATER)])
+    store.jobs.ingest_spans((), MOMENT, [Lease(job_id, 2, LATER)])
+    assert store.jobs.get(job_id).lease_until is None, "the lease of another attempt"
+    store.jobs.ingest_spans((), MOMENT, [Lease(job_id, 1, LATER)])
     assert store.jobs.get(job_id).lease_until == LATER
     assert store.jobs.put_back(job_id, 1, 0, LATER, "launcher_unavailable: no answer")
     assert not store.jobs.put_back(job_id, 1, 0, LATER, "launcher_unavailable: no answer")
     waiting = store.jobs.get(job_id)
     assert (waiting.status, waiting.attempt, waiting.lease_until) == (JobStatus.QUEUED, 0, None)
     assert waiting.warnings == ("launcher_unavailable: no answer",)
-    store.jobs.ingest_spans([], LATER, [Lease(job_id, 0, LATER)])
-    assert store.jobs.get(job_id).lease_until is None, "it does not run"
+    store.jobs.ingest_spans((), MOMENT, [Lease(job_id, 0, LATER)])
+    assert store.jobs.get(job_id).lease_until is None
 
 
 def test_the_row_follows_the_events_and_a_second_reading_adds_nothing(store: Store) -> None:

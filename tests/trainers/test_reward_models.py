@@ -19,7 +19,7 @@ from quintain.records.trajectory import Trajectory
 from quintain.trainers.loop.report import TrainingReport
 from quintain.trainers.models import stored_heads
 from quintain.trainers.reward_models import RewardModel, RunValue, Unread, score_runs
-from quintain.trainers.value_head import FILE_NAME
+from quintain.trainers.value_head_files import FILE_NAME
 from trainers.episodes import episode
 from trainers.runs import Recorder, rows_for, run, run_of, same, spec
 

@@ -12,9 +12,13 @@ from pathlib import Path
 import pytest
 
 import quintain.ui
+import terminal
+from quintain.cli.main import command_names
 from quintain.records.job import JobStatus, SelftestSpec
 from quintain.records.job_events import JobEvent
 from quintain.store.store import Store, open_store
+from quintain.tools.catalog import CATALOG
+from quintain.tools.facade import RLTrainingTool
 from quintain.tools.web_address import announced
 from quintain.ui.events import MAX_LISTENERS
 from served_page import Site, served
@@ -167,6 +171,10 @@ def test_answers_name_the_page_of_their_object_while_it_is_served(site: Site) ->
         url = site.call("get_job", {"job_id": "job-train"}).json["ui_url"]
         assert url == f"http://127.0.0.1:{site.port}/jobs/job-train"
         assert "ui_url" not in site.call("list_jobs", {}).json
+        calls = RLTrainingTool(site.home)
+        assert json.loads(calls.run({"action": "status", "job_id": "job-train"}))["ui_url"] == url
+        calls.close()
+        assert f"Page: {url}\n" in terminal.quintain("jobs", "show", "job-train", home=site.home).stdout
     assert site.ask(url.removeprefix(f"http://127.0.0.1:{site.port}")).status == 200
 
 
@@ -184,6 +192,26 @@ def test_the_overview_puts_a_measured_agent_beside_its_parent_on_the_same_tasks(
     assert found["next_step"]
 
 
+def test_hints_and_errors_name_pages_and_commands_and_no_tool(site: Site) -> None:
+    texts = [
+        site.call("get_job", {"job_id": "job-train"}).json["next_step"],
+        site.call("list_jobs", {}).json["next_step"],
+        site.call("search_trajectories", {}).json["next_step"],
+        site.call("compare_agents", {"agents": ["agent:base@1", "agent:clerk@9"]}).json["error"]["message"],
+        site.call("compare_agents", {"agents": "agent:base@1"}).json["error"]["message"],
+    ]
+    names = [spec.name for spec in CATALOG if "_" in spec.name]
+    assert not [(name, text) for text in texts for name in names if name in text]
+    assert re.search(r"\[Follow a job\]\(/jobs/job-\w+\)", texts[1])
+
+
+def test_every_command_that_the_page_names_exists() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(STATIC.rglob("*.js")))
+    named = re.findall(r"`quintain ([a-z-]+)", text.replace("\\`", "`"))
+    assert len(named) >= 6
+    assert set(named) <= set(command_names())
+
+
 def test_a_step_that_another_process_stores_reaches_two_open_pages(site: Site, store: Store) -> None:
     def read_until(stream: http.client.HTTPResponse, step: int) -> dict[str, object]:
         while line := stream.readline():
@@ -191,7 +219,7 @@ def test_a_step_that_another_process_stores_reaches_two_open_pages(site: Site, s
                 return dict(state)
         raise AssertionError("the stream ended")
 
-    connections = [http.client.HTTPConnection("127.0.0.1", site.port, timeout=20) for _ in range(2)]
+    connections = [http.client.HTTPConnection("127.0.0.1", site.port, timeout=100) for _ in range(2)]
     for connection in connections:
         connection.request("GET", "/api/events")
     streams = [connection.getresponse() for connection in connections]

@@ -9,7 +9,7 @@ from contextlib import suppress
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from quintain.cli.command_lines import command_line, for_terminal
+from quintain.cli.command_lines import command_line, for_terminal, in_commands
 from quintain.cli.layout import Column, print_facts, print_table
 from quintain.cli.session import (
     INTERRUPTED,
@@ -83,7 +83,7 @@ def print_job(console: Console, view: JobView) -> None:
 def print_error_of(console: Console, view: JobView) -> None:
     """Print why a job failed."""
     assert view.error is not None
-    text = f"[{view.error.code}] {view.error.message} {view.error.hint}".strip()
+    text = in_commands(f"[{view.error.code}] {view.error.message} {view.error.hint}".strip())
     console.print(printable(text), style="red")
 
 

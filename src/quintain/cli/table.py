@@ -302,6 +302,16 @@ COMMANDS: Mapping[str, Command] = {
 }
 """Command -> its tool and options. A name of two words is a command of a group."""
 
+SECTIONS: Mapping[str, str] = {
+    "": "Start and installation",
+    "data": "Runs and datasets",
+    "label": "Scores and preferences",
+    "train": "Training and agents",
+    "evaluate": "Acting and measuring",
+    "jobs": "Jobs",
+}
+"""Toolset -> heading of its commands in the help of the program; empty: commands that are not one tool."""
+
 ALIASES: Mapping[str, str] = {"search": "runs", "get": "show", "jobs plot": "plot"}
 """Earlier name of a command -> its name. They work, and no help lists them."""
 

@@ -98,8 +98,8 @@ class ReplayConfig(Settings):
 class EWCConfig(Settings):
     """Elastic weight consolidation (Kirkpatrick et al. 2017, arXiv 1612.00796): hold the weights that an earlier skill needs.
 
-    It adds strength / 2 * sum_i F_i (w_i - w*_i)^2 to the loss, with w* the weights of the agent that learned the skill, and F
-    the diagonal of its Fisher information on the runs of the skill, scaled to a mean of 1.
+    The penalty is strength / 2 * sum_i F_i (w_i - w*_i)^2, with w* the weights of the agent that learned the skill, and F the
+    diagonal of its Fisher information on the runs of the skill, scaled to a mean of 1.
     """
 
     stage: str | None = Field(

@@ -36,7 +36,8 @@ from quintain.trainers.model_files import ModelFiles, model_files
 from quintain.trainers.pooling_files import write_pooling
 from quintain.trainers.quantization import quantize, round_weights, size_of
 from quintain.trainers.tokenizer_files import load_tokenizer, require_embeddings, save_exactly, tokenizer_files
-from quintain.trainers.value_head import attach, detached, head_tensors, read_head, save_head
+from quintain.trainers.value_head import attach, detached, head_tensors
+from quintain.trainers.value_head_files import read_head, save_head
 
 _UNKNOWN_CONTEXT = 4096
 """Context in tokens of a model whose configuration has none."""

@@ -74,7 +74,7 @@ def train(
     group = group_of(spec.config.processes)
     has_teacher = data.teacher is not None
     if group.size > 1:
-        common = replace(data, teacher=None, figures=no_figures)
+        common = replace(data, teacher=None, figures=no_figures, evaluate=None)
         group.from_first(lambda: Training(spec, common, directory, has_teacher, all_collect))
     return _train(Training(spec, data, directory, has_teacher, all_collect), reporter, collect, group)
 

@@ -32,7 +32,8 @@ from quintain.trainers.pooling_files import read_pooling, write_pooling
 from quintain.trainers.quantization import size_of
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE
-from quintain.trainers.value_head import FILE_NAME, detached, save_head
+from quintain.trainers.value_head import detached
+from quintain.trainers.value_head_files import FILE_NAME, save_head
 
 _SHARD = "5GB"
 """Maximum size of a weights file; larger weights are split, with an index."""
