@@ -44,7 +44,7 @@ class Site:
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> Answer:
         """Send a request as it stands: the path is not normalised."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=100)
         connection.putrequest(method, path, skip_host="Host" in headers, skip_accept_encoding=True)
         for name, value in {"Content-Length": str(len(body or b"")), **headers}.items():
             connection.putheader(name.replace("_", "-"), value)
@@ -87,6 +87,6 @@ def served(home: Path) -> Iterator[Site]:
         yield Site(port, token.read(), home)
     finally:
         running.should_exit = True
-        thread.join(20)
+        thread.join(100)
         listener.close()
         assert not thread.is_alive()

@@ -87,7 +87,7 @@ def test_an_attempt_of_another_machine_is_judged_by_its_heartbeats_and_not_by_th
     jobs: JobHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder's file system does not show this machine the lock of the other one."""
-    runner = jobs.runner_with(lease_s=1.0)
+    runner = jobs.runner_with(lease_s=4.0)
     with monkeypatch.context() as patch:
         patch.setattr(processes, "this_machine", lambda: "other/0")
         job = runner.start(LONG).job

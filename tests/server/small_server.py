@@ -67,7 +67,7 @@ class Jobs:
         """Wait until so many more beats have begun; the one before them is over then."""
         with self._beat:
             end = self._seen + n
-            assert self._beat.wait_for(lambda: self._seen >= end, 20)
+            assert self._beat.wait_for(lambda: self._seen >= end, 100)
 
 
 @dataclass
@@ -112,7 +112,7 @@ def get_note(services: Shelf, title: str) -> Note:
 def slow_note(services: Shelf, title: str) -> Note:
     """Begin to write, wait until told, and give an impatient server half a second to close the shelf meanwhile."""
     services.entered.set()
-    assert services.go_on.wait(20)
+    assert services.go_on.wait(100)
     return add_note(services, title, "too late" if services.closed.wait(0.5) else "written while open")
 
 
@@ -166,8 +166,13 @@ if __name__ == "__main__":
     port, home = [*sys.argv[1:], None, None][:2]
     settings = Settings(home=Path(home or tempfile.mkdtemp()), poll_s=0.05)
     server = build_server(CATALOG, lambda: Shelf(settings))  # type: ignore[arg-type,return-value]
+
+    def announce(url: str) -> None:
+        sys.stdout.write(f"{url}\n")
+        sys.stdout.flush()
+
     if port:
         token = TokenFile(settings.home) if home else None
-        serve_http(server, settings, port=int(port), token=token)
+        serve_http(server, settings, port=int(port), token=token, on_ready=announce)
     else:
         serve_stdio(server)

@@ -77,7 +77,7 @@ def test_a_changed_job_reaches_a_subscriber_of_the_handshake_era_once(small: Qui
             if getattr(message, "method", "") == "notifications/resources/updated":
                 heard.append(str(message.params.uri))  # type: ignore[attr-defined]
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(100):
             async with Client(small, mode="legacy", message_handler=listen) as client:
                 for _ in range(2):
                     await client.session.subscribe_resource("job://job-1")

@@ -10,6 +10,7 @@ import pytest
 from quintain.errors import Conflict, NotFound
 from quintain.records.job import Job, JobError, JobResult, JobStatus, SelftestSpec
 from quintain.records.job_events import JobEvent
+from quintain.store.job_spans import Lease
 from quintain.store.store import Store
 
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -108,14 +109,17 @@ def test_a_lease_belongs_to_its_attempt_and_an_attempt_that_could_not_begin_goes
     store: Store,
 ) -> None:
     job_id = running(store)
-    assert store.jobs.renew_lease(job_id, 1, LATER)
-    assert not store.jobs.renew_lease(job_id, 2, LATER)
+    store.jobs.ingest_spans((), MOMENT, [Lease(job_id, 2, LATER)])
+    assert store.jobs.get(job_id).lease_until is None, "the lease of another attempt"
+    store.jobs.ingest_spans((), MOMENT, [Lease(job_id, 1, LATER)])
+    assert store.jobs.get(job_id).lease_until == LATER
     assert store.jobs.put_back(job_id, 1, 0, LATER, "launcher_unavailable: no answer")
     assert not store.jobs.put_back(job_id, 1, 0, LATER, "launcher_unavailable: no answer")
     waiting = store.jobs.get(job_id)
     assert (waiting.status, waiting.attempt, waiting.lease_until) == (JobStatus.QUEUED, 0, None)
     assert waiting.warnings == ("launcher_unavailable: no answer",)
-    assert not store.jobs.renew_lease(job_id, 0, LATER)
+    store.jobs.ingest_spans((), MOMENT, [Lease(job_id, 0, LATER)])
+    assert store.jobs.get(job_id).lease_until is None
 
 
 def test_the_row_follows_the_events_and_a_second_reading_adds_nothing(store: Store) -> None:

@@ -308,7 +308,7 @@ def test_a_value_without_its_type_is_read_by_the_schema(text: str, schema: Any, 
 MARKS = sorted({READ[form][:12] for form in READ} | {form.close for form in FORMS.values()} | {*'{}[]":,=()f1 \n<>|'})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.sampled_from(MARKS) | st.text(max_size=5), max_size=20).map("".join), st.sampled_from(sorted(FORMS)))
 def test_reading_never_raises(text: str, form: str) -> None:
     read = TurnReader(form).read(text, RICH_TOOLS)

@@ -220,7 +220,7 @@ def test_a_step_that_another_process_stores_reaches_two_open_pages(site: Site, s
                 return dict(state)
         raise AssertionError("the stream ended")
 
-    connections = [http.client.HTTPConnection("127.0.0.1", site.port, timeout=20) for _ in range(2)]
+    connections = [http.client.HTTPConnection("127.0.0.1", site.port, timeout=100) for _ in range(2)]
     for connection in connections:
         connection.request("GET", "/api/events")
     streams = [connection.getresponse() for connection in connections]

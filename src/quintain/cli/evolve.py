@@ -8,6 +8,7 @@ from rich.console import Console
 
 from quintain.cli.jobs import followed, show_job
 from quintain.cli.layout import print_table
+from quintain.cli.library import share
 from quintain.cli.session import Use, plain_console
 from quintain.cli.train import request_of
 from quintain.errors import InvalidInput
@@ -52,19 +53,15 @@ def _show(console: Console, result: JobResult) -> None:
     rows = []
     for one in rounds:
         gain = "" if one.gain is None else f"{one.gain:+.1%} [{one.ci_low or 0:+.0%}, {one.ci_high or 0:+.0%}]"
-        cells = (one.round, one.explored, _share(one.explored_success), one.selected, _share(one.success))
+        cells = (one.round, one.explored, share(one.explored_success), one.selected, share(one.success))
         rows.append((*cells, gain, one.decision.replace("_", " ")))
     print_table(console, _COLUMNS, rows)
     console.print(printable(f"It ended by {result.report.get('stopped')}."))
     final = result.report.get("final", {})
-    gain_line = f"On tasks that no round was selected by: {_share(final.get('before'))} before, {_share(final.get('after'))} after"
+    gain_line = f"On tasks that no round was selected by: {share(final.get('before'))} before, {share(final.get('after'))} after"
     if "gain" in final:
         gain_line += (
             f" ({final['gain']:+.1%}, 95 % {final['ci_low']:+.1%} to {final['ci_high']:+.1%}, p = {final['p']:.2g})"
         )
     console.print(f"{gain_line}.")
     console.print(printable(f"agent: {result.agent}"))
-
-
-def _share(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.1%}"

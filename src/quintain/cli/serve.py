@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def serve(
     transport: Annotated[str, typer.Option(help="stdio, or http.")] = "stdio",
     host: Annotated[str, typer.Option(help="Address for http.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port for http.")] = 8765,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port for http; 0: a free one.")] = 8765,
     rotate_token: Annotated[
         bool, typer.Option("--rotate-token", help="Replace the token of http; clients need the new one.")
     ] = False,

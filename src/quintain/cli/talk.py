@@ -89,8 +89,8 @@ def _show(console: Console, result: TalkResult, first: int) -> int:
             console.print(printable(f"  ({step['thought']})"))
         for action in step.get("actions", ()):
             console.print(printable(f"  {action['tool']} {json.dumps(action.get('args', {}), ensure_ascii=False)}"))
-        for seen in step.get("observations", ()):
-            console.print(printable(f"  = {seen['content']}"))
+        for observation in step.get("observations", ()):
+            console.print(printable(f"  = {observation['content']}"))
         if step["actor"] == "agent" and step.get("message"):
             console.print(printable(str(step["message"])))
     if result.error is not None:

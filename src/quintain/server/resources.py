@@ -98,7 +98,7 @@ _FAMILIES: tuple[tuple[str, str, str, str, str | None], ...] = (
         "Leaderboard",
         _JSON,
         "compare_agents",
-        f"{_TOOLS}.evaluation.comparison:environment_leaderboard",
+        f"{_TOOLS}.evaluation.leaderboards:environment_leaderboard",
     ),
     (
         "comparison://{comparison_id}",

@@ -211,11 +211,6 @@ class Jobs:
                 connection.execute(update(jobs).where(*first).values(started_at=now))
             return started
 
-    def renew_lease(self, job_id: str, attempt: int, until: datetime) -> bool:
-        """Extend the lease of a running attempt. Return False if the job has moved on."""
-        with write_transaction(self._engine) as connection:
-            return self._transition(connection, job_id, attempt, {JobStatus.RUNNING}, {"lease_until": until})
-
     def put_back(self, job_id: str, attempt: int, before: int, now: datetime, warning: str) -> bool:
         """Queue a job again whose attempt could not begin. Return False if it has moved on.
 

@@ -22,7 +22,7 @@ from quintain.trainers.distributed.process_group import ProcessGroup, connected
 from quintain.trainers.distributed.sharding import shard
 from quintain.trainers.distributed.weights import fill, fill_buffers, skeleton
 from quintain.trainers.engine.attention import attention_configs, enable_checkpointing
-from quintain.trainers.engine.embedding_noise import noise_of
+from quintain.trainers.engine.embeddings import noise_of
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, prepare
 from quintain.trainers.freezing import freeze_layers

@@ -239,7 +239,7 @@ def _written(step: Step) -> list[Any]:
 
 
 def _seen(step: Step) -> list[Any]:
-    return [[_content(seen.content), seen.is_error] for seen in step.observations]
+    return [[_content(observation.content), observation.is_error] for observation in step.observations]
 
 
 def _call(call: Action) -> list[Any]:

@@ -156,17 +156,17 @@ _LEARNING = frozenset({"dataset", "job", "agent"})
 
 def training_sources(connection: Connection, agents: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return the datasets and online jobs that agents learned from, including those of their base agents."""
-    seen = reachable([Ref("agent", agent) for agent in agents], lambda ref: _linked_sources(connection, ref))
-    jobs = [ref.id for ref in seen if ref.kind == "job"]
+    reached = reachable([Ref("agent", agent) for agent in agents], lambda ref: _linked_sources(connection, ref))
+    jobs = [ref.id for ref in reached if ref.kind == "job"]
     online = [job_id for job_id in jobs if _is_online(connection, job_id)]
-    return [ref.id for ref in seen if ref.kind == "dataset"], online
+    return [ref.id for ref in reached if ref.kind == "dataset"], online
 
 
 def agents_trained_on(connection: Connection, runs: Iterable[str]) -> list[str]:
     """Return the agents that learned from any of these runs, directly or through their base agents."""
     first = [ref for run_id in runs for ref in _targets_of_run(connection, run_id) if ref.kind in _LEARNING]
-    seen = reachable(first, lambda ref: _linked_targets(connection, ref))
-    return [ref.id for ref in seen if ref.kind == "agent"]
+    reached = reachable(first, lambda ref: _linked_targets(connection, ref))
+    return [ref.id for ref in reached if ref.kind == "agent"]
 
 
 def count_forgotten_sources(connection: Connection, agent_id: str) -> int:

@@ -29,7 +29,7 @@ from quintain.records.record import counted, shown
 from quintain.scoring.registry import describe_scorers
 from quintain.store.paging import decode_cursor, encode_cursor
 from quintain.tools.data.lineage import forgotten_sources_note
-from quintain.tools.evaluation.comparison import leaderboard_uri
+from quintain.tools.evaluation.leaderboards import leaderboard_uri
 from quintain.tools.labels.tournaments import tournament_of_agents
 from quintain.tools.pages import count_fitting, fitting_page
 from quintain.tools.results import LibraryResult

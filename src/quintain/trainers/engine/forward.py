@@ -29,7 +29,7 @@ from quintain.trainers.engine.attention import (
     packed_attention_in,
 )
 from quintain.trainers.engine.causality import layer_windows, picked_keys, reads_ahead, shorter_windows
-from quintain.trainers.engine.embedding_noise import embedding_noise
+from quintain.trainers.engine.embeddings import embedding_noise
 from quintain.trainers.engine.flex import BLOCK
 from quintain.trainers.engine.flops import useful_flops
 from quintain.trainers.engine.head import AS_COMPUTED, LogitShape, ShapedHead

@@ -11,7 +11,6 @@ all of them must see. Any number of processes reads them, sharded or not.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
@@ -26,6 +25,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 
+from quintain.datasets.manifest import sha256_of
 from quintain.errors import Conflict, Unavailable
 from quintain.trainers.distributed.process_group import ProcessGroup, connected
 from quintain.trainers.distributed.sharded_state import has_shards, read_moments, save_moments
@@ -253,7 +253,7 @@ def _save(state: dict[str, Any], path: Path) -> None:
 
 def _publish(aside: Path, path: Path, step: int, identity: str) -> None:
     """Write the manifest of the files in `aside`, and rename the folder to `path`."""
-    files = {file.name: {"size": file.stat().st_size, "sha256": _sha256(file)} for file in sorted(aside.iterdir())}
+    files = {file.name: {"size": file.stat().st_size, "sha256": sha256_of(file)} for file in sorted(aside.iterdir())}
     manifest = {"format": _FORMAT, "step": step, "identity": identity, "files": files}
     (aside / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     publish(aside, path)
@@ -287,7 +287,7 @@ def _fault(path: Path) -> str | None:
             size = (path / name).stat().st_size
             if size != written:
                 return f"{name} has {size} bytes instead of {written}"
-            if _sha256(path / name) != digest:
+            if sha256_of(path / name) != digest:
                 return f"{name} differs from its manifest (SHA-256)"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
@@ -316,8 +316,3 @@ def _set_rng_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     if state["cuda"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["cuda"])
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

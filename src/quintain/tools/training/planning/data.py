@@ -156,7 +156,7 @@ def _piece(run: Trajectory) -> _Piece:
     heard = takewhile(lambda step: step.actor is not Actor.AGENT, run.steps)
     opening = (tools, *(text_of(step.message) for step in heard))
     spoken = sum(_written(step) for step in run.steps if step.actor is Actor.AGENT)
-    answered = sum(len(text_of(seen.content)) for step in run.steps for seen in step.observations)
+    answered = sum(len(text_of(observation.content)) for step in run.steps for observation in step.observations)
     others = sum(len(text_of(step.message)) for step in run.steps if step.actor is not Actor.AGENT)
     return _Piece(opening, len(tools) + others + spoken + answered, spoken)
 
