@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from quintain.cli.command_lines import in_commands
 from quintain.cli.layout import Column, print_facts, print_table
 from quintain.cli.session import Use, plain_console, print_json, show_next_step
 from quintain.tools.results import LibraryResult, SearchResult
@@ -119,7 +120,7 @@ def _calibration(item: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _scorer(item: Mapping[str, Any]) -> tuple[object, ...]:
-    return item["name"], item.get("about") or "", item.get("source", "")
+    return item["name"], in_commands(item.get("about") or ""), item.get("source", "")
 
 
 def _method(item: Mapping[str, Any]) -> tuple[object, ...]:

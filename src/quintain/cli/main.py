@@ -177,10 +177,12 @@ def _tool_command(name: str) -> TyperCommand:
     spec = tool(about.tool)
     options = options_of(about, spec)
 
+    flags = {one.argument: one.shown_name for one in options if one.member is None}
+
     def run(**values: Any) -> None:
         own = {one.name: values[one.name] for one in about.own}
         status = REFUSED
-        with Session(values["home"]) as session:
+        with Session(values["home"], flags=flags) as session:
             arguments = arguments_of(about, options, values)
             use = Use(spec, arguments, own, values["json_out"], session, values.get("detach", False))
             status = _loaded(about.run)(use)

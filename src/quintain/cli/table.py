@@ -134,6 +134,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "judge": Command(
         "get_judging_batch",
+        title="Judge runs, blind, at the terminal.",
         run="quintain.cli.judge:run_judge",
         names={**_RUNS, "trajectory_ids": "run"},
         defaults={"judge": "person", "limit": 5},

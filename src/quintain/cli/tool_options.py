@@ -51,6 +51,11 @@ class Option:
     """Its name at the terminal, where that differs from the tool's."""
 
     @property
+    def shown_name(self) -> str:
+        """Its name in the help and in errors."""
+        return self.flag or (self.name or self.argument).upper()
+
+    @property
     def key(self) -> str:
         """Its name among the parsed values."""
         return self.argument if self.member is None else f"{self.argument}__{self.member}"
