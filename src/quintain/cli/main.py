@@ -169,7 +169,7 @@ def _summary(name: str) -> str:
 
 def _tool_command(name: str) -> TyperCommand:
     from quintain.cli.command_lines import in_commands
-    from quintain.cli.session import REFUSED, Session
+    from quintain.cli.session import REFUSED, CommandRun, Session
     from quintain.cli.tool_options import arguments_of, options_of, own_parameters
     from quintain.tools.catalog import tool
 
