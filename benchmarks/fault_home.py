@@ -78,13 +78,15 @@ class FaultHome:
         return client
 
     def look(self, reconcile: bool = True) -> None:
-        """Reconcile as a server does, and note the states of all jobs for the audit."""
+        """Reconcile as a server does, and note the states of the jobs for the audit."""
         if reconcile:
             self.runner.reconcile()
-        for job in self.jobs():
-            states = self.seen.setdefault(job.id, [job.status])
-            if job.status is not states[-1]:
-                states.append(job.status)
+        found = self.store.jobs.states()
+        left = [job_id for job_id, states in self.seen.items() if states[-1] in UNFINISHED and job_id not in found]
+        for job_id, state in (found | self.store.jobs.states(left)).items():
+            states = self.seen.setdefault(job_id, [])
+            if not states or state.status != states[-1]:
+                states.append(JobStatus(state.status))
 
     def jobs(self) -> list[Job]:
         """Return all jobs."""
@@ -205,6 +207,20 @@ def fault_home(parent: Path | None = None) -> Iterator[FaultHome]:
             home.close()
 
 
+@contextmanager
+def environment(**changes: str) -> Iterator[None]:
+    """Give processes that start meanwhile these variables."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
 def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     """Call a tool over stdio.
 
@@ -267,4 +283,15 @@ def starter(home: FaultHome, spec_json: str, key: str, gate: Path) -> subprocess
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
-__all__ = ["UNFINISHED", "FaultHome", "call", "exit_code", "fault_home", "forked", "record", "starter", "wait_for"]
+__all__ = [
+    "UNFINISHED",
+    "FaultHome",
+    "call",
+    "environment",
+    "exit_code",
+    "fault_home",
+    "forked",
+    "record",
+    "starter",
+    "wait_for",
+]

@@ -27,7 +27,7 @@ class Installed(NamedTuple):
 
 
 @cache
-def installed(group: str, built_in: frozenset[str] = frozenset()) -> Installed:
+def extensions_of(group: str, built_in: frozenset[str] = frozenset()) -> Installed:
     """Return the extensions of a group by name.
 
     Args:
@@ -73,7 +73,7 @@ def require_single(group: str, name: str, built_in: frozenset[str] = frozenset()
     Raises:
         Conflict: names all of them.
     """
-    if name not in built_in and (reason := installed(group, built_in).refused.get(name)):
+    if name not in built_in and (reason := extensions_of(group, built_in).refused.get(name)):
         raise Conflict(reason, code="extension_conflict")
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from quintain.errors import InvalidInput
 from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Trajectory
-from quintain.scoring.mix import MixScorer, Weighted, capped
+from quintain.scoring.mix import MixScorer, Weighted, cap_score
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 from quintain.scoring.registry import scorer
 from trajectory_runs import run
@@ -48,10 +48,10 @@ def test_a_mix_is_the_weighted_mean_its_lower_bound_takes_the_spread_off_and_a_c
     assert agreed.value == pytest.approx(0.6)
 
     high, low = scored(run(), "rules", 0.95, "Good."), scored(run(), "mix(a=1, b=1)", 0.5)
-    assert (capped(high, 0.8).value, capped(high, 0.8).scorer) == (0.8, "mix(rules=1, cap=0.8)")
-    assert capped(high, 0.8).feedback == "Capped at 0.8 from 0.95. Good."
-    assert (capped(low, 0.8).value, capped(low, 0.8).scorer) == (0.5, "mix(a=1, b=1, cap=0.8)")
-    assert capped(unscored(run(), "rules", "no"), 0.8).value is None
+    assert (cap_score(high, 0.8).value, cap_score(high, 0.8).scorer) == (0.8, "mix(rules=1, cap=0.8)")
+    assert cap_score(high, 0.8).feedback == "Capped at 0.8 from 0.95. Good."
+    assert (cap_score(low, 0.8).value, cap_score(low, 0.8).scorer) == (0.5, "mix(a=1, b=1, cap=0.8)")
+    assert cap_score(unscored(run(), "rules", "no"), 0.8).value is None
 
 
 def test_a_lower_bound_of_one_part_is_refused() -> None:

@@ -19,7 +19,7 @@ from quintain.records.job_events import JobEvent
 from quintain.store.store import Store, open_store
 from quintain.tools.catalog import CATALOG
 from quintain.tools.facade import RLTrainingTool
-from quintain.tools.web_address import announced
+from quintain.tools.web_address import page_announced
 from quintain.ui.events import MAX_LISTENERS
 from served_page import Site, served
 from store_shelves import base_agent, job, measured, trained, training
@@ -173,7 +173,7 @@ def test_the_page_of_a_job_has_phases_settings_and_samples_but_no_folders(site: 
 
 def test_answers_name_the_page_of_their_object_while_it_is_served(site: Site) -> None:
     assert "ui_url" not in site.call("get_job", {"job_id": "job-train"}).json
-    with announced(site.home, f"http://127.0.0.1:{site.port}"):
+    with page_announced(site.home, f"http://127.0.0.1:{site.port}"):
         url = site.call("get_job", {"job_id": "job-train"}).json["ui_url"]
         assert url == f"http://127.0.0.1:{site.port}/jobs/job-train"
         assert "ui_url" not in site.call("list_jobs", {}).json

@@ -6,7 +6,7 @@ import json
 
 from rich.console import Console
 
-from quintain.cli.jobs import followed, show_job
+from quintain.cli.jobs import follow_start, show_job
 from quintain.cli.layout import print_facts
 from quintain.cli.session import Use, plain_console, print_json, show_next_step, write_file
 from quintain.records.record import Record
@@ -25,7 +25,7 @@ def run_tool(use: Use) -> int:
     services = use.services()
     result = use.call(services)
     if isinstance(result, JobStarted):
-        view = followed(services, use, result)
+        view = follow_start(services, use, result)
         return view if isinstance(view, int) else show_job(console, view, json_out=use.json_out)
     if isinstance(result, Picture):
         _show_picture(console, result, use)

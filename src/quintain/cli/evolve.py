@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from quintain.cli.jobs import followed, show_job
+from quintain.cli.jobs import follow_start, show_job
 from quintain.cli.layout import print_table
 from quintain.cli.library import share
 from quintain.cli.session import Use, plain_console
@@ -42,7 +42,7 @@ def run_evolve(use: Use) -> int:
     folder = config.absolute().parent if config is not None else Path.cwd()
     services = use.services()
     document |= request_of(use.arguments)
-    view = followed(services, use, start_config(services, document, {**settings, **chosen}, folder))
+    view = follow_start(services, use, start_config(services, document, {**settings, **chosen}, folder))
     if isinstance(view, int):
         return view
     return show_job(console, view, _show, json_out=use.json_out)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from quintain.cli.jobs import followed, show_job
+from quintain.cli.jobs import follow_start, show_job
 from quintain.cli.session import Use, plain_console, print_json, show_next_step
 from quintain.datasets.dataset_writer import folder_aside
 from quintain.errors import Conflict, Unavailable
@@ -47,7 +47,7 @@ def run_export_agent(use: Use) -> int:
     """
     console = plain_console(stderr=use.json_out)
     services = use.services()
-    view = followed(services, use, use.call(services))
+    view = follow_start(services, use, use.call(services))
     if isinstance(view, int):
         return view
     if view.result is None:

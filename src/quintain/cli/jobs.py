@@ -97,7 +97,7 @@ def run_watch(use: Use) -> int:
     return INTERRUPTED if view.status in UNFINISHED else 1 if view.status == "failed" else 0
 
 
-def followed(services: Services, use: Use, started: JobStarted | CompareResult) -> JobView | int:
+def follow_start(services: Services, use: Use, started: JobStarted | CompareResult) -> JobView | int:
     """Show the warnings of a start and follow the job to its end; or return the exit status where the command ends before it."""
     assert started.job_id is not None
     for warning in started.warnings if isinstance(started, JobStarted) else ():

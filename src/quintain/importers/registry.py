@@ -7,7 +7,7 @@ from functools import cache
 from typing import NamedTuple, Protocol
 
 from quintain.errors import NotFound, Unavailable
-from quintain.extensions import Installed, installed, require_single
+from quintain.extensions import Installed, extensions_of, require_single
 from quintain.importers.chat_apps.chatgpt import ChatGpt
 from quintain.importers.chat_apps.claude_web import ClaudeWeb
 from quintain.importers.coding_agents.aider import Aider
@@ -189,7 +189,7 @@ def reader_names() -> list[str]:
 
 def installed_extensions() -> Installed:
     """Return what other packages announce."""
-    return installed(GROUP, _built_in())
+    return extensions_of(GROUP, _built_in())
 
 
 def _built_in() -> frozenset[str]:

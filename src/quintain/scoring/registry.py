@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint
 from typing import NamedTuple
 
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
-from quintain.extensions import Installed, installed, package_of, require_single
+from quintain.extensions import Installed, extensions_of, package_of, require_single
 from quintain.records.profiles import DomainProfile
 from quintain.records.protocols import Scorer
 from quintain.records.record import nearest, shown
@@ -153,7 +153,7 @@ def describe_scorers() -> list[Described]:
 
 def installed_extensions() -> Installed:
     """Return what other packages announce."""
-    return installed(GROUP, frozenset(_ABOUT))
+    return extensions_of(GROUP, frozenset(_ABOUT))
 
 
 def _installed() -> Mapping[str, EntryPoint]:

@@ -248,7 +248,7 @@ class TokenPolicy:
         return tuple(versions[: len(found.token_ids)])
 
 
-def unanswered(error: QuintainError) -> Unavailable:
+def no_answer_error(error: QuintainError) -> Unavailable:
     """Return the error of a job whose server does not answer."""
     return Unavailable(
         f"{error.message}; check the server, then resume the job: its checkpoints are kept", code=error.code

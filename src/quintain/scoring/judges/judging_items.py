@@ -172,7 +172,7 @@ def conclude(item: JudgingItem, answers: Sequence[str], rater: Rater, control: C
     return Judged(scores=(score,), failed=score.reason, withheld=int(is_withheld(score)))
 
 
-def unanswered(item: JudgingItem, reason: str, rater: Rater) -> Judged:
+def outcome_without_answer(item: JudgingItem, reason: str, rater: Rater) -> Judged:
     """Return the outcome of an item without an answer: runs are unscored for the reason, pairs and groups have no preference."""
     if item.mode in {"score", "steps"}:
         score = Score(trajectory_id=item.ids[0], scorer="judge", status="unscored", reason=reason, rater=rater.name)

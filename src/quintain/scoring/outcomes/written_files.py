@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from quintain.records.trajectory import Trajectory, text_of
 from quintain.scoring.file_activity.calls import FileCall, file_calls_of
 from quintain.scoring.file_activity.operations import Operation
-from quintain.scoring.file_activity.patches import patched
+from quintain.scoring.file_activity.patches import apply_patch
 from quintain.scoring.file_activity.python_code import may_write
 from quintain.scoring.outcomes.final_message import final_messages
 from quintain.scoring.outcomes.workspace_replay import Written, relative, workspace
@@ -131,7 +131,7 @@ def _patch(operation: Operation, name: str, state: Written) -> None:
         state.lose(f"a patch that cannot be replayed: the text of {name!r} is not known")
     else:
         try:
-            text = patched(state.files[name], change)
+            text = apply_patch(state.files[name], change)
         except ValueError as error:
             return state.lose(f"a patch that cannot be replayed: {error}")
         target = state.place(operation.target) if operation.target else name

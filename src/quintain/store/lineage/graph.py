@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sqlalchemy import ColumnElement, Connection, Select, func, or_, select
 
-from quintain.store.jobs import find_job
+from quintain.store.job_rows import find_job
 from quintain.store.lineage.forgetting import any_forgotten
 from quintain.store.lineage.links import REPLAY_BUFFER, Ref, makes_training_runs, trains_online
 from quintain.store.tables import dataset_members, links, scores, trajectories

@@ -45,7 +45,7 @@ class Named(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def named(
+def full_scorer_name(
     services: Services,
     scorer: str,
     filter: TrajectoryFilter | None = None,
@@ -98,7 +98,7 @@ def require_known(services: Services, scorer: str) -> None:
         raise NotFound(f"nothing was scored by the mix {clip(scorer, 200)!r}{nearest(scorer, mixes)}; stored: {listed}")
 
 
-def stored(services: Services, scorer: str, ids: Sequence[str]) -> dict[str, list[Score]]:
+def stored_scores_of(services: Services, scorer: str, ids: Sequence[str]) -> dict[str, list[Score]]:
     """Run -> what is stored of a scorer, newest first; of one that computes its scores, the newest alone."""
     name = source_of(scorer).scorer
     if name == TOURNAMENT:
@@ -108,7 +108,7 @@ def stored(services: Services, scorer: str, ids: Sequence[str]) -> dict[str, lis
     return {run: [score] for run, score in services.store.scores.latest(name, ids).items()}
 
 
-def calibrated(services: Services, inner: Scorer) -> Scorer:
+def with_calibration(services: Services, inner: Scorer) -> Scorer:
     """The scorer through the newest calibration of its name; without one, of `raw:...` and of people as it is."""
     source = source_of(inner.name)
     if source.raw or source.scorer == "people":
@@ -117,7 +117,7 @@ def calibrated(services: Services, inner: Scorer) -> Scorer:
     return inner if found is None else CalibratedScorer(inner, found)
 
 
-def valued(
+def runs_with_values(
     services: Services,
     runs: Iterable[Trajectory],
     scorer: str | None,
@@ -128,7 +128,7 @@ def valued(
     Args:
         services: Where scores are looked up.
         runs: Read once.
-        scorer: Whose stored scores count, by the name that `named` gives: the raters' newest verdicts, their mean, and
+        scorer: Whose stored scores count, by the name that `full_scorer_name` returns: the raters' newest verdicts, their mean, and
             the newest calibration of it; None: `worth` decides.
         worth: What a run is worth by itself; None: not known.
     """
@@ -138,10 +138,10 @@ def valued(
         yield from (ValuedRun(run, worth(run)) for run in stream)
         return
     found: dict[str, list[Score]] = {}
-    reader = calibrated(services, RecordedScorer(scorer, found))
+    reader = with_calibration(services, RecordedScorer(scorer, found))
     while batch := list(islice(stream, _BATCH)):
         found.clear()
-        found.update(stored(services, scorer, [run.id for run in batch if run.id]))
+        found.update(stored_scores_of(services, scorer, [run.id for run in batch if run.id]))
         for run in batch:
             score = reader.score(run)
             yield ValuedRun(run, score.value, score_labels(run, [score]).labels if score.steps else ())

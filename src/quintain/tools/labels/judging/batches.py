@@ -22,7 +22,7 @@ from quintain.records.seeds import stable_seed
 from quintain.records.tags import CORRECTION, LIVE, REPLACED, is_open, is_replaced
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.judges.datamarking import datamark, mark_of
-from quintain.scoring.judges.questions import written
+from quintain.scoring.judges.questions import rubric_text
 from quintain.scoring.judges.shown_run import ShownRun, show_run
 from quintain.tools.services import Services
 
@@ -309,7 +309,9 @@ def show_item(services: Services, asked: BatchRequest | JudgingBatch, item: Batc
     if item.shown not in {None, digest}:
         return None
     text = (
-        plain if asked.judge == "person" else f"{datamark(plain, mark_of_batch(asked.id))}\n\n{written(asked.rubric)}"
+        plain
+        if asked.judge == "person"
+        else f"{datamark(plain, mark_of_batch(asked.id))}\n\n{rubric_text(asked.rubric)}"
     )
     return ShownItem(item.model_copy(update={"shown": digest}), text, views, runs)
 

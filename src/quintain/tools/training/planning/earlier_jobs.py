@@ -45,7 +45,7 @@ class OnlineStep(NamedTuple):
     peak_memory_mb: float | None
 
 
-def measured(services: Services, model: ModelRef, config: TrainingConfig, device: Device) -> Measured | None:
+def measured_figures(services: Services, model: ModelRef, config: TrainingConfig, device: Device) -> Measured | None:
     """Return figures of the newest finished trainings on datasets: of this model, else of models trained in the same way.
 
     Interrupted jobs are skipped: their duration is not comparable.

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field
 
 from quintain.errors import InvalidInput, QuintainError
-from quintain.next_step import Hint, call, joined
+from quintain.next_step import Hint, call, join_hints
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.evolve import EvolveConfig
@@ -24,7 +24,7 @@ from quintain.tools.training.planning.choice import Choice, Wish, choose
 from quintain.tools.training.planning.concerns import step_value_notes
 from quintain.tools.training.planning.data import DataFacts, look_at_data
 from quintain.tools.training.planning.device import look_at_device
-from quintain.tools.training.planning.earlier_jobs import measured
+from quintain.tools.training.planning.earlier_jobs import measured_figures
 from quintain.tools.training.planning.estimate import Asked, Taken, estimate, long_rows, shortages, slow_format
 from quintain.tools.training.planning.model_files import read_model
 from quintain.tools.training.planning.purposes import (
@@ -161,7 +161,7 @@ def _planned(
         blockers=found,
         reward=choice.reward,
         notes=(*choice.notes, *step_value_notes(settled.config, data)),
-        why=joined(" ", [Hint(reason) for reason in (*answers, *wished, *settled.reasons, *taken.reasons)]),
+        why=join_hints(" ", [Hint(reason) for reason in (*answers, *wished, *settled.reasons, *taken.reasons)]),
         branches=choice.branches,
         fields=describe_method(method)["hyperparameters"],
         resource_uri=f"guide://methods/{method}",
@@ -192,7 +192,7 @@ def _settled(
         data = _tried(lambda: look_at_data(services, dataset, reference, method, settings, size), blockers)
     acts = choice.environment is not None
     settled = settle(method, settings, model=facts, data=data, device=device, acts=acts)
-    earlier = measured(services, agent.model, settled.config, device) if agent else None
+    earlier = measured_figures(services, agent.model, settled.config, device) if agent else None
     if earlier is not None and earlier.same_model and earlier.memory_ratio > 1:
         settled = settle(
             method, settings, model=facts, data=data, device=device, acts=acts, memory_ratio=earlier.memory_ratio
