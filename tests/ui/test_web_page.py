@@ -52,6 +52,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     samples = home / "jobs" / "job-train" / "samples.jsonl"
     samples.parent.mkdir(parents=True)
     samples.write_text('{"step": 1, "prompt": "p", "text": "<script>", "tokens": NaN}\nno json\n', encoding="utf-8")
+    of_stage = samples.parent / "stages" / "00-warm-up" / "samples.jsonl"
+    of_stage.parent.mkdir(parents=True)
+    of_stage.write_text('{"step": 2, "prompt": "p", "text": "t", "tokens": 1}\n', encoding="utf-8")
     yield store
     store.close()
 
@@ -161,7 +164,10 @@ def test_the_page_of_a_job_has_phases_settings_and_samples_but_no_folders(site: 
     assert page.json["settings"]["agent"] == "agent:base@1"
     assert page.json["settings"]["dataset_id"] == "ds-1"
     assert "output_dir" not in page.json["settings"]
-    assert page.json["samples"] == [{"step": 1, "prompt": "p", "text": "<script>", "tokens": None, "stage": ""}]
+    assert page.json["samples"] == [
+        {"step": 2, "prompt": "p", "text": "t", "tokens": 1, "stage": "00-warm-up"},
+        {"step": 1, "prompt": "p", "text": "<script>", "tokens": None, "stage": ""},
+    ]
     assert b"/m/base" not in page.body
 
 
