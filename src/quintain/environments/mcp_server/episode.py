@@ -56,7 +56,7 @@ class Episode:
         self._connection = connection = self._borrow()
         for call in (*self._profile.reset, *calls_of(task, "setup")):
             connection.require(call)
-        self._offer(allowed(self._profile, connection.tools))
+        self._offer(allowed_tools(self._profile, connection.tools))
         if self._profile.system_prompt is None:
             end = f"; end with {self._submit}" if self._submit else "; when it is done, say so without a call"
             self.system_prompt = _PROMPT.format(end=end)
@@ -167,7 +167,7 @@ class Episode:
         return {name: count for name, count in counts.items() if count}
 
 
-def allowed(profile: ServerProfile, tools: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+def allowed_tools(profile: ServerProfile, tools: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
     """Return the tools that an agent may call.
 
     Raises:

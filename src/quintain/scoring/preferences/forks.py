@@ -92,7 +92,7 @@ def path_of(run: Trajectory, task: str, value: float) -> Path:
     return Path(task, run.identified().id or "", value, bytes(digests))
 
 
-def parting(one: Trajectory, other: Trajectory) -> int | None:
+def fork_step(one: Trajectory, other: Trajectory) -> int | None:
     """The agent's step, from 0, at which two runs part; None where something else than the agent's words differs first.
 
     Unlike a fork, a different thought or message beside the same calls parts runs too.
