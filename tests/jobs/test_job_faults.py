@@ -58,7 +58,7 @@ def test_random_kills_of_workers_and_shims_lose_nothing(jobs: JobHome, n: int, e
     spec = SHORT.model_copy(update={"step_s": 0.15})
     ids = [runner.start(spec, request_key=str(number)).job.id for number in range(n)]
     kills = dict.fromkeys(ids, 0)
-    deadline = time.monotonic() + 30 + 10 * each
+    deadline = time.monotonic() + 60 + 10 * each
     while any(jobs.store.jobs.get(job_id).status in UNFINISHED for job_id in ids):
         assert time.monotonic() < deadline, [jobs.store.jobs.get(job_id) for job_id in ids]
         time.sleep(dice.uniform(0.0, 0.1))
@@ -102,8 +102,8 @@ def test_a_starter_killed_at_any_moment_leaves_one_job_for_the_same_call(jobs: J
 
 def test_attempts_used_up_interrupt_the_job_and_resume_gives_one_more(jobs: JobHome) -> None:
     runner = jobs.runner_with(max_attempts=1)
-    job = runner.start(SHORT).job
-    os.kill(jobs.wait_for_step(job.id, 4), signal.SIGKILL)
+    job = runner.start(SelftestSpec(steps=5, step_s=0.3)).job
+    os.kill(jobs.wait_for_step(job.id, 1), signal.SIGKILL)
     stopped = jobs.wait(job.id, JobStatus.INTERRUPTED)
     assert stopped.error.code == "killed"
     assert "attempt 1 of 1 was killed by SIGKILL" in stopped.error.message
@@ -160,7 +160,7 @@ def test_what_a_worker_left_behind_is_killed_by_its_mark() -> None:
         for process in (mine, other):
             process.stdout.readline()
         processes.kill_orphans("job-00000000aa")
-        assert mine.wait(10) == -signal.SIGKILL
+        assert mine.wait() == -signal.SIGKILL
         assert other.poll() is None
     finally:
         for process in (mine, other):

@@ -16,7 +16,6 @@ from quintain.server.apps import EXTENSION, MIME_TYPE, PAGE
 from quintain.settings import Settings
 from quintain.tools.services import open_services
 from server.talks import ERAS, serve
-from tools.conftest import _pictures_in_process  # noqa: F401
 
 HOST = [advertise(EXTENSION, {"mimeTypes": [MIME_TYPE]})]
 

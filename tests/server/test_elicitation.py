@@ -89,7 +89,7 @@ def test_a_person_is_asked_no_more_often_than_clients_allow(settings: Settings, 
 
 def test_server_processes_on_one_home_share_a_round_over_stdio_and_http(settings: Settings, services: Services) -> None:
     """The first question comes from one process; the answers go to another, and the rest to one of the handshake era."""
-    http = ("-m", "quintain.cli.main", "serve", "--transport", "http", "--no-token", "--port", "{port}")
+    http = ("-m", "quintain.cli.main", "serve", "--transport", "http", "--no-token", "--port", "0", "--json")
 
     async def batch(client: Client) -> dict[str, Any]:
         return await call(client, "get_judging_batch", **ASK | {"rater": "bob"})

@@ -82,7 +82,7 @@ class Serving:
         """Return what a new connection gets until it is closed, or until `end` is there."""
         reader, writer = await asyncio.open_connection(*self.listener.getsockname())
         writer.write(sent)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(100):
             try:
                 answer = await (reader.read() if end is None else reader.readuntil(end))
             except ConnectionResetError:
@@ -109,7 +109,7 @@ def with_server(
         finally:
             app.go_on.set()
             signal.raise_signal(signal.SIGTERM)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(100):
                 await task
 
     asyncio.run(main())
@@ -125,7 +125,7 @@ def test_half_open_and_slow_connections_are_closed() -> None:
         assert b"408 Request Timeout" in await serving.ask(REQUEST + b"a", end=b"again")
         _, writer = await asyncio.open_connection(*serving.listener.getsockname())
         writer.write(b"GET /flood HTTP/1.1\r\nHost: h\r\n\r\n")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(100):
             await app.left.wait()
         writer.close()
 

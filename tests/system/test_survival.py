@@ -93,7 +93,7 @@ def test_a_training_survives_its_server_its_processes_and_a_cancel(settings: Set
 
 def leftovers(home: Path) -> list[str]:
     """Command lines that still name this home, after a last moment to end."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
         left = [line for line in lines if str(home) in line]
