@@ -93,7 +93,7 @@ def call(tool: str, /, **arguments: Any) -> ToolCall:
     return ToolCall(tool, {name: value for name, value in arguments.items() if value is not None})
 
 
-def joined(separator: str, hints: list[Hint]) -> Hint:
+def join_hints(separator: str, hints: list[Hint]) -> Hint:
     """Join hints with a text between them."""
     parts: list[str | ToolCall] = []
     for place, hint in enumerate(hints):

@@ -98,7 +98,7 @@ def test_a_turn_without_one_readable_call_of_a_tool_changes_nothing(task_id: str
         assert (step.observations[0].is_error, step.terminated, step.reward) == (True, False, None)
         assert message in text_of(step)
     both = environment.step([call(tools[0]), call(tools[-1])])
-    assert ([seen.is_error for seen in both.observations], both.terminated) == ([True, True], False)
+    assert ([observation.is_error for observation in both.observations], both.terminated) == ([True, True], False)
 
 
 def nested(depth: int) -> Any:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quintain.records.trajectory import Action, Actor, AgentInfo, ImagePart, Observation, Outcome, Step, Task, TextPart
-from quintain.scoring.judges.datamarking import N_MARKS, datamark, is_mark, mark_of, quoted
+from quintain.scoring.judges.datamarking import N_MARKS, datamark, is_mark, mark_of, quote_lines
 from quintain.scoring.judges.shown_run import MOST_STEPS, show_run
 from trajectory_runs import answer, call, run, user
 
@@ -83,7 +83,7 @@ def test_every_line_of_the_recording_is_marked_and_the_fence_carries_the_hash_of
 @settings(max_examples=30)
 def test_no_text_gets_out_of_its_quotes_and_none_contains_a_datamark(text: str, number: int) -> None:
     mark = mark_of(number)
-    shown = quoted(text)
+    shown = quote_lines(text)
     assert all(line.startswith("| ") for line in shown.splitlines())
     assert not any(map(is_mark, shown))
     marked = datamark(shown, mark)

@@ -7,7 +7,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -51,6 +52,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self.beats: list[set[str] | Exception] = []
+        self._changes = Counter[str]()
         self._seen = 0
         self._beat = threading.Condition()
 
@@ -61,7 +63,15 @@ class Jobs:
         beat = self.beats.pop(0) if self.beats else set()
         if isinstance(beat, Exception):
             raise beat
+        self._changes.update(beat)
         return beat
+
+    def store_elsewhere(self, *job_ids: str) -> None:
+        """Change jobs as another process does."""
+        self._changes.update(job_ids)
+
+    def states(self, job_ids: Iterable[str]) -> dict[str, int]:
+        return {job_id: self._changes[job_id] for job_id in job_ids}
 
     def wait_for_beats(self, n: int) -> None:
         """Wait until so many more beats have begun; the one before them is over then."""

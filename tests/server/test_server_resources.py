@@ -57,10 +57,12 @@ def test_the_instructions_fit_where_clients_cut_them() -> None:
     assert len(INSTRUCTIONS.encode()) < 2000
 
 
-def test_a_changed_job_reaches_a_listener_of_the_modern_era(small: QuintainServer, shelf: Shelf) -> None:
+def test_a_job_that_another_process_changed_reaches_a_listener_of_the_modern_era(
+    small: QuintainServer, shelf: Shelf
+) -> None:
     async def talk(client: Client) -> None:
         async with client.listen(resource_subscriptions=["job://job-1"]) as events:
-            shelf.jobs.beats.append({"job-1", "job-2"})
+            shelf.jobs.store_elsewhere("job-2", "job-1")
             async for event in events:
                 assert event.uri == "job://job-1"
                 break

@@ -34,9 +34,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (info / "entry_points.txt").write_text("[quintain.scorers]\nbrevity = acme_scores:brevity\n")
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PYTHONPATH", str(site))
-    extensions.installed.cache_clear()
+    extensions.extensions_of.cache_clear()
     yield
-    extensions.installed.cache_clear()
+    extensions.extensions_of.cache_clear()
 
 
 async def talk(settings: Settings) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from quintain.cli.jobs import followed, show_job
+from quintain.cli.jobs import follow_start, show_job
 from quintain.cli.layout import print_table
 from quintain.cli.library import share
-from quintain.cli.session import Use, plain_console
+from quintain.cli.session import CommandRun, plain_console
 from quintain.cli.train import request_of
 from quintain.errors import InvalidInput
 from quintain.records.documents import read_document
@@ -22,7 +22,7 @@ from quintain.tools.training.config_files import start_config
 _COLUMNS = ("round", "explored", "solved", "selected", "success", "gain [95 %]", "decision")
 
 
-def run_evolve(use: Use) -> int:
+def run_evolve(use: CommandRun) -> int:
     """Start an evolution and follow it.
 
     Returns:
@@ -42,7 +42,7 @@ def run_evolve(use: Use) -> int:
     folder = config.absolute().parent if config is not None else Path.cwd()
     services = use.services()
     document |= request_of(use.arguments)
-    view = followed(services, use, start_config(services, document, {**settings, **chosen}, folder))
+    view = follow_start(services, use, start_config(services, document, {**settings, **chosen}, folder))
     if isinstance(view, int):
         return view
     return show_job(console, view, _show, json_out=use.json_out)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType, MappingProxyType, TracebackType
 from typing import Any, Self
 
 from rich.console import Console
@@ -37,6 +37,8 @@ class Session:
     """The home folder; None: the one of the settings."""
     page: str | None = None
     """URL of the page of what the last call was about, while a web page shows the home."""
+    flags: Mapping[str, str] = field(default_factory=dict)
+    """Argument of the tool -> what the command line calls it, for errors."""
     _opened: list[Services] = field(default_factory=list)
 
     def services(self, **changes: Any) -> Services:
@@ -59,12 +61,12 @@ class Session:
         for services in self._opened:
             services.close()
         if isinstance(error, QuintainError):
-            print_error(error)
+            print_error(error, self.flags)
         return isinstance(error, QuintainError)
 
 
 @dataclass(frozen=True)
-class Use:
+class CommandRun:
     """One use of a command."""
 
     spec: ToolSpec
@@ -139,9 +141,11 @@ def plain_console(*, stderr: bool = False) -> Console:
     return Console(soft_wrap=True, highlight=False, markup=False, emoji=False, stderr=stderr)
 
 
-def print_error(error: QuintainError) -> None:
-    """Print an error as one line on stderr."""
+def print_error(error: QuintainError, flags: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Print an error as one line on stderr, with the names of the command line in place of those of arguments."""
     text = printable(f"[{error.code}] {in_commands(for_terminal(error.message))}")
+    for argument, flag in flags.items():
+        text = text.replace(f"`{argument}`", flag)
     Console(stderr=True, soft_wrap=True).print(text, style="red", markup=False)
 
 

@@ -270,7 +270,7 @@ async def _list_resources(
         # What does not need the database stays listed while it cannot be opened.
         logger.warning("jobs, datasets and agents are left out of the list of resources: %s", error)
         newest = []
-    return ListResourcesResult(resources=[*resources.fixed(specs), *newest])
+    return ListResourcesResult(resources=[*resources.fixed_resources(specs), *newest])
 
 
 async def _list_templates(

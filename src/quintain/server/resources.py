@@ -175,7 +175,7 @@ def templates(specs: Iterable[ResourceSpec]) -> list[ResourceTemplate]:
     ]
 
 
-def fixed(specs: Iterable[ResourceSpec]) -> list[Resource]:
+def fixed_resources(specs: Iterable[ResourceSpec]) -> list[Resource]:
     """Return the resources without variables; pages with their size in bytes, which do not depend on what is stored."""
     return [
         Resource(

@@ -43,7 +43,7 @@ _LONGEST = 500
 
 
 @contextmanager
-def announced(home: Path, url: str) -> Iterator[None]:
+def page_announced(home: Path, url: str) -> Iterator[None]:
     """Name a page as that of a home while the block runs; where several run, the newest is named.
 
     The file is locked for as long as this process lives, so one that a killed process left behind is not believed.

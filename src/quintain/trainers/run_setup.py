@@ -26,7 +26,7 @@ from quintain.records.job import TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.example_selection import Selection
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
-from quintain.trainers.data.mismatched import mismatched
+from quintain.trainers.data.mismatched import mismatched_examples
 from quintain.trainers.data.retrieval_examples import relevant_tools
 from quintain.trainers.data.streams import Example
 from quintain.trainers.distributed.passes import SharedPasses
@@ -35,7 +35,7 @@ from quintain.trainers.distributed.weights import whole_copy
 from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.loop.ewc import WeightPenalty, weight_penalty
 from quintain.trainers.loop.identity import run_identity
-from quintain.trainers.loop.objectives import Objective, objective_of, settled
+from quintain.trainers.loop.objectives import Objective, complete_settings, objective_of
 from quintain.trainers.loop.optimizer import adamw
 from quintain.trainers.loop.precision import loss_scale
 from quintain.trainers.loop.probes import Probes, append_samples
@@ -45,13 +45,13 @@ from quintain.trainers.loop.schedule import EpochSource, ExampleSource
 from quintain.trainers.loop.sinks import open_sinks
 from quintain.trainers.loop.synced_reference import SyncedReference
 from quintain.trainers.models import LoadedModel
-from quintain.trainers.preparation import Prepared
+from quintain.trainers.preparation import PreparedModel
 from quintain.trainers.reference_log_probs import References
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.reward_model_term import RewardModelTerm
 from quintain.trainers.rollout_advantages import rollout_stage
 from quintain.trainers.rollout_source import RolloutSource
-from quintain.trainers.sampler_correction import corrected
+from quintain.trainers.sampler_correction import with_importance_weights
 from quintain.trainers.teachers import Teacher, cached_with_teacher, with_advantages
 
 Collect = Callable[[LoadedModel, Renderer, int], list[GroupRow]]
@@ -108,7 +108,7 @@ class Acting(NamedTuple):
 class RunSetup:
     """A run before its first step: assembles the parts."""
 
-    def __init__(self, training: Training, reporter: Reporter, ready: Prepared, group: ProcessGroup) -> None:
+    def __init__(self, training: Training, reporter: Reporter, ready: PreparedModel, group: ProcessGroup) -> None:
         self.spec, self.data, self.directory, self.has_teacher, self.all_collect = training
         self.reporter, self.group, self.ready = reporter, group, ready
         self.loaded, self.engine, self.machine, self.format, *_ = ready
@@ -142,7 +142,7 @@ class RunSetup:
         config = self.spec.config
         if not isinstance(config, GRPOConfig) or config.importance_cap is None:
             return list(examples)
-        return corrected(
+        return with_importance_weights(
             examples, self.engine, cap=config.importance_cap, batch_tokens=config.batch_tokens, passes=self.passes
         )
 
@@ -207,7 +207,9 @@ class RunSetup:
         spec, config, model = self.spec, self.spec.config, self.loaded.model
         references = References.of(spec, self.loaded, self.engine, self.directory, self.reporter, self.passes)
         training = selection.examples
-        objective = _run_objective(settled(config, training), training, held_out, references, self.maker.max_length)
+        objective = _run_objective(
+            complete_settings(config, training), training, held_out, references, self.maker.max_length
+        )
         identity = run_identity(spec, self.ready.weight_samples, training)
         training, held_out = (self.corrected(examples) for examples in (training, held_out))
         if objective.needs_reference:
@@ -339,7 +341,7 @@ def _run_objective(
     unpaired: dict[str, Example] = {}
     if isinstance(config, KTOConfig):
         for examples in (training, held_out):
-            found = mismatched(examples, max_length)
+            found = mismatched_examples(examples, max_length)
             unpaired |= dict(zip(found, references.with_logprobs(list(found.values())), strict=True))
     relevant = relevant_tools([*training, *held_out]) if isinstance(config, RetrieverConfig) else {}
     objective = objective_of(config, unpaired, relevant)

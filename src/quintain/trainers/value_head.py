@@ -135,7 +135,7 @@ def head_tensors(head: ValueHead) -> dict[str, torch.Tensor]:
 
 
 @contextmanager
-def detached(model: Any) -> Iterator[ValueHead | None]:
+def value_head_detached(model: Any) -> Iterator[ValueHead | None]:
     """Detach the value head inside of the context, to save the model without it; yield the head."""
     head = head_of(model)
     if head is not None:

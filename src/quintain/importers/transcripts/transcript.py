@@ -37,7 +37,7 @@ class Transcript:
         """Create a transcript that continues these steps; their unanswered calls wait for results."""
         transcript = cls(list(steps))
         for index, step in enumerate(transcript.steps):
-            answered = [seen.get("call_id") for seen in step.get("observations", ())]
+            answered = [observation.get("call_id") for observation in step.get("observations", ())]
             calls = list(enumerate(call.get("call_id") for call in step.get("actions", ())))
             nameless = [n for n, call_id in calls if call_id is None]
             transcript._open |= {(index, n): index for n in nameless[answered.count(None) :]}
@@ -109,21 +109,21 @@ class Transcript:
         if index is None:
             self.add_message("user", content)
         else:
-            seen = {"content": content, "call_id": call_id, "is_error": is_error}
-            self.steps[index]["observations"].insert(self._place(index, key), seen)
+            observation = {"content": content, "call_id": call_id, "is_error": is_error}
+            self.steps[index]["observations"].insert(self._place(index, key), observation)
         self.orphans += key is None
         return key is not None
 
     def _place(self, index: int, key: str | tuple[int, int] | None) -> int:
         """Return the index for a result; results without an id follow the order of their calls."""
-        seen = self.steps[index]["observations"]
+        observations = self.steps[index]["observations"]
         if not isinstance(key, tuple):
-            return len(seen)
+            return len(observations)
         places = self._places.setdefault(index, [])
         later = sum(place > key[1] for place in places)
         places.insert(len(places) - later, key[1])
-        nameless = [n for n, result in enumerate(seen) if result.get("call_id") is None]
-        return nameless[-later] if 0 < later <= len(nameless) else len(seen)
+        nameless = [n for n, result in enumerate(observations) if result.get("call_id") is None]
+        return nameless[-later] if 0 < later <= len(nameless) else len(observations)
 
     def _nameless(self, tool: str | None, *, is_named: bool) -> tuple[int, int] | None:
         keys = [key for key in self._open if isinstance(key, tuple)]

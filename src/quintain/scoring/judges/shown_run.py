@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from quintain.records.trajectory import Actor, Content, ImagePart, Observation, Step, Trajectory, text_of
-from quintain.scoring.judges.datamarking import fence, quoted
+from quintain.scoring.judges.datamarking import fence, quote_lines
 from quintain.scoring.judges.evidence import Passages, passage
 
 BUDGET_CHARS = 24_000
@@ -120,7 +120,7 @@ class _View:
         if not text.strip():
             return
         text = self._cut(text)
-        shown = quoted(text if self._masks is None else self._masks.sub("[name withheld]", text))
+        shown = quote_lines(text if self._masks is None else self._masks.sub("[name withheld]", text))
         self._lines += [heading, shown]
         if step is not None:
             self.passages[step].append(passage(shown))

@@ -12,7 +12,7 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.comparison import compare
 from quintain.evaluation.reports.comparison_figure import forest_plot
 from quintain.evaluation.reports.report import sequential_verdict
-from quintain.next_step import Hint, ToolCall, call, joined
+from quintain.next_step import Hint, ToolCall, call, join_hints
 from quintain.records.evaluation import (
     Comparison,
     Correction,
@@ -164,7 +164,7 @@ def _without_common_suite(agents: Sequence[str], candidates: Sequence[Sequence[E
     lacking = [items[0] for items in candidates if wanted.suite_hash not in {item.suite_hash for item in items}]
     tasks = {result.task_id for result in wanted.results}
     overlap = min(len(tasks & {result.task_id for result in item.results}) for item in lacking)
-    evaluate = joined(" and ", [Hint(_call_for(item.agent_id, wanted)) for item in lacking])
+    evaluate = join_hints(" and ", [Hint(_call_for(item.agent_id, wanted)) for item in lacking])
     return InvalidInput(
         Hint(
             f"these agents have no task suite in common ({suites}); their newest suites share {overlap} of {len(tasks)} tasks, "

@@ -27,7 +27,7 @@ from safetensors import SafetensorError
 
 from quintain.datasets.manifest import sha256_of
 from quintain.errors import Conflict, Unavailable
-from quintain.trainers.distributed.process_group import ProcessGroup, connected
+from quintain.trainers.distributed.process_group import ProcessGroup, collective_errors_explained
 from quintain.trainers.distributed.sharded_state import has_shards, read_moments, save_moments
 from quintain.trainers.distributed.sharding import gather_full, is_sharded, local_shard
 from quintain.trainers.loop.checkpoint_weights import read_weights, trainable, write_weights
@@ -59,7 +59,7 @@ class Progress:
     """State of a reference that follows the policy; empty where it stays."""
 
 
-class Newest(NamedTuple):
+class NewestCheckpoint(NamedTuple):
     """The newest complete checkpoint, and why newer ones were skipped."""
 
     path: Path | None
@@ -104,7 +104,7 @@ def save_checkpoint(
         state = optimizer.state_dict()
         if sharded:
             group.barrier()  # the folder is there
-            with connected(group):
+            with collective_errors_explained(group):
                 save_moments(state["state"], aside)
             state["state"] = {}
         if not group.is_first:
@@ -150,15 +150,15 @@ def load_best(folder: Path, model: Any, *, identity: str) -> None:
     read_weights(path, model)
 
 
-def newest_complete(folder: Path) -> Newest:
+def newest_complete(folder: Path) -> NewestCheckpoint:
     """Return the newest checkpoint that matches its manifest."""
     skipped: list[str] = []
     for path in _checkpoints(folder):
         fault = _fault(path)
         if fault is None:
-            return Newest(path, skipped)
+            return NewestCheckpoint(path, skipped)
         skipped.append(f"{path.name}: {fault}")
-    return Newest(None, skipped)
+    return NewestCheckpoint(None, skipped)
 
 
 def load_checkpoint(path: Path, model: Any, optimizer: torch.optim.Optimizer, *, identity: str) -> Progress:
@@ -188,7 +188,7 @@ def _weights_to_save(model: Any, group: ProcessGroup) -> dict[str, torch.Tensor]
     """Return the trained weights on the CPU of the first process, gathered from shards. Collective."""
     if not (group.is_first or is_sharded(model)):
         return {}
-    with connected(group):
+    with collective_errors_explained(group):
         return {name: gather_full(p.detach()).cpu().contiguous() for name, p in trainable(model).items()}
 
 

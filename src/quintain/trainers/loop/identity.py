@@ -57,7 +57,7 @@ def run_identity(spec: TrainSpec, start: Mapping[str, list[float]], examples: Se
     silent = _SILENT
     if isinstance(spec.config, DPOConfig) and spec.environment is None:
         silent |= ACTING_ONLY  # and checkpoints from before DPO could act still fit
-    config = spec.config.model_dump(mode="json", exclude=silent)
+    config = spec.config.model_dump(mode="json", exclude=set(silent))
     for name in _ADDED & config.keys():  # checkpoints from before these settings still fit
         if config[name] == type(spec.config).model_fields[name].default:
             del config[name]

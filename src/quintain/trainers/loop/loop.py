@@ -14,7 +14,7 @@ from functools import reduce
 
 from quintain.errors import TrainingFailed
 from quintain.trainers.data.streams import Example
-from quintain.trainers.engine.offload import offloaded
+from quintain.trainers.engine.offload import activations_offloaded
 from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.checkpoints import (
     Progress,
@@ -142,7 +142,7 @@ def _backward(run: Run, examples: Sequence[Example], meter: Meter) -> float:
     _prepare(run, examples)
     batches = passes.batches(run.engine, examples, run.config.batch_tokens)
     passes.seed_dropout(run.step)
-    with passes.running(), offloaded() if run.config.offload_activations else nullcontext():
+    with passes.running(), activations_offloaded() if run.config.offload_activations else nullcontext():
         loss = backward(run.engine, run.objective, run.scale, batches, totals, meter)
     passes.sum_gradients(list(trainable(run.engine.model).values()))
     shares = run.group.gather((loss, meter.sums))

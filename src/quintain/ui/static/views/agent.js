@@ -71,7 +71,7 @@ function fileName(path) {
 }
 
 function scores(agentId, evaluations, isCut) {
-  if (!evaluations.length) return empty(`Not evaluated yet. Measure it with \`quintain evaluate ${agentId} quintain/inventory\`.`);
+  if (!evaluations.length) return empty(`Not evaluated yet. Measure it with \`quintain evaluate ${agentId} --environment quintain/inventory\`.`);
   const rows = evaluations.map((item) => ({
     name: [idLink(item.id, item.environment), h("small", null, ` ${item.split}, seed ${item.seed}${item.purpose === "measurement" ? "" : `, ${item.purpose}`}`)],
     low: item.rate.ci_low, value: item.rate.value, high: item.rate.ci_high, n: item.rate.n, item,

@@ -45,7 +45,7 @@ function newComparison(api, agent) {
       append(rows, page.items.filter((item) => item.rate.value !== null && !(fromStart && chosen.has(item.id))).map(row));
       cursor = page.next_cursor;
       more.hidden = !cursor;
-      if (!rows.children.length) replace(rows, h("tr", null, h("td", { colspan: 5 }, empty("No evaluation found. Measure an agent with `quintain evaluate AGENT ENVIRONMENT`."))));
+      if (!rows.children.length) replace(rows, h("tr", null, h("td", { colspan: 5 }, empty("No evaluation found. Measure an agent with `quintain evaluate AGENT --environment ENVIRONMENT`."))));
       update();
     } catch (error) {
       replace(problem, errorBox(error));

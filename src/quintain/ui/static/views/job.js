@@ -171,7 +171,7 @@ function samplesCard(samples) {
     const own = samples.filter((sample) => sample.prompt === prompt);
     return h("details", { open: i === 0 }, h("summary", null, `Probe ${i + 1}`), h("pre", { class: "quiet" }, prompt),
       own.map((sample) => h("div", { class: "sample" },
-        h("div", { class: "row" }, h("span", { class: "label" }, `step ${sample.step}`), h("small", { class: "quiet" }, `${number(sample.tokens)} tokens`),
+        h("div", { class: "row" }, h("span", { class: "label" }, sample.stage && `${sample.stage} `, `step ${sample.step}`), h("small", { class: "quiet" }, `${number(sample.tokens)} tokens`),
           sample.stop === "length" && badge("warning", "cut off"), sample.error && badge("bad", "does not parse")),
         h("pre", null, sample.text || "(empty)"))));
   }));

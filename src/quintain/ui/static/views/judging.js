@@ -267,7 +267,7 @@ class PairQueue extends Queue {
     const run = (name, text) => h("section", { class: "card judged-run", tabindex: "0", "aria-label": `${name} run` }, h("h2", null, name), recording(text));
     return h("div", { class: "stack judging" },
       h("div", { class: "grid" }, run("Left", left), run("Right", right)),
-      card("Which run did the task better?", rubricText(this.batch.rubric), this.noteField(),
+      card("Which run did the task better?", h("details", null, h("summary", null, "Rubric"), rubricText(this.batch.rubric)), this.noteField(),
         h("div", { class: "row" }, button("Left", "←", () => this.prefer("A"), "primary"), button("Tie", "T", () => this.prefer("tie")), button("Right", "→", () => this.prefer("B"), "primary"),
           button("Skip", "S", () => this.skip()), button("Undo", "U", () => this.undo())),
         h("p", { class: "quiet" }, "Length is no merit, and neither is the side. A pair may come twice, with the sides exchanged. ", h("kbd", null, "C"), " for the note.")));
