@@ -77,7 +77,7 @@ def test_a_new_home_is_named_once(tmp_path: Path) -> None:
         ("runs --limt 3", "runs", "No such option: --limt"),
         ("search --limit", "runs", "'--limit' requires an argument"),
         ("runs --limit many", "runs", "valid integer"),
-        ("serve --port 0", "serve", "'--port'"),
+        ("serve --port 65536", "serve", "'--port'"),
         ("jobs shw", "jobs", "No such command 'shw' (did you mean 'show'?)"),
         ("jbs", "", "No such command 'jbs' (did you mean 'jobs'?)"),
         ("--hom x jobs", "", "No such option: --hom"),

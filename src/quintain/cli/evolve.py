@@ -9,7 +9,7 @@ from rich.console import Console
 from quintain.cli.jobs import follow_start, show_job
 from quintain.cli.layout import print_table
 from quintain.cli.library import share
-from quintain.cli.session import Use, plain_console
+from quintain.cli.session import CommandRun, plain_console
 from quintain.cli.train import request_of
 from quintain.errors import InvalidInput
 from quintain.records.documents import read_document
@@ -22,7 +22,7 @@ from quintain.tools.training.config_files import start_config
 _COLUMNS = ("round", "explored", "solved", "selected", "success", "gain [95 %]", "decision")
 
 
-def run_evolve(use: Use) -> int:
+def run_evolve(use: CommandRun) -> int:
     """Start an evolution and follow it.
 
     Returns:

@@ -169,7 +169,7 @@ def _summary(name: str) -> str:
 
 def _tool_command(name: str) -> TyperCommand:
     from quintain.cli.command_lines import in_commands
-    from quintain.cli.session import REFUSED, Session, Use
+    from quintain.cli.session import REFUSED, CommandRun, Session
     from quintain.cli.tool_options import arguments_of, options_of, own_parameters
     from quintain.tools.catalog import tool
 
@@ -184,7 +184,7 @@ def _tool_command(name: str) -> TyperCommand:
         status = REFUSED
         with Session(values["home"], flags=flags) as session:
             arguments = arguments_of(about, options, values)
-            use = Use(spec, arguments, own, values["json_out"], session, values.get("detach", False))
+            use = CommandRun(spec, arguments, own, values["json_out"], session, values.get("detach", False))
             status = _loaded(about.run)(use)
             if session.page is not None and not use.json_out:
                 typer.echo(f"Page: {session.page}")

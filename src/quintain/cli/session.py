@@ -66,7 +66,7 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Use:
+class CommandRun:
     """One use of a command."""
 
     spec: ToolSpec

@@ -17,7 +17,7 @@ from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
 from quintain.cli.completion import completion_of
-from quintain.cli.table import Command, Own
+from quintain.cli.table import Command, CommandOption
 from quintain.errors import InvalidInput
 from quintain.records.documents import parse_yaml, read_document
 from quintain.records.filters import EVERY_RUN
@@ -180,7 +180,7 @@ def _selected(arguments: dict[str, Any], *, everything: bool, instead: Sequence[
     return arguments
 
 
-def own_parameters(owned: Iterable[Own]) -> Iterator[inspect.Parameter]:
+def own_parameters(owned: Iterable[CommandOption]) -> Iterator[inspect.Parameter]:
     """Return the parameters that belong to the command alone."""
     for one in owned:
         info: Any = typer.Option(one.flag, help=one.help) if one.flag else typer.Argument(help=one.help)

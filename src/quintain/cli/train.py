@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from quintain.cli.jobs import follow_start, show_job
-from quintain.cli.session import Use, in_line, plain_console
+from quintain.cli.session import CommandRun, in_line, plain_console
 from quintain.errors import InvalidInput
 from quintain.records.documents import read_document
 from quintain.records.job import JobResult
@@ -21,7 +21,7 @@ from quintain.tools.training.start import copy_model, create_folder
 _SOURCES = ("dataset", "text", "environment")
 
 
-def run_train(use: Use) -> int:
+def run_train(use: CommandRun) -> int:
     """Start what the file and the options ask for and follow it.
 
     Returns:

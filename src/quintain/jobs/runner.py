@@ -21,7 +21,7 @@ from quintain.records.job import Job, JobSpec, JobStatus
 from quintain.store.jobs import JobState
 from quintain.store.store import Store
 
-__all__ = ["JobOptions", "JobRunner", "JobState", "Started"]
+__all__ = ["JobOptions", "JobRunner", "JobState", "StartedJob"]
 
 
 RECENT_S = 1.0
@@ -30,7 +30,7 @@ RECENT_S = 1.0
 ReconcileStep = Callable[[], set[str]]
 
 
-class Started(NamedTuple):
+class StartedJob(NamedTuple):
     """A job, and whether the same request was unfinished already."""
 
     job: Job
@@ -80,7 +80,7 @@ class JobRunner:
         request_key: str | None = None,
         priority: int = 0,
         resumed_from: str | None = None,
-    ) -> Started:
+    ) -> StartedJob:
         """Start a job, or queue it if no slot is free. The job is stored first.
 
         Args:
@@ -109,7 +109,7 @@ class JobRunner:
         )
         job, deduplicated = self._store.jobs.insert(job)
         with self._counting_change():
-            return Started(self._dispatch(job), deduplicated)
+            return StartedJob(self._dispatch(job), deduplicated)
 
     def cancel(self, job_id: str) -> Job:
         """Cancel a job. A queued job ends at once; an ended job is unchanged."""

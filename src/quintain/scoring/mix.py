@@ -19,7 +19,7 @@ SPREADS = 1.0
 """Distance of the lower bound below the mean, in standard deviations of the parts."""
 
 
-class Weighted(NamedTuple):
+class WeightedScorer(NamedTuple):
     """A scorer and its share, before normalisation."""
 
     scorer: Scorer
@@ -39,7 +39,7 @@ class MixScorer:
     ensemble; the standard deviation in its place has the unit of the score, so k does not depend on its scale.
     """
 
-    def __init__(self, parts: Sequence[Weighted], combine: Combine = "mean") -> None:
+    def __init__(self, parts: Sequence[WeightedScorer], combine: Combine = "mean") -> None:
         """Combine the parts.
 
         Args:

@@ -31,7 +31,7 @@ from quintain.trainers.adapters import (
     with_new_adapter,
 )
 from quintain.trainers.checksums import require_unchanged, write_checksums
-from quintain.trainers.gguf_copies import Unfaithful, open_copy, write_manifest
+from quintain.trainers.gguf_copies import UnfaithfulCopy, open_copy, write_manifest
 from quintain.trainers.model_files import ModelFiles, model_files
 from quintain.trainers.pooling_files import write_pooling
 from quintain.trainers.quantization import quantize, round_weights, size_of
@@ -199,7 +199,7 @@ def _convert(files: ModelFiles, destination: Path) -> None:
         save_exactly(tokenizer, aside / _TOKENIZER)
         found = _fingerprint(_load_weights(read, _load_config(read), torch.float32))
         if differing := [name for name in original.keys() | found.keys() if original.get(name) != found.get(name)]:
-            raise Unfaithful(f"it would load with another {min(differing)}")
+            raise UnfaithfulCopy(f"it would load with another {min(differing)}")
         write_manifest(aside)
 
 

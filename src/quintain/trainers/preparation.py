@@ -56,7 +56,7 @@ def with_heads(spec: TrainSpec, rows: Sequence[Row]) -> TrainSpec:
     return spec.model_copy(update={"config": config.model_copy(update={"heads": heads})})
 
 
-class Prepared(NamedTuple):
+class PreparedModel(NamedTuple):
     """A loaded model with its engine, on this process's device, and the choices that all processes of a run share."""
 
     loaded: LoadedModel
@@ -85,7 +85,7 @@ class _Shared(NamedTuple):
 
 def prepare_training(
     spec: TrainSpec, rows: Sequence[Row], directory: Path, group: ProcessGroup, *, acts: bool
-) -> Prepared:
+) -> PreparedModel:
     """Load the model, choose the number format, tune the process and check the engine. Collective.
 
     The first process does so. The others get the structure of the model and its choices; then it broadcasts the weights, and with
@@ -133,7 +133,7 @@ def prepare_training(
     machine = shared.machine
     if machine.matmul_flops is not None:
         machine = machine._replace(matmul_flops=machine.matmul_flops * group.size)
-    return Prepared(loaded, engine, machine, shared.format, shared.weight_samples, shared.structure)
+    return PreparedModel(loaded, engine, machine, shared.format, shared.weight_samples, shared.structure)
 
 
 def copy_start_model(spec: TrainSpec, directory: Path) -> tuple[LoadedModel, Format]:

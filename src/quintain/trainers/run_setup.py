@@ -45,7 +45,7 @@ from quintain.trainers.loop.schedule import EpochSource, ExampleSource
 from quintain.trainers.loop.sinks import open_sinks
 from quintain.trainers.loop.synced_reference import SyncedReference
 from quintain.trainers.models import LoadedModel
-from quintain.trainers.preparation import Prepared
+from quintain.trainers.preparation import PreparedModel
 from quintain.trainers.reference_log_probs import References
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.reward_model_term import RewardModelTerm
@@ -108,7 +108,7 @@ class Acting(NamedTuple):
 class RunSetup:
     """A run before its first step: assembles the parts."""
 
-    def __init__(self, training: Training, reporter: Reporter, ready: Prepared, group: ProcessGroup) -> None:
+    def __init__(self, training: Training, reporter: Reporter, ready: PreparedModel, group: ProcessGroup) -> None:
         self.spec, self.data, self.directory, self.has_teacher, self.all_collect = training
         self.reporter, self.group, self.ready = reporter, group, ready
         self.loaded, self.engine, self.machine, self.format, *_ = ready

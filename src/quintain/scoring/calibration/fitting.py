@@ -44,7 +44,7 @@ _FITS: dict[str, Callable[[Sequence[float], Sequence[float]], CalibrationMap]] =
 }
 
 
-class Fitted(NamedTuple):
+class FittedMaps(NamedTuple):
     """The maps, and what they do over all labels together."""
 
     domains: dict[str, DomainFit]
@@ -71,7 +71,7 @@ def fit_all(
     method: Method = "auto",
     *,
     groups: Sequence[str] | None = None,
-) -> Fitted:
+) -> FittedMaps:
     """Fit a map for each domain with labels enough, and one (`*`) for all others.
 
     A domain gets a map of its own where it has `MIN_DOMAIN_LABELS` labels and its held-out error is below that of the
@@ -119,7 +119,7 @@ def fit_all(
         warnings.append(
             f"No map lowers the held-out error of {before:.4f}, so scores stay as they are; label more runs, or mend the scorer."
         )
-    return Fitted(fitted, before, after, tuple(warnings))
+    return FittedMaps(fitted, before, after, tuple(warnings))
 
 
 def apply(calibration: Calibration, value: float, domain: str) -> float:

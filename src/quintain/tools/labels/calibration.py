@@ -17,7 +17,7 @@ from quintain.next_step import Hint, call
 from quintain.records.calibration import Calibration, DomainFit
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.record import clip, shown
-from quintain.scoring.calibration.fitting import ALL, FEW_LABELS, MIN_LABELS, Fitted, apply, fit_all, rater_warnings
+from quintain.scoring.calibration.fitting import ALL, FEW_LABELS, MIN_LABELS, FittedMaps, apply, fit_all, rater_warnings
 from quintain.scoring.calibration.maps import method_of
 from quintain.scoring.calibration.panel import JudgedRun, PanelChoice, choose_panel
 from quintain.scoring.profiles import domain_of
@@ -217,7 +217,7 @@ def _outline(found: DomainFit) -> dict[str, Any]:
     }
 
 
-def _from_plain_means(fitted: Fitted, runs: Sequence[_Run], *, per_domain: bool) -> Fitted:
+def _from_plain_means(fitted: FittedMaps, runs: Sequence[_Run], *, per_domain: bool) -> FittedMaps:
     """Return the fit with the errors before it those of the raters' plain means, which the panel replaces."""
 
     def before(domain: str) -> float:
@@ -239,7 +239,7 @@ def _panel_outline(chosen: PanelChoice) -> dict[str, Any]:
     return outline | {"raters": raters, "used": chosen.better}
 
 
-def _next(scorer: str, fitted: Fitted) -> Hint:
+def _next(scorer: str, fitted: FittedMaps) -> Hint:
     if fitted.error_after < fitted.error_before:
         return Hint(
             f"From now on this map is applied to the values of {scorer!r} wherever they are read: ",

@@ -38,7 +38,7 @@ READ_ONLY = frozenset({"judge", "people", "montecarlo", "replay", INFLUENCE, TOU
 """Scorers that are read from what is stored, and never run."""
 
 
-class Named(NamedTuple):
+class ScorerName(NamedTuple):
     """A scorer by the one name that its values have everywhere."""
 
     name: str
@@ -52,7 +52,7 @@ def full_scorer_name(
     ids: Sequence[str] | None = None,
     *,
     steps: bool = False,
-) -> Named:
+) -> ScorerName:
     """The full name of a scorer: an agent with its version, judges and people with the rubric.
 
     Args:
@@ -70,11 +70,11 @@ def full_scorer_name(
     prefix = RAW if source.raw else ""
     if source.scorer.startswith(AGENT):
         agent = services.store.agents.get(source.scorer)
-        return Named(f"{prefix}{require_reward_model(agent, 'score runs').id}")
+        return ScorerName(f"{prefix}{require_reward_model(agent, 'score runs').id}")
     if source.scorer in OF_RATERS:
         return _by_rubric(services.store.scores.rubrics(source.scorer, filter, ids, steps=steps), source, prefix)
     require_known(services, source.scorer)
-    return Named(scorer)
+    return ScorerName(scorer)
 
 
 def require_known(services: Services, scorer: str) -> None:
@@ -164,7 +164,7 @@ def group_reward(run: Trajectory) -> float | None:
     return verdict(run) if run.outcome.reward is None else run.outcome.reward
 
 
-def _by_rubric(judged: Sequence[str | None], source: Source, prefix: str) -> Named:
+def _by_rubric(judged: Sequence[str | None], source: Source, prefix: str) -> ScorerName:
     """The name with a rubric: the one that is asked for, else the one that was judged by last."""
     known = [rubric for rubric in judged if rubric is not None]
     if source.rubric is not None:
@@ -173,13 +173,13 @@ def _by_rubric(judged: Sequence[str | None], source: Source, prefix: str) -> Nam
                 f"none of these runs was judged by the rubric {shown(source.rubric)}{nearest(source.rubric, known)} (scorer "
                 f"{source.scorer!r}); by {_listed(judged)}"
             )
-        return Named(f"{prefix}{source.scorer}:{source.rubric}")
+        return ScorerName(f"{prefix}{source.scorer}:{source.rubric}")
     if not judged:
-        return Named(f"{prefix}{source.scorer}")
+        return ScorerName(f"{prefix}{source.scorer}")
     name = source.scorer if judged[0] is None else f"{source.scorer}:{judged[0]}"
     if len(judged) == 1:
-        return Named(prefix + name)
-    return Named(
+        return ScorerName(prefix + name)
+    return ScorerName(
         prefix + name,
         (
             f"These runs were judged by {len(judged)} rubrics, {_listed(judged)}, which are never averaged: {name!r} counts, by which "

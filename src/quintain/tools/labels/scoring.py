@@ -33,7 +33,7 @@ from quintain.scoring.registry import recorded_names
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.tools.labels.reward_parsing import ParsedReward, RewardInput, parse_reward
 from quintain.tools.labels.score_tally import SHOWN, Summary, Tally
-from quintain.tools.labels.scorer_resolution import Named, full_scorer_name, stored_scores_of, with_calibration
+from quintain.tools.labels.scorer_resolution import ScorerName, full_scorer_name, stored_scores_of, with_calibration
 from quintain.tools.results import ScoreResult
 from quintain.tools.roots import readable
 from quintain.tools.run_selection import RunFilter, RunIds, select
@@ -349,12 +349,12 @@ def _resolved(
                 "it with a weight alone, or start judging with scorer='judge' and `judge`"
             )
         if part.declared is not None:
-            found = Named(part.name)
+            found = ScorerName(part.name)
             declared[part.name] = DeclaredScorer(part.declared)
         else:
             found = full_scorer_name(services, part.name, filter, ids)
         if not calibrate and services.store.calibrations.newest(found.name) is not None:
-            found = Named(RAW + found.name, found.warnings)
+            found = ScorerName(RAW + found.name, found.warnings)
         if found.name in resolved:
             raise InvalidInput(
                 f"expected each scorer once in the mix, got {clip(found.name)!r} twice; add the weights up"

@@ -59,7 +59,7 @@ class Progress:
     """State of a reference that follows the policy; empty where it stays."""
 
 
-class Newest(NamedTuple):
+class NewestCheckpoint(NamedTuple):
     """The newest complete checkpoint, and why newer ones were skipped."""
 
     path: Path | None
@@ -150,15 +150,15 @@ def load_best(folder: Path, model: Any, *, identity: str) -> None:
     read_weights(path, model)
 
 
-def newest_complete(folder: Path) -> Newest:
+def newest_complete(folder: Path) -> NewestCheckpoint:
     """Return the newest checkpoint that matches its manifest."""
     skipped: list[str] = []
     for path in _checkpoints(folder):
         fault = _fault(path)
         if fault is None:
-            return Newest(path, skipped)
+            return NewestCheckpoint(path, skipped)
         skipped.append(f"{path.name}: {fault}")
-    return Newest(None, skipped)
+    return NewestCheckpoint(None, skipped)
 
 
 def load_checkpoint(path: Path, model: Any, optimizer: torch.optim.Optimizer, *, identity: str) -> Progress:

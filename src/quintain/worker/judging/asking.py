@@ -16,7 +16,7 @@ from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.datamarking import N_MARKS, mark_of
 from quintain.scoring.judges.empty_run_control import Control
 from quintain.scoring.judges.judging_items import (
-    Judged,
+    JudgedItem,
     JudgingItem,
     Rater,
     conclude,
@@ -175,7 +175,7 @@ class Verdicts:
     """An item and what the judge gave it."""
 
     item: JudgingItem
-    judged: Judged
+    judged: JudgedItem
     cached: int
     """Questions that were answered before."""
     control: Control | None = None
