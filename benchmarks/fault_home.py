@@ -33,6 +33,9 @@ from quintain.store.store import Store, open_store
 SECRET = "quintain-canary-7f3a91"
 """In the environment of every process of a trial; a file of the home that has it is a leak."""
 
+COUNTED = frozenset({"selftest", "train"})
+"""Kinds of jobs that report each step once."""
+
 NEXT = {
     JobStatus.QUEUED: {JobStatus.RUNNING, JobStatus.CANCELLED, JobStatus.INTERRUPTED},
     JobStatus.RUNNING: {
@@ -175,14 +178,16 @@ class FaultHome:
         for before, after in pairwise(states):
             if after not in NEXT.get(before, set()):
                 yield f"went from {before} to {after}"
-        stored = [event.step for event in self.store.jobs.events(job.id, type="progress")]
-        if len(stored) != len(set(stored)):
-            yield f"a step is stored twice: {stored}"
+        progress = self.store.jobs.events(job.id, type="progress")
+        stored = [event.step for event in progress]
+        if len({(event.step, event.attempt) for event in progress}) != len(set(stored)):
+            yield f"a step is stored for two attempts: {stored}"
         first = (
             stored[0] if job.resumed_from and stored else 1
         )  # a resumed job begins after the checkpoint of the other
-        if job.status is JobStatus.SUCCEEDED and stored != list(range(first or 1, job.step + 1)):
-            yield f"steps are missing: {stored}"
+        is_missing = job.status is JobStatus.SUCCEEDED and stored != list(range(first or 1, job.step + 1))
+        if is_missing and job.kind in COUNTED:
+            yield f"steps are missing or repeated: {stored}"
         lines = read_lines(self.directory(job.id).events, 0).lines
         events = [JobEvent.model_validate_json(line) for line in lines]
         if overlapping := _overlap(events):

@@ -156,6 +156,7 @@ def hostile_models(count: int) -> None:
         for number, name in enumerate(chosen):
             folder = home.folder / "inbox" / f"model-{number}"
             shutil.copytree(starter_folder(), folder)
+            (folder / "SHA256SUMS").unlink()  # with it, every change is refused before the file is read
             MODELS[name](folder)
             acting = {"agent": folder.name, "environment": "quintain/inventory", "n_tasks": 1, "request_key": name}
             try:
@@ -167,7 +168,9 @@ def hostile_models(count: int) -> None:
                 continue
             home.until(lambda i=job_id: home.store.jobs.get(i).status not in UNFINISHED, 300)
             job = home.store.jobs.get(job_id)
-            if job.status is not JobStatus.SUCCEEDED and not (job.error and job.error.code and job.error.hint):
+            if job.status is not JobStatus.SUCCEEDED and not (
+                job.error and (job.error.hint or ";" in job.error.message)
+            ):
                 wrong.append(f"{name}: {job.status} {job.error}")
             say(f"  {name}: {job.status} {job.error.code if job.error else ''}")
         call(server, "list_jobs")

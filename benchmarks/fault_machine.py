@@ -1,4 +1,4 @@
-"""Faults of the machine: memory that runs out, and sleep, after which every clock but the monotonic one has moved on."""
+"""Faults of the machine: memory that runs out, and sleep, after which every clock has moved on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
 LIMIT_MB = 60
 """Memory that a worker may use beyond what it has when the trial begins."""
 
-FAKETIME = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/local/lib/faketime/libfaketimeMT.so.1")
+FAKETIME = ("/usr/lib/*/faketime/libfaketime.so.1", "/usr/local/lib/faketime/libfaketime.so.1")
 SLEEP_S = 8 * 3600
 
 
@@ -125,7 +125,7 @@ def machine_sleep(count: int) -> None:
 
 @contextmanager
 def _fake_clock(file: Path, library: Path | None) -> Iterator[Callable[[int], None]]:
-    """Give processes that start meanwhile a wall clock that can be moved on; this process keeps the real one."""
+    """Give processes that start meanwhile clocks that can be moved on, the monotonic one too; this process keeps the real ones."""
 
     def move(seconds: int) -> None:
         aside = file.with_suffix(".new")
@@ -137,7 +137,6 @@ def _fake_clock(file: Path, library: Path | None) -> Iterator[Callable[[int], No
         "LD_PRELOAD": str(library),
         "FAKETIME_TIMESTAMP_FILE": str(file),
         "FAKETIME_NO_CACHE": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }
     with environment(**own if library else {}):
         yield move
