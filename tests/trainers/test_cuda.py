@@ -14,7 +14,7 @@ from quintain.records.agent import Sampling
 from quintain.trainers.engine import forward
 from quintain.trainers.engine.attention import Kernel
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.engine.offload import offloaded
+from quintain.trainers.engine.offload import activations_offloaded
 from quintain.trainers.loop.bf16_adamw import stochastically_rounded
 from tiny_models import tiny_model
 from trainers.own_forward import distance, gradients, make, row, weights
@@ -73,7 +73,7 @@ def test_activations_move_to_main_memory_and_numbers_are_rounded_on_the_device()
         return found, torch.cuda.max_memory_allocated()
 
     expected, before = peak()
-    with offloaded():
+    with activations_offloaded():
         found, after = peak()
     assert distance(expected, found) < 1e-5
     assert after < before
