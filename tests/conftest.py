@@ -40,7 +40,7 @@ generated.register_profile("repeatable", derandomize=True, deadline=None)
 generated.register_profile("anew", deadline=None)
 generated.load_profile("repeatable")
 
-_LONG = {"system", "worker", "trainers", "jobs", "compatibility", "cli", "tools"}
+_LONG = {"system", "worker", "trainers", "jobs", "compatibility", "cli", "tools", "server", "security"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

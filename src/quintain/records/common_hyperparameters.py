@@ -118,7 +118,10 @@ class EWCConfig(Settings):
         description="Dataset of the skill's runs, of kind sft or text; null: the one that stage or agent was trained on.",
     )
     strength: float = Field(
-        default=1.0, gt=0, le=1_000_000, description="Weight of the penalty: the lambda of the paper, for F of mean 1."
+        default=100.0,
+        gt=0,
+        le=1_000_000,
+        description="Weight of the penalty: the lambda of the paper, for F of mean 1.",
     )
     runs: int = Field(
         default=200, ge=1, le=100_000, description="Runs on which F is measured, drawn by seed; one backward pass each."
