@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 def dead_job(jobs: JobHome, key: str | None = None) -> tuple[str, FileReporter]:
     """A job in its first attempt whose processes are gone, and the reporter that its worker had."""
+    jobs.until(lambda: not jobs.processes(), "shims of earlier jobs, which reconcile when they end, are gone")
     job = jobs.runner_with(slots=0, light_kinds=frozenset()).start(SelftestSpec(), request_key=key).job
     directory = jobs.directory(job.id)
     directory.prepare(job)

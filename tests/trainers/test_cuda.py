@@ -38,9 +38,7 @@ def test_a_cuda_kernel_gives_the_logprobs_and_gradients_of_the_cpu(
     config, model, settings = kinds[family]
     own = make(config, model, **settings)
     there = copy.deepcopy(own).cuda()
-    monkeypatch.setattr(
-        forward, "kernels_for", lambda device: {"cuda": (kernel, "sdpa")}.get(device.type, ("flash_cpu",))
-    )
+    monkeypatch.setattr(forward, "kernels_for", lambda device: {"cuda": (kernel, "sdpa")}.get(device.type, ("cpu",)))
     engine = Engine.of(there, autocast=torch.bfloat16 if kernel == "varlen" else None)
     if kernel == "varlen" and family == "gemma2":
         assert engine.kernel is None
