@@ -103,15 +103,17 @@ def read_sessions(
     branches = {thread: graph.branch(lines) for thread, lines in threads.items()}
     beside, origin = _about_subagent(log, report), _forked(graph) or origin_of(log)
     lent = {line.uuid for thread, branch in branches.items() for line in branch if line.thread != thread}
-    for thread, branch in branches.items():
-        if branch[-1].uuid in lent and not thread[1]:
-            continue  # the beginning of another session of this file, which goes on from its last turn
-        involved = {line.thread for line in branch}
-        turns = [line for one in involved for line in threads[one]]
+    # The others are the beginning of another session of this file, which goes on from their last turn.
+    chosen = [thread for thread, branch in branches.items() if thread[1] or branch[-1].uuid not in lent]
+    for thread in chosen:
         known = origin if not thread[1] and origin and origin.session != thread[0] else None
-        for run in _run(branch, turns, graph, report, known, format=format, agent=agent):
-            about = beside if run.parent else {}
-            yield run._replace(trajectory=run.trajectory.model_copy(update={"extra": run.trajectory.extra | about}))
+        script, line, fields = _written(branches[thread], threads, graph, report, known, format=format, agent=agent)
+        if fields["parent"]:
+            fields["extra"] |= beside
+        if thread == chosen[-1]:
+            for lines in (graph.lines, threads, branches):
+                lines.clear()  # as large as the run, which is built and stored from here on
+        yield from build_session_run(script, report, line, format=format, **fields)
 
 
 def _about_subagent(log: LogFile, report: Report) -> dict[str, str]:
@@ -134,21 +136,21 @@ def _forked(graph: Graph) -> Origin | None:
     return Origin(session, frozenset(line.uuid for line in copied)) if session else None
 
 
-def _run(
+def _written(
     branch: list[Line],
-    turns: list[Line],
+    threads: dict[tuple[str, str], list[Line]],
     graph: Graph,
     report: Report,
     origin: Origin | None,
     *,
     format: str,
     agent: str,
-) -> Iterator[Run]:
-    """Yield the run of a branch.
+) -> tuple[Transcript, int, dict[str, Any]]:
+    """Return the transcript of a branch, the line where it begins, and the further fields of its run.
 
     Args:
         branch: Its lines, from the root on.
-        turns: All turns of its session or sidechain, and of others that it leads through.
+        threads: The turns of each session and sidechain.
         graph: All lines.
         report: Gets a note on branches that are left out.
         origin: The session that this one was forked from.
@@ -157,6 +159,8 @@ def _run(
     """
     session, side = branch[-1].thread
     side = side.removeprefix("?")
+    involved = {line.thread for line in branch}
+    turns = [line for one in involved for line in threads[one]]
     writer = _Writer(turns, graph, report, origin.shared if origin else frozenset())
     for line in graph.steered(branch):
         writer.write(line)
@@ -168,20 +172,17 @@ def _run(
     last_row = branch[-1].row
     end = graph.ends.get(session) if not side else None
     key = f"{format}:{session}"
-    yield from build_session_run(
-        writer.script,
-        report,
-        branch[0].number,
-        format=format,
-        key=f"{key}:{side}" if side else key,
-        parent=key if side else None,
-        continues=f"{format}:{origin.session}" if origin else None,
-        prompt=writer.prompt or writer.command or "",
-        session_id=f"{session}:{side}" if side else session,
-        agent=AgentInfo(name=agent, version=nonblank(last_row.get("version")), model=writer.script.model),
-        outcome=Outcome(exit_status=end or None),
-        extra=text_fields({"cwd": last_row.get("cwd"), "git_branch": last_row.get("gitBranch")}),
-    )
+    fields = {
+        "key": f"{key}:{side}" if side else key,
+        "parent": key if side else None,
+        "continues": f"{format}:{origin.session}" if origin else None,
+        "prompt": writer.prompt or writer.command or "",
+        "session_id": f"{session}:{side}" if side else session,
+        "agent": AgentInfo(name=agent, version=nonblank(last_row.get("version")), model=writer.script.model),
+        "outcome": Outcome(exit_status=end or None),
+        "extra": text_fields({"cwd": last_row.get("cwd"), "git_branch": last_row.get("gitBranch")}),
+    }
+    return writer.script, branch[0].number, fields
 
 
 class _Writer:

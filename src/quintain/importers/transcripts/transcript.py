@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
+from pydantic import ValidationError
+
 from quintain.records.text import MAX_DEPTH, require_clean
-from quintain.records.trajectory import AgentInfo, Outcome, Source, Task, Trajectory, read_trajectory
+from quintain.records.trajectory import AgentInfo, Outcome, Source, Step, Task, Trajectory, read_trajectory
 
 Parts = str | Sequence[Mapping[str, Any]]
 """Text, or parts shaped as `TextPart` and `ImagePart` in JSON."""
@@ -161,6 +164,7 @@ class Transcript:
         tools: Sequence[Mapping[str, Any]] = (),
         outcome: Outcome | None = None,
         session_id: str | None = None,
+        is_finished: bool = False,
         **fields: Any,
     ) -> Trajectory:
         """Build the run; a task without a prompt takes the first user text as its prompt.
@@ -172,6 +176,7 @@ class Transcript:
             tools: Schemas, OpenAI function style (`function_tool`).
             outcome: As the log states it; unknown by default.
             session_id: Of the log.
+            is_finished: Whether the transcript is not used again: then it is emptied step by step, to save memory.
             **fields: Further fields of `Trajectory` (tags, group_id, episode_key, extra, ...).
 
         Raises:
@@ -183,6 +188,12 @@ class Transcript:
             task = task.model_copy(
                 update={"prompt": next((plain for plain in map(_plain, asked) if plain.strip()), "")}
             )
+        steps: list[Any] = self.steps
+        if is_finished:
+            self.steps = []
+            for place, step in enumerate(steps):
+                with suppress(ValidationError):  # reported below, with its place
+                    steps[place] = Step.model_validate(step)
         about = {
             "source": Source(format=format),
             "agent": agent or AgentInfo(),
@@ -194,7 +205,7 @@ class Transcript:
                 "session_id": session_id,
                 **about,
                 "tools": [dict(tool) for tool in tools],
-                "steps": self.steps,
+                "steps": steps,
                 **_known(fields),
             }
         )
