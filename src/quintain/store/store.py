@@ -150,7 +150,7 @@ def _migrate(engine: Engine, path: Path | None, wait_s: float) -> None:
         else:
             require_unicode(connection)
         if not sqlalchemy.inspect(connection).get_table_names():
-            _create_schema(connection)
+            create_schema(connection)
             return
         from alembic import command
         from alembic.config import Config
@@ -161,8 +161,11 @@ def _migrate(engine: Engine, path: Path | None, wait_s: float) -> None:
         command.upgrade(config, "head")
 
 
-def _create_schema(connection: Connection) -> None:
+def create_schema(connection: Connection) -> None:
     """Create the newest schema without alembic, whose import takes 10 MB and as long as ten of these schemas."""
+    if connection.dialect.name == "postgresql":
+        for index in (index for table in metadata.tables.values() for index in table.indexes):
+            index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"]["where"]
     metadata.create_all(connection)
     create_text_index(connection)
     version = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
