@@ -19,7 +19,7 @@ from pydantic_core import to_json, to_jsonable_python
 from quintain.errors import InvalidInput
 from quintain.records.record import Instant, Record, explain
 
-MAX_TRAJECTORY_CHARS = 2_000_000
+MAX_TRAJECTORY_CHARS = 8_000_000
 """Maximum characters of text in one stored trajectory (`importers.splitting`)."""
 
 

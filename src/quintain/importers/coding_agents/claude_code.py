@@ -38,6 +38,8 @@ _SIDE_RECORDS = {
     "permission-mode",
     "last-prompt",
 }
+_WRITTEN = {"type": "written"}
+"""Takes the place of a line that was written, which is still a turn."""
 _NOT_A_TASK = (
     "<command-name>",
     "<command-message>",
@@ -161,7 +163,8 @@ def _written(
     side = side.removeprefix("?")
     involved = {line.thread for line in branch}
     turns = [line for one in involved for line in threads[one]]
-    writer = _Writer(turns, graph, report, origin.shared if origin else frozenset())
+    last_row = branch[-1].row
+    writer = _Writer(turns, graph, report, origin.shared if origin else frozenset(), drops=len(threads) == 1)
     for line in graph.steered(branch):
         writer.write(line)
     left = [line for line in turns if line.uuid not in writer.written and line.thread == branch[-1].thread]
@@ -169,7 +172,6 @@ def _written(
         out = {line.uuid for line in left}
         n = sum((above := graph.turn_above(line)) is None or above.uuid not in out for line in left)
         report.note(f"only the branch with the latest turn is imported: {n} left out (edits, retries, rewinds)")
-    last_row = branch[-1].row
     end = graph.ends.get(session) if not side else None
     key = f"{format}:{session}"
     fields = {
@@ -188,10 +190,12 @@ def _written(
 class _Writer:
     """Writes the lines of a branch as turns, each reply and each result once."""
 
-    def __init__(self, turns: list[Line], graph: Graph, report: Report, copied: frozenset[str]) -> None:
+    def __init__(self, turns: list[Line], graph: Graph, report: Report, copied: frozenset[str], *, drops: bool) -> None:
         self.script, self.graph, self.report = Transcript(), graph, report
         self.copied = copied
         """Uuids of lines that also exist in the session this one was forked from."""
+        self.drops = drops
+        """Whether a line is dropped once it is written, because no other branch can need it."""
         self.written: set[str] = set()
         self.prompt: str | None = None
         self.command: str | None = None
@@ -216,9 +220,14 @@ class _Writer:
         if line.row.get("type") == "assistant":
             reply = self._replies.get(as_text(line.row["message"].get("id")), [line])
             self.written.update(part.uuid for part in reply)
-            self._reply(reply if line in reply else [line])
+            lines = reply if line in reply else [line]
+            self._reply(lines)
         else:
+            lines = [line]
             self._user_line(line)
+        if self.drops:
+            for part in lines:
+                part.row = _WRITTEN
 
     def _reply(self, lines: list[Line]) -> None:
         contents, thought, answers = [], [], []

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
+from quintain.records.record import share_field_sets
 from quintain.records.text import MAX_DEPTH, require_clean
 from quintain.records.trajectory import AgentInfo, Outcome, Source, Step, Task, Trajectory, read_trajectory
 
@@ -193,7 +194,8 @@ class Transcript:
             self.steps = []
             for place, step in enumerate(steps):
                 with suppress(ValidationError):  # reported below, with its place
-                    steps[place] = Step.model_validate(step)
+                    steps[place] = valid = Step.model_validate(step)
+                    share_field_sets((valid, *valid.actions, *valid.observations))
         about = {
             "source": Source(format=format),
             "agent": agent or AgentInfo(),
