@@ -9,16 +9,20 @@ DEMO_FLAGS ?=
 demo: install
 	@$(BIN)/quintain demo $(DEMO_FLAGS)
 
+# What mypy checks: the package, and the documented program of the Python client.
+TYPED := src/quintain build/documented_program.py
+
 # Types are checked beside the tests, for mypy keeps one core busy and no more; what it says comes last.
 test: style
-	@told=$$(mktemp); $(BIN)/mypy >$$told 2>&1 & types=$$!; \
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not soak and not browser and not docs"; tests=$$?; \
+	@$(BIN)/python -m scripts.documented_program
+	@told=$$(mktemp); $(BIN)/mypy $(TYPED) >$$told 2>&1 & types=$$!; \
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q --processes 4 -m "not soak and not browser and not docs"; tests=$$?; \
 	wait $$types; typed=$$?; cat $$told; rm $$told; \
 	test $$typed -eq 0 && exit $$tests
 
 # The store and its jobs on PostgreSQL, with a throw-away server of the system's package; skipped with the reason without one.
 test-postgres: install
-	@HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.postgres_server $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not soak" tests/store tests/jobs
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.postgres_server $(BIN)/python -m pytest -q --processes 2 -m "not soak" tests/store tests/jobs
 
 # The official protocol suite, the Inspector and tdqs, by npm and pip below .venv; skipped with the reason without node.
 conformance: install
@@ -33,7 +37,8 @@ hostile: install
 	@HF_HUB_OFFLINE=1 GOMP_SPINCOUNT=1000 $(BIN)/python -m benchmarks.hostile $(if $(FULL),--full)
 
 lint: style
-	@$(BIN)/mypy
+	@$(BIN)/python -m scripts.documented_program
+	@$(BIN)/mypy $(TYPED)
 
 style: install
 	@$(BIN)/ruff check src tests benchmarks scripts
@@ -50,7 +55,7 @@ browser: install
 
 soak: install
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -m soak
-	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q --hypothesis-profile=default -m "not soak" tests/records tests/importers tests/redaction tests/datasets tests/exporters tests/scoring
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q --hypothesis-profile=anew -m "not soak" tests/records tests/importers tests/redaction tests/datasets tests/exporters tests/scoring
 
 # The documentation as a site in build/site, which opens from the disk; a broken link or a page outside the navigation fails.
 docs: install

@@ -38,7 +38,7 @@ from mcp.types import (
 )
 
 from quintain.records.job import UNFINISHED, JobStatus, SelftestSpec
-from quintain.server.tasks import created, is_declared
+from quintain.server.tasks import is_declared, task_of_start
 
 Context = ServerRequestContext[Any, Any]
 ToolAnswer = CallToolResult | InputRequiredResult
@@ -291,7 +291,7 @@ async def _job(ctx: Context, spec: SelftestSpec) -> Any:
     services = await ctx.lifespan_context.services()
     job = (await anyio.to_thread.run_sync(services.jobs.start, spec)).job
     if is_declared(ctx):
-        return created(job)
+        return task_of_start(job)
     while job.status in UNFINISHED:
         await anyio.sleep(0.1)
         job = await anyio.to_thread.run_sync(services.store.jobs.get, job.id)

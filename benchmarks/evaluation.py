@@ -31,14 +31,14 @@ from quintain.environments.wrappers import (
     wrap,
 )
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.evaluation.statistics.significance import paired_t, required_tasks, wilcoxon
-from quintain.evaluation.statistics.success_rates import (
-    clopper_pearson,
+from quintain.evaluation.statistics.significance import (
     mcnemar_exact,
-    newcombe_paired,
-    rate_over_tasks,
+    paired_t,
+    required_tasks,
     sign_flip_exact,
+    wilcoxon,
 )
+from quintain.evaluation.statistics.success_rates import clopper_pearson, newcombe_paired, rate_over_tasks
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.protocols import Policy, TimeStep
 from quintain.records.trajectory import Action, AgentInfo

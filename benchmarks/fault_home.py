@@ -33,6 +33,9 @@ from quintain.store.store import Store, open_store
 SECRET = "quintain-canary-7f3a91"
 """In the environment of every process of a trial; a file of the home that has it is a leak."""
 
+COUNTED = frozenset({"selftest", "train"})
+"""Kinds of jobs that report each step once."""
+
 NEXT = {
     JobStatus.QUEUED: {JobStatus.RUNNING, JobStatus.CANCELLED, JobStatus.INTERRUPTED},
     JobStatus.RUNNING: {
@@ -78,13 +81,15 @@ class FaultHome:
         return client
 
     def look(self, reconcile: bool = True) -> None:
-        """Reconcile as a server does, and note the states of all jobs for the audit."""
+        """Reconcile as a server does, and note the states of the jobs for the audit."""
         if reconcile:
             self.runner.reconcile()
-        for job in self.jobs():
-            states = self.seen.setdefault(job.id, [job.status])
-            if job.status is not states[-1]:
-                states.append(job.status)
+        found = self.store.jobs.states()
+        left = [job_id for job_id, states in self.seen.items() if states[-1] in UNFINISHED and job_id not in found]
+        for job_id, state in (found | self.store.jobs.states(left)).items():
+            states = self.seen.setdefault(job_id, [])
+            if not states or state.status != states[-1]:
+                states.append(JobStatus(state.status))
 
     def jobs(self) -> list[Job]:
         """Return all jobs."""
@@ -173,14 +178,16 @@ class FaultHome:
         for before, after in pairwise(states):
             if after not in NEXT.get(before, set()):
                 yield f"went from {before} to {after}"
-        stored = [event.step for event in self.store.jobs.events(job.id, type="progress")]
-        if len(stored) != len(set(stored)):
-            yield f"a step is stored twice: {stored}"
+        progress = self.store.jobs.events(job.id, type="progress")
+        stored = [event.step for event in progress]
+        if len({(event.step, event.attempt) for event in progress}) != len(set(stored)):
+            yield f"a step is stored for two attempts: {stored}"
         first = (
             stored[0] if job.resumed_from and stored else 1
         )  # a resumed job begins after the checkpoint of the other
-        if job.status is JobStatus.SUCCEEDED and stored != list(range(first or 1, job.step + 1)):
-            yield f"steps are missing: {stored}"
+        is_missing = job.status is JobStatus.SUCCEEDED and stored != list(range(first or 1, job.step + 1))
+        if is_missing and job.kind in COUNTED:
+            yield f"steps are missing or repeated: {stored}"
         lines = read_lines(self.directory(job.id).events, 0).lines
         events = [JobEvent.model_validate_json(line) for line in lines]
         if overlapping := _overlap(events):
@@ -203,6 +210,20 @@ def fault_home(parent: Path | None = None) -> Iterator[FaultHome]:
             yield home
         finally:
             home.close()
+
+
+@contextmanager
+def environment(**changes: str) -> Iterator[None]:
+    """Give processes that start meanwhile these variables."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -267,4 +288,15 @@ def starter(home: FaultHome, spec_json: str, key: str, gate: Path) -> subprocess
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
-__all__ = ["UNFINISHED", "FaultHome", "call", "exit_code", "fault_home", "forked", "record", "starter", "wait_for"]
+__all__ = [
+    "UNFINISHED",
+    "FaultHome",
+    "call",
+    "environment",
+    "exit_code",
+    "fault_home",
+    "forked",
+    "record",
+    "starter",
+    "wait_for",
+]

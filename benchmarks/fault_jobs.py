@@ -12,17 +12,22 @@ import psutil
 
 from benchmarks.fault_home import FaultHome, call, fault_home, starter
 from benchmarks.figures import report, say
+from quintain.jobs.attempts import ends
 from quintain.jobs.directory import SPEC
 from quintain.jobs.launch import JobLimits
 from quintain.jobs.runner import JobRunner
-from quintain.records.job import UNFINISHED, JobStatus, SelftestSpec
+from quintain.records.job import UNFINISHED, Job, JobStatus, SelftestSpec
 
 SHORT = SelftestSpec(steps=20, step_s=0.05, checkpoint_every_steps=3)
 LONG = SelftestSpec(steps=100_000, step_s=0.02)
 
 
 def kills(count: int) -> None:
-    """Kill workers, supervisors and servers at random moments while jobs run; every job has to end right."""
+    """Kill workers and supervisors at random moments while jobs run; every job has to end right.
+
+    A job whose newest attempt has brought no new step is killed again only after one: each further vain attempt would double
+    its pause, of up to a minute. So the pauses, which stay switched on, last 1 s.
+    """
     dice, done, slowest = random.Random(1), 0, 0.0
     delays: list[float] = []
     with fault_home() as home:
@@ -52,8 +57,8 @@ def _kill_one(home: FaultHome, job_id: str, which: str) -> float | None:
     job = home.store.jobs.get(job_id)
     if record is None or record.worker is None or record.attempt != job.attempt or job.status not in UNFINISHED:
         return None
-    if home.runner.trouble(job_id) is not None:
-        return None  # it pauses between two attempts
+    if home.runner.trouble(job_id) is not None or _was_vain(home, job):
+        return None  # it pauses between two attempts, or would pause for long
     try:
         os.kill(record.worker if which == "worker" else record.shim, signal.SIGKILL)
     except ProcessLookupError:
@@ -61,6 +66,12 @@ def _kill_one(home: FaultHome, job_id: str, which: str) -> float | None:
     begin = time.monotonic()
     home.until(lambda: _has_moved_on(home, job_id, job.attempt), 60)
     return time.monotonic() - begin
+
+
+def _was_vain(home: FaultHome, job: Job) -> bool:
+    """Whether a kill now would be the second in a row without a new step."""
+    steps = [end.step for end in ends(home.directory(job.id))[-2:]]
+    return len(steps) == 2 and job.step <= steps[1] <= steps[0]
 
 
 def _has_moved_on(home: FaultHome, job_id: str, attempt: int) -> bool:

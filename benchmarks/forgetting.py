@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from benchmarks.figures import report, say
+from benchmarks.figures import report
 from quintain.datasets.dataset_writer import ExportOptions, write_dataset
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
@@ -54,8 +54,8 @@ FULL, QUICK = Size(5, 100, 200, 40, 4), Size(1, 100, 200, 30, 4)
 class Bench:
     """The jobs of one seed."""
 
-    def __init__(self, folder: Path, seed: int, size: Size, strength: float, rate: float) -> None:
-        self.folder, self.seed, self.size, self.strength, self.rate = folder, seed, size, strength, rate
+    def __init__(self, folder: Path, seed: int, size: Size, rate: float) -> None:
+        self.folder, self.seed, self.size, self.rate = folder, seed, size, rate
         folder.mkdir(parents=True)
 
     def demonstrations(self, environment: str, n_tasks: int, name: str, seed: int | None = None) -> Dataset:
@@ -106,66 +106,58 @@ class Bench:
         return folder
 
 
-def one_seed(bench: Bench, variants: tuple[str, ...]) -> dict[str, tuple[float, float, float]]:
+def one_seed(
+    bench: Bench, variants: Sequence[str], strengths: Sequence[float]
+) -> dict[str, tuple[float, float, float]]:
     """Return by agent: success in the first environment, success in the second, and processor seconds of its training."""
     size = bench.size
     first = bench.demonstrations(FIRST, size.first, "first")
     second = bench.demonstrations(SECOND, size.second, "second")
     replay = ReplayConfig(size=size.first, ratio=0.5)
-    ewc = EWCConfig(strength=bench.strength)
-    settings: dict[str, dict[str, Any]] = {
-        "plain": {},
-        "replay": {"replay": replay},
-        "ewc": {"ewc": ewc, "kept": first},
-        "both": {"replay": replay, "ewc": ewc, "kept": first},
-    }
+    settings: dict[str, dict[str, Any]] = {"plain": {}, "replay": {"replay": replay}}
+    for strength in strengths:
+        ewc = {"ewc": EWCConfig(strength=strength), "kept": first}
+        settings |= {f"ewc {strength:g}": ewc, f"both {strength:g}": {"replay": replay, **ewc}}
     found = {}
 
     def measure(name: str, agent: Agent, seconds: float) -> None:
         first, second = bench.success(name, agent, FIRST, "held_out"), bench.success(name, agent, SECOND, "train")
         found[name] = (first, second, seconds)
-        say(f"seed {bench.seed} {name}: {found[name]}")
+        more: dict[str, Any] = {"second": second, "n": size.tasks, "seed": bench.seed, "cpu_s": round(seconds, 1)}
+        report(f"forgetting, {name}: success in the first environment", [first], "share", None, **more)
 
     began = time.process_time()
     skilled = bench.train("skilled", STARTER, first, replay=replay)
     measure("skilled", skilled, time.process_time() - began)
-    for variant in variants:
-        began = time.process_time()
-        agent = bench.train(variant, skilled, second, **settings[variant])
-        measure(variant, agent, time.process_time() - began)
+    for variant, chosen in settings.items():
+        if variant.partition(" ")[0] in variants:
+            began = time.process_time()
+            agent = bench.train(variant.replace(" ", "-"), skilled, second, **chosen)
+            measure(variant, agent, time.process_time() - began)
     return found
 
 
 def main() -> None:
-    """One line for each agent: success in the first environment over the seeds, with the second beside it."""
+    """Report each agent of each seed, then both successes over the seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one seed, fewer tasks")
     parser.add_argument("--seeds", type=int, help="how many seeds; default 5, with --quick 1")
-    parser.add_argument("--strength", type=float, default=EWCConfig().strength, help="ewc.strength")
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--strengths", type=float, nargs="*", default=[EWCConfig().strength], help="ewc.strength")
     parser.add_argument("--rate", type=float, default=2e-3, help="learning rate")
     parser.add_argument("--only", choices=VARIANTS, nargs="*", default=VARIANTS, help="variants to train")
     asked = parser.parse_args()
     size = QUICK if asked.quick else FULL
     results: dict[str, list[tuple[float, float, float]]] = {}
     with tempfile.TemporaryDirectory() as home:
-        for seed in range(asked.seeds or size.seeds):
-            bench = Bench(Path(home) / str(seed), seed, size, asked.strength, asked.rate)
-            for name, figures in one_seed(bench, tuple(asked.only)).items():
+        for seed in range(asked.first_seed, asked.first_seed + (asked.seeds or size.seeds)):
+            bench = Bench(Path(home) / str(seed), seed, size, asked.rate)
+            for name, figures in one_seed(bench, asked.only, asked.strengths).items():
                 results.setdefault(name, []).append(figures)
     for name, runs in results.items():
-        first, second, seconds = (list(column) for column in zip(*runs, strict=True))
-        report(
-            f"forgetting {name}: success in {FIRST} after {FIRST if name == 'skilled' else SECOND}",
-            first,
-            "share",
-            None,
-            mean=round(statistics.mean(first), 4),
-            each=first,
-            second=second,
-            mean_second=round(statistics.mean(second), 4),
-            cpu_s=round(statistics.mean(seconds), 1),
-            strength=asked.strength,
-        )
+        first, second, _ = (list(column) for column in zip(*runs, strict=True))
+        report(f"forgetting, {name}: success in the first environment over the seeds", first, "share", None)
+        report(f"forgetting, {name}: success in the second environment over the seeds", second, "share", None)
 
 
 if __name__ == "__main__":

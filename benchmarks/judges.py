@@ -24,7 +24,7 @@ from quintain.records.imports import IngestStatus
 from quintain.records.judging import Criterion, JudgeControl, JudgingMode, Rubric
 from quintain.records.trajectory import Action, Actor, Observation, Step, Task, Trajectory
 from quintain.scoring.judges.datamarking import is_mark, mark_of, neutral
-from quintain.scoring.judges.judging_items import Judged, JudgingItem, Rater, conclude, control_from, item_of
+from quintain.scoring.judges.judging_items import JudgedItem, JudgingItem, Rater, conclude, control_from, item_of
 from quintain.scoring.judges.questions import Question, question_key
 from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.scoring.judges.shown_run import show_run
@@ -200,7 +200,7 @@ def noisy(draw: Random, value: float, noise: str) -> float:
     return draw.random() if draw.random() < 0.05 else value
 
 
-def judged_with_noise(draw: Random, n_steps: int, noise: str) -> Judged:
+def judged_with_noise(draw: Random, n_steps: int, noise: str) -> JudgedItem:
     """A run worth 0.7 by four criteria, judged with its control by a judge with independent noise in each mark."""
     mode: JudgingMode = "score" if n_steps == 1 else "steps"
     steps = tuple(Step(actor=Actor.AGENT, message=f"I did part {n} of it.") for n in range(n_steps))

@@ -1,9 +1,11 @@
-"""What does each method make of the same start and the same data? Success on held-out tasks, and processor time.
+"""What does each method make of the same start and the same data? Success on new tasks, and processor time.
 
-Run as `python -m benchmarks.methods [--only METHOD,...] [--environments ENV,...] [--seeds N] [--budget N] [--tasks N]`. For each
-seed the embedded model acts on training tasks; its runs are the data of the methods that learn from runs, and the methods that
-act may play as many episodes. Every agent plays the same held-out tasks. One JSON line a method and environment: the median
-gain over the seeds, with the smallest and the largest; a method that does not beat its start is shown as such.
+Run as `python -m benchmarks.methods [--only METHOD,...] [--courses COURSE,...] [--first-seed N] [--seeds N] [--budget N]
+[--tasks N]`. The embedded model solves no task of `math` and `tools`; there the start of a seed is the embedded model after `sft` on a
+few runs of the expert, and its processor time is reported. Where it still solves none, no method is tried. The start plays training
+tasks; its runs are the data of the methods that learn from runs, and the methods that act may play as many episodes. Every agent plays
+the same new tasks. One JSON line a seed, course and method with a 95 % Clopper-Pearson interval over the tasks, then one a course and
+method: the median gain over the seeds, with the smallest and the largest.
 """
 
 from __future__ import annotations
@@ -16,14 +18,36 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import psutil
 
 from benchmarks.figures import report, rounded, say
+from quintain.evaluation.statistics.success_rates import clopper_pearson
 from quintain.tools import RLTrainingTool
 
-ENVIRONMENTS = ("quintain/inventory", "quintain/math?difficulty=easy", "quintain/tools-1k")
+
+class Course(NamedTuple):
+    """What is learned, and from which start."""
+
+    environment: str
+    demonstrations: int = 0
+    """Runs of the expert from which the start learns; 0: the embedded model is the start."""
+    split: Literal["held_out", "train"] = "held_out"
+    """Of the tasks that measure. A model of this size learns no new words: `train` has the words of training in new tasks."""
+
+
+COURSES = {
+    "inventory": Course("quintain/inventory"),
+    "math": Course("quintain/math?difficulty=easy&types=collection", demonstrations=180, split="train"),
+    "tools": Course(
+        "quintain/tools-1k?mode=direct&k=2&difficulty=easy&types=kitchen", demonstrations=400, split="train"
+    ),
+}
+START = {"epochs": 6, "batch_size": 8, "learning_rate": 2e-3}
+"""Settings of the training that makes a start."""
+OTHER_TASKS = 1000
+"""Added to the seed where tasks must differ from those that are learned from."""
 ATTEMPTS = 4
 LEARN: dict[str, tuple[str, str, dict[str, Any]]] = {
     "sft": ("sft", "sft", {"epochs": 2, "batch_size": 8, "learning_rate": 1e-3}),
@@ -47,61 +71,83 @@ ACT: dict[str, tuple[str, dict[str, Any]]] = {
 """Name -> method, settings."""
 
 
-class Found(NamedTuple):
-    """What came of one training."""
+class Success(NamedTuple):
+    """An agent on the tasks that measure, and what its training cost."""
 
-    success: float
+    solved: int
+    n: int
     cpu_s: float
     """Processor time of the worker, by its last sample."""
 
+    @property
+    def rate(self) -> float:
+        """The share of tasks that are solved."""
+        return self.solved / self.n
+
 
 class Bench:
-    """A fresh home with the runs of one seed."""
+    """A fresh home with the start of one seed and its runs."""
 
-    def __init__(self, home: Path, environment: str, seed: int, budget: int, tasks: int) -> None:
-        self.home, self.environment, self.seed, self.budget, self.tasks = home, environment, seed, budget, tasks
+    def __init__(self, home: Path, course: Course, seed: int, budget: int, tasks: int) -> None:
+        self.home, self.course, self.seed, self.budget, self.tasks = home, course, seed, budget, tasks
         self._tool = RLTrainingTool(home=str(home))
-        asked = {"agent": "starter", "n_tasks": budget // ATTEMPTS, "attempts": ATTEMPTS, "tags": ["own"]}
-        self._job("collect", environment=environment, seed=seed, **asked)
+        self._model, cpu_s = "starter", 0.0
+        if course.demonstrations:
+            self._model, cpu_s = self._taught()
+        self.start = self._success(self._model, cpu_s)
+        if not self.start.solved:
+            return
+        asked = {"agent": self._model, "n_tasks": budget // ATTEMPTS, "attempts": ATTEMPTS, "tags": ["own"]}
+        self._job("collect", environment=course.environment, seed=seed, **asked)
 
-    def train(self, name: str) -> Found | str:
-        """Return what a method made of the starter, or why it could not learn from these runs."""
-        try:
-            if name in LEARN:
-                method, kind, settings = LEARN[name]
-                dataset = f"own-{kind}"
-                if dataset not in {row["name"] for row in self._run("library", kind="datasets")["items"]}:
-                    more = {"scorer": "outcome", "min_score": 1.0} if kind == "sft" else {}
-                    if kind == "sft":
-                        self._run("score", scorer="outcome", filter={"tags": ["own"]})
-                    self._run("export", kind=kind, name=dataset, filter={"tags": ["own"]}, **more)
-                source: dict[str, Any] = {"dataset_id": dataset}
-            else:
-                method, settings = ACT[name]
-                rollouts = max(self.budget // EPISODES, 1)
-                settings = settings | {"rollouts": rollouts, "learning_rate": 3e-4, "max_new_tokens": 96}
-                source = {"environment": self.environment}
-            cpu_s = self._job(
-                "start_training",
-                method=method,
-                model="starter",
-                name=name,
-                seed=self.seed,
-                hyperparameters=settings,
-                **source,
-            )
-        except RuntimeError as error:
-            return str(error)
-        return Found(self.success(name), cpu_s)
+    def train(self, name: str) -> Success:
+        """Return what a method makes of the start.
+
+        Raises:
+            RuntimeError: It cannot learn from these runs, with the reason.
+        """
+        if name in LEARN:
+            method, kind, settings = LEARN[name]
+            source: dict[str, Any] = {"dataset_id": self._dataset(kind)}
+        else:
+            method, settings = ACT[name]
+            rollouts = max(self.budget // EPISODES, 1)
+            settings = settings | {"rollouts": rollouts, "learning_rate": 3e-4, "max_new_tokens": 96}
+            source = {"environment": self.course.environment}
+        asked = {"method": method, "model": self._model, "name": name, "hyperparameters": settings}
+        return self._success(name, self._job("start_training", seed=self.seed, **asked, **source))
 
     def close(self) -> None:
         """Close the home."""
         self._tool.close()
 
-    def success(self, agent: str) -> float:
-        """Return the share of held-out tasks that an agent solves."""
-        self._job("evaluate_agent", agent=agent, environment=self.environment, n_tasks=self.tasks, seed=self.seed)
-        return float(self._view["result"]["success_rate"])
+    def _taught(self) -> tuple[str, float]:
+        """Return the agent that the embedded model becomes by a few runs of the expert, and the processor seconds."""
+        n, environment = self.course.demonstrations, self.course.environment
+        self._job(
+            "collect", agent="expert", environment=environment, n_tasks=n, tags=["shown"], seed=self.seed + OTHER_TASKS
+        )
+        self._run("export", kind="sft", name="shown", filter={"tags": ["shown"], "outcome": "success"})
+        asked = {"model": "starter", "dataset_id": "shown", "name": "start", "hyperparameters": START}
+        return "start", self._job("start_training", method="sft", seed=self.seed, **asked)
+
+    def _dataset(self, kind: str) -> str:
+        """Return the name of the dataset of a kind of the start's own runs."""
+        name = f"own-{kind}"
+        if name not in {row["name"] for row in self._run("library", kind="datasets")["items"]}:
+            more = {"scorer": "outcome", "min_score": 1.0} if kind == "sft" else {}
+            if kind == "sft":
+                self._run("score", scorer="outcome", filter={"tags": ["own"]})
+            self._run("export", kind=kind, name=name, filter={"tags": ["own"]}, **more)
+        return name
+
+    def _success(self, agent: str, cpu_s: float) -> Success:
+        course = self.course
+        seed = self.seed + (2 * OTHER_TASKS if course.split == "train" else 0)
+        asked = {"environment": course.environment, "split": course.split, "n_tasks": self.tasks, "seed": seed}
+        self._job("evaluate_agent", agent=agent, **asked)
+        result = self._view["result"]
+        return Success(round(result["success_rate"] * result["n"]), result["n"], cpu_s)
 
     def _job(self, tool: str, **arguments: Any) -> float:
         """Carry out a job; return the processor seconds of its worker."""
@@ -130,42 +176,53 @@ class Bench:
         return answer
 
 
-def measure(environment: str, names: Sequence[str], asked: argparse.Namespace) -> None:
-    """Report each method in one environment."""
-    found: dict[str, list[Found]] = {name: [] for name in names}
-    starts: list[float] = []
-    for seed in range(asked.seeds):
-        with tempfile.TemporaryDirectory() as folder:
-            bench = Bench(Path(folder), environment, seed, asked.budget, asked.tasks)
-            starts.append(bench.success("starter"))
-            for name in names:
-                one = bench.train(name)
-                say(f"{environment}, seed {seed}, {name}: {one} (start {starts[-1]:.2f})")
-                if isinstance(one, Found):
-                    found[name].append(one)
-            bench.close()
-    for name, ends in found.items():
-        if len(ends) < asked.seeds:
-            say(f"{environment}: {name} could not learn on {asked.seeds - len(ends)} of {asked.seeds} seeds")
-        if ends:
-            gains = [end.success - start for end, start in zip(ends, starts, strict=False)]
-            cpu = rounded(statistics.median(end.cpu_s for end in ends))
-            more = {"start": statistics.median(starts), "success": statistics.median(end.success for end in ends)}
-            report(f"methods_{environment}_{name}_gain", gains, "1", None, **more, cpu_s=cpu)
+def one_seed(course: str, names: Sequence[str], seed: int, asked: argparse.Namespace) -> dict[str, tuple[float, float]]:
+    """Report each method from the start of a seed; return by method its gain in success and its processor seconds."""
+    found = {}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        bench = Bench(Path(folder), COURSES[course], seed, asked.budget, asked.tasks)
+        _line(course, "start", seed, bench.start, bench.start)
+        if not bench.start.solved:
+            say(f"{course}, seed {seed}: the start solves none of the tasks, so no method has anything to learn from")
+        for name in names if bench.start.solved else ():
+            try:
+                success = bench.train(name)
+            except RuntimeError as error:
+                say(f"{course}, {name}, seed {seed}: {error}")
+                continue
+            _line(course, name, seed, success, bench.start)
+            found[name] = (success.rate - bench.start.rate, success.cpu_s)
+        bench.close()
+    return found
+
+
+def _line(course: str, name: str, seed: int, success: Success, start: Success) -> None:
+    rate = clopper_pearson(success.solved, success.n)
+    more: dict[str, Any] = {"low": rounded(rate.ci_low or 0.0), "high": rounded(rate.ci_high or 0.0), "n": rate.n}
+    more |= {"start": start.rate, "seed": seed, "cpu_s": rounded(success.cpu_s)}
+    report(f"methods, {course}, {name}: success", [success.rate], "share", None, **more)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the methods that are asked for."""
+    """Measure the methods that are asked for, seed by seed."""
     names = [*LEARN, *ACT]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.methods", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default=",".join(names), help="methods, separated by commas")
-    parser.add_argument("--environments", default=",".join(ENVIRONMENTS), help="separated by commas")
+    parser.add_argument("--courses", default=",".join(COURSES), help="separated by commas")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=5, help="how many")
     parser.add_argument("--budget", type=int, default=240, help="episodes that a method may learn from")
-    parser.add_argument("--tasks", type=int, default=100, help="held-out tasks")
+    parser.add_argument("--tasks", type=int, default=100, help="new tasks that measure")
     asked = parser.parse_args(arguments)
-    for environment in asked.environments.split(","):
-        measure(environment, asked.only.split(","), asked)
+    names, found = asked.only.split(","), dict[tuple[str, str], list[tuple[float, float]]]()
+    for seed in range(asked.first_seed, asked.first_seed + asked.seeds):
+        for course in asked.courses.split(","):
+            for name, ended in one_seed(course, names, seed, asked).items():
+                found.setdefault((course, name), []).append(ended)
+    for (course, name), seeds in found.items():
+        gains, seconds = zip(*seeds, strict=True)
+        cpu_s = rounded(statistics.median(seconds))
+        report(f"methods, {course}, {name}: gain", gains, "share", None, seeds=len(seeds), cpu_s=cpu_s)
     return 0
 
 

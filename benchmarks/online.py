@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.figures import report, say
-from quintain.evaluation.statistics.success_rates import mcnemar_exact
+from quintain.evaluation.statistics.significance import mcnemar_exact
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.hyperparameters import CONFIGS

@@ -19,7 +19,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -42,8 +41,7 @@ from quintain.tools.results import JobView
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.agents import resolve_agent
 from quintain.tools.training.start import start_training
-from quintain.trainers.retriever import open_retriever
-from quintain.trainers.text_index import EXACT_LIMIT, ExactIndex, GraphIndex
+from quintain.trainers.retriever import nearest, open_retriever
 
 ENVIRONMENT = "quintain/tools-1k"
 SETTINGS = {"trunk": "new", "epochs": 5}
@@ -158,32 +156,17 @@ def _played(services: Services, agent: str) -> None:
         report(f"expert with 5 tools found by {found}, success", [rate], "%", None, episodes=200)
 
 
-def indexes(n: int, width: int = 128) -> None:
-    """A search among the largest exact index, and above it by the graph where faiss is installed."""
+def searches(n: int, goal: float | None = None, width: int = 128) -> None:
+    """Report the time of a search among random vectors."""
     chance = np.random.default_rng(0)
-    vectors = chance.standard_normal((n, width)).astype(np.float32)
+    vectors = chance.standard_normal((n, width), np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    queries = vectors[:50] + 0.05 * chance.standard_normal((50, width)).astype(np.float32)
-    exact = ExactIndex(vectors)
-    report(f"exact search among {n:,} texts", _times(exact, queries), "ms", 50, "lower", width=width)
-    if find_spec("faiss") is None:
-        say("faiss is not installed: no figure of the graph")
-        return
-    began = time.perf_counter()
-    graph = GraphIndex(vectors)
-    report(f"graph of {n:,} texts, building", [time.perf_counter() - began], "s", None, "lower", width=width)
-    report(f"graph search among {n:,} texts", _times(graph, queries), "ms", 5, "lower", width=width)
-    shared = [len(set(graph.nearest(q, 10)) & set(exact.nearest(q, 10))) / 10 for q in queries]
-    report(f"graph among {n:,} texts, share of the exact 10", [100 * statistics.fmean(shared)], "%", None)
-
-
-def _times(index: ExactIndex | GraphIndex, queries: np.ndarray) -> list[float]:
     found = []
-    for query in queries:
+    for query in vectors[:50]:
         began = time.perf_counter()
-        index.nearest(query, 10)
+        nearest(vectors, query, 10)
         found.append(1000 * (time.perf_counter() - began))
-    return found
+    report(f"search among {n:,} texts", found, "ms", goal, "lower", width=width)
 
 
 def _done(services: Services, job_id: str) -> JobView:
@@ -201,5 +184,6 @@ if __name__ == "__main__":
     compare(seeds=1 if quick else 3, n_tasks=2400, n_needs=200 if quick else 400)
     if not quick:
         unread(n_tasks=2400, n_needs=200)
-    indexes(EXACT_LIMIT)
+    searches(100_000, goal=50)
+    searches(1_000_000)
     summarize()

@@ -119,7 +119,7 @@ def sage(run: Trajectory) -> float:
     wanted = set(run.task.metadata.get("target_tools", ()))
     called = [action.tool for step in run.agent_steps for action in step.actions]
     distinct = list(dict.fromkeys(called))
-    trace = [seen.is_error for step in run.agent_steps for seen in step.observations]
+    trace = [observation.is_error for step in run.agent_steps for observation in step.observations]
     text = "\n".join(text_of(step.message) for step in run.agent_steps).lower()
     coverage = len(wanted & set(distinct)) / len(wanted) if wanted else 1.0
     if trace:

@@ -1,8 +1,10 @@
-"""Does self-play pay? `python -m benchmarks.self_play [--seeds N] [--rollouts N] [--baseline role|group]`.
+"""Does self-play pay? `python -m benchmarks.self_play [--seeds N] [--first-seed N] [--set JSON]`.
 
 The embedded model learns the moves of `quintain/nim` from the scripted expert's games, then plays against itself and its earlier
-versions. It is measured against the model before self-play, and both against the expert, on held-out positions; roles alternate.
-Every figure is a line of JSON on stdout.
+versions. It is measured against the model before self-play, and both against the expert, from held-out positions; roles alternate.
+There are few such positions and a greedy game repeats itself, so the models sample as in training, and each game is another one.
+Sampling less of what is unlikely wins games too: the greedy start against the sampling one is the control.
+`--set` replaces settings of the training. Every figure is a line of JSON on stdout, with a 95 % Clopper-Pearson interval over games.
 """
 
 from __future__ import annotations
@@ -13,12 +15,15 @@ import tempfile
 import time
 from typing import Any
 
-from benchmarks.figures import report, say, summarize
+from benchmarks.figures import report, say
 from quintain.evaluation.statistics.success_rates import clopper_pearson
 from quintain.tools import RLTrainingTool
 
 ENVIRONMENT = "quintain/nim?difficulty=easy&types=normal"
-GAMES = 100
+GAMES = 200
+SETTINGS: dict[str, Any] = {
+    "self_play": {}, "rollouts": 20, "tasks_per_step": 8, "group_size": 8, "max_new_tokens": 64, "learning_rate": 3e-4,
+}  # fmt: skip
 
 
 class Study:
@@ -50,50 +55,50 @@ class Study:
         )
         return str(trained["agent"])
 
-    def play_itself(self, agent: str, rollouts: int, baseline: str) -> str:
+    def play_itself(self, agent: str, settings: dict[str, Any]) -> str:
         """Train an agent by self-play; return the new one."""
-        settings = {
-            "self_play": {"baseline": baseline}, "rollouts": rollouts, "tasks_per_step": 8, "group_size": 8,
-            "max_new_tokens": 64, "learning_rate": 3e-4,
-        }  # fmt: skip
-        trained = self.job(
-            "start_training",
-            method="grpo",
-            model=agent,
-            environment=ENVIRONMENT,
-            name="player",
-            hyperparameters=settings,
-        )
-        return str(trained["agent"])
+        asked = {"environment": ENVIRONMENT, "name": "player", "hyperparameters": settings}
+        return str(self.job("start_training", method="grpo", model=agent, **asked)["agent"])
 
     def wins(self, agent: str, opponent: str) -> tuple[int, int]:
-        """Return the games that an agent wins against another on held-out positions, and the games with a verdict."""
+        """Return the games that an agent wins against another from held-out positions, and the games with a verdict."""
         about = self.job("evaluate_agent", agent=agent, environment=ENVIRONMENT, opponent=opponent, n_tasks=GAMES)
         return round(about["success_rate"] * about["n"]), about["n"]
+
+    def sampling(self, agent: str) -> str:
+        """Register an agent again so that it samples as in training; return the new one."""
+        name = f"{agent.removeprefix('agent:').partition('@')[0]}-sampling"
+        asked = {"action": "register_agent", "name": name, "model": agent, "sampling": {"temperature": 1.0}}
+        answer = json.loads(self._tool.run(asked))
+        return str(answer["agent"]["id"])
 
 
 def main() -> None:
     """Print the figures of each seed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--rollouts", type=int, default=20)
-    parser.add_argument("--baseline", choices=("role", "group"), default="role")
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--set", type=json.loads, default={}, help="settings of the training, as JSON")
     asked = parser.parse_args()
-    for seed in range(asked.seeds):
-        with tempfile.TemporaryDirectory() as home:
+    rates: dict[str, list[float]] = {}
+    for seed in range(asked.first_seed, asked.first_seed + asked.seeds):
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
             began, study = time.perf_counter(), Study(home, seed)
-            mover = study.learn_moves()
-            player = study.play_itself(mover, asked.rollouts, asked.baseline)
+            greedy = study.learn_moves()
+            player, mover = study.sampling(study.play_itself(greedy, SETTINGS | asked.set)), study.sampling(greedy)
             for name, agent, opponent in (
                 ("self-play against its start", player, mover),
+                ("greedy start against its start", greedy, mover),
                 ("self-play against the expert", player, "expert"),
                 ("its start against the expert", mover, "expert"),
             ):
                 rate = clopper_pearson(*study.wins(agent, opponent))
                 more: dict[str, Any] = {"low": rate.ci_low, "high": rate.ci_high, "n": rate.n, "seed": seed}
-                report(f"nim, {asked.baseline} baseline, {name}: games won", [rate.value or 0.0], "share", None, **more)
+                report(f"nim, {name}: games won", [rate.value or 0.0], "share", None, **more)
+                rates.setdefault(name, []).append(rate.value or 0.0)
             say(f"seed {seed}: {time.perf_counter() - began:.0f} s")
-    summarize()
+    for name, values in rates.items():
+        report(f"nim, {name}: games won over the seeds", values, "share", None)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from scipy.special import gammaln, ndtri
 
 from benchmarks.figures import report, say, summarize
 from quintain.evaluation.statistics.sequential import LEVEL, log_capitals, sequential_test
-from quintain.evaluation.statistics.success_rates import mcnemar_exact, mcnemar_mid_p
+from quintain.evaluation.statistics.significance import mcnemar_exact, mcnemar_mid_p
 
 PAIRS = 1000
 BLOCK = 1000

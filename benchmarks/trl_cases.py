@@ -139,7 +139,7 @@ def _attention(ours: Ours, step: Sequence[Example]) -> tuple[float, float]:
     work = seconds = 0.0
     for row in rows_of(step):
         n = len(row)
-        layout = Layout((Segment(0, n),), "flash_cpu")
+        layout = Layout((Segment(0, n),), "cpu")
         q, k, v = (torch.randn(1, h, n, width, requires_grad=True) for h in (heads, groups, groups))
         times = []
         for _ in range(3):

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from subprocess import CompletedProcess
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,6 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # several test processes share th
 
 from hypothesis import settings as generated
 
+from forked_processes import pytest_addoption, pytest_runtestloop  # noqa: F401
 from quintain.settings import Settings
 from quintain.threads import limit_spinning
 
@@ -29,10 +35,12 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 # What `make test` tries is the same every time, so that it says something of the change and not of chance; `make soak` tries anew.
-generated.register_profile("repeatable", derandomize=True)
+# Neither has a deadline for an example: on a busy machine any may be late.
+generated.register_profile("repeatable", derandomize=True, deadline=None)
+generated.register_profile("anew", deadline=None)
 generated.load_profile("repeatable")
 
-_LONG = {"system", "worker", "trainers", "jobs", "compatibility", "cli", "tools"}
+_LONG = {"system", "worker", "trainers", "jobs", "compatibility", "cli", "tools", "server", "security"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,6 +52,21 @@ def pytest_collection_finish() -> None:
     """From here on the garbage collector runs, and leaves alone what collecting created."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _pictures_in_process() -> Iterator[None]:
+    """Draw in the process of the test: a process for each picture would import matplotlib for each."""
+    from quintain.tools.jobs import pictures
+
+    def run(_: Any, *, input: bytes, **__: Any) -> CompletedProcess[bytes]:
+        from quintain.worker.pictures.draw import draw
+
+        return CompletedProcess([], 0, stdout=draw(json.loads(input)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pictures, "subprocess", SimpleNamespace(run=run))
+        yield
 
 
 @pytest.fixture(scope="session")

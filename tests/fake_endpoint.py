@@ -100,7 +100,7 @@ def serving(answer: Callable[[Asked, int], Answer]) -> Iterator[FakeEndpoint]:
 
         def _send(self, reply: Answer) -> None:
             if reply.hang is not None:
-                reply.hang.wait(20)
+                reply.hang.wait(100)
             try:
                 self.send_response(reply.status)
                 for name, value in reply.headers.items():

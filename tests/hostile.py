@@ -29,9 +29,7 @@ from quintain.records.trajectory import Trajectory
 
 MB = 2**20
 
-CALM = settings(
-    max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+CALM = settings(max_examples=25, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),

@@ -52,5 +52,5 @@ def install_template(install: Install, folder: Path) -> None:
 
 def _forget() -> None:
     """Let the next look-up see what is installed now."""
-    extensions.installed.cache_clear()
-    registry.others.cache_clear()
+    extensions.extensions_of.cache_clear()
+    registry.installed_readers.cache_clear()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import uvicorn
 
+from quintain.cli.command_lines import command_line
 from quintain.server.app import create_server
 from quintain.server.http.application import http_application
 from quintain.server.http.connections import bounded_protocol
@@ -43,7 +44,7 @@ class Site:
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> Answer:
         """Send a request as it stands: the path is not normalised."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=100)
         connection.putrequest(method, path, skip_host="Host" in headers, skip_accept_encoding=True)
         for name, value in {"Content-Length": str(len(body or b"")), **headers}.items():
             connection.putheader(name.replace("_", "-"), value)
@@ -78,7 +79,7 @@ def served(home: Path) -> Iterator[Site]:
     listener.listen()
     port = listener.getsockname()[1]
     access = access_of(settings, "127.0.0.1", port, token)
-    config.app = http_application(server, access, limits, page=web_app(server, access))
+    config.app = http_application(server, access, limits, page=web_app(server, access, command_line))
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run, args=([listener],))
     thread.start()
@@ -86,6 +87,6 @@ def served(home: Path) -> Iterator[Site]:
         yield Site(port, token.read(), home)
     finally:
         running.should_exit = True
-        thread.join(20)
+        thread.join(100)
         listener.close()
         assert not thread.is_alive()

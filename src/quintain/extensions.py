@@ -17,7 +17,7 @@ OWN = "quintain"
 """This package, whose own entry points are built in."""
 
 
-class Installed(NamedTuple):
+class Extensions(NamedTuple):
     """Extensions of a group."""
 
     entries: Mapping[str, EntryPoint]
@@ -27,7 +27,7 @@ class Installed(NamedTuple):
 
 
 @cache
-def installed(group: str, built_in: frozenset[str] = frozenset()) -> Installed:
+def extensions_of(group: str, built_in: frozenset[str] = frozenset()) -> Extensions:
     """Return the extensions of a group by name.
 
     Args:
@@ -48,7 +48,7 @@ def installed(group: str, built_in: frozenset[str] = frozenset()) -> Installed:
         elif len(entries) > 1:
             both = " and ".join(owners)
             refused[name] = f"expected one package with {name!r} in {group}, got {both}; remove one of them"
-    return Installed({name: entries[0] for name, entries in named.items() if name not in refused}, refused)
+    return Extensions({name: entries[0] for name, entries in named.items() if name not in refused}, refused)
 
 
 def _announced(group: str) -> tuple[list[EntryPoint], dict[str, str]]:
@@ -73,7 +73,7 @@ def require_single(group: str, name: str, built_in: frozenset[str] = frozenset()
     Raises:
         Conflict: names all of them.
     """
-    if name not in built_in and (reason := installed(group, built_in).refused.get(name)):
+    if name not in built_in and (reason := extensions_of(group, built_in).refused.get(name)):
         raise Conflict(reason, code="extension_conflict")
 
 

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 
+WRITTEN = "written"
+"""Key in the context of a serialization: how calls in hints are written, as `Hint.render` takes it."""
+
+
 @dataclass(frozen=True)
 class ToolCall:
     """One tool with its arguments; `...` marks an argument whose value the caller has to choose."""
@@ -71,7 +75,17 @@ class Hint(str):
         def validate(value: Any, text: Callable[[Any], str]) -> Hint:
             return value if isinstance(value, Hint) else Hint(text(value))
 
-        return core_schema.no_info_wrap_validator_function(validate, core_schema.str_schema())
+        def serialize(value: Any, info: Any) -> str:
+            written = (info.context or {}).get(WRITTEN)
+            return value.render(written) if written is not None and isinstance(value, Hint) else value
+
+        return core_schema.no_info_wrap_validator_function(
+            validate,
+            core_schema.str_schema(),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                serialize, info_arg=True, return_schema=core_schema.str_schema()
+            ),
+        )
 
 
 def call(tool: str, /, **arguments: Any) -> ToolCall:
@@ -79,7 +93,7 @@ def call(tool: str, /, **arguments: Any) -> ToolCall:
     return ToolCall(tool, {name: value for name, value in arguments.items() if value is not None})
 
 
-def joined(separator: str, hints: list[Hint]) -> Hint:
+def join_hints(separator: str, hints: list[Hint]) -> Hint:
     """Join hints with a text between them."""
     parts: list[str | ToolCall] = []
     for place, hint in enumerate(hints):

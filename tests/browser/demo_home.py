@@ -77,6 +77,7 @@ class Demo:
             "training": training.job_id,
             "evaluation": evaluations[-1].job_id,
             "comparison": compared.comparison_id,
+            "measured": evaluations[-1].result.evaluation_id,
             "agent": "agent:sft@1",
         }
 

@@ -12,6 +12,7 @@ SHOWN = {
     "dataset": "sft",
     "agent": "agent",
     "comparison": "comparison",
+    "evaluation": "measured",
     "lineage": "agent",
 }
 """View of one object -> name of the demo's id that it shows."""
@@ -21,7 +22,7 @@ def paths_of(visitor: Visitor, ids: dict[str, str]) -> dict[str, str]:
     """Return view -> path, and further pages of views with more than one kind of content."""
     routes = visitor.page.evaluate("import('/static/routes.js').then((module) => module.ROUTES)")
     found = {route["view"]: route["path"].replace(":id", _id_of(route["view"], ids)) for route in routes}
-    more = {"evaluation": f"/jobs/{ids['evaluation']}", "pairs": f"/datasets/{ids['dpo']}"}
+    more = {"evaluation-job": f"/jobs/{ids['evaluation']}", "pairs": f"/datasets/{ids['dpo']}"}
     return {**found, **more, "judged": f"/judging?batch={ids['batch']}"}
 
 

@@ -24,6 +24,16 @@ def verdicts_of(site: Site, rater: str) -> dict[str, list[Score]]:
     return {run: scores for run, scores in found.items() if scores}
 
 
+def ties_of(site: Site, rater: str) -> list[bool]:
+    """Whether each stored preference of the rater is a tie."""
+    store = open_store(f"sqlite:///{site.home / 'quintain.db'}")
+    try:
+        found = store.preferences.page(limit=200).items
+    finally:
+        store.close()
+    return sorted(one.better == "tie" for one in found if one.rater == rater)
+
+
 def press(page: Page, *keys: str) -> None:
     for key in keys:
         page.keyboard.press(key)
@@ -88,3 +98,26 @@ def test_judging_without_the_token_says_how_to_get_it(browser: object, site: Sit
         page = visitor.open("/judging")
         expect(page.locator("main")).to_contain_text("#token=")
         assert not page.locator("form").count()
+
+
+def test_pairs_are_judged_by_the_arrows_and_can_be_withdrawn(visit: Callable[[], Visitor], site: Site) -> None:
+    visitor = visit()
+    page = visitor.open(f"/judging?job_id={site.ids['rollouts']}")
+    page.fill("input[name=rater]", "Edith")
+    page.select_option("select[name=mode]", "pairwise")
+    page.locator("form button").click()
+    is_run(page, "Pair 1 of")
+    assert page.locator(".judged-run").count() == 2
+    assert not {"baseline", "traj-", "success", "failure"} & set(page.locator("main").inner_text().lower().split())
+    press(page, "ArrowLeft")
+    is_run(page, "Pair 2 of")
+    press(page, "t")
+    is_run(page, "Pair 3 of")
+    assert ties_of(site, "person:Edith") == [False, True]
+    press(page, "u")
+    is_run(page, "Pair 2 of")
+    assert ties_of(site, "person:Edith") == [False]
+    press(page, "ArrowRight")
+    is_run(page, "Pair 3 of")
+    assert ties_of(site, "person:Edith") == [False, False]
+    assert not visitor.findings()

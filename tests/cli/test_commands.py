@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from quintain.cli.doctor import run_doctor
+from quintain.cli.main import command
+from quintain.cli.table import COMMANDS, SECTIONS
 from quintain.errors import Unavailable, disk_remedy
 from quintain.settings import Settings
+from quintain.tools.catalog import CATALOG
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.services import open_services
 from terminal import quintain
@@ -44,6 +47,26 @@ def test_a_wrong_option_is_refused_with_the_valid_ones(
     assert all(word in done.stderr for word in words), done.stderr
 
 
+def test_help_is_in_sections_and_names_commands_where_tools_name_tools(home: Path) -> None:
+    listed = quintain("--help").stdout
+    places = [listed.index(f" {title} ") for title in SECTIONS.values()]
+    assert places == sorted(places)
+    assert listed.index(" evaluate ") > places[list(SECTIONS).index("evaluate")]
+    names = [spec.name for spec in CATALOG if "_" in spec.name]
+    built = {name: command(name) for name in COMMANDS}
+    helps = {name: [one.help, *(getattr(param, "help", None) for param in one.params)] for name, one in built.items()}
+    assert not [
+        (name, text) for name, texts in helps.items() for text in texts for tool in names if text and tool in text
+    ]
+    assert "quintain export --scorer SCORER --min-score MIN_SCORE" in str(helps["score"])
+
+
+def test_a_new_home_is_named_once(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong"
+    assert quintain("runs", home=wrong).stderr == f"New home folder: {wrong}\n"
+    assert quintain("runs", home=wrong).stderr == ""
+
+
 @pytest.mark.parametrize(
     ("line", "place", "fault"),
     [
@@ -54,7 +77,7 @@ def test_a_wrong_option_is_refused_with_the_valid_ones(
         ("runs --limt 3", "runs", "No such option: --limt"),
         ("search --limit", "runs", "'--limit' requires an argument"),
         ("runs --limit many", "runs", "valid integer"),
-        ("serve --port 0", "serve", "'--port'"),
+        ("serve --port 65536", "serve", "'--port'"),
         ("jobs shw", "jobs", "No such command 'shw' (did you mean 'show'?)"),
         ("jbs", "", "No such command 'jbs' (did you mean 'jobs'?)"),
         ("--hom x jobs", "", "No such option: --hom"),

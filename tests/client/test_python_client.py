@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts.documented_program import BLOCKS, GUIDE
 from scripts.make_python_client import METHODS, WRITTEN, Method, stale
 from scripts.python_client_page import PAGE, page
 
@@ -17,10 +17,6 @@ import quintain as q
 from jobs_in_process import in_process
 from quintain.errors import Conflict, InvalidInput, JobFailed, NotFound, WaitTimeout
 from quintain.tools.catalog import CATALOG
-
-ROOT = Path(__file__).parents[2]
-GUIDE = ROOT / "docs" / "how-to" / "use-from-python.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
 
 
 def test_the_documented_program_trains_measures_and_compares(
@@ -65,32 +61,6 @@ def test_importing_quintain_loads_nothing_heavy_and_opening_a_home_neither() -> 
     program += f"print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split("\n")[:2] == ["False", "[]"]
-
-
-def test_a_type_checker_accepts_the_documented_program_and_finds_the_mistakes_in_it(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    wrong = [
-        "home.train('sfft', 'starter')",
-        "home.evaluate('a', n_task=3)",
-        "home.runs(outcom='success')",
-        "job.agent.id + 1",
-    ]
-    text = "\n".join(block.replace("def show(event)", "def show(event: Any) -> None") for block in BLOCKS)
-    text = "from typing import Any\n" + text.replace("async def measure():", "async def measure() -> str:")
-    program.write_text(
-        text.replace("import pandas\n", "pandas: Any = None\n") + "\n".join(["", *wrong, ""]), encoding="utf-8"
-    )
-    lines = program.read_text(encoding="utf-8").count("\n")
-    # The cache is that of `make test`, which checks the same modules with the same options.
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--no-error-summary", "--no-pretty", str(program)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
-    found = re.findall(r"program\.py:(\d+): error", done.stdout)
-    assert [int(number) for number in found] == list(range(lines - 3, lines + 1)), done.stdout + done.stderr
 
 
 def test_errors_are_exceptions_with_a_code_and_a_remedy(home: Path) -> None:

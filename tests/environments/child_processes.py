@@ -16,8 +16,8 @@ def _is_alive(pid: int, group: int) -> bool:
 
 
 def group_is_gone(group: int) -> bool:
-    """Whether every process of a group ends within 20 s. A process that nobody has waited for yet has ended."""
-    deadline = time.monotonic() + 20
+    """Whether every process of a group ends within 60 s. A process that nobody has waited for yet has ended."""
+    deadline = time.monotonic() + 60
     while any(_is_alive(pid, group) for pid in psutil.pids()):
         if time.monotonic() > deadline:
             return False

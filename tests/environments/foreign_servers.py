@@ -19,12 +19,12 @@ PROFILES = """
 [openenv.guess]
 url = "http://127.0.0.1:{openenv}"
 tasks = 40
-timeout_s = 8
+timeout_s = 60
 
 [agentgym.count]
 url = "http://127.0.0.1:{agentgym}"
 tasks = 40
-timeout_s = 8
+timeout_s = 60
 """
 
 

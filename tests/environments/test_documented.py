@@ -28,9 +28,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (info / "entry_points.txt").write_text("[quintain.environments]\nacme/boxes = acme_boxes:Boxes\n")
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PYTHONPATH", str(site))
-    extensions.installed.cache_clear()
+    extensions.extensions_of.cache_clear()
     yield
-    extensions.installed.cache_clear()
+    extensions.extensions_of.cache_clear()
 
 
 @pytest.mark.usefixtures("installed", "jobs_in_process")

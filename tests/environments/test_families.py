@@ -98,7 +98,7 @@ def test_a_turn_without_one_readable_call_of_a_tool_changes_nothing(task_id: str
         assert (step.observations[0].is_error, step.terminated, step.reward) == (True, False, None)
         assert message in text_of(step)
     both = environment.step([call(tools[0]), call(tools[-1])])
-    assert ([seen.is_error for seen in both.observations], both.terminated) == ([True, True], False)
+    assert ([observation.is_error for observation in both.observations], both.terminated) == ([True, True], False)
 
 
 def nested(depth: int) -> Any:
@@ -175,7 +175,7 @@ _ARGUMENTS = st.dictionaries(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.sampled_from([LAMP, MAIL, CANCEL, DEPLOYMENT, LAPTOP, RIVERS]), st.data(), _ARGUMENTS)
 def test_whatever_an_agent_calls_is_answered(task_id: str, data: st.DataObject, args: dict[str, Any]) -> None:
     environment = start(task_id)

@@ -36,14 +36,14 @@ class Bad:
     def reset(self, task):
         print("printed by the environment")
         self.task = task
-        if task.prompt == "hang":
-            subprocess.Popen(["sleep", "600"])
-            Path(task.id).write_text(str(os.getpid()))
-            time.sleep(600)
         return TimeStep(message="go")
 
     def step(self, actions):
         match self.task.prompt:
+            case "hang":
+                subprocess.Popen(["sleep", "600"])
+                Path(self.task.id).write_text(str(os.getpid()))
+                time.sleep(600)
             case "raise":
                 raise RuntimeError("the shelf fell")
             case "die":
@@ -114,10 +114,13 @@ def test_a_faulty_environment_ends_only_its_own_episode(bad: str, what: str, mes
 
 
 def test_an_environment_that_hangs_is_killed_with_what_it_started(bad: str, tmp_path: Path) -> None:
-    source = IsolatedSource(bad, timeout_s=2.0)
+    source = IsolatedSource(bad)
     written = tmp_path / "pid"
-    with pytest.raises(Unavailable, match="did not answer within 2 s"):
-        source.make().reset(task("hang", str(written)))
+    environment = source.make()
+    environment.reset(task("hang", str(written)))
+    environment._child._timeout_s = 1.0  # the process has started
+    with pytest.raises(Unavailable, match="did not answer within 1 s"):
+        environment.step([Action(tool="x")])
     assert group_is_gone(int(written.read_text()))
     source.close()  # type: ignore[attr-defined]
 
@@ -145,6 +148,6 @@ time.sleep(600)
         assert Path(folder).is_dir()
         host.kill()
     assert group_is_gone(server)
-    _, alive = psutil.wait_procs([psutil.Process(child)] if psutil.pid_exists(child) else [], timeout=20)
+    _, alive = psutil.wait_procs([psutil.Process(child)] if psutil.pid_exists(child) else [], timeout=60)
     assert alive == []
     assert not Path(folder).exists()

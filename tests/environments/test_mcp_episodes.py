@@ -88,7 +88,7 @@ def test_what_goes_wrong_is_an_observation_and_a_wrong_answer_fails(begin) -> No
 def test_several_calls_of_a_turn_are_carried_out_in_order_and_none_after_the_answer(begin) -> None:
     sums = [Action(tool="add", args={"a": 2, "b": b}) for b in (3, 1)]
     step = begin(SUM).step((sums[0], Action(tool="submit", args={"answer": 5}), sums[1]))
-    assert [seen.is_error for seen in step.observations] == [False, False, True]
+    assert [observation.is_error for observation in step.observations] == [False, False, True]
     assert step.reward == 1.0
 
 

@@ -20,7 +20,7 @@ TASK = Task(id="t", prompt="Go on.")
 
 
 def profile(*arguments: str, **fields) -> ServerProfile:
-    limits = {"timeout_s": 20.0, "start_timeout_s": 20.0} | fields
+    limits = {"timeout_s": 100.0, "start_timeout_s": 100.0} | fields
     return ServerProfile(name="rough", command=sys.executable, args=(SERVER, *arguments), **limits)
 
 
@@ -46,14 +46,14 @@ def process_of(environment: Environment) -> int:
 
 def test_what_a_server_may_do_without_ending_the_episode(playing) -> None:
     """All pages of its tools are the action space. Faults of a call are observations, and the server lives on."""
-    environment = playing(timeout_s=0.3)
+    environment = playing(timeout_s=1.5)
     assert [tool["function"]["name"] for tool in environment.tools][:5] == ["echo", "slow", "hang", "die", "flood"]
     assert len(environment.tools) == 11
     for action, message in (
         (Action(tool="echo", raw_args="{a:"), "not valid JSON"),
         (Action(tool="eco", args={}), "did you mean 'echo'?"),
         (Action(tool="refuse", args={}), "no such thing (code -32602)"),
-        (Action(tool="slow", args={}), "slow did not answer within 0.3 s"),
+        (Action(tool="slow", args={}), "slow did not answer within 1.5 s"),
     ):
         step = environment.step((action,))
         assert step.observations[0].is_error
@@ -74,7 +74,7 @@ def test_what_a_server_may_do_without_ending_the_episode(playing) -> None:
 @pytest.mark.parametrize(
     ("tool", "code", "message"),
     [
-        ("hang", "environment_timeout", r"hangs: no answer to hang within 0\.3 s"),
+        ("hang", "environment_timeout", r"hangs: no answer to hang within 0\.5 s"),
         ("die", "environment_died", "out of cheese"),
         ("flood", "environment_died", "messages of at most 16,000,000 bytes, got more"),
         ("break_schema", "environment_garbage", "answered break_schema wrongly"),
@@ -83,7 +83,7 @@ def test_what_a_server_may_do_without_ending_the_episode(playing) -> None:
 def test_a_server_that_fails_is_killed_and_its_error_has_the_reason(
     playing, tool: str, code: str, message: str
 ) -> None:
-    environment = playing(timeout_s=0.3 if tool == "hang" else 20.0)
+    environment = playing(timeout_s=0.5 if tool == "hang" else 100.0)
     pid = process_of(environment)
     with pytest.raises(Unavailable, match=message) as caught:
         act(environment, tool)
@@ -129,7 +129,7 @@ def call_once(turn: Turn) -> Reply:
 
 
 def test_a_server_that_dies_or_hangs_ends_only_its_own_episode() -> None:
-    source = ServerSource(profile(timeout_s=1.0), lambda name: None)
+    source = ServerSource(profile(timeout_s=2.0), lambda name: None)
     tasks = [Task(id=tool, prompt=tool) for tool in ("echo", "die", "hang", "echo2")]
     played = play(source, Scripted(call_once), tasks, concurrency=4)
     unknown, error = OutcomeStatus.UNKNOWN, OutcomeStatus.ERROR

@@ -16,11 +16,11 @@ def announced(monkeypatch: pytest.MonkeyPatch):
     def announce(*entries: tuple[str, str]) -> None:
         found = [EntryPoint(name, value, registry.GROUP) for name, value in entries]
         monkeypatch.setattr(extensions, "entry_points", lambda group: found)
-        extensions.installed.cache_clear()
+        extensions.extensions_of.cache_clear()
 
     yield announce
     monkeypatch.undo()
-    extensions.installed.cache_clear()
+    extensions.extensions_of.cache_clear()
 
 
 def test_the_built_in_environment_is_known_without_any_entry_point(announced) -> None:

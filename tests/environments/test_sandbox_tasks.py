@@ -15,7 +15,7 @@ from quintain.environments.sandbox.projects import (
     DIFFICULTIES,
     FAMILY,
     build_project,
-    named,
+    occurs_as_word,
 )
 from quintain.errors import InvalidInput, Refused, Unavailable
 from quintain.records.trajectory import Task
@@ -126,7 +126,7 @@ def test_tasks_are_drawn_by_seed_without_their_hidden_tests(split: str) -> None:
         if task.type == "fix":
             assert any(outcome_of(text, case.call) != case.expected for case, text in of_modules(project))
         if task.type == "rename":
-            assert all(any(named(text, name) for text in project.files.values()) for name in project.gone)
+            assert all(any(occurs_as_word(text, name) for text in project.files.values()) for name in project.gone)
 
 
 def of_modules(project):
@@ -140,8 +140,8 @@ def test_splits_share_no_domain_and_a_name_is_a_whole_word() -> None:
     prompts = {split: " ".join(task.prompt for task in _drawn(split, 24, 0)) for split in SPLITS}
     for split, other in (("train", "held_out"), ("held_out", "train")):
         assert not any(f"`{domain.package}`" in prompts[other] for domain in domains(split))
-    assert named("call top_books(x)", "top_books")
-    assert not named('the word "top-books", my_top_books', "top_books")
+    assert occurs_as_word("call top_books(x)", "top_books")
+    assert not occurs_as_word('the word "top-books", my_top_books', "top_books")
 
 
 def test_options_are_checked() -> None:

@@ -35,9 +35,9 @@ def test_there_are_a_thousand_tools_and_no_two_are_alike() -> None:
 def test_no_two_words_mean_the_same_thing_and_one_word_does_not_mean_two() -> None:
     things = [name.replace("_", " ") for category in CATEGORIES.values() for name in category.objects]
     others = [other for category in CATEGORIES.values() for other in category.objects.values()]
-    said = [word for verb in VERBS.values() for word in (verb.name, verb.train, verb.held_out)]
+    phrases = [phrase for name, verb in VERBS.items() for phrase in (name, verb.train, verb.held_out)]
     assert len({*things, *others}) == 400
-    assert len(set(said)) == len(said) == 30
+    assert len(set(phrases)) == len(phrases) == 30
 
 
 def test_schemas_are_strict() -> None:

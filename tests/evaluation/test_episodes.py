@@ -260,7 +260,7 @@ def test_environments_that_wait_for_other_processes_are_stepped_side_by_side() -
             return Meeting()
 
         def step(self, actions: Sequence[Action]) -> TimeStep:
-            barrier.wait(timeout=20)
+            barrier.wait(timeout=100)
             return super().step(actions)
 
     episodes = run(Meeting(), Ticking(), 3, concurrency=3)

@@ -18,7 +18,7 @@ from quintain.evaluation.statistics.sequential import (
     paired_e_value,
     sequential_test,
 )
-from quintain.evaluation.statistics.success_rates import mcnemar_mid_p
+from quintain.evaluation.statistics.significance import mcnemar_mid_p
 
 
 def test_the_e_value_is_a_product_of_predictions() -> None:

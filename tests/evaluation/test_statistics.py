@@ -7,15 +7,13 @@ from random import Random
 import pytest
 from scipy.stats import beta, binomtest, permutation_test, ttest_1samp
 
-from quintain.evaluation.statistics.significance import holm
+from quintain.evaluation.statistics.significance import holm, mcnemar_exact, sign_flip_exact
 from quintain.evaluation.statistics.success_rates import (
     clopper_pearson,
     clustered_difference,
-    mcnemar_exact,
     mean_over_tasks,
     newcombe_paired,
     rate_over_tasks,
-    sign_flip_exact,
 )
 
 

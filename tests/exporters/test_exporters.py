@@ -50,7 +50,7 @@ def done(run: Trajectory) -> list[Any]:
             step.actor,
             "\n\n".join(filter(None, [step.thought, text_of(step.message)])),
             [(call.tool, call.args) for call in step.actions],
-            [text_of(seen.content) for seen in step.observations],
+            [text_of(observation.content) for observation in step.observations],
         )
         for step in run.steps
     ]

@@ -209,7 +209,7 @@ def test_a_plain_run_is_written_without_a_trace_of_ours_but_where_it_is_needed()
     assert read_atif(write_atif(run)) == run
 
 
-FEWER = settings(max_examples=40, deadline=None)
+FEWER = settings(max_examples=40)
 _TEXT = st.text(max_size=6).filter(lambda text: text.isprintable())
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | _TEXT,

@@ -216,7 +216,7 @@ _MESSAGE = _JSON | st.dictionaries(_KEYS, _VALUES | st.lists(st.dictionaries(_KE
 
 
 @given(st.lists(_MESSAGE, max_size=4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_value_is_read_or_refused_with_an_error_of_ours(messages: list[Any]) -> None:
     try:
         trajectory = from_messages(messages)

@@ -603,7 +603,7 @@ def test_a_result_without_an_id_goes_to_the_newest_turn_and_the_tool_that_it_nam
         transcript,
         lambda kind: None,
     )
-    assert [[seen["content"] for seen in step.get("observations", ())] for step in transcript.steps] == [
+    assert [[observation["content"] for observation in step.get("observations", ())] for step in transcript.steps] == [
         [],
         [],
         ["of a", "of b"],
@@ -692,5 +692,5 @@ def test_all_items_of_one_response_are_one_turn_though_it_spoke_between_its_call
     assert ([action.tool for action in called.actions], called.message, called.thought) == (
         ["add", "find"], "And more.", "First look.",
     )  # fmt: skip
-    assert ([seen.content for seen in called.observations], said.message) == (["found"], "Done.")
+    assert ([observation.content for observation in called.observations], said.message) == (["found"], "Done.")
     assert report.unknown == {}

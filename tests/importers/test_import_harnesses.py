@@ -235,7 +235,7 @@ def test_an_inspect_sample_reads_the_same_however_it_is_packed(tmp_path: Path, n
         "agent: a.txt",
     ]
     first, last = run.agent_steps
-    assert [seen.is_error for seen in first.observations] == [False, True]
+    assert [observation.is_error for observation in first.observations] == [False, True]
     assert (first.thought, first.model, last.model) == ("ls first", "openai/gpt-x", "gpt-x")
     assert first.usage is not None
     assert first.usage.output_tokens == 5

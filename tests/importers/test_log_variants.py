@@ -71,7 +71,7 @@ def test_results_with_names_and_without_ids_stand_in_the_order_of_their_calls(tm
     results = [message("tool", f"of {name}", name=name) for name in "ba"]
     chat = [message("user", "q"), message("assistant", "", tool_calls=calls), *results]
     run, _ = read_one("openai_chat", write(tmp_path / "chat.jsonl", [{"messages": chat}]), tmp_path)
-    assert [text_of(seen.content) for seen in run.trajectory.steps[1].observations] == ["of a", "of b"]
+    assert [text_of(observation.content) for observation in run.trajectory.steps[1].observations] == ["of a", "of b"]
 
 
 def test_text_that_a_template_rendered_is_taken_apart_where_it_is_plainly_marked(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -64,12 +64,12 @@ class JobHome:
         argv += [str(gate)] if gate else []
         return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
-    def until(self, condition: Callable[[], object], what: str, limit_s: float = 30.0) -> None:
+    def until(self, condition: Callable[[], object], what: str, limit_s: float = 100.0) -> None:
         """Poll until the condition holds."""
         deadline = time.monotonic() + limit_s
         while not condition():
             assert time.monotonic() < deadline, f"after {limit_s} s still not: {what}"
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     def wait(self, job_id: str, status: JobStatus, *, reconcile: JobRunner | None = None) -> Job:
         """Wait until the job is in this state; with a runner as a server would, without one as nobody would."""
@@ -104,13 +104,11 @@ class JobHome:
 
     def processes(self) -> list[psutil.Process]:
         """Every process that works on this home: shims, workers, reconciles."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if any(str(self.home) in part for part in process.cmdline()):
-                    found.append(process)
-            except psutil.Error:
-                continue
+        home, found = os.fsencode(self.home), []
+        for pid in psutil.pids():
+            with suppress(OSError, psutil.Error):
+                if home in Path("/proc", str(pid), "cmdline").read_bytes():
+                    found.append(psutil.Process(pid))
         return found
 
     def no_children(self) -> bool:

@@ -26,11 +26,11 @@ if len(sys.argv) > 5:
     sys.stdout.write("ready\n")
     sys.stdout.flush()
 while len(sys.argv) > 5 and not Path(sys.argv[5]).exists():
-    time.sleep(0.002)
+    time.sleep(0.01)
 started = runner.start(SPEC.validate_json(sys.argv[3]), request_key=json.loads(sys.argv[4]))
 sys.stdout.write(f"{started.job.id} {started.deduplicated}\n")
 sys.stdout.flush()
 while store.jobs.get(started.job.id).status in UNFINISHED:
     runner.reconcile()
-    time.sleep(0.02)
+    time.sleep(0.05)
 store.close()

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from jobs.conftest import JobHome
 
 STEPS = SelftestSpec(steps=8, step_s=0.1)
+SLOW = STEPS.model_copy(update={"step_s": 0.5})
+"""With time to kill a process between two steps."""
 LONG = SelftestSpec(steps=100_000, step_s=0.05)
 
 
@@ -43,7 +45,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def slurm_runner(jobs: JobHome, options: str = "", **changes: object) -> JobRunner:
     cluster = ClusterOptions(slurm_options=options, gpus=2, environment=("PASSED", "QUINTAIN_DATABASE_URL"))
     return jobs.runner_with(
-        **{"launcher": "slurm", "cluster": cluster, "lease_s": 2.0, "light_kinds": frozenset()} | changes
+        **{"launcher": "slurm", "cluster": cluster, "lease_s": 4.0, "light_kinds": frozenset()} | changes
     )
 
 
@@ -54,8 +56,7 @@ def test_a_batch_job_gets_an_explicit_environment_survives_kills_and_ends_as_a_l
     for name in ("PASSED", "NOT_PASSED", "QUINTAIN_DATABASE_URL"):
         monkeypatch.setenv(name, "secret")
     runner = slurm_runner(jobs)
-    job = runner.start(STEPS).job
-    jobs.until(lambda: (runner.reconcile(), jobs.store.jobs.get(job.id).step >= 2)[1], "step 2")
+    job = runner.start(SLOW).job
     worker = jobs.wait_for_step(job.id, 2)
     names = {pair.partition(b"=")[0].decode() for pair in Path(f"/proc/{worker}/environ").read_bytes().split(b"\0")}
     assert {"PASSED", "SLURM_JOB_ID", "QUINTAIN_JOB"} <= names
@@ -162,25 +163,20 @@ def ray_runner(jobs: JobHome, head: RayHead, **changes: object) -> JobRunner:
 
 
 def test_the_life_of_a_job_on_a_real_ray_cluster(ray_cluster: RayHead, jobs: JobHome) -> None:
-    """Start, progress, log, kill -9 of the worker, cancel, resume from the checkpoint."""
+    """Start, progress, log, kill -9 of the worker, a second attempt from the checkpoint, cancel."""
     runner = ray_runner(jobs, ray_cluster)
     job = runner.start(LONG).job
-    jobs.until(lambda: (runner.reconcile(), jobs.store.jobs.get(job.id).step >= 2)[1], "step 2", limit_s=90)
+    jobs.until(lambda: (runner.reconcile(), jobs.store.jobs.get(job.id).step >= 2)[1], "step 2")
     assert "step 2 of 100000" in runner.log_tail(job.id)
     os.kill(jobs.wait_for_step(job.id, 2), signal.SIGKILL)
     again = "the second attempt goes on"
     jobs.until(lambda: (runner.reconcile(), jobs.store.jobs.get(job.id).attempt == 2)[1], again)
-    jobs.until(lambda: jobs.directory(job.id).has_begun(2), again, limit_s=90)
+    jobs.until(lambda: jobs.directory(job.id).has_begun(2), again)
     jobs.wait_for_step(job.id, 4, attempt=2)
     runner.cancel(job.id)
     stopped = jobs.wait(job.id, JobStatus.CANCELLED, reconcile=runner)
     assert stopped.error is None
-    resumed = runner.resume(job.id)
-    jobs.until(lambda: jobs.directory(resumed.id).has_begun(1), "the resumed job runs", limit_s=90)
-    jobs.wait_for_step(resumed.id, stopped.step + 1)
-    runner.cancel(resumed.id)
-    jobs.wait(resumed.id, JobStatus.CANCELLED, reconcile=runner)
-    assert jobs.store.jobs.progress(resumed.id)[0].step == stopped.step + 1
+    assert [event.step for event in jobs.store.jobs.progress(job.id)] == list(range(1, stopped.step + 1))
 
 
 @pytest.mark.soak
@@ -191,7 +187,7 @@ def test_a_job_ends_right_without_the_head_and_later_jobs_wait_for_a_new_one(
     with ray_head() as head:
         runner = ray_runner(jobs, head, lease_s=20.0, slots=4)
         job = runner.start(STEPS.model_copy(update={"steps": 60})).job
-        jobs.until(lambda: (runner.reconcile(), jobs.store.jobs.get(job.id).step >= 2)[1], "step 2", limit_s=90)
+        jobs.until(lambda: (runner.reconcile(), jobs.store.jobs.get(job.id).step >= 2)[1], "step 2")
         head.send(signal.SIGKILL, "gcs_server", "dashboard/dashboard.py")
         waiting = runner.start(STEPS).job
         assert waiting.status is JobStatus.QUEUED
@@ -210,7 +206,7 @@ def test_a_job_whose_whole_node_dies_is_retried_on_another_cluster(jobs: JobHome
     with ray_head() as head:
         first = ray_runner(jobs, head, lease_s=4.0)
         job = first.start(STEPS.model_copy(update={"steps": 40})).job
-        jobs.until(lambda: (first.reconcile(), jobs.store.jobs.get(job.id).step >= 5)[1], "step 5", limit_s=90)
+        jobs.until(lambda: (first.reconcile(), jobs.store.jobs.get(job.id).step >= 5)[1], "step 5")
     with ray_head() as head:
         done = jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=ray_runner(jobs, head, lease_s=4.0))
         assert done.attempt == 2

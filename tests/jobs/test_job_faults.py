@@ -50,15 +50,15 @@ def test_a_job_continues_whichever_of_its_processes_is_stopped_or_killed(jobs: J
     assert [event.step for event in jobs.store.jobs.progress(job.id)] == list(range(1, 21))
 
 
-@pytest.mark.parametrize(("n", "each"), [(2, 1), pytest.param(5, 4, marks=pytest.mark.soak)])
-def test_random_kills_of_workers_and_shims_lose_nothing(jobs: JobHome, n: int, each: int) -> None:
+@pytest.mark.soak
+def test_random_kills_of_workers_and_shims_lose_nothing(jobs: JobHome) -> None:
     """So many jobs at once and kills each, of either process, at any moment. A job may end before its last kill."""
-    dice = random.Random(20)
+    dice, n, each = random.Random(20), 5, 4
     runner = jobs.runner_with(max_attempts=30)
     spec = SHORT.model_copy(update={"step_s": 0.15})
     ids = [runner.start(spec, request_key=str(number)).job.id for number in range(n)]
     kills = dict.fromkeys(ids, 0)
-    deadline = time.monotonic() + 30 + 10 * each
+    deadline = time.monotonic() + 60 + 10 * each
     while any(jobs.store.jobs.get(job_id).status in UNFINISHED for job_id in ids):
         assert time.monotonic() < deadline, [jobs.store.jobs.get(job_id) for job_id in ids]
         time.sleep(dice.uniform(0.0, 0.1))
@@ -82,28 +82,27 @@ def test_random_kills_of_workers_and_shims_lose_nothing(jobs: JobHome, n: int, e
 
 
 def test_a_starter_killed_at_any_moment_leaves_one_job_for_the_same_call(jobs: JobHome) -> None:
-    """Killed before its job is stored, while it starts it, and after: the last ends with no server up."""
+    """Killed while it starts its job, and after: this one ends with no server up."""
     spec = SelftestSpec(steps=10, step_s=0.1)
-    for number in range(3):
-        gate = jobs.home / f"gate {number}"
-        starter = jobs.starter(spec, f"round {number}", gate)
-        if number > 0:
-            assert starter.stdout.readline() == "ready\n"
-            gate.touch()
-        if number > 1:
+    for has_started in (False, True):
+        gate = jobs.home / f"gate {has_started}"
+        starter = jobs.starter(spec, str(has_started), gate)
+        assert starter.stdout.readline() == "ready\n"
+        gate.touch()
+        if has_started:
             assert starter.stdout.readline().startswith("job-")
         starter.kill()
         starter.communicate()
-        retried = jobs.runner.start(spec, request_key=f"round {number}").job
-        ended = jobs.wait(retried.id, JobStatus.SUCCEEDED, reconcile=jobs.runner if number < 2 else None)
+        retried = jobs.runner.start(spec, request_key=str(has_started)).job
+        ended = jobs.wait(retried.id, JobStatus.SUCCEEDED, reconcile=None if has_started else jobs.runner)
         assert ended.attempt == 1
-    assert len(jobs.store.jobs.page().items) == 3
+    assert len(jobs.store.jobs.page().items) == 2
 
 
 def test_attempts_used_up_interrupt_the_job_and_resume_gives_one_more(jobs: JobHome) -> None:
     runner = jobs.runner_with(max_attempts=1)
-    job = runner.start(SHORT).job
-    os.kill(jobs.wait_for_step(job.id, 4), signal.SIGKILL)
+    job = runner.start(SelftestSpec(steps=5, step_s=0.3)).job
+    os.kill(jobs.wait_for_step(job.id, 1), signal.SIGKILL)
     stopped = jobs.wait(job.id, JobStatus.INTERRUPTED)
     assert stopped.error.code == "killed"
     assert "attempt 1 of 1 was killed by SIGKILL" in stopped.error.message
@@ -160,7 +159,7 @@ def test_what_a_worker_left_behind_is_killed_by_its_mark() -> None:
         for process in (mine, other):
             process.stdout.readline()
         processes.kill_orphans("job-00000000aa")
-        assert mine.wait(10) == -signal.SIGKILL
+        assert mine.wait() == -signal.SIGKILL
         assert other.poll() is None
     finally:
         for process in (mine, other):

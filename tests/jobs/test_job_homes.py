@@ -23,7 +23,7 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import JobStatus, RolloutSpec, SelftestSpec, TrainSpec
 from quintain.settings import Settings
-from quintain.tools.jobs.stalls import unconfirmed
+from quintain.tools.jobs.stalls import lease_notice
 
 if TYPE_CHECKING:
     from jobs.conftest import JobHome
@@ -79,15 +79,15 @@ def test_a_home_neither_starts_nor_ends_jobs_of_another_and_its_state_is_unknown
         other.resume(job.id)
 
     shown = job.model_copy(update={"lease_until": job.updated_at, "home": jobs.runner.home})
-    assert unconfirmed(shown, job.updated_at) is None
-    assert "so whether it runs is unknown" in (unconfirmed(shown, job.updated_at + timedelta(seconds=1)) or "")
+    assert lease_notice(shown, job.updated_at) is None
+    assert "so whether it runs is unknown" in (lease_notice(shown, job.updated_at + timedelta(seconds=1)) or "")
 
 
 def test_an_attempt_of_another_machine_is_judged_by_its_heartbeats_and_not_by_the_lock(
     jobs: JobHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder's file system does not show this machine the lock of the other one."""
-    runner = jobs.runner_with(lease_s=1.0)
+    runner = jobs.runner_with(lease_s=4.0)
     with monkeypatch.context() as patch:
         patch.setattr(processes, "this_machine", lambda: "other/0")
         job = runner.start(LONG).job

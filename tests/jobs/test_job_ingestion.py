@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, update
 
 from jobs.conftest import now
 from quintain.jobs import processes
@@ -16,7 +17,8 @@ from quintain.records.evaluation import Evaluation, Rate
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import JobError, JobResult, JobStatus, SelftestSpec
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
-from quintain.store.engine import read_transaction
+from quintain.store.engine import read_transaction, write_transaction
+from quintain.store.tables import jobs as table
 from quintain.worker.reporter import FileReporter
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 def dead_job(jobs: JobHome, key: str | None = None) -> tuple[str, FileReporter]:
     """A job in its first attempt whose processes are gone, and the reporter that its worker had."""
+    jobs.until(lambda: not jobs.processes(), "shims of earlier jobs, which reconcile when they end, are gone")
     job = jobs.runner_with(slots=0, light_kinds=frozenset()).start(SelftestSpec(), request_key=key).job
     directory = jobs.directory(job.id)
     directory.prepare(job)
@@ -190,10 +193,10 @@ def test_a_pass_of_the_reconciler_indexes_the_texts_of_new_runs(jobs: JobHome) -
 
 
 def test_a_pass_stores_all_live_jobs_in_one_transaction_and_leaves_out_only_the_one_that_cannot_be_stored(
-    jobs: JobHome,
+    jobs: JobHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Held locks stand for living workers. A number that the database cannot store is in the events of one job."""
-    live, locks = [], []
+    """Held locks stand for living workers. One job has events with numbers that no database stores, then a row that is broken."""
+    live, locks, try_lock = [], [], processes.try_lock
     for key in "abc":
         live.append(dead_job(jobs, key))
         locks.append(processes.try_lock(jobs.directory(live[-1][0]).lock))
@@ -215,12 +218,31 @@ def test_a_pass_stores_all_live_jobs_in_one_transaction_and_leaves_out_only_the_
         reporter.progress(2, 2, {"loss": 0.5})
     bad, *good = (job_id for job_id, _ in live)
     with jobs.directory(bad).events.open("ab") as file:
-        lines = jobs.directory(bad).events.read_bytes().splitlines()
-        file.write(lines[-1].replace(b'"seq":1', b'"seq":%d' % 2**63) + b"\n")
+        newest = jobs.directory(bad).events.read_bytes().splitlines()[-1]
+        for name, value in ((b"seq", 1), (b"step", 2)):
+            file.write(newest.replace(b'"%b":%d' % (name, value), b'"%b":%d' % (name, 2**63)) + b"\n")
+    assert jobs.runner.reconcile() == {bad, *good}
+    assert [jobs.store.jobs.get(job_id).step for job_id in (bad, *good)] == [2, 2, 2]
+    (warning,) = jobs.store.jobs.get(bad).warnings
+    assert warning.startswith("bad_output: 2 event line(s)")
+
+    for _, reporter in live:
+        reporter.progress(3, 3, {"loss": 0.4})
+    with write_transaction(jobs.store.engine) as connection:
+        connection.execute(update(table).where(table.c.id == bad).values(metrics="["))
     assert jobs.runner.reconcile() == set(good)
-    assert [jobs.store.jobs.get(job_id).step for job_id in (bad, *good)] == [1, 2, 2]
     assert "cannot be looked after" in (jobs.runner.trouble(bad) or "")
     assert [jobs.runner.trouble(job_id) for job_id in good] == [None, None]
+    during: list[str | None] = []
+
+    def observed(path: Path) -> int | None:
+        during.append(jobs.runner.trouble(bad))
+        return None
+
+    monkeypatch.setattr(processes, "try_lock", lambda path: observed(path) if path.name == "lock" else try_lock(path))
+    jobs.runner.reconcile()
+    assert len(during) == 3
+    assert None not in during, "a trouble that lasts is there for readers while a pass runs"
     for job_id, lock in zip((bad, *good), locks, strict=True):
         jobs.store.jobs.finish(job_id, 1, JobStatus.FAILED, now())
         processes.unlock(lock)

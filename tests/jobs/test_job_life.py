@@ -6,7 +6,6 @@ import itertools
 import os
 import re
 import signal
-import time
 from typing import TYPE_CHECKING
 
 import psutil
@@ -22,16 +21,9 @@ if TYPE_CHECKING:
 LONG = SelftestSpec(steps=1000, step_s=0.02)
 
 
-def test_a_job_starts_at_once_and_its_own_shim_ingests_it(
-    jobs: JobHome, record_property: pytest.RecordProperty
-) -> None:
-    """A start takes at most 300 ms on a quiet machine. A busy one gets ten times as long."""
-    spec = SelftestSpec(steps=5)
-    begin = time.perf_counter()
+def test_a_job_starts_at_once_and_its_own_shim_ingests_it(jobs: JobHome) -> None:
+    spec = SelftestSpec(steps=5, step_s=0.1)
     first = jobs.runner.start(spec)
-    start_s = time.perf_counter() - begin
-    record_property("start_ms", round(1000 * start_s))
-    assert start_s < 3.0
     job = first.job
     assert job.status is JobStatus.RUNNING
     again = jobs.runner.start(spec)
@@ -59,11 +51,13 @@ def test_a_job_starts_at_once_and_its_own_shim_ingests_it(
 
 def test_the_next_job_starts_when_the_first_ends_with_no_server_up(jobs: JobHome) -> None:
     alone = jobs.runner_with(light_kinds=frozenset())
-    first = alone.start(SelftestSpec(steps=10), request_key="first").job
+    first = alone.start(LONG, request_key="first").job
     low = alone.start(SelftestSpec(steps=1), request_key="low").job
     high = alone.start(SelftestSpec(steps=1), request_key="high", priority=1).job
     assert (first.status, low.status, high.status) == (JobStatus.RUNNING, JobStatus.QUEUED, JobStatus.QUEUED)
-    ended = [jobs.wait(job.id, JobStatus.SUCCEEDED) for job in (first, high, low)]
+    alone.cancel(first.id)
+    ended = [jobs.wait(first.id, JobStatus.CANCELLED)]
+    ended += [jobs.wait(job.id, JobStatus.SUCCEEDED) for job in (high, low)]
     for before, after in itertools.pairwise(ended):
         assert before.ended_at <= after.started_at
 

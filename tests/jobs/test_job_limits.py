@@ -38,13 +38,13 @@ def no_larger_files() -> Iterator[None]:
 
 
 def test_a_suspended_worker_is_ended_after_the_silence_allowed_and_the_job_goes_on(jobs: JobHome) -> None:
-    runner = jobs.runner_with(limits=JobLimits(stall_s=4), grace_s=0.5)
+    runner = jobs.runner_with(limits=JobLimits(stall_s=8), grace_s=0.5)
     job = runner.start(SelftestSpec(steps=20, step_s=0.05)).job
     os.kill(jobs.wait_for_step(job.id, 3), signal.SIGSTOP)
     done = jobs.wait(job.id, JobStatus.SUCCEEDED)
     assert (done.attempt, len(done.warnings)) == (2, 1)
     assert "no report for" in done.warnings[0]
-    assert "the limit is 4" in done.warnings[0]
+    assert "the limit is 8" in done.warnings[0]
     steps = [event.step for event in jobs.store.jobs.events(job.id, type="progress")]
     assert steps == list(range(1, 21)), "one row a step, although the second attempt repeats what was not saved"
 

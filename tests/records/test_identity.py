@@ -145,7 +145,7 @@ _VALUE: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(_TEXT, st.none() | _TEXT, st.none() | st.dictionaries(_TEXT, _VALUE, max_size=4), st.none() | _TEXT)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_identity_is_the_hash_of_compact_json_with_sorted_keys(
     text: str, thought: str | None, args: dict[str, Any] | None, raw: str | None
 ) -> None:

@@ -322,3 +322,14 @@ def test_every_setting_describes_its_meaning_bounds_and_null(config: type[BaseMo
             if "null" in kinds and "null" not in said.casefold():
                 faults.append(f"{model.__name__}.{name} does not say what null means")
     assert faults == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [({"self_play": {}}, "self_play is set"), ({"processes": 2, "sharding": "full"}, "no process has the whole model")],
+)
+def test_success_is_not_measured_between_steps_where_the_model_cannot_play_alone(
+    settings: dict[str, object], why: str
+) -> None:
+    with pytest.raises(ValidationError, match=rf"evaluate_every_steps is 5 and .*{why}.*; set evaluate_every_steps to"):
+        GRPOConfig.model_validate({"evaluate_every_steps": 5, **settings})

@@ -95,7 +95,7 @@ RUNS = st.builds(
 
 
 @given(RUNS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_run_that_the_search_lets_pass_holds_nothing_that_a_walk_through_its_fields_finds(run: Trajectory) -> None:
     """The walk of every field, without the search before it, is the measure: it finds the same, and counts the same."""
     walker = _Redactor()

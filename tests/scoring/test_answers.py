@@ -262,12 +262,10 @@ def test_mathematics_is_compared_by_its_value(kind: str) -> None:
 def test_a_formula_whose_value_is_beyond_reach_is_undecided_and_the_next_one_is_compared() -> None:
     process = ComparisonProcess(cpu_s=0.3)
     hostile = ["9999999!", "(" * 400 + "1" + ")" * 400]
-    start = time.monotonic()
     with ThreadPoolExecutor(2) as threads:  # as scorers in a server: in no main thread
         assert list(threads.map(lambda formula: process.ask("7", formula), hostile)) == [None] * 2
         assert list(threads.map(lambda formula: process.ask("120", formula), ["5!", "6!"])) == [True, False]
     process.close()
-    assert time.monotonic() - start < 60
     score = AnswerScorer().score(said(r"\boxed{" + "x+" * 600 + "1}", expected="x^2"))
     assert (score.status, "only a reader can decide" in (score.reason or "")) == ("unscored", True)
 

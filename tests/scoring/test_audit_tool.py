@@ -21,7 +21,7 @@ def test_a_client_gets_the_audit_whichever_scorer_it_asks(settings: Settings, sa
     path = samples / "reward_hacking" / f"answer_leakage_echo_{kind}.jsonl"
 
     async def main() -> dict[str, Any]:
-        with anyio.fail_after(60):
+        with anyio.fail_after(100):
             async with Client(create_server(settings)) as client:
                 assert (await call(client, "import_trajectories", path=str(path)))["imported"]
                 return {

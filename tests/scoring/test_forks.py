@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
-from quintain.scoring.preferences.forks import Fork, MinedForks, Path, mine_forks, parting, path_of
+from quintain.scoring.preferences.forks import Fork, MinedForks, Path, fork_step, mine_forks, path_of
 from trajectory_runs import answer, call, run, user
 
 
@@ -111,12 +111,12 @@ def test_a_step_that_may_not_be_trained_on_is_no_branch_but_part_of_the_beginnin
 
 def test_where_two_runs_part_is_found_as_the_tree_finds_it() -> None:
     base = (call("look", "red"), call("take", item="box"))
-    assert parting(_run("a", *base), _run("b", call("look", "red"), call("take", item="key"))) == 1
-    assert parting(_run("a", *base), _run("b", call("look", "blue"), call("take", item="key"))) is None
-    assert parting(_run("a", *base), _run("b", *base)) is None
-    assert parting(_run("a", *base), _run("b", *base, answer())) is None, "one goes on where the other ends"
+    assert fork_step(_run("a", *base), _run("b", call("look", "red"), call("take", item="key"))) == 1
+    assert fork_step(_run("a", *base), _run("b", call("look", "blue"), call("take", item="key"))) is None
+    assert fork_step(_run("a", *base), _run("b", *base)) is None
+    assert fork_step(_run("a", *base), _run("b", *base, answer())) is None, "one goes on where the other ends"
     other = call("look", "red").model_copy(update={"thought": "hm"})
-    assert parting(_run("a", *base), _run("b", other, *base[1:])) == 0, "a rater may prefer a thought"
+    assert fork_step(_run("a", *base), _run("b", other, *base[1:])) == 0, "a rater may prefer a thought"
 
 
 _ACTS = st.lists(st.tuples(st.sampled_from("xyz"), st.sampled_from("12")), min_size=1, max_size=4)

@@ -12,7 +12,14 @@ import pytest
 from quintain.records.judging import JudgingMode
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.datamarking import mark_of
-from quintain.scoring.judges.judging_items import Judged, Rater, comparisons, conclude, item_of, unanswered
+from quintain.scoring.judges.judging_items import (
+    JudgedItem,
+    Rater,
+    comparisons,
+    conclude,
+    item_of,
+    outcome_without_answer,
+)
 from quintain.scoring.judges.questions import GROUP_MOST, Question, question_key
 from quintain.scoring.judges.rubrics import RUBRICS
 from scripted_judges import by_run, readable
@@ -28,7 +35,7 @@ def run_saying(id: str, said: str = "The box is red.") -> Trajectory:
     return run("t1", user(), call("look", said), answer(f"Done by {id}.")).model_copy(update={"id": id})
 
 
-def judged_by(judge: Judge, runs: Sequence[Trajectory], mode: JudgingMode) -> Judged:
+def judged_by(judge: Judge, runs: Sequence[Trajectory], mode: JudgingMode) -> JudgedItem:
     item = item_of(runs, mode, RUBRIC, MARK)
     return conclude(item, [judge(question) for question in item.questions], RATER)
 
@@ -118,9 +125,9 @@ def test_a_judge_that_ranks_by_place_ties_every_pair_of_the_group() -> None:
 
 
 def test_what_got_no_answer_is_unscored_and_has_no_preference() -> None:
-    one = unanswered(item_of([run_saying("traj-1")], "score", RUBRIC, MARK), "it was busy", RATER)
+    one = outcome_without_answer(item_of([run_saying("traj-1")], "score", RUBRIC, MARK), "it was busy", RATER)
     assert [(s.status, s.reason) for s in one.scores] == [("unscored", "it was busy")]
-    pair = unanswered(
+    pair = outcome_without_answer(
         item_of([run_saying("traj-1"), run_saying("traj-2")], "pairwise", RUBRIC, MARK), "it was busy", RATER
     )
     assert (pair.preferences, pair.failed) == ((), "it was busy")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from quintain.errors import InvalidInput
 from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Trajectory
-from quintain.scoring.mix import MixScorer, Weighted, capped
+from quintain.scoring.mix import MixScorer, WeightedScorer, cap_score
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 from quintain.scoring.registry import scorer
 from trajectory_runs import run
@@ -35,27 +35,32 @@ def test_a_mix_is_the_weighted_mean_its_lower_bound_takes_the_spread_off_and_a_c
     - (3 x 1 + 1 x 1/2) / 4 = 7/8.
     - Shares 3/4 and 1/4, values 1 and 1/2: mean 7/8, variance 3/4 (1/8)^2 + 1/4 (3/8)^2 = 3/64, so 7/8 - sqrt(3)/8.
     """
-    score = MixScorer([Weighted(Fixed("b", 0.5), 1), Weighted(Fixed("a", 1.0), 3)]).score(run())
+    score = MixScorer([WeightedScorer(Fixed("b", 0.5), 1), WeightedScorer(Fixed("a", 1.0), 3)]).score(run())
     assert score.value == pytest.approx(7 / 8)
     assert [(p.name, p.weight, p.value) for p in score.components] == [("a", 0.75, 1.0), ("b", 0.25, 0.5)]
     assert (score.scorer, score.feedback) == ("mix(a=3, b=1)", "a says 1.0. b says 0.5.")
 
-    parts = [Weighted(Fixed("a", 1.0), 3), Weighted(Fixed("b", 0.5), 1)]
+    parts = [WeightedScorer(Fixed("a", 1.0), 3), WeightedScorer(Fixed("b", 0.5), 1)]
     score = MixScorer(parts, "lower_bound").score(run())
     assert score.value == pytest.approx(7 / 8 - math.sqrt(3) / 8)
     assert score.scorer == "mix(a=3, b=1, lower_bound)"
-    agreed = MixScorer([Weighted(Fixed("a", 0.6), 1), Weighted(Fixed("b", 0.6), 5)], "lower_bound").score(run())
+    agreed = MixScorer([WeightedScorer(Fixed("a", 0.6), 1), WeightedScorer(Fixed("b", 0.6), 5)], "lower_bound").score(
+        run()
+    )
     assert agreed.value == pytest.approx(0.6)
 
     high, low = scored(run(), "rules", 0.95, "Good."), scored(run(), "mix(a=1, b=1)", 0.5)
-    assert (capped(high, 0.8).value, capped(high, 0.8).scorer) == (0.8, "mix(rules=1, cap=0.8)")
-    assert capped(high, 0.8).feedback == "Capped at 0.8 from 0.95. Good."
-    assert (capped(low, 0.8).value, capped(low, 0.8).scorer) == (0.5, "mix(a=1, b=1, cap=0.8)")
-    assert capped(unscored(run(), "rules", "no"), 0.8).value is None
+    assert (cap_score(high, 0.8).value, cap_score(high, 0.8).scorer) == (0.8, "mix(rules=1, cap=0.8)")
+    assert cap_score(high, 0.8).feedback == "Capped at 0.8 from 0.95. Good."
+    assert (cap_score(low, 0.8).value, cap_score(low, 0.8).scorer) == (0.5, "mix(a=1, b=1, cap=0.8)")
+    assert cap_score(unscored(run(), "rules", "no"), 0.8).value is None
 
 
 def test_a_lower_bound_of_one_part_is_refused() -> None:
-    for parts in ([Weighted(Fixed("a", 1.0), 1)], [Weighted(Fixed("a", 1.0), 1), Weighted(Fixed("b", 0.5), 0)]):
+    for parts in (
+        [WeightedScorer(Fixed("a", 1.0), 1)],
+        [WeightedScorer(Fixed("a", 1.0), 1), WeightedScorer(Fixed("b", 0.5), 0)],
+    ):
         with pytest.raises(InvalidInput, match="at least two"):
             MixScorer(parts, "lower_bound")
     with pytest.raises(InvalidInput, match="at least two"):
@@ -64,9 +69,9 @@ def test_a_lower_bound_of_one_part_is_refused() -> None:
 
 def test_a_mix_with_an_unscored_part_is_unscored_and_names_it() -> None:
     known, unknown = Fixed("a", 1.0), Fixed("b", None)
-    score = MixScorer([Weighted(known, 0.4), Weighted(unknown, 0.6)]).score(run())
+    score = MixScorer([WeightedScorer(known, 0.4), WeightedScorer(unknown, 0.6)]).score(run())
     assert (score.status, score.value, score.reason) == ("unscored", None, "b: cannot tell")
-    assert MixScorer([Weighted(known, 0.4), Weighted(unknown, 0)]).score(run()).value == 1.0
+    assert MixScorer([WeightedScorer(known, 0.4), WeightedScorer(unknown, 0)]).score(run()).value == 1.0
 
     score = scorer({"outcome": 0.4, "rules": 0.6}).score(run(status=OutcomeStatus.UNKNOWN))
     assert (score.status, score.reason) == ("unscored", "outcome: the outcome is unknown, which is no verdict")
@@ -75,7 +80,7 @@ def test_a_mix_with_an_unscored_part_is_unscored_and_names_it() -> None:
 @given(st.floats(0, 1e6), st.floats(1e-6, 1e6), st.floats(0, 1), st.floats(0, 1))
 @settings(max_examples=40)
 def test_a_mix_stays_in_bounds_and_its_lower_bound_below_it(first: float, second: float, a: float, b: float) -> None:
-    parts = [Weighted(Fixed("a", a), first), Weighted(Fixed("b", b), second)]
+    parts = [WeightedScorer(Fixed("a", a), first), WeightedScorer(Fixed("b", b), second)]
     mean = MixScorer(parts).score(run())
     assert mean.value is not None
     assert 0 <= mean.value <= 1

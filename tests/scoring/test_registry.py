@@ -65,9 +65,9 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     }
     found = [EntryPoint(name, value, custom.GROUP) for name, value in (entries | broken).items()]
     monkeypatch.setattr(extensions, "entry_points", lambda group: found)
-    extensions.installed.cache_clear()
+    extensions.extensions_of.cache_clear()
     yield
-    extensions.installed.cache_clear()
+    extensions.extensions_of.cache_clear()
 
 
 def test_every_built_in_name_has_a_scorer_of_that_name_and_a_line_of_text() -> None:

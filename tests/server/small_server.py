@@ -7,7 +7,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -51,6 +52,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self.beats: list[set[str] | Exception] = []
+        self._changes = Counter[str]()
         self._seen = 0
         self._beat = threading.Condition()
 
@@ -61,13 +63,21 @@ class Jobs:
         beat = self.beats.pop(0) if self.beats else set()
         if isinstance(beat, Exception):
             raise beat
+        self._changes.update(beat)
         return beat
+
+    def store_elsewhere(self, *job_ids: str) -> None:
+        """Change jobs as another process does."""
+        self._changes.update(job_ids)
+
+    def states(self, job_ids: Iterable[str]) -> dict[str, int]:
+        return {job_id: self._changes[job_id] for job_id in job_ids}
 
     def wait_for_beats(self, n: int) -> None:
         """Wait until so many more beats have begun; the one before them is over then."""
         with self._beat:
             end = self._seen + n
-            assert self._beat.wait_for(lambda: self._seen >= end, 20)
+            assert self._beat.wait_for(lambda: self._seen >= end, 100)
 
 
 @dataclass
@@ -112,7 +122,7 @@ def get_note(services: Shelf, title: str) -> Note:
 def slow_note(services: Shelf, title: str) -> Note:
     """Begin to write, wait until told, and give an impatient server half a second to close the shelf meanwhile."""
     services.entered.set()
-    assert services.go_on.wait(20)
+    assert services.go_on.wait(100)
     return add_note(services, title, "too late" if services.closed.wait(0.5) else "written while open")
 
 
@@ -166,8 +176,13 @@ if __name__ == "__main__":
     port, home = [*sys.argv[1:], None, None][:2]
     settings = Settings(home=Path(home or tempfile.mkdtemp()), poll_s=0.05)
     server = build_server(CATALOG, lambda: Shelf(settings))  # type: ignore[arg-type,return-value]
+
+    def announce(url: str) -> None:
+        sys.stdout.write(f"{url}\n")
+        sys.stdout.flush()
+
     if port:
         token = TokenFile(settings.home) if home else None
-        serve_http(server, settings, port=int(port), token=token)
+        serve_http(server, settings, port=int(port), token=token, on_ready=announce)
     else:
         serve_stdio(server)

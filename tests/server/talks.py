@@ -28,7 +28,7 @@ def serve(server: Any, mode: str, talk: Callable[[Client], Awaitable[Result]], *
     """Return what a client of this server, address or command finds in its talk."""
 
     async def main() -> Result:
-        with anyio.fail_after(60):
+        with anyio.fail_after(100):
             async with Client(server, mode=mode, **options) as client:
                 return await talk(client)
 

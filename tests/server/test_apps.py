@@ -10,13 +10,13 @@ from mcp import Client
 from mcp.client import advertise
 from mcp.types import ImageContent
 
+from jobs_in_process import in_process
 from quintain.records.job import SelftestSpec
 from quintain.server.app import create_server
 from quintain.server.apps import EXTENSION, MIME_TYPE, PAGE
 from quintain.settings import Settings
 from quintain.tools.services import open_services
 from server.talks import ERAS, serve
-from tools.conftest import _pictures_in_process  # noqa: F401
 
 HOST = [advertise(EXTENSION, {"mimeTypes": [MIME_TYPE]})]
 
@@ -26,9 +26,9 @@ def job_id(settings: Settings) -> str:
     """A finished job with a curve."""
     services = open_services(settings)
     try:
-        job_id = services.jobs.start(SelftestSpec(steps=3, step_s=0)).job.id
-        while services.store.jobs.get(job_id).ended_at is None:
-            services.jobs.reconcile()
+        with in_process():
+            job_id = services.jobs.start(SelftestSpec(steps=3, step_s=0)).job.id
+        services.jobs.reconcile()
         return job_id
     finally:
         services.close()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mcp import Client, MCPError
 
-from mcp_client import call, server
+from mcp_client import call
 from quintain.errors import Unavailable
 from quintain.records.trajectory import OutcomeStatus
 from quintain.server.app import create_server
@@ -87,9 +87,11 @@ def test_a_person_is_asked_no_more_often_than_clients_allow(settings: Settings, 
     assert round_of(settings, person, "auto", limit=12)[0]["submitted"]["accepted"] == 8
 
 
-def test_server_processes_on_one_home_share_a_round_over_stdio_and_http(settings: Settings, services: Services) -> None:
+def test_servers_on_one_home_share_a_round_in_processes_and_eras_of_their_own(
+    settings: Settings, services: Services
+) -> None:
     """The first question comes from one process; the answers go to another, and the rest to one of the handshake era."""
-    http = ("-m", "quintain.cli.main", "serve", "--transport", "http", "--no-token", "--port", "{port}")
+    http = ("-m", "quintain.cli.main", "serve", "--transport", "http", "--no-token", "--port", "0", "--json")
 
     async def batch(client: Client) -> dict[str, Any]:
         return await call(client, "get_judging_batch", **ASK | {"rater": "bob"})
@@ -98,7 +100,7 @@ def test_server_processes_on_one_home_share_a_round_over_stdio_and_http(settings
         url = f"http://127.0.0.1:{port}/mcp"
         first = serve(url, "auto", asked, elicitation_callback=Person())
         over_http = serve(url, "legacy", batch, elicitation_callback=Person(FILLED))
-    over_stdio = serve(server(settings), "legacy", batch, elicitation_callback=Person(FILLED))
+    over_legacy = serve(create_server(settings), "legacy", batch, elicitation_callback=Person(FILLED))
 
     async def answers(client: Client) -> Any:
         second = await asked(client, input_responses=ACCEPTED, request_state=first.request_state)
@@ -109,7 +111,7 @@ def test_server_processes_on_one_home_share_a_round_over_stdio_and_http(settings
 
     second = serve(create_server(settings), "auto", answers, elicitation_callback=Person())
     assert second.input_requests["answer"].params.message.startswith("2 of 3.")
-    assert [one["submitted"]["accepted"] for one in (over_http, over_stdio)] == [1, 1]
+    assert [one["submitted"]["accepted"] for one in (over_http, over_legacy)] == [1, 1]
     assert values(services) == [pytest.approx(0.7)] * 3
     assert stat.S_IMODE((settings.home / "state.key").stat().st_mode) == 0o600
 

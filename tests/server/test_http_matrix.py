@@ -32,7 +32,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
     token.create()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("QUINTAIN_HTTP_BODY_MIB", str(LIMIT_MIB))
-        with listening(str(SCRIPT), "{port}", str(token.path.parent)) as port:
+        with listening(str(SCRIPT), "0", str(token.path.parent)) as port:
             yield Address(port, token.read(), token.path.parent)
 
 
@@ -170,7 +170,7 @@ def test_every_request_is_answered_as_specified(address: Address, case: Case) ->
     def filled(text: str) -> str:
         return text.replace("{port}", str(address.port)).replace("{token}", address.token)
 
-    with closing(http.client.HTTPConnection("127.0.0.1", address.port, timeout=20)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", address.port, timeout=100)) as connection:
         connection.putrequest(case.method, filled(case.path), skip_host=True, skip_accept_encoding=True)
         for name, value in headers.items():
             if value is not None:

@@ -16,30 +16,28 @@ from starlette.testclient import TestClient
 from quintain.server.app import create_server
 from quintain.server.http.application import http_application
 from quintain.server.http.limits import Limits
-from quintain.server.http.serving import access_of, listening_socket
+from quintain.server.http.serving import access_of
 from quintain.server.http.tokens import TokenFile
 from quintain.settings import Settings
 
 
 def start(home: Path, *options: str) -> tuple[subprocess.Popen[str], str, list[str]]:
     """Return a server on a free port, its URL, and what it wrote until it was ready."""
-    with listening_socket("127.0.0.1", 0) as probe:
-        port = str(probe.getsockname()[1])
-    command = [sys.executable, "-m", "quintain.cli.main", "serve", "--transport", "http", "--port", port, *options]
+    command = [sys.executable, "-m", "quintain.cli.main", "serve", "--transport", "http", "--port", "0", *options]
     process = subprocess.Popen([*command, "--home", str(home)], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     lines: list[str] = []
     while "ready" not in lines:
         lines.append(process.stderr.readline().strip())
         assert lines[-1], lines
-    return process, f"http://127.0.0.1:{port}", lines
+    return process, lines[0].removeprefix("Serving at ").removesuffix("/mcp"), lines
 
 
 def ask(url: str, token: str | None = None, body: dict[str, Any] | None = None) -> tuple[int, Any]:
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers)
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=100) as answer:
             return answer.status, json.loads(answer.read())
     except HTTPError as error:
         return error.code, json.loads(error.read())
@@ -59,10 +57,10 @@ def test_the_token_is_printed_once_and_opens_what_the_page_may_change(tmp_path: 
         ]
         status, health = ask(f"{url}/healthz")
         assert (status, health["status"], health["store"]) == (200, "ok", "ok")
-        with urllib.request.urlopen(f"{url}/api/events", timeout=30) as stream:  # open while the server stops
+        with urllib.request.urlopen(f"{url}/api/events", timeout=100) as stream:  # open while the server stops
             assert stream.readline().startswith(b"event:")
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+            assert process.wait(100) == 0
     finally:
         process.kill()
         left = process.communicate()[1]

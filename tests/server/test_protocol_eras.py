@@ -22,6 +22,7 @@ from mcp.types import (
 )
 from pydantic import TypeAdapter
 
+from jobs_in_process import jobs_in_process  # noqa: F401
 from mcp_client import call
 from quintain.records.job import JobStatus, SelftestSpec
 from quintain.server.app import create_server
@@ -195,6 +196,7 @@ def test_a_client_without_the_extension_gets_plain_answers_and_no_tasks(settings
     serve(create_server(settings), mode, talk)
 
 
+@pytest.mark.usefixtures("jobs_in_process")
 def test_every_argument_of_prompts_and_templates_is_completed(settings: Settings, services: Services) -> None:
     job = services.jobs.start(SelftestSpec(steps=1)).job.id
 
@@ -219,6 +221,7 @@ def test_every_argument_of_prompts_and_templates_is_completed(settings: Settings
 
 
 @ERAS
+@pytest.mark.usefixtures("jobs_in_process")
 def test_resources_come_with_audience_priority_time_and_size(settings: Settings, services: Services, mode: str) -> None:
     job = services.jobs.start(SelftestSpec(steps=1)).job
 

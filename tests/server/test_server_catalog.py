@@ -30,7 +30,7 @@ async def listed(client: Client) -> str:
 @ERAS
 def test_the_list_of_tools_is_short_and_the_same_whatever_is_stored(settings: Settings, mode: str) -> None:
     async def main() -> None:
-        with anyio.fail_after(60):
+        with anyio.fail_after(100):
             async with Client(create_server(settings), mode=mode) as client:
                 before = await listed(client)
                 assert len(before.encode()) < 40_960
@@ -84,7 +84,7 @@ def test_a_job_can_be_followed_listed_read_and_completed(settings: Settings) -> 
     services = open_services(settings)
 
     async def main() -> None:
-        with anyio.fail_after(60):
+        with anyio.fail_after(100):
             async with Client(build_server(CATALOG, lambda: open_services(settings))) as client:
                 job_id = services.jobs.start(SelftestSpec(steps=3)).job.id
                 view: dict[str, Any] = {"status": "queued"}

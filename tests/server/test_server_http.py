@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import http.client
-import socket
+import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,23 +24,12 @@ SCRIPT = Path(__file__).with_name("small_server.py")
 
 @contextmanager
 def listening(*arguments: str) -> Iterator[int]:
-    """A Python process that serves HTTP; `{port}` in its arguments becomes the port that it yields."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number = probe.getsockname()[1]
-    command = [sys.executable, *(argument.replace("{port}", str(number)) for argument in arguments)]
+    """A Python process that serves HTTP and prints its URL, and nothing else, on standard output; yields its port."""
+    command = [sys.executable, *arguments]
     with subprocess.Popen(command, cwd=SCRIPT.parents[1], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         try:
-            deadline = time.monotonic() + 60
-            while True:
-                try:
-                    socket.create_connection(("127.0.0.1", number), timeout=1).close()
-                    break
-                except OSError:
-                    assert process.poll() is None
-                    assert time.monotonic() < deadline
-                    time.sleep(0.05)
-            yield number
+            ready = process.stdout.readline().decode()
+            yield int(re.findall(r":(\d+)", ready)[0])
         finally:
             process.terminate()
             printed = process.stdout.read()
@@ -50,14 +38,14 @@ def listening(*arguments: str) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with listening(str(SCRIPT), "{port}") as number:
+    with listening(str(SCRIPT), "0") as number:
         yield number
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_both_eras_call_tools_over_http(port: int, mode: str) -> None:
     async def main() -> None:
-        with anyio.fail_after(30):
+        with anyio.fail_after(100):
             async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
                 assert (await client.call_tool("count", {"steps": 2})).structured_content["step"] == 2
                 text = (await client.call_tool("add_note", {"title": "a", "page": 1})).content[0].text
@@ -70,7 +58,7 @@ def test_both_eras_call_tools_over_http(port: int, mode: str) -> None:
     ("header", "value", "status"), [("Host", "evil.example", 421), ("Origin", "https://evil.example", 403)]
 )
 def test_a_request_from_a_foreign_page_is_refused(port: int, header: str, value: str, status: int) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=100)
     headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", header: value}
     connection.request("POST", "/mcp", body=b"{}", headers=headers)
     response = connection.getresponse()

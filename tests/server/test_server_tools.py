@@ -106,7 +106,7 @@ def test_the_services_stay_open_until_a_cancelled_call_has_written(small: Quinta
     async def talk(client: Client) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(client.call_tool, "slow_note", {"title": "kept"})
-            await anyio.to_thread.run_sync(shelf.entered.wait, 10)
+            await anyio.to_thread.run_sync(shelf.entered.wait, 100)
             tasks.cancel_scope.cancel()
             shelf.go_on.set()
 
@@ -175,14 +175,14 @@ def test_services_whose_first_user_went_away_while_they_opened_are_closed(shelf:
 
     def open_shelf() -> Shelf:
         shelf.entered.set()
-        assert shelf.go_on.wait(20)
+        assert shelf.go_on.wait(100)
         opened.append(shelf)
         return shelf
 
     async def talk(client: Client) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(client.call_tool, "get_note", {"title": "a"})
-            await anyio.to_thread.run_sync(shelf.entered.wait, 10)
+            await anyio.to_thread.run_sync(shelf.entered.wait, 100)
             tasks.cancel_scope.cancel()
             shelf.go_on.set()
 

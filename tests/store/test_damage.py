@@ -13,6 +13,7 @@ from quintain.cli.doctor import run_doctor
 from quintain.errors import Conflict, Unavailable
 from quintain.records.filters import TrajectoryFilter
 from quintain.store.damage import problems, readable, salvage
+from quintain.store.engine import write_transaction
 from quintain.store.store import open_store
 from trajectory_runs import run
 
@@ -67,7 +68,7 @@ def test_an_open_store_follows_its_file_when_it_is_deleted_replaced_emptied_or_r
     content = path.read_bytes()
     for damaged in (b"", b"A letter.\n" * 1000):
         path.write_bytes(damaged)
-        with pytest.raises(Unavailable, match=r"\[database_(unavailable|damaged)\]"):
+        with pytest.raises(Unavailable, match=r"\[database_damaged\].*quintain doctor"):
             store.trajectories.count(everything)
         path.write_bytes(content)
         assert store.trajectories.count(everything) == 301
@@ -99,3 +100,18 @@ def test_rows_before_and_behind_a_damaged_page_are_salvaged_into_a_database_that
     assert problems(target) == []
     with pytest.raises(Conflict, match="expected an empty database"):
         salvage(path, target)
+
+
+def test_doctor_gives_the_space_of_deleted_rows_back(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = open_store(f"sqlite:///{path}")
+    assert store.unused_bytes() == 0
+    with write_transaction(store.engine) as connection:
+        connection.exec_driver_sql("DELETE FROM trajectories WHERE seq > 10")
+    unused, size = store.unused_bytes(), path.stat().st_size
+    assert unused > 100_000
+    assert run_doctor(path.parent, vacuum=True) == 0
+    assert "has lost 0." in capsys.readouterr().out
+    assert size - path.stat().st_size >= unused
+    assert store.unused_bytes() == 0
+    assert store.trajectories.count(TrajectoryFilter()) == 10
+    store.close()

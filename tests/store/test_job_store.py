@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy.event import listens_for
 
 from quintain.errors import Conflict, NotFound
 from quintain.records.job import Job, JobError, JobResult, JobStatus, SelftestSpec
 from quintain.records.job_events import JobEvent
+from quintain.store.job_spans import Lease
+from quintain.store.paging import encode_cursor
 from quintain.store.store import Store
 
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -108,14 +112,17 @@ def test_a_lease_belongs_to_its_attempt_and_an_attempt_that_could_not_begin_goes
     store: Store,
 ) -> None:
     job_id = running(store)
-    assert store.jobs.renew_lease(job_id, 1, LATER)
-    assert not store.jobs.renew_lease(job_id, 2, LATER)
+    store.jobs.ingest_spans((), MOMENT, [Lease(job_id, 2, LATER)])
+    assert store.jobs.get(job_id).lease_until is None, "the lease of another attempt"
+    store.jobs.ingest_spans((), MOMENT, [Lease(job_id, 1, LATER)])
+    assert store.jobs.get(job_id).lease_until == LATER
     assert store.jobs.put_back(job_id, 1, 0, LATER, "launcher_unavailable: no answer")
     assert not store.jobs.put_back(job_id, 1, 0, LATER, "launcher_unavailable: no answer")
     waiting = store.jobs.get(job_id)
     assert (waiting.status, waiting.attempt, waiting.lease_until) == (JobStatus.QUEUED, 0, None)
     assert waiting.warnings == ("launcher_unavailable: no answer",)
-    assert not store.jobs.renew_lease(job_id, 0, LATER)
+    store.jobs.ingest_spans((), MOMENT, [Lease(job_id, 0, LATER)])
+    assert store.jobs.get(job_id).lease_until is None
 
 
 def test_the_row_follows_the_events_and_a_second_reading_adds_nothing(store: Store) -> None:
@@ -199,3 +206,35 @@ def test_pages_are_newest_first_and_filtered(store: Store) -> None:
     assert rest.next_cursor is None
     assert store.jobs.page(kind="train").items == ()
     assert [found.id for found in store.jobs.unfinished()] == [job(n).id for n in (1, 2, 4, 5)]
+
+
+@pytest.mark.usefixtures("sqlite_only")
+def test_pages_by_state_kind_and_both_follow_an_index(store: Store) -> None:
+    plans: list[str] = []
+
+    @listens_for(store.engine, "before_cursor_execute")
+    def explain(_connection: object, cursor: sqlite3.Cursor, statement: str, values: object, *_: object) -> None:
+        if statement.startswith("SELECT jobs.seq"):
+            cursor.execute(f"EXPLAIN QUERY PLAN {statement}", values)
+            plans.append(" ".join(row[3] for row in cursor.fetchall()))
+
+    failed = JobStatus.FAILED
+    for filters in ({"status": failed}, {"kind": "import"}, {"status": failed, "kind": "import"}):
+        store.jobs.page(**filters, cursor=encode_cursor(9, "jobs"))
+    assert ["SEARCH jobs USING INDEX" in plan and "TEMP" not in plan for plan in plans] == [True] * 3, plans
+    assert "kind=? AND status=?" in plans[2]
+
+
+def test_states_are_those_of_the_unfinished_jobs_or_of_the_named_ones(store: Store) -> None:
+    first, second = running(store, 1), store.jobs.insert(job(2)).job.id
+    assert {job_id: state.status for job_id, state in store.jobs.states().items()} == {
+        first: "running",
+        second: "queued",
+    }
+    before = store.jobs.states([first])
+    store.jobs.ingest(first, "events.jsonl", (0, 1), LATER, events=[event(0, "progress", step=1, total_steps=2)])
+    assert store.jobs.states([first]) != before
+    store.jobs.finish(first, 1, JobStatus.SUCCEEDED, LATER)
+    assert list(store.jobs.states()) == [second]
+    assert store.jobs.states([first, "job-x"])[first].status == "succeeded"
+    assert [found.id for found in store.jobs.get_many([second, first, "job-x"])] == [first, second]

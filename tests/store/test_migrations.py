@@ -175,7 +175,8 @@ def test_a_session_of_the_second_schema_still_grows_and_a_forgotten_one_stays_aw
             database.execute(f"DROP TABLE {later_table}")
         for change in ("delete", "update"):
             database.execute(f"DROP TRIGGER trajectories_text_{change}")
-        database.execute("DROP INDEX ix_trajectories_reward")
+        for later_index in ("ix_trajectories_reward", "ix_jobs_status_seq", "ix_jobs_kind", "ix_jobs_kind_status"):
+            database.execute(f"DROP INDEX {later_index}")
         for later_column in ("home", "lease_until"):
             database.execute(f"ALTER TABLE jobs DROP COLUMN {later_column}")
         database.execute("UPDATE alembic_version SET version_num = '0002'")

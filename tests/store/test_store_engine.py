@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import threading
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from quintain.store.engine import create_engine, insert_missing, read_transactio
 from quintain.store.migrations import REVISIONS
 from quintain.store.store import Store, open_store
 from quintain.store.tables import metadata, trajectory_tags
+from quintain.store.write_queue import writers_turn
 from trajectory_runs import NOW
 
 _INCREMENT = """
@@ -91,7 +94,7 @@ def test_every_connection_is_durable_checks_foreign_keys_and_waits_for_locks(tmp
     with read_transaction(engine) as connection:
         values = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in pragmas]
     engine.dispose()
-    assert values == ["wal" if wal_is_safe(sqlite3.sqlite_version_info) else "truncate", 2, 1, 30_000]
+    assert values == ["wal" if wal_is_safe(sqlite3.sqlite_version_info) else "persist", 2, 1, 30_000]
 
 
 def test_a_database_that_cannot_be_opened_is_unavailable_with_the_remedy(tmp_path: Path) -> None:
@@ -159,11 +162,14 @@ def test_processes_that_open_a_new_home_at_once_find_it_ready_and_a_later_one_ne
     assert subprocess.check_output(command, text=True, timeout=60) == "0\n[]\n"
 
 
-def test_a_database_of_a_newer_program_is_refused_by_name_of_its_schema(store: Store) -> None:
+def test_a_newer_schema_is_refused_by_its_name_also_when_it_appears_under_an_open_store(store: Store) -> None:
     with write_transaction(store.engine) as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+        connection.exec_driver_sql("ALTER TABLE agents RENAME COLUMN document TO body")
     with pytest.raises(Unavailable, match=r"\[database_newer\].*got 9999.*upgrade"):
         open_store(store.url)
+    with pytest.raises(Unavailable, match=r"\[database_newer\].*got 9999.*upgrade"):
+        store.agents.page()
 
 
 def test_a_failed_transaction_leaves_nothing(store: Store) -> None:
@@ -184,3 +190,32 @@ def test_insert_missing_counts_what_went_in_and_still_checks_foreign_keys(store:
         assert insert_missing(connection, table, []) == 0
     with pytest.raises(IntegrityError, match=r"(?i)foreign key"), write_transaction(store.engine) as connection:
         insert_missing(connection, trajectory_tags, [{"seq": 1, "tag": "x"}])
+
+
+def test_writers_get_their_turn_in_the_order_in_which_they_asked(tmp_path: Path) -> None:
+    """Each writer asks when the one before it waits, as the kernel shows; the first ones cannot wait longer than their time."""
+    locks, database, order = Path("/proc/locks"), tmp_path / "a.db", list[int]()
+    if not locks.exists():
+        pytest.skip("this system does not list who waits for a lock")
+
+    def waiting() -> int:
+        queue = f":{database.with_name('a.db.queue').stat().st_ino} "
+        return sum("->" in line and queue in line for line in locks.read_text(encoding="ascii").splitlines())
+
+    def write(number: int) -> None:
+        with writers_turn(database, 60):
+            order.append(number)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    with writers_turn(database):
+        with writers_turn(database, 0.0):
+            order.append(-1)
+        for number, thread in enumerate(threads):
+            thread.start()
+            while waiting() < number + 2:  # one of them has given up, and its request is still there
+                time.sleep(0.001)
+    for thread in threads:
+        thread.join()
+    assert order == [-1, 0, 1, 2, 3]
+    with writers_turn(tmp_path / "missing" / "a.db"):
+        order.append(4)

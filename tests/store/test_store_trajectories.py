@@ -73,7 +73,7 @@ def test_a_trajectory_comes_back_as_it_went_in(store: Store) -> None:
     assert list(store.trajectories.iterate()) == [whole.identified()]
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), min_size=1, max_size=3))
 def test_any_unicode_text_comes_back_and_can_be_found(store: Store, texts: list[str]) -> None:
     whole = run("t", user(), *(answer(text) for text in texts))

@@ -11,7 +11,9 @@ import torch
 from mcp import Client
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from jobs_in_process import jobs_in_process  # noqa: F401
 from mcp_client import call, ended, until
+from quintain.jobs.processes import try_lock, unlock
 from quintain.records.agent import Agent, ModelRef
 from quintain.server.app import create_server
 from quintain.settings import Settings
@@ -33,9 +35,13 @@ def logprobs(model: Any, text: str, tokenizer: Any) -> torch.Tensor:
         return torch.as_tensor(model.eval()(**tokenizer(text, return_tensors="pt")).logits.log_softmax(-1))
 
 
+@pytest.mark.usefixtures("jobs_in_process")
 def test_an_agent_is_exported_once_and_appears_in_its_lineage(services: Services) -> None:
     base = ModelRef(source="folder", path=str(save_tiny_model(services.settings.agents_dir / "base")))
     agent = services.store.agents.add(Agent(name="clerk", model=base), NOW)
+
+    starting = try_lock(services.settings.jobs_dir / "reconcile.lock")
+    assert starting is not None, "until it is unlocked no job starts"
 
     async def talk() -> dict[str, Any]:
         async with Client(create_server(services.settings)) as client:
@@ -45,7 +51,8 @@ def test_an_agent_is_exported_once_and_appears_in_its_lineage(services: Services
             assert (again["job_id"], again["deduplicated"], started["deduplicated"]) == (started["job_id"], True, False)
             other = await call(client, "export_agent", **wanted, path="mine")
             stopped = await call(client, "cancel_job", job_id=other["job_id"])
-            assert stopped["status"] == "cancelled"  # it had waited for the first one's slot
+            assert stopped["status"] == "cancelled"
+            unlock(starting)
             view = await until(client, started["job_id"], ended)
             assert view["status"] == "succeeded", view
             refused = await client.call_tool("export_agent", wanted)

@@ -12,6 +12,7 @@ import pytest
 from mcp import Client
 
 from fake_endpoint import Answer, Asked, fails, says, serving
+from jobs_in_process import jobs_in_process  # noqa: F401
 from mcp_client import call, ended, until
 from quintain.cli.doctor import run_doctor
 from quintain.jobs.directory import JobDirectory
@@ -53,7 +54,8 @@ def judge(asked: Asked, before: int) -> Answer:
     return says(scored(NAMES, value, box, rationale="a box"))
 
 
-def test_an_endpoint_judges_runs_through_a_client_and_a_worker(
+@pytest.mark.usefixtures("jobs_in_process")
+def test_an_endpoint_judges_runs_through_a_client(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("A_JUDGES_KEY", KEY)
@@ -100,11 +102,14 @@ def test_an_endpoint_judges_runs_through_a_client_and_a_worker(
     assert KEY not in shown
 
 
-def test_a_judging_job_that_is_killed_and_cancelled_continues_and_pays_for_nothing_twice(settings: Settings) -> None:
+def test_a_judging_job_that_is_killed_and_cancelled_continues_and_pays_for_nothing_twice(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Twelve runs, one request at a time after the two on their control.
 
     The sixth run's request hangs until the worker is killed, and the ninth run's until the job is cancelled.
     """
+    monkeypatch.setenv("A_JUDGES_KEY", KEY)
     released = [threading.Event(), threading.Event()]
 
     def answers(asked: Asked, before: int) -> Answer:
@@ -114,7 +119,7 @@ def test_a_judging_job_that_is_killed_and_cancelled_continues_and_pays_for_nothi
         return says(scored(NAMES, 0.5, "Done.") if "Done." in readable(asked.user) else scored(NAMES, 0.0))
 
     with serving(answers) as fake:
-        profile = PROFILE.format(url=fake.url).replace('api_key_env = "A_JUDGES_KEY"', "concurrency = 1\ntimeout_s = 8")
+        profile = f"{PROFILE.format(url=fake.url)}concurrency = 1\ntimeout_s = 100\n"
         settings.endpoints_file.write_text(profile, encoding="utf-8")
         services = open_services(settings)
         runs = [run(f"t{n}", user(), act("look", f"box {n}"), answer("Done.")) for n in range(12)]
@@ -139,5 +144,6 @@ def test_a_judging_job_that_is_killed_and_cancelled_continues_and_pays_for_nothi
         assert (cancelled["status"], cancelled["attempt"]) == ("cancelled", 2), cancelled
         assert (view["status"], view["result"]["n"], view["result"]["n_error"]) == ("succeeded", 12, 0), view
         assert len(fake.asked) == 16, "only the two requests without an answer were repeated"
+        assert {asked.headers["Authorization"] for asked in fake.asked} == {f"Bearer {KEY}"}, "its process has the key"
         assert all(services.store.scores.by_scorers(["judge"], [run_id])[run_id][0].value == 0.5 for run_id in ids)
         services.close()

@@ -1,13 +1,17 @@
-"""The same tools as dict calls, without any server: LoRA training through the worker, evaluation, a folder of its own."""
+"""The same tools as dict calls, without any server: LoRA training, evaluation, a folder of its own."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
-from jobs_in_process import in_process
+import pytest
+
+from jobs_in_process import jobs_in_process  # noqa: F401
 from quintain.tools import RLTrainingTool
+from quintain.tools.jobs import pictures
 
 RUN = [
     {"role": "user", "content": "What is the price of the red lamp?"},
@@ -25,7 +29,10 @@ RUN = [
 ]
 
 
-def test_a_program_trains_an_adapter_on_its_own_runs_and_measures_it(home: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("jobs_in_process")
+def test_a_program_trains_an_adapter_on_its_own_runs_and_measures_it(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tool = RLTrainingTool(home)
 
     def run(**parameters: Any) -> dict[str, Any]:
@@ -54,13 +61,13 @@ def test_a_program_trains_an_adapter_on_its_own_runs_and_measures_it(home: Path,
     view = run(action="status", job_id=trained["job_id"])
     assert (view["status"], view["total_steps"]) == ("succeeded", 4)
     assert view["result"]["report"]["dropped"] == {}
+    monkeypatch.setattr(pictures, "subprocess", subprocess)  # a process of its own draws, as for every user
     picture = tmp_path / "curve.png"
     assert run(action="plot", job_id=trained["job_id"], path=str(picture))["status"] == "success"
     assert picture.read_bytes().startswith(b"\x89PNG")
     refused = run(action="evaluate", model_path="mine", max_samples=4)
     assert (refused["status"], refused["code"]) == ("error", "no_suite"), "its runs are of no environment"
-    with in_process():
-        measured = run(action="evaluate", model_path="mine", max_samples=4, environment="quintain/inventory")
+    measured = run(action="evaluate", model_path="mine", max_samples=4, environment="quintain/inventory")
     assert (measured["status"], measured["num_samples"]) == ("success", 4), measured
     assert 0 <= measured["ci_low"] <= measured["accuracy"] <= measured["ci_high"] <= 1
     missing = run(action="train", dataset="mine", model_name=str(tmp_path / "nothing"))

@@ -12,7 +12,7 @@ from mcp_client import ToolCaller, ended, tool_caller
 from quintain.settings import Settings
 from quintain.tools.services import open_services
 from quintain.trainers.gguf_copies import keep_copies
-from quintain.trainers.handover.llama_cpp import running
+from quintain.trainers.handover.llama_cpp import model_served
 from quintain.trainers.models import load_model
 
 EASY = "quintain/math?difficulty=easy"
@@ -72,6 +72,6 @@ def _require_equal_greedy_text(settings: Settings, agent_id: str, file: Path) ->
     prompt = loaded.tokenizer("The capital of France is", return_tensors="pt").input_ids
     with torch.no_grad():
         wanted = loaded.model.generate(prompt, max_new_tokens=8, do_sample=False)[0, prompt.shape[1] :].tolist()
-    with running(file, context_tokens=64) as model:
+    with model_served(file, context_tokens=64) as model:
         written = model.greedy(prompt[0].tolist(), 8)
     assert written[:2] == wanted[:2]

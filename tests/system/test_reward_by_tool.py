@@ -10,6 +10,7 @@ import anyio
 import pytest
 from mcp import Client
 
+from jobs_in_process import jobs_in_process  # noqa: F401
 from mcp_client import call, ended, until
 from quintain import extensions
 from quintain.server.app import create_server
@@ -33,9 +34,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (info / "entry_points.txt").write_text("[quintain.scorers]\nbrevity = acme_scores:brevity\n")
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PYTHONPATH", str(site))
-    extensions.installed.cache_clear()
+    extensions.extensions_of.cache_clear()
     yield
-    extensions.installed.cache_clear()
+    extensions.extensions_of.cache_clear()
 
 
 async def talk(settings: Settings) -> dict[str, Any]:
@@ -64,7 +65,7 @@ async def talk(settings: Settings) -> dict[str, Any]:
         return result
 
 
-@pytest.mark.usefixtures("installed")
+@pytest.mark.usefixtures("installed", "jobs_in_process")
 def test_short_answers_are_planned_and_rewarded_in_grpo_by_named_parts(settings: Settings) -> None:
     result = anyio.run(talk, settings)
     names = {item["name"]: item["source"] for item in result["scorers"]}

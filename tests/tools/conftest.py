@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from subprocess import CompletedProcess
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,7 +11,6 @@ from jobs_in_process import jobs_in_process  # noqa: F401
 from mcp_client import ToolCaller, tool_caller
 from quintain.jobs.processes import try_lock, unlock
 from quintain.settings import Settings
-from quintain.tools.jobs import pictures
 from quintain.tools.services import Services, open_services
 from tools.dict_calls import Caller
 
@@ -50,15 +45,3 @@ def ask(settings: Settings) -> Iterator[ToolCaller]:
     """Tool calls through one client, which shows no forms."""
     with tool_caller(settings) as tools:
         yield tools
-
-
-@pytest.fixture(autouse=True)
-def _pictures_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw in the process of the test: a second one would import matplotlib for each picture. System tests have it."""
-
-    def run(_: Any, *, input: bytes, **__: Any) -> CompletedProcess[bytes]:
-        from quintain.worker.pictures.draw import draw
-
-        return CompletedProcess([], 0, stdout=draw(json.loads(input)))
-
-    monkeypatch.setattr(pictures, "subprocess", SimpleNamespace(run=run))

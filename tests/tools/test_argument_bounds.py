@@ -16,7 +16,7 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import Rubric
 from quintain.records.record import Record
 from quintain.tools.catalog import CATALOG, tool
-from quintain.tools.invocation import MAX_ENTRIES, MAX_FIELDS, arguments_model, bounded, check
+from quintain.tools.invocation import MAX_ENTRIES, MAX_FIELDS, arguments_model, check, with_length_bounds
 from quintain.tools.labels.judging.submissions import Submission
 from quintain.tools.labels.preferences import StatedPair
 from quintain.tools.spec import ToolSpec
@@ -66,13 +66,13 @@ def test_a_type_without_a_bound_gets_one_and_keeps_its_own() -> None:
         (Annotated[list[int] | None, Field(max_length=MAX_ENTRIES + 5)], [0], MAX_ENTRIES + 5),
     ]
     for hint, entry, most in kinds:
-        adapter = TypeAdapter(bounded(hint))
+        adapter = TypeAdapter(with_length_bounds(hint))
         whole = entry * most if entry else {str(i): 1.0 for i in range(most)}
         assert adapter.validate_python(whole) == whole
         more = entry * (most + 1) if entry else whole | {"one more": 1.0}
         with pytest.raises(ValidationError, match=f"at most {most} items"):
             adapter.validate_python(more)
-    inner = TypeAdapter(bounded(dict[str, list[int] | str]))
+    inner = TypeAdapter(with_length_bounds(dict[str, list[int] | str]))
     with pytest.raises(ValidationError, match=f"at most {MAX_ENTRIES} items"):
         inner.validate_python({"a": [0] * (MAX_ENTRIES + 1)})
 

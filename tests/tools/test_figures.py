@@ -84,6 +84,24 @@ def test_a_training_without_an_evaluation_says_so_and_a_policy_gradient_shows_no
     assert "not evaluated on held-out tasks yet" in figure["subtitle"]
 
 
+def test_a_training_that_measures_itself_shows_its_curve_with_the_interval_first(services: Services) -> None:
+    bounds = {"held_out_success_low": 0.1, "held_out_success_high": 0.9}
+    rows = [step(n, loss=0.1 * n, success_rate=0.2 * n) for n in (1, 2, 3)]
+    rows += [step(n, held_out_success=0.2 * n, **bounds) for n in (0, 2, 3)]
+    spec = trained(dataset_id=None, environment="quintain/inventory", method="grpo", config={"method": "grpo"})
+    figure = figure_of(services, reported(services, spec, *rows))
+    assert figure["panels"][0]["title"] == "Success on held-out tasks"
+    measured, acting = figure["panels"][0]["lines"]
+    assert [(measured[name][0], measured[name][-1]) for name in ("x", "y", "low", "high")] == [
+        (0, 3),
+        (0.0, pytest.approx(0.6)),
+        (0.1, 0.1),
+        (0.9, 0.9),
+    ]
+    assert acting["label"] == "training tasks, as it acts"
+    assert "not evaluated" not in figure["subtitle"]
+
+
 def test_a_reward_model_shows_the_order_of_pairs_with_its_held_out_accuracy(services: Services) -> None:
     found = Agreement(of="pairs", right=9, n=10, rate=0.9, ci_low=0.555, ci_high=0.997)
     services.store.agents.add(BASE.model_copy(update={"name": "pupil", "held_out": found}), services.clock())

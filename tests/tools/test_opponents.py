@@ -10,7 +10,8 @@ import pytest
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.filters import TrajectoryFilter
-from quintain.tools.evaluation.comparison import compare_agents, environment_leaderboard
+from quintain.tools.evaluation.comparison import compare_agents
+from quintain.tools.evaluation.leaderboards import environment_leaderboard
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services

@@ -29,7 +29,7 @@ from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services
 from quintain.tools.training.methods import METHODS, check_evolution, describe_method, read_hyperparameters
 from quintain.tools.training.planning import estimate
-from quintain.tools.training.planning.cost import Work, disk_mb, memory_parts, operations
+from quintain.tools.training.planning.cost import TrainingWork, disk_mb, memory_parts, operations
 from quintain.tools.training.planning.device import Device, has_bf16
 from quintain.tools.training.planning.estimate import shortages
 from quintain.tools.training.planning.model_files import Matrix, ModelFacts, read_model
@@ -347,7 +347,7 @@ def test_memory_disk_and_operations_are_those_of_the_formula() -> None:
     assert sum(memory_parts(large, quantised, CPU, 1).values()) == pytest.approx(
         4 * (10**9 + 8 * 60_000) / mb + parts["libraries"]
     )
-    work = Work(10, 1000.0, 100.0, 0.5, 0.25, 1000.0, 0.0)
+    work = TrainingWork(10, 1000.0, 100.0, 0.5, 0.25, 1000.0, 0.0)
     token = 6 * 8192 + 6 * 128 * 100 / 0.5 + 20_000 * 2 * 64
     assert operations(FACTS, SFTConfig(), work) == pytest.approx(
         500 * token + 6 * 64_000 * 250 + 200 * FACTS.parameters * 10

@@ -101,7 +101,7 @@ def test_a_value_that_cannot_be_asked_costs_its_turn_nothing_else(home: Path) ->
     kept = stored(home, run)
     assert [step.message for step in kept.steps] == ["said", "asked"]
     assert kept.steps[1].actions[0].args == {"n": 0.5, "odd": ""}
-    assert [seen.content for seen in kept.steps[1].observations] == ["got"]
+    assert [observation.content for observation in kept.steps[1].observations] == ["got"]
     assert (kept.outcome.status, kept.outcome.reward, kept.outcome.scores) == (OutcomeStatus.SUCCESS, 1.0, {})
     assert "is_error is of type Stubborn, whose truth value is ambiguous (RuntimeError)" in run.failures
 

@@ -265,7 +265,7 @@ def test_a_turn_whose_weights_change_in_the_middle_records_which_weights_sampled
     def wait(place: int) -> None:
         if place == 3 and not met.is_set():
             met.set()
-            assert go_on.wait(20)
+            assert go_on.wait(100)
 
     sampler.restore()
     engine, prompt = Engine.of(student.model), renderer.opening(turn.messages)
@@ -275,7 +275,7 @@ def test_a_turn_whose_weights_change_in_the_middle_records_which_weights_sampled
             remote.update(student, renderer, 0)
             sampler.at_token = wait
             acting = thread.submit(remote.policy(student, renderer, sampling).act, [turn])
-            assert met.wait(20)
+            assert met.wait(100)
             before = {n: p.detach().clone() for n, p in student.model.named_parameters() if "lora_B" in n}
             with torch.no_grad():
                 for n, p in student.model.named_parameters():

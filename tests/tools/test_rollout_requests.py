@@ -13,7 +13,7 @@ from quintain.records.run_jobs import ReplaySpec
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.registry import _REGISTERED, register
 from quintain.tools.catalog import CATALOG
-from quintain.tools.evaluation.comparison import environment_leaderboard
+from quintain.tools.evaluation.leaderboards import environment_leaderboard
 from quintain.tools.evaluation.rollouts import collect_rollouts
 from quintain.tools.invocation import check
 from quintain.tools.labels.replays import start_replay

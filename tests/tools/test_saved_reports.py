@@ -11,7 +11,7 @@ from quintain.tools.evaluation.comparison import compare_agents
 from quintain.tools.jobs.dashboard import show_training_dashboard
 from quintain.tools.jobs.plots import plot_job, save_report
 from quintain.tools.services import Services
-from quintain.tools.web_address import announced
+from quintain.tools.web_address import page_announced
 from tools.test_figures import reported, step, trained
 
 
@@ -34,7 +34,7 @@ def test_a_dashboard_shows_the_newest_training_and_where_it_is_live(services: Se
     with pytest.raises(NotFound, match=r"expected a training, got none; begin one with start_training\("):
         show_training_dashboard(services)
     reported(services, trained(), step(1, loss=1.0), step(2, loss=0.5))
-    with announced(services.settings.home, "http://127.0.0.1:8000"):
+    with page_announced(services.settings.home, "http://127.0.0.1:8000"):
         shown = show_training_dashboard(services)
     assert shown.text.startswith("sft base -> pupil on ds-1: succeeded, step 2 of 9")
     assert "Live: http://127.0.0.1:8000/jobs/job-1" in shown.text

@@ -29,7 +29,7 @@ from quintain.tools.data.run_files import write_runs
 from quintain.tools.jobs.jobs import view_of
 from quintain.tools.labels.calibration import fit_calibration
 from quintain.tools.labels.preferences import record_preferences
-from quintain.tools.labels.scorer_resolution import named, valued
+from quintain.tools.labels.scorer_resolution import full_scorer_name, runs_with_values
 from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
@@ -73,7 +73,7 @@ def reward_model(services: Services, name: str = "rm", role: str = "reward_model
 
 def worth(services: Services, scorer: str, ids: list[str]) -> list[float | None]:
     runs = services.store.trajectories.iterate(ids=ids)
-    return [one.value for one in valued(services, runs, scorer, lambda run: None)]
+    return [one.value for one in runs_with_values(services, runs, scorer, lambda run: None)]
 
 
 def exported(services: Services, name: str, scorer: str, ids: list[str], least: float) -> int:
@@ -165,7 +165,7 @@ def test_step_labels_are_of_a_rubric_that_speaks_of_steps(services: Services) ->
     (first,) = add(services, 1)
     steps = (StepScore(step=0, value=1.0), StepScore(step=1, value=0.0))
     put(services, said(first, 0.5, rubric="steps", steps=steps), said(first, 0.9, rubric="default"))
-    assert named(services, "judge", ids=[first], steps=True).name == "judge:steps"
+    assert full_scorer_name(services, "judge", ids=[first], steps=True).name == "judge:steps"
     curation = {"step_labels": "scores"}
     made = export_dataset(
         services, "prm", "p", trajectory_ids=[first], scorer="judge", curation=Curation.model_validate(curation)

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from quintain.tools.web_address import announced, page_of, web_address
+from quintain.tools.web_address import page_announced, page_of, web_address
 
 
 def test_a_page_is_named_while_it_runs_and_what_a_killed_one_left_is_not_believed(tmp_path: Path) -> None:
     assert web_address(tmp_path) is None
-    with announced(tmp_path, "http://127.0.0.1:1/"):
+    with page_announced(tmp_path, "http://127.0.0.1:1/"):
         assert web_address(tmp_path) == "http://127.0.0.1:1"
-        with announced(tmp_path, "http://127.0.0.1:2"):
+        with page_announced(tmp_path, "http://127.0.0.1:2"):
             assert web_address(tmp_path) == "http://127.0.0.1:2"
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "web-page").write_text("http://127.0.0.1:3", encoding="utf-8")  # nobody has locked it
     assert web_address(tmp_path) is None
-    with announced(tmp_path, "javascript:alert(1)"):
+    with page_announced(tmp_path, "javascript:alert(1)"):
         assert web_address(tmp_path) is None
 
 

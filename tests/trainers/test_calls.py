@@ -21,7 +21,7 @@ from quintain.trainers.preview.row import Member
 from quintain.trainers.rendering.call_forms import FORMS
 from quintain.trainers.rendering.calls import MAX_CALLS, TurnReader
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.trainers.rendering.values import typed
+from quintain.trainers.rendering.values import parse_untyped
 from tiny_models import CHATML_TOOLS, tiny_model, tiny_tokenizer
 from trainers.call_templates import CALLED, NEMO
 from trainers.episodes import TOOLS
@@ -300,7 +300,7 @@ def test_a_malformed_call_gives_the_reason_and_no_action(form: str, text: str, r
     ],
 )
 def test_a_value_without_its_type_is_read_by_the_schema(text: str, schema: Any, value: Any) -> None:
-    read = typed(text, schema)
+    read = parse_untyped(text, schema)
     assert read == value
     assert type(read) is type(value)
 
@@ -308,7 +308,7 @@ def test_a_value_without_its_type_is_read_by_the_schema(text: str, schema: Any, 
 MARKS = sorted({READ[form][:12] for form in READ} | {form.close for form in FORMS.values()} | {*'{}[]":,=()f1 \n<>|'})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.sampled_from(MARKS) | st.text(max_size=5), max_size=20).map("".join), st.sampled_from(sorted(FORMS)))
 def test_reading_never_raises(text: str, form: str) -> None:
     read = TurnReader(form).read(text, RICH_TOOLS)

@@ -168,7 +168,7 @@ def trainable(trajectory: Trajectory) -> list[int]:
     ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(trajectories(), st.integers(60, 500), st.integers(0, 4), st.sampled_from([CHATML, STRIPPING, STRICT]))
 def test_every_trainable_step_is_trained_once_within_the_budget_or_counted(
     trajectory: Trajectory, budget: int, overlap: int, renderer: Renderer

@@ -14,7 +14,7 @@ from quintain.records.agent import Sampling
 from quintain.trainers.engine import forward
 from quintain.trainers.engine.attention import Kernel
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.engine.offload import offloaded
+from quintain.trainers.engine.offload import activations_offloaded
 from quintain.trainers.loop.bf16_adamw import stochastically_rounded
 from tiny_models import tiny_model
 from trainers.own_forward import distance, gradients, make, row, weights
@@ -38,9 +38,7 @@ def test_a_cuda_kernel_gives_the_logprobs_and_gradients_of_the_cpu(
     config, model, settings = kinds[family]
     own = make(config, model, **settings)
     there = copy.deepcopy(own).cuda()
-    monkeypatch.setattr(
-        forward, "kernels_for", lambda device: {"cuda": (kernel, "sdpa")}.get(device.type, ("flash_cpu",))
-    )
+    monkeypatch.setattr(forward, "kernels_for", lambda device: {"cuda": (kernel, "sdpa")}.get(device.type, ("cpu",)))
     engine = Engine.of(there, autocast=torch.bfloat16 if kernel == "varlen" else None)
     if kernel == "varlen" and family == "gemma2":
         assert engine.kernel is None
@@ -75,7 +73,7 @@ def test_activations_move_to_main_memory_and_numbers_are_rounded_on_the_device()
         return found, torch.cuda.max_memory_allocated()
 
     expected, before = peak()
-    with offloaded():
+    with activations_offloaded():
         found, after = peak()
     assert distance(expected, found) < 1e-5
     assert after < before

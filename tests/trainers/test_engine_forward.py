@@ -33,7 +33,7 @@ from transformers import (
 
 from quintain.errors import InvalidInput
 from quintain.trainers.data.streams import TokenRow
-from quintain.trainers.engine import attention, cpu_attention, forward, machine
+from quintain.trainers.engine import attention, block_attention, forward, fused_attention, machine
 from quintain.trainers.engine import head as output
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import Segment
@@ -107,21 +107,26 @@ def test_packed_rows_give_the_models_own_logprobs_and_gradients(family: str, sha
     assert_same(model, engine, mixed_rows())
 
 
-@pytest.mark.parametrize(("heads", "groups", "threads", "pieces"), [(4, 1, 3, 4), (8, 4, 2, 1), (8, 2, 4, 2)])
-def test_however_the_heads_of_a_group_are_divided_over_threads_the_result_is_the_same(
-    heads: int, groups: int, threads: int, pieces: int, monkeypatch: pytest.MonkeyPatch
+def test_long_rows_are_cut_into_blocks_and_the_fused_kernel_gives_the_same_however_many_threads_it_has(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """More key heads than threads, and fewer; blocks of 8 rows, so that long rows are cut as well."""
-    monkeypatch.setattr(cpu_attention, "_BLOCK", 8)
+    """More key heads than threads, and fewer."""
+    for module in (block_attention, fused_attention):
+        monkeypatch.setattr(module, "_BLOCK", 8)
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
     try:
-        assert cpu_attention._pieces(groups, heads // groups) == pieces
-        shape = {"num_attention_heads": heads, "num_key_value_heads": groups, "head_dim": 8}
-        model = build("qwen3 tied", **shape, num_hidden_layers=2)
-        engine = Engine.of(model)
-        assert engine.path == "packed"
-        assert_same(model, engine, mixed_rows())
+        for heads, groups, threads, pieces in [(4, 1, 3, 4), (8, 4, 2, 1), (8, 2, 4, 2)]:
+            torch.set_num_threads(threads)
+            assert fused_attention._pieces(groups, heads // groups) == pieces
+            model = build(
+                "qwen3 tied", num_attention_heads=heads, num_key_value_heads=groups, head_dim=8, num_hidden_layers=2
+            )
+            engine = Engine.of(model)
+            assert engine.path == "packed"
+            assert_same(model, engine, mixed_rows())
+            with monkeypatch.context() as patch:
+                patch.setattr(attention, "_FUSED_BYTES", 8)
+                assert_same(model, engine, mixed_rows())
     finally:
         torch.set_num_threads(before)
 
@@ -272,7 +277,8 @@ def test_packed_attention_and_its_gradient_are_those_of_a_mask_by_positions_on_e
 
     With windows shorter and longer than a block, caps and sinks.
     """
-    monkeypatch.setattr(cpu_attention, "_BLOCK", 2)
+    for module in (block_attention, fused_attention):
+        monkeypatch.setattr(module, "_BLOCK", 2)
     segments = (Segment(0, 6), Segment(6, 8, ((0, 3),)), Segment(8, 12, ((0, 3), (6, 7))))
     position = torch.tensor([0, 1, 2, 3, 4, 5, 3, 4, 4, 5, 6, 7])
     ancestors = torch.zeros(12, 12, dtype=torch.bool)
@@ -314,7 +320,8 @@ def test_packed_attention_and_its_gradient_are_those_of_a_mask_by_positions_on_e
             expected = masked(window, cap, sink)[:, rows]
             direction = torch.randn(expected.shape, dtype=torch.float64, generator=generator)
             slopes = torch.autograd.grad(expected, inputs, direction)
-            for kernel in ("flash_cpu", "sdpa"):
+            for kernel, fused in (("cpu", 2), ("cpu", 8), ("sdpa", 2)):
+                monkeypatch.setattr(attention, "_FUSED_BYTES", fused)
                 attended = attend(kernel, *inputs)[:, rows]
                 assert torch.allclose(attended, expected, rtol=0, atol=1e-12)
                 for own, slope in zip(torch.autograd.grad(attended, inputs, direction), slopes, strict=True):
@@ -466,7 +473,7 @@ def test_long_ranges_agree_whichever_back_end_computes_their_products() -> None:
     for precision in ("highest", "medium") if machine.medium_is_exact("cpu") else ("highest",):
         with machine.products_of(precision):
             out, _ = attention.packed_attention(
-                None, *inputs, None, packed=attention.Layout((Segment(0, 1300),), "flash_cpu")
+                None, *inputs, None, packed=attention.Layout((Segment(0, 1300),), "cpu")
             )
             results.append([out, *torch.autograd.grad(out.square().sum(), inputs)])
     query, key, value = inputs

@@ -21,7 +21,8 @@ from quintain.trainers.data.streams import Example
 from quintain.trainers.engine import head
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.other_tokens import sampled_nll
-from quintain.trainers.loop.ewc import WeightPenalty, fisher_diagonal
+from quintain.trainers.loop.ewc import WeightPenalty
+from quintain.trainers.loop.fisher import fisher_diagonal
 from quintain.trainers.models import load_model
 from quintain.trainers.run_setup import Data
 from quintain.trainers.train import train
@@ -32,14 +33,19 @@ from trainers.runs import LORA, Killed, Recorder, metric, rows_for, run, same, s
 EARLIER: list[Row] = [TextRow(text=f"Box {i} is in the cellar, behind the green door.") for i in range(4)]
 
 
-def test_the_penalty_and_its_gradient_are_those_of_the_formula() -> None:
-    """strength / 2 * sum F (w - w*)^2 = 2 / 2 * (0.5 * 1^2 + 1.5 * 2^2) = 6.5; gradients 2 F (w - w*) = 1 and 6, times 4."""
+def test_weights_are_pulled_by_their_importance_and_the_penalty_is_that_of_the_formula() -> None:
+    """w* + (w - w*) / (1 + 0.5 * 2 F): 1 / 1.5 and 1 + 2 / 2.5; 2 / 2 * (0.5 / 1.5^2 + 1.5 * 0.8^2)."""
     layer = torch.nn.Linear(2, 1, bias=False)
     layer.weight = torch.nn.Parameter(torch.tensor([[1.0, 3.0]]))
-    layer.weight.grad = torch.tensor([[10.0, 0.0]])
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.5)
     penalty = WeightPenalty(2.0, {"weight": torch.tensor([[0.0, 1.0]])}, {"weight": torch.tensor([[0.5, 1.5]])})
-    assert penalty.add_gradients(layer, scale=4.0) == pytest.approx(6.5)
-    assert layer.weight.grad.tolist() == [[14.0, 24.0]]
+    assert penalty.pull(layer, optimizer, 0) == pytest.approx(0.5 / 2.25 + 0.96)
+    assert layer.weight.tolist() == [pytest.approx([1 / 1.5, 1.8])]
+    exact = torch.linspace(1.0, 1.01, 4096)
+    layer.weight = torch.nn.Parameter(exact.bfloat16()[None])
+    whole = WeightPenalty(1e6, {"weight": exact[None]}, {"weight": torch.ones(1, 4096)})
+    whole.pull(layer, torch.optim.SGD(layer.parameters(), lr=1.0), 0)
+    assert layer.weight.double().mean().item() == pytest.approx(exact.double().mean().item(), abs=2e-4)
 
 
 def test_draws_follow_the_distribution_of_each_place() -> None:
@@ -97,13 +103,13 @@ def test_a_skill_is_forgotten_less_and_a_killed_run_resumes_to_bit_equal_weights
     plain = spec(tmp_path / "skilled", tmp_path / "plain", "sft", learning_rate=1e-2, epochs=4)
     run(plain, tmp_path / "job-plain", rows_for("sft", 4))
     job, data = (
-        keeping(tmp_path, tmp_path / "skilled", strength=10, runs=3),
+        keeping(tmp_path, tmp_path / "skilled", strength=100, runs=3),
         Data(rows_for("sft", 4), earlier=EARLIER),
     )
     recorder = Recorder()
     report = train(job, data, tmp_path / "job", recorder)
     penalties = metric(recorder, "ewc_penalty")
-    assert penalties[0] == 0.0 < max(penalties)
+    assert min(penalties) > 0
     assert "fisher" in recorder.phases
 
     def loss_on_earlier(agent: Path) -> float:
@@ -135,7 +141,7 @@ def test_one_adapter_is_held_in_its_own_parameters_and_another_model_is_refused(
     recorder = Recorder()
     train(job, Data(rows_for("sft", 4), earlier=EARLIER), tmp_path / "job", recorder)
     penalties = metric(recorder, "ewc_penalty")
-    assert penalties[0] == 0.0 < penalties[-1] < 0.5 * max(penalties)
+    assert min(penalties) > 0
 
     other = Agent(name="wide", model=ModelRef(source="folder", path=str(save_tiny_model(tmp_path / "wide", hidden=32))))
     wrong = keeping(tmp_path / "wrong", model_folder, kept=other)

@@ -18,7 +18,7 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import ModelRef
 from quintain.records.hyperparameters import LoraConfig
 from quintain.trainers import gguf_copies
-from quintain.trainers.gguf_copies import Unfaithful, keep_copies, open_copy, write_manifest
+from quintain.trainers.gguf_copies import UnfaithfulCopy, keep_copies, open_copy, write_manifest
 from quintain.trainers.models import LoadedModel, load_model, open_tokenizer
 from tiny_models import tiny_tokenizer
 
@@ -160,7 +160,7 @@ def test_a_copy_that_would_load_as_another_model_is_tried_once(tmp_path: Path, f
 
     def refuse(destination: Path) -> None:
         tried.append(destination)
-        raise Unfaithful("it would load with another tokenizer")
+        raise UnfaithfulCopy("it would load with another tokenizer")
 
     for _ in range(2):
         with open_copy(file, refuse) as copy:

@@ -15,7 +15,7 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.handover import Ancestor, ExportAgentSpec, GgufType, Provenance
 from quintain.records.protocols import Message
 from quintain.trainers.handover.gguf_weights import ARCHITECTURES
-from quintain.trainers.handover.llama_cpp import running
+from quintain.trainers.handover.llama_cpp import model_served
 from quintain.trainers.models import load_model, save_model
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.template_probe import PROBE_TOOLS
@@ -106,7 +106,7 @@ def test_the_file_continues_greedily_as_the_agent_does(tmp_path: Path) -> None:
     prompt = torch.tensor([[5, 9, 30, 41, 77]])
     with torch.no_grad():
         wanted = loaded.model.generate(prompt, max_new_tokens=12, do_sample=False)[0, 5:].tolist()
-    with running(tmp_path / "out" / "clerk-f16.gguf", context_tokens=64) as file:
+    with model_served(tmp_path / "out" / "clerk-f16.gguf", context_tokens=64) as file:
         written = file.greedy(prompt[0].tolist(), 12)
     assert written == wanted[: len(written)]
     assert len(written) > 5
@@ -134,7 +134,7 @@ def test_a_tool_call_that_the_file_writes_is_read_by_our_parser(tmp_path: Path) 
     save_model(loaded.model, loaded.tokenizer, tmp_path / "trained")
     trained = agent.model_copy(update={"model": ModelRef(source="folder", path=str(tmp_path / "trained"))})
     export(trained, tmp_path / "out", "f16")
-    with running(tmp_path / "out" / "clerk-f16.gguf", context_tokens=600) as file:
+    with model_served(tmp_path / "out" / "clerk-f16.gguf", context_tokens=600) as file:
         written = file.greedy(prompt, 60)
     (action,) = renderer.parse(renderer.decode(written), PROBE_TOOLS).actions
     assert (action.tool, action.args) == ("probe_tool", {"text": "mango", "n": 3})

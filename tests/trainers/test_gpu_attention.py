@@ -15,8 +15,8 @@ from torch.nn.attention import flex_attention as torch_flex
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from quintain.trainers.engine import attention, flex, forward, varlen
-from quintain.trainers.engine.cpu_attention import merge_parts
 from quintain.trainers.engine.forward import Engine
+from quintain.trainers.engine.fused_attention import merge_parts
 from quintain.trainers.engine.head import at_least_float32
 from quintain.trainers.engine.packing import Segment, pack
 from quintain.trainers.engine.trie_intervals import Part, causal_parts, intervals, prefix_calls, sequence_bounds

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from quintain.trainers.data.mismatched import mismatched
+from quintain.trainers.data.mismatched import mismatched_examples
 from quintain.trainers.data.streams import Example, token_row
 from quintain.trainers.losses.kto import kto_kl, kto_loss
 from trainers.loss_runs import Group, Run, assert_as_trl, assert_same, result_of, trl_runs, trl_values
@@ -99,7 +99,7 @@ def test_no_prompt_meets_an_answer_of_its_own_where_attempts_at_a_task_stand_sid
     examples = [
         Example((token_row([0, p, p + 10], [False, False, True]),), (0,), key=f"{i}") for i, p in enumerate(prompts)
     ]
-    unpaired = [mismatched(examples, 99)[e.key].rows[0].token_ids.tolist() for e in examples]
+    unpaired = [mismatched_examples(examples, 99)[e.key].rows[0].token_ids.tolist() for e in examples]
     assert [ids[1] for ids in unpaired] == prompts
     assert all(ids[2] != ids[1] + 10 for ids in unpaired)
     assert sorted(ids[2] for ids in unpaired) == sorted(p + 10 for p in prompts)
@@ -107,4 +107,4 @@ def test_no_prompt_meets_an_answer_of_its_own_where_attempts_at_a_task_stand_sid
 
 def test_a_single_task_lends_its_answers_to_itself() -> None:
     examples = [Example((token_row([0, 1, a], [False, False, True]),), (0,), key=f"{a}") for a in (7, 8)]
-    assert [mismatched(examples, 99)[key].rows[0].token_ids[2] for key in ("7", "8")] == [8, 7]
+    assert [mismatched_examples(examples, 99)[key].rows[0].token_ids[2] for key in ("7", "8")] == [8, 7]

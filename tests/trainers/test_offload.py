@@ -37,7 +37,7 @@ def test_activations_are_moved_and_weights_are_not_and_the_gradients_are_the_sam
         expected = gradients(model, lambda one=engine, w=w: -(w * one.logprobs(rows).logprobs).sum())
         monkeypatch.setattr(offload, "_pack", pack)
         moved.clear()
-        with offload.offloaded():
+        with offload.activations_offloaded():
             found = gradients(model, lambda one=engine, w=w: -(w * one.logprobs(rows).logprobs).sum())
         monkeypatch.setattr(offload, "_pack", own)
         assert distance(expected, found) == 0

@@ -286,7 +286,7 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(thought=TEXT, actions=ACTIONS, style=st.sampled_from(["tools", "react"]))
 def test_parsing_is_the_inverse_of_rendering(thought: str, actions: list[Action], style: str) -> None:
     renderer = CHATML if style == "tools" else REACT

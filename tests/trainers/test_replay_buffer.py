@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from quintain.errors import Conflict, InvalidInput, Unavailable
-from quintain.trainers.data.replay_buffer import ReplayBuffer, read_examples, write_examples
+from quintain.trainers.data.example_files import read_examples, write_examples
+from quintain.trainers.data.replay_buffer import ReplayBuffer
 from quintain.trainers.data.streams import Example, token_row
 
 
@@ -139,7 +140,7 @@ def test_a_damaged_buffer_starts_empty_with_a_warning_and_recovers(tmp_path: Pat
 
 
 def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quintain.trainers.data.replay_buffer._FORMAT", 2)
+    monkeypatch.setattr("quintain.trainers.data.example_files._FORMAT", 2)
     ReplayBuffer.open(tmp_path, 10, "tok-a").add(examples(0, 5))
     monkeypatch.undo()
     with pytest.raises(Unavailable, match="newer version"):

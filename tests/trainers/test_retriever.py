@@ -1,9 +1,8 @@
-"""Retrievers from training to search: passes, resumption, the folder on disk, vectors and indexes."""
+"""Retrievers from training to search: passes, resumption, the folder on disk, vectors and search."""
 
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +11,12 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from quintain.datasets.recorded_calls import tool_document
-from quintain.errors import InvalidInput, TrainingFailed, Unavailable
+from quintain.errors import InvalidInput, TrainingFailed
 from quintain.records.dataset import DatasetRow
 from quintain.records.hyperparameters import RetrieverConfig
-from quintain.trainers import text_index
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.new_trunk import new_trunk
-from quintain.trainers.retriever import TextEncoder, open_retriever
-from quintain.trainers.text_index import EXACT_LIMIT, ExactIndex, GraphIndex, require_index
+from quintain.trainers.retriever import TextEncoder, nearest, open_retriever
 from trainers.runs import LORA, Killed, Recorder, metric, run, same, spec
 from trajectory_runs import call, user
 from trajectory_runs import run as run_of
@@ -121,30 +118,13 @@ def test_runs_without_usable_calls_are_counted_and_too_few_end_the_job(model_fol
         run(job, tmp_path / "other", [unknown])
 
 
-def test_the_exact_index_is_a_sort_of_all_cosines_and_ties_keep_their_order() -> None:
+def test_the_nearest_are_a_sort_of_all_cosines_and_ties_keep_their_order() -> None:
     vectors = np.random.default_rng(0).standard_normal((50, 8)).astype(np.float32)
     vectors[7] = vectors[3]
     query = vectors[3] + np.float32(0.1)
     expected = sorted(range(50), key=lambda i: (-float(vectors[i] @ query), i))
-    index = ExactIndex(vectors)
-    assert index.nearest(query, 5) == expected[:5]
-    assert index.nearest(query, 80) == expected
-
-
-def test_an_index_beyond_the_exact_limit_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    require_index(EXACT_LIMIT)
-    monkeypatch.setattr(text_index, "find_spec", lambda name: None)
-    with pytest.raises(Unavailable, match=r"got 100,001 texts and no faiss; pip install 'quintain\[retrieval\]'"):
-        require_index(EXACT_LIMIT + 1)
-
-
-@pytest.mark.skipif(find_spec("faiss") is None, reason="needs faiss")
-def test_the_graph_finds_what_the_exact_index_finds() -> None:
-    vectors = np.random.default_rng(0).standard_normal((2000, 16)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    graph, exact = GraphIndex(vectors), ExactIndex(vectors)
-    shared = [len(set(graph.nearest(v, 5)) & set(exact.nearest(v, 5))) for v in vectors[:50]]
-    assert sum(shared) >= 0.95 * 250
+    assert nearest(vectors, query, 5) == expected[:5]
+    assert nearest(vectors, query, 80) == expected
 
 
 def test_a_new_trunk_is_made_of_the_calls_alone_and_texts_with_common_words_begin_near_each_other(
@@ -156,7 +136,7 @@ def test_a_new_trunk_is_made_of_the_calls_alone_and_texts_with_common_words_begi
     assert start.tokenizer("SUBMIT")["input_ids"] == start.tokenizer("submit")["input_ids"]
     documents = [tool_document(tool) for tool in TOOLS]
     vectors = TextEncoder(Engine.of(start.model), start.tokenizer, 64).encode([*documents, *NAMES])
-    assert sum(ExactIndex(vectors[:4]).nearest(vectors[4 + i], 1) == [i] for i in range(4)) >= 3
+    assert sum(nearest(vectors[:4], vectors[4 + i], 1) == [i] for i in range(4)) >= 3
     settings = {"trunk": "new", "batch_size": 4, "learning_rate": 1e-2, "epochs": 2}
     run(spec(model_folder, tmp_path / "whole", "retriever", **settings), tmp_path / "job", rows(8))
     halted = spec(model_folder, tmp_path / "halted", "retriever", **settings)

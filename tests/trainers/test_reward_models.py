@@ -18,8 +18,8 @@ from quintain.records.job import TrainSpec
 from quintain.records.trajectory import Trajectory
 from quintain.trainers.loop.report import TrainingReport
 from quintain.trainers.models import stored_heads
-from quintain.trainers.reward_models import RewardModel, RunValue, Unread, score_runs
-from quintain.trainers.value_head import FILE_NAME
+from quintain.trainers.reward_models import RewardModel, RunValue, UnreadableRun, score_runs
+from quintain.trainers.value_head_files import FILE_NAME
 from trainers.episodes import episode
 from trainers.runs import Recorder, rows_for, run, run_of, same, spec
 
@@ -206,4 +206,4 @@ def test_numbers_that_are_not_finite_are_no_value(reward_model: Agent) -> None:
     with torch.no_grad():
         model.head.bias.fill_(float("nan"))
     (value,) = model.read([run_of(0, "It costs 40.")])
-    assert isinstance(value, Unread)
+    assert isinstance(value, UnreadableRun)

@@ -14,7 +14,8 @@ from quintain.errors import InvalidInput
 from quintain.trainers.data.streams import Example, TokenRow, streams_of, token_row
 from quintain.trainers.losses.loss_output import totals_of
 from quintain.trainers.losses.reward import reward_loss
-from quintain.trainers.value_head import ValueHead, attach, read_head, save_head
+from quintain.trainers.value_head import ValueHead, attach
+from quintain.trainers.value_head_files import read_head, save_head
 
 PARTS = ("honest", "short")
 NAN = math.nan

@@ -14,7 +14,7 @@ from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example, token_row
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.losses.advantages import overlong_penalty
-from quintain.trainers.sampler_correction import corrected
+from quintain.trainers.sampler_correction import with_importance_weights
 from tiny_models import tiny_model, tiny_tokenizer
 from trainers.own_forward import own_logprobs
 from trainers.runs import run_of
@@ -76,11 +76,11 @@ def test_importance_weights_are_those_of_the_model_by_the_sampler_up_to_the_cap(
     own = own_logprobs(engine.model, [plain]).detach().numpy()
     sampler = own + np.asarray([-math.log(2), 0.0, math.log(4), math.nan])
     example = Example((plain.with_supervised("old_logprob", sampler),), (0,))
-    (row,) = corrected([example], engine, cap=1.5, batch_tokens=64)[0].rows
+    (row,) = with_importance_weights([example], engine, cap=1.5, batch_tokens=64)[0].rows
     assert row.advantage is not None
     assert row.old_logprob is not None
     assert row.advantage[1:].tolist() == pytest.approx([3.0, 2.0, 0.5, 2.0], rel=1e-4)
     assert row.old_logprob[1:].tolist() == pytest.approx(own.tolist(), abs=1e-5)
-    (unknown,) = corrected([Example((plain,), (0,))], engine, cap=1.5, batch_tokens=64)[0].rows
+    (unknown,) = with_importance_weights([Example((plain,), (0,))], engine, cap=1.5, batch_tokens=64)[0].rows
     assert unknown.advantage is not None
     assert unknown.advantage[1:].tolist() == [2.0] * 4

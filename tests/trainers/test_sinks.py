@@ -45,7 +45,7 @@ def lines(_: Any, run_name: str, folder: Path) -> Writer:
     return Writer(lambda step, metrics: print(json.dumps([step, metrics]), file=file), file.close)
 
 
-def until(condition: Callable[[], object], seconds: float = 10) -> None:
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
     """Look until it holds; what is waited for happens on another thread."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -75,19 +75,18 @@ def test_a_sink_that_blocks_keeps_nobody_waiting_and_its_losses_are_counted(
 
     def log(step: int, metrics: Metrics) -> None:
         held.set()
-        released.wait(30)
+        released.wait(60)
         seen.append(step)
 
     register("slow", lambda *_: Writer(log, lambda: None))
     register("lines", lines)
     out = open_sinks(["slow", "lines"], run_name="run", folder=tmp_path, warn=warn)
     out.log(0, {"loss": 0.0})
-    assert held.wait(10)
-    began = time.monotonic()
+    assert held.wait(60)
     for step in range(1, 11):
         out.log(step, {"loss": 0.0})
     out.close(deadline_s=0.05)
-    assert time.monotonic() - began < 5, "log and close must not wait for the sink, which waits for us"
+    assert seen == [], "log and close do not wait for the sink, which waits for this thread"
     assert ("sink_incomplete", "11 of 11 points did not reach slow") in warn.messages
     released.set()
     until(lambda: len(seen) == 5)
@@ -107,7 +106,8 @@ def test_a_sink_that_hangs_while_it_opens_or_closes_does_not_hold_up_the_run(
     register("closes-never", lambda *_: Writer(lambda step, metrics: None, lambda: bool(released.wait(30)) and None))
     out = open_sinks(["opens-never", "closes-never"], run_name="run", folder=tmp_path, warn=warn)
     out.log(0, {"loss": 1.0})
-    out.close(deadline_s=0.5)
+    until(lambda: out._channels[1].written == 1)
+    out.close(deadline_s=0.05)
     released.set()
     assert warn.messages == [
         ("sink_incomplete", "1 of 1 points did not reach opens-never"),
@@ -152,7 +152,7 @@ def test_a_sink_that_raises_is_reported_once_on_the_runs_own_thread_and_the_othe
     ("content", "why"),
     [
         (None, "wandb is not installed, so"),
-        ("import threading\nthreading.Event().wait(20)", "wandb cannot be imported (TimeoutError: it took more than"),
+        ("import threading\nthreading.Event().wait(60)", "wandb cannot be imported (TimeoutError: it took more than"),
         ("import sys\nsys.exit(3)", "wandb cannot be imported (SystemExit: 3"),
     ],
     ids=["missing", "hangs", "exits"],
@@ -164,7 +164,7 @@ def test_a_package_that_cannot_be_imported_is_one_warning_with_the_extra_to_inst
     if content:
         (tmp_path / f"{name}.py").write_text(content)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sinks, "_IMPORT_S", 0.3)
+    monkeypatch.setattr(sinks, "_IMPORT_S", 60 if "exit" in (content or "") else 0.1)
     monkeypatch.setitem(LIBRARIES, "wandb", LIBRARIES["wandb"]._replace(module=name))
     out = open_sinks(["wandb"], run_name="run", folder=tmp_path, warn=warn)
     out.log(0, {"loss": 1.0})

@@ -16,7 +16,7 @@ from quintain.records.agent import ModelRef
 from quintain.records.hyperparameters import LoraConfig, SFTConfig
 from quintain.trainers.adapters import merge_adapter, with_new_adapter
 from quintain.trainers.data.streams import token_row
-from quintain.trainers.engine.embedding_noise import embedding_noise
+from quintain.trainers.engine.embeddings import embedding_noise
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import pack
 from quintain.trainers.freezing import freeze_layers

@@ -12,10 +12,14 @@ from pathlib import Path
 import pytest
 
 import quintain.ui
+import terminal
+from quintain.cli.main import command
 from quintain.records.job import JobStatus, SelftestSpec
 from quintain.records.job_events import JobEvent
 from quintain.store.store import Store, open_store
-from quintain.tools.web_address import announced
+from quintain.tools.catalog import CATALOG
+from quintain.tools.facade import RLTrainingTool
+from quintain.tools.web_address import page_announced
 from quintain.ui.events import MAX_LISTENERS
 from served_page import Site, served
 from store_shelves import base_agent, job, measured, trained, training
@@ -48,6 +52,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     samples = home / "jobs" / "job-train" / "samples.jsonl"
     samples.parent.mkdir(parents=True)
     samples.write_text('{"step": 1, "prompt": "p", "text": "<script>", "tokens": NaN}\nno json\n', encoding="utf-8")
+    of_stage = samples.parent / "stages" / "00-warm-up" / "samples.jsonl"
+    of_stage.parent.mkdir(parents=True)
+    of_stage.write_text('{"step": 2, "prompt": "p", "text": "t", "tokens": 1}\n', encoding="utf-8")
     yield store
     store.close()
 
@@ -157,16 +164,23 @@ def test_the_page_of_a_job_has_phases_settings_and_samples_but_no_folders(site: 
     assert page.json["settings"]["agent"] == "agent:base@1"
     assert page.json["settings"]["dataset_id"] == "ds-1"
     assert "output_dir" not in page.json["settings"]
-    assert page.json["samples"] == [{"step": 1, "prompt": "p", "text": "<script>", "tokens": None, "stage": ""}]
+    assert page.json["samples"] == [
+        {"step": 2, "prompt": "p", "text": "t", "tokens": 1, "stage": "00-warm-up"},
+        {"step": 1, "prompt": "p", "text": "<script>", "tokens": None, "stage": ""},
+    ]
     assert b"/m/base" not in page.body
 
 
 def test_answers_name_the_page_of_their_object_while_it_is_served(site: Site) -> None:
     assert "ui_url" not in site.call("get_job", {"job_id": "job-train"}).json
-    with announced(site.home, f"http://127.0.0.1:{site.port}"):
+    with page_announced(site.home, f"http://127.0.0.1:{site.port}"):
         url = site.call("get_job", {"job_id": "job-train"}).json["ui_url"]
         assert url == f"http://127.0.0.1:{site.port}/jobs/job-train"
         assert "ui_url" not in site.call("list_jobs", {}).json
+        calls = RLTrainingTool(site.home)
+        assert json.loads(calls.run({"action": "status", "job_id": "job-train"}))["ui_url"] == url
+        calls.close()
+        assert f"Page: {url}\n" in terminal.quintain("jobs", "show", "job-train", home=site.home).stdout
     assert site.ask(url.removeprefix(f"http://127.0.0.1:{site.port}")).status == 200
 
 
@@ -184,6 +198,27 @@ def test_the_overview_puts_a_measured_agent_beside_its_parent_on_the_same_tasks(
     assert found["next_step"]
 
 
+def test_hints_and_errors_name_pages_and_commands_and_no_tool(site: Site) -> None:
+    texts = [
+        site.call("get_job", {"job_id": "job-train"}).json["next_step"],
+        site.call("list_jobs", {}).json["next_step"],
+        site.call("search_trajectories", {}).json["next_step"],
+        site.call("compare_agents", {"agents": ["agent:base@1", "agent:clerk@9"]}).json["error"]["message"],
+        site.call("compare_agents", {"agents": "agent:base@1"}).json["error"]["message"],
+    ]
+    names = [spec.name for spec in CATALOG if "_" in spec.name]
+    assert not [(name, text) for text in texts for name in names if name in text]
+    assert re.search(r"\[Follow a job\]\(/jobs/job-\w+\)", texts[1])
+
+
+def test_every_command_that_the_page_names_exists() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(STATIC.rglob("*.js")))
+    lines = [line.split() for line in re.findall(r"`quintain ([^`]+)`", text.replace("\\`", "`"))]
+    assert len(lines) >= 6
+    for name, *arguments in lines:  # fails where an argument or option does not exist, or is missing
+        command(name).make_context(name, arguments)
+
+
 def test_a_step_that_another_process_stores_reaches_two_open_pages(site: Site, store: Store) -> None:
     def read_until(stream: http.client.HTTPResponse, step: int) -> dict[str, object]:
         while line := stream.readline():
@@ -191,7 +226,7 @@ def test_a_step_that_another_process_stores_reaches_two_open_pages(site: Site, s
                 return dict(state)
         raise AssertionError("the stream ended")
 
-    connections = [http.client.HTTPConnection("127.0.0.1", site.port, timeout=20) for _ in range(2)]
+    connections = [http.client.HTTPConnection("127.0.0.1", site.port, timeout=100) for _ in range(2)]
     for connection in connections:
         connection.request("GET", "/api/events")
     streams = [connection.getresponse() for connection in connections]

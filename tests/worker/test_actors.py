@@ -31,6 +31,7 @@ from quintain.worker.actors.messages import ActorSetup, Answer, Batch
 from quintain.worker.job_kinds import rollouts
 from quintain.worker.job_kinds import train as training
 from worker.job_folder import Stopping, events, resuming, trajectories
+from worker.thread_actors import ThreadActor
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -170,8 +171,9 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 
 def test_a_training_on_actors_equals_one_alone_and_each_turn_names_its_weights(
-    tmp_path: Path, tiny_agent: Agent
+    tmp_path: Path, tiny_agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pool, "LocalActor", ThreadActor)
     alone = learn(tmp_path / "alone" / "job", tiny_agent)
     together = learn(tmp_path / "together" / "job", tiny_agent, actors=2)
     assert same(alone, together)
@@ -180,8 +182,9 @@ def test_a_training_on_actors_equals_one_alone_and_each_turn_names_its_weights(
 
 
 def test_stale_weights_lag_by_what_was_asked_and_a_resumed_run_plays_with_the_same_ones(
-    tmp_path: Path, tiny_agent: Agent
+    tmp_path: Path, tiny_agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pool, "LocalActor", ThreadActor)
     whole, parts = (tmp_path / name / "job" for name in ("whole", "parts"))
     ahead = learn(whole, tiny_agent, staleness=1)
     assert versions(whole) == [(f"iteration:{i}", {max(i - 1, 0)}) for i in range(3) for _ in range(6)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any, Literal
@@ -70,6 +71,23 @@ def test_runs_of_equal_reward_differ_by_the_penalty_of_their_length(tmp_path: Pa
     assert first["mean_reward"] == 0.0, "the penalty is not part of what the environment gave"
     assert first["ratio_mean"] == pytest.approx(1.0, abs=1e-4)
     assert math.isfinite(first["loss"])
+
+
+def test_success_on_held_out_tasks_is_measured_between_steps_and_changes_none(
+    tmp_path: Path, tiny_agent: Agent
+) -> None:
+    options = {"max_turns": 2, "updates_per_rollout": 2, **PENALISED}
+    plain = steps(tiny_agent, tmp_path / "plain", **options)
+    measured = steps(tiny_agent, tmp_path / "measured", evaluate_every_steps=3, evaluate_tasks=3, **options)
+    start, *taken = measured
+    assert (start["held_out_success"], start["held_out_success_low"]) == (0.0, 0.0)
+    assert start["held_out_success_high"] == pytest.approx(1 - 0.025 ** (1 / 3))
+    places = [place for place, step in enumerate(taken, 1) if "held_out_success" in step]
+    assert places == [place for place in range(1, len(taken) + 1) if place % 3 == 0 or place == len(taken)]
+    assert [step["loss"] for step in taken] == [step["loss"] for step in plain]
+    lines = (tmp_path / "measured" / "job" / "outputs" / "trajectory.jsonl").read_text(encoding="utf-8").splitlines()
+    stored = [json.loads(line)["record"] for line in lines]
+    assert all("rollout" in run["tags"] for run in stored)
 
 
 def test_a_rollout_of_runs_that_were_all_cut_off_teaches_nothing(tmp_path: Path, tiny_agent: Agent) -> None:

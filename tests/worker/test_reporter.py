@@ -118,7 +118,7 @@ time.sleep(60)
     with worker.stdin, worker.stdout:
         assert int(worker.stdout.readline()) > 0
         worker.stdin.close()
-        assert worker.wait(20) == -signal.SIGKILL
+        assert worker.wait(100) == -signal.SIGKILL
         assert worker.stdout.read() == b""  # the child held this pipe: it is closed when the child is gone
     assert not os.path.exists(f"/proc/{worker.pid}")
 

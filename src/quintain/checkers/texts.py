@@ -62,7 +62,7 @@ def plain(text: str) -> str:
     return "\n".join(" ".join(line.split()) for line in text.splitlines())
 
 
-def braced(text: str, start: int) -> tuple[str, int] | None:
+def braced_text(text: str, start: int) -> tuple[str, int] | None:
     """Return the content of the braces that open at `start` and the position after them; None if they are not closed."""
     if start >= len(text) or text[start] != "{":
         return None
@@ -80,7 +80,7 @@ def braced(text: str, start: int) -> tuple[str, int] | None:
 def boxes(text: str) -> Iterator[tuple[int, int, str]]:
     r"""Yield start, end and content of the last closed `\boxed{...}`; braces may be nested."""
     for found in list(_BOX.finditer(text))[-_MOST_BOXES:]:
-        inside = braced(text, found.end())
+        inside = braced_text(text, found.end())
         if inside is not None:
             yield found.start(), inside[1], inside[0]
         elif bare := re.match(r"-?\d+", text[found.end() :]):
@@ -90,7 +90,7 @@ def boxes(text: str) -> Iterator[tuple[int, int, str]]:
 def without_open_box(text: str) -> str:
     """Return the text without an unclosed last box, whose answer may have been cut off."""
     start = max(text.rfind("\\boxed{"), text.rfind("\\fbox{"))
-    return text if start < 0 or braced(text, text.index("{", start)) else text[:start]
+    return text if start < 0 or braced_text(text, text.index("{", start)) else text[:start]
 
 
 def _spelt(character: str) -> str:
@@ -122,6 +122,6 @@ def _fractions(text: str) -> str:
 
 def _argument(text: str, start: int) -> tuple[str, int] | None:
     start += len(text[start:]) - len(text[start:].lstrip())
-    if inside := braced(text, start):
+    if inside := braced_text(text, start):
         return inside
     return (text[start], start + 1) if start < len(text) and text[start].isalnum() else None

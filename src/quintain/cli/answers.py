@@ -6,16 +6,16 @@ import json
 
 from rich.console import Console
 
-from quintain.cli.jobs import followed, show_job
+from quintain.cli.jobs import follow_start, show_job
 from quintain.cli.layout import print_facts
-from quintain.cli.session import Use, plain_console, print_json, show_next_step, write_file
+from quintain.cli.session import CommandRun, plain_console, print_json, show_next_step, write_file
 from quintain.records.record import Record
 from quintain.records.text import printable
 from quintain.tools.results import JobStarted
 from quintain.tools.spec import Picture
 
 
-def run_tool(use: Use) -> int:
+def run_tool(use: CommandRun) -> int:
     """Run a tool and show its result.
 
     Returns:
@@ -25,7 +25,7 @@ def run_tool(use: Use) -> int:
     services = use.services()
     result = use.call(services)
     if isinstance(result, JobStarted):
-        view = followed(services, use, result)
+        view = follow_start(services, use, result)
         return view if isinstance(view, int) else show_job(console, view, json_out=use.json_out)
     if isinstance(result, Picture):
         _show_picture(console, result, use)
@@ -36,7 +36,7 @@ def run_tool(use: Use) -> int:
     return 0
 
 
-def _show_picture(console: Console, picture: Picture, use: Use) -> None:
+def _show_picture(console: Console, picture: Picture, use: CommandRun) -> None:
     out = use.own.get("out")
     if out is not None and picture.png is not None:
         write_file(out, picture.png, "the picture")

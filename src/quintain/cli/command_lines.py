@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shlex
 from typing import Any
 
@@ -9,7 +11,7 @@ from quintain.cli.table import COMMANDS, Command
 from quintain.cli.tool_options import options_of
 from quintain.next_step import Hint, ToolCall
 from quintain.records.filters import EVERY_RUN
-from quintain.tools.catalog import tool
+from quintain.tools.catalog import CATALOG, tool
 
 _FILE_ARGUMENTS = {"record_trajectory": ("messages", "trajectory"), "record_preferences": ("pairs",)}
 """Arguments that a command reads from its FILE."""
@@ -18,6 +20,35 @@ _FILE_ARGUMENTS = {"record_trajectory": ("messages", "trajectory"), "record_pref
 def for_terminal(text: str) -> str:
     """Return a text with its calls of tools as command lines."""
     return text.render(command_line) if isinstance(text, Hint) else text
+
+
+_TOOL = re.compile(
+    "|".join(
+        rf"`{spec.name}`" if "_" not in spec.name else rf"\b{spec.name}\b(?:\([^()]*\))?"
+        for spec in sorted(CATALOG, key=lambda spec: -len(spec.name))
+    )
+)
+"""A tool in a text, with the arguments of a call; a name that is also a word only between backticks."""
+
+
+def in_commands(text: str) -> str:
+    """Return a text with the tools and calls in it as command lines."""
+    return _TOOL.sub(lambda found: _command_of_text(found[0].strip("`")), text)
+
+
+def _command_of_text(written: str) -> str:
+    """Return the command of a call in Python syntax; of one that cannot be read, its command alone."""
+    name = written.partition("(")[0]
+    try:
+        parsed = ast.parse(written, mode="eval").body
+        keywords = parsed.keywords if isinstance(parsed, ast.Call) and not parsed.args else []
+        arguments = {one.arg: ast.literal_eval(one.value) for one in keywords if one.arg is not None}
+    except (SyntaxError, ValueError):
+        arguments = {}
+    if arguments:
+        return command_line(ToolCall(name, arguments))
+    commands = [(one, command) for one, command in COMMANDS.items() if command.tool == name]
+    return f"quintain {min(commands, key=lambda found: len(found[1].fixed))[0]}"
 
 
 def command_line(call: ToolCall) -> str:

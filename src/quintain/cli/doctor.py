@@ -30,6 +30,9 @@ from quintain.tools.training.model_folders import starter_folder
 LEAST_FREE_MB = 500
 """Free space below which a job may fail."""
 
+_MUCH_UNUSED = 100 * 1024**2
+"""Unused bytes of the database from which a vacuum is proposed."""
+
 
 def doctor(
     home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
@@ -39,18 +42,29 @@ def doctor(
             "--salvage", help="Copy what can be read of a damaged database into this new file, and do no more."
         ),
     ] = None,
+    vacuum: Annotated[
+        bool,
+        typer.Option(
+            "--vacuum", help="Give the space of deleted rows in the database back to the disk, and do no more."
+        ),
+    ] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
 ) -> None:
     """Check this installation: folders, database, embedded model, and a real job from start to end."""
-    raise typer.Exit(run_doctor(home, salvage_to=salvage_to, json_out=json_out))
+    raise typer.Exit(run_doctor(home, salvage_to=salvage_to, vacuum=vacuum, json_out=json_out))
 
 
-def run_doctor(home: Path | None, *, salvage_to: Path | None = None, json_out: bool = False) -> int:
+def run_doctor(
+    home: Path | None, *, salvage_to: Path | None = None, vacuum: bool = False, json_out: bool = False
+) -> int:
     """Run the checks, print a line for each; returns 0 when all of them pass."""
     console = plain_console(stderr=json_out)
     settings = Settings(home=home.resolve()) if home else Settings()
     if salvage_to is not None:
         console.print(printable(_salvage(settings, salvage_to)))
+        return 0
+    if vacuum:
+        console.print(printable(_vacuum(settings)))
         return 0
     console.print(f"quintain {__version__}, Python {sys.version.split()[0]}, home {settings.home}")
     checks = []
@@ -135,12 +149,24 @@ def _salvage(settings: Settings, target: Path) -> str:
     return f"copied to {target}: {rows}; {note}. Move {path} aside, and this file to its place"
 
 
+def _vacuum(settings: Settings) -> str:
+    """Vacuum the database, and return what that has brought."""
+    store = open_store(settings.url)
+    try:
+        return f"the database has lost {store.vacuum() / 1024**2:,.1f} MB"
+    finally:
+        store.close()
+
+
 def _integrity(services: Services) -> str:
     if services.store.engine.dialect.name != "sqlite":
         return "not checked: the server of PostgreSQL looks after it"
     if found := problems(services.settings.home / "quintain.db"):
         raise Unavailable(f"{'; '.join(found)}; {_remains(services.settings)}")
-    return "ok"
+    unused = services.store.unused_bytes()
+    if unused < _MUCH_UNUSED:
+        return "ok"
+    return f"ok; {unused / 1024**2:,.0f} MB are unused: `quintain doctor --vacuum` gives them back"
 
 
 def _disk(services: Services) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from quintain.cli.jobs import followed, show_job
+from quintain.cli.jobs import follow_start, show_job
 from quintain.cli.layout import print_facts, print_table
 from quintain.cli.reports import require_ending, write_report
-from quintain.cli.session import Use, plain_console, print_json, show_next_step
+from quintain.cli.session import CommandRun, plain_console, print_json, show_next_step
 from quintain.evaluation.reports.report import Report, comparison_report, evaluation_report
 from quintain.records.text import printable
 from quintain.tools.evaluation.comparison import comparison_of
@@ -17,7 +17,7 @@ _LISTED = 20
 """Rows of a table of a report that the terminal shows."""
 
 
-def run_evaluate(use: Use) -> int:
+def run_evaluate(use: CommandRun) -> int:
     """Evaluate and show the result.
 
     Returns:
@@ -26,7 +26,7 @@ def run_evaluate(use: Use) -> int:
     console = plain_console(stderr=use.json_out)
     require_ending(use.own["report"])
     services = use.services()
-    view = followed(services, use, use.call(services))
+    view = follow_start(services, use, use.call(services))
     if isinstance(view, int):
         return view
     if view.result is None or view.result.evaluation_id is None:
@@ -43,7 +43,7 @@ def run_evaluate(use: Use) -> int:
     return 0
 
 
-def run_compare(use: Use) -> int:
+def run_compare(use: CommandRun) -> int:
     """Compare and show the result.
 
     Returns:
@@ -54,7 +54,7 @@ def run_compare(use: Use) -> int:
     services = use.services()
     found = use.call(services)
     if found.job_id is not None:
-        view = followed(services, use, found)
+        view = follow_start(services, use, found)
         if isinstance(view, int):
             return view
         if view.result is None or view.result.comparison_id is None:

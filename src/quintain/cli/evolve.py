@@ -6,9 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from quintain.cli.jobs import followed, show_job
+from quintain.cli.jobs import follow_start, show_job
 from quintain.cli.layout import print_table
-from quintain.cli.session import Use, plain_console
+from quintain.cli.library import share
+from quintain.cli.session import CommandRun, plain_console
 from quintain.cli.train import request_of
 from quintain.errors import InvalidInput
 from quintain.records.documents import read_document
@@ -21,7 +22,7 @@ from quintain.tools.training.config_files import start_config
 _COLUMNS = ("round", "explored", "solved", "selected", "success", "gain [95 %]", "decision")
 
 
-def run_evolve(use: Use) -> int:
+def run_evolve(use: CommandRun) -> int:
     """Start an evolution and follow it.
 
     Returns:
@@ -41,7 +42,7 @@ def run_evolve(use: Use) -> int:
     folder = config.absolute().parent if config is not None else Path.cwd()
     services = use.services()
     document |= request_of(use.arguments)
-    view = followed(services, use, start_config(services, document, {**settings, **chosen}, folder))
+    view = follow_start(services, use, start_config(services, document, {**settings, **chosen}, folder))
     if isinstance(view, int):
         return view
     return show_job(console, view, _show, json_out=use.json_out)
@@ -52,19 +53,15 @@ def _show(console: Console, result: JobResult) -> None:
     rows = []
     for one in rounds:
         gain = "" if one.gain is None else f"{one.gain:+.1%} [{one.ci_low or 0:+.0%}, {one.ci_high or 0:+.0%}]"
-        cells = (one.round, one.explored, _share(one.explored_success), one.selected, _share(one.success))
+        cells = (one.round, one.explored, share(one.explored_success), one.selected, share(one.success))
         rows.append((*cells, gain, one.decision.replace("_", " ")))
     print_table(console, _COLUMNS, rows)
     console.print(printable(f"It ended by {result.report.get('stopped')}."))
     final = result.report.get("final", {})
-    gain_line = f"On tasks that no round was selected by: {_share(final.get('before'))} before, {_share(final.get('after'))} after"
+    gain_line = f"On tasks that no round was selected by: {share(final.get('before'))} before, {share(final.get('after'))} after"
     if "gain" in final:
         gain_line += (
             f" ({final['gain']:+.1%}, 95 % {final['ci_low']:+.1%} to {final['ci_high']:+.1%}, p = {final['p']:.2g})"
         )
     console.print(f"{gain_line}.")
     console.print(printable(f"agent: {result.agent}"))
-
-
-def _share(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.1%}"

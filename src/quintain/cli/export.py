@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from quintain.cli.jobs import followed, show_job
-from quintain.cli.session import Use, plain_console, print_json, show_next_step
+from quintain.cli.jobs import follow_start, show_job
+from quintain.cli.session import CommandRun, plain_console, print_json, show_next_step
 from quintain.datasets.dataset_writer import folder_aside
 from quintain.errors import Conflict, Unavailable
 from quintain.records.record import counted
@@ -17,7 +17,7 @@ from quintain.records.text import printable
 from quintain.tools.results import ExportResult
 
 
-def run_export(use: Use) -> int:
+def run_export(use: CommandRun) -> int:
     """Freeze the chosen runs, write them in the format asked for, and show what was left out and why.
 
     Returns:
@@ -39,7 +39,7 @@ def run_export(use: Use) -> int:
     return 0
 
 
-def run_export_agent(use: Use) -> int:
+def run_export_agent(use: CommandRun) -> int:
     """Export, and show the files and how close they are to the agent.
 
     Returns:
@@ -47,7 +47,7 @@ def run_export_agent(use: Use) -> int:
     """
     console = plain_console(stderr=use.json_out)
     services = use.services()
-    view = followed(services, use, use.call(services))
+    view = follow_start(services, use, use.call(services))
     if isinstance(view, int):
         return view
     if view.result is None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from quintain.artifacts.locations import is_url
 from quintain.cli.jobs import show_job, watch
 from quintain.cli.layout import Column, print_table
-from quintain.cli.session import INTERRUPTED, Use, plain_console, print_json, show_next_step
+from quintain.cli.session import INTERRUPTED, CommandRun, plain_console, print_json, show_next_step
 from quintain.records.imports import ImportReport
 from quintain.records.job import UNFINISHED
 from quintain.records.record import counted
@@ -29,7 +29,7 @@ _COLUMNS = (
 )
 
 
-def run_import(use: Use) -> int:
+def run_import(use: CommandRun) -> int:
     """Import a file or folder and show what came in, file by file.
 
     Returns:

@@ -9,11 +9,11 @@ from contextlib import suppress
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from quintain.cli.command_lines import command_line, for_terminal
+from quintain.cli.command_lines import command_line, for_terminal, in_commands
 from quintain.cli.layout import Column, print_facts, print_table
 from quintain.cli.session import (
     INTERRUPTED,
-    Use,
+    CommandRun,
     collected_interrupts,
     plain_console,
     print_json,
@@ -28,7 +28,7 @@ from quintain.tools.results import CompareResult, JobStarted, JobView
 from quintain.tools.services import Services
 
 
-def run_list(use: Use) -> int:
+def run_list(use: CommandRun) -> int:
     """List jobs; returns the exit status."""
     found = use.call(use.services())
     if use.json_out:
@@ -47,7 +47,7 @@ def run_list(use: Use) -> int:
     return 0
 
 
-def run_show(use: Use) -> int:
+def run_show(use: CommandRun) -> int:
     """Show a job after the call; returns 1 where it has failed."""
     view = use.call(use.services())
     print_json(view) if use.json_out else print_job(plain_console(), view)
@@ -83,11 +83,11 @@ def print_job(console: Console, view: JobView) -> None:
 def print_error_of(console: Console, view: JobView) -> None:
     """Print why a job failed."""
     assert view.error is not None
-    text = f"[{view.error.code}] {view.error.message} {view.error.hint}".strip()
+    text = in_commands(f"[{view.error.code}] {view.error.message} {view.error.hint}".strip())
     console.print(printable(text), style="red")
 
 
-def run_watch(use: Use) -> int:
+def run_watch(use: CommandRun) -> int:
     """Follow a job to its end; returns 1 where it has failed, 130 where Ctrl-C ended the watching."""
     view = watch(use.services(), use.arguments["job_id"], plain_console(stderr=use.json_out))
     if use.json_out:
@@ -97,7 +97,7 @@ def run_watch(use: Use) -> int:
     return INTERRUPTED if view.status in UNFINISHED else 1 if view.status == "failed" else 0
 
 
-def followed(services: Services, use: Use, started: JobStarted | CompareResult) -> JobView | int:
+def follow_start(services: Services, use: CommandRun, started: JobStarted | CompareResult) -> JobView | int:
     """Show the warnings of a start and follow the job to its end; or return the exit status where the command ends before it."""
     assert started.job_id is not None
     for warning in started.warnings if isinstance(started, JobStarted) else ():

@@ -9,7 +9,7 @@ from rich.console import Console
 from quintain.cli.command_lines import for_terminal
 from quintain.cli.layout import print_table
 from quintain.cli.record import read_json
-from quintain.cli.session import Use, plain_console, print_json, show_next_step
+from quintain.cli.session import CommandRun, plain_console, print_json, show_next_step
 from quintain.errors import InvalidInput
 from quintain.records.record import shown
 from quintain.records.text import printable
@@ -25,7 +25,7 @@ _MAX_BYTES = 16 * 2**20
 _STOP = "q"
 
 
-def run_judge(use: Use) -> int:
+def run_judge(use: CommandRun) -> int:
     """Judge, make a batch, take answers, or show the agreement; returns the exit status: 0 done, 2 refused."""
     console = plain_console()
     services = use.services()

@@ -56,7 +56,7 @@ def table_lines(columns: Sequence[Column | str], rows: Sequence[Sequence[object]
     """Return the lines of a table, each of at most `width` columns unless a single word is wider."""
     named = [Column(one) if isinstance(one, str) else one for one in columns]
     cells = [
-        [printable(for_terminal(str(cell)) if isinstance(cell, str) else _number(cell)) for cell in row] for row in rows
+        [printable(for_terminal(cell) if isinstance(cell, str) else _number(cell)) for cell in row] for row in rows
     ]
     head = [[column.name for column in named]] if any(column.name for column in named) else []
     widths = _widths(named, [*head, *cells], width)

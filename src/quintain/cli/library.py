@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from quintain.cli.command_lines import in_commands
 from quintain.cli.layout import Column, print_facts, print_table
-from quintain.cli.session import Use, plain_console, print_json, show_next_step
+from quintain.cli.session import CommandRun, plain_console, print_json, show_next_step
 from quintain.tools.results import LibraryResult, SearchResult
 
 Row = Callable[[Mapping[str, Any]], tuple[object, ...]]
 
 
-def run_search(use: Use) -> int:
+def run_search(use: CommandRun) -> int:
     """List runs; returns the exit status."""
     found: SearchResult = use.call(use.services())
     if use.json_out:
@@ -47,7 +48,7 @@ def run_search(use: Use) -> int:
     return 0
 
 
-def run_library(use: Use) -> int:
+def run_library(use: CommandRun) -> int:
     """List what the library has of one kind; returns the exit status."""
     found: LibraryResult = use.call(use.services())
     if use.json_out:
@@ -119,7 +120,7 @@ def _calibration(item: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _scorer(item: Mapping[str, Any]) -> tuple[object, ...]:
-    return item["name"], item.get("about") or "", item.get("source", "")
+    return item["name"], in_commands(item.get("about") or ""), item.get("source", "")
 
 
 def _method(item: Mapping[str, Any]) -> tuple[object, ...]:

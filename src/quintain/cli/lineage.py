@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from quintain.cli.layout import print_table
-from quintain.cli.session import Use, plain_console, print_json, show_next_step, write_file
+from quintain.cli.session import CommandRun, plain_console, print_json, show_next_step, write_file
 from quintain.records.lineage import LineageNode
 from quintain.records.record import counted
 from quintain.records.text import printable
@@ -21,7 +21,7 @@ from quintain.tools.results import ForgetResult, LineageResult
 _STYLES = {"forgotten": "red", "blocked": "red", "tainted": "yellow"}
 
 
-def run_lineage(use: Use) -> int:
+def run_lineage(use: CommandRun) -> int:
     """Print the lineage of a thing; draw a picture where asked. Returns the exit status."""
     console = Console()
     services = use.services()
@@ -36,7 +36,7 @@ def run_lineage(use: Use) -> int:
     return 0
 
 
-def run_forget(use: Use) -> int:
+def run_forget(use: CommandRun) -> int:
     """Print what forgetting would do, then forget where asked and confirmed. Returns the exit status."""
     console, services = plain_console(), use.services()
     if use.arguments.get("dry_run", True) or not use.own["yes"]:

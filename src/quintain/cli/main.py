@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from quintain.cli.table import ALIASES, COMMANDS, FUNCTIONS, GROUPS
+from quintain.cli.table import ALIASES, COMMANDS, FUNCTIONS, GROUPS, SECTIONS
 
 _HELP_OPTIONS = ["--help", "-h"]
 
@@ -108,8 +109,12 @@ class Commands(TyperGroup):
     group = ""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names in the order of the table."""
-        return command_names(self.group)
+        """Return the names in the order of the table; those of the program section by section."""
+        names = command_names(self.group)
+        if self.group:
+            return names
+        places = {title: place for place, title in enumerate(SECTIONS.values())}
+        return sorted(names, key=lambda name: places[getattr(self.get_command(ctx, name), "rich_help_panel", "")])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command that is built when it runs, or a group."""
@@ -120,7 +125,7 @@ class Commands(TyperGroup):
             return _Deferred(cmd_name, hidden=True)
         if cmd_name not in command_names(self.group):
             return None
-        return _Deferred(cmd_name, help=_summary(path))
+        return _Deferred(cmd_name, help=_summary(path), rich_help_panel=None if self.group else _section(path))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Insert the command that runs where a group's call names none."""
@@ -140,8 +145,17 @@ class Commands(TyperGroup):
 
 def _group(name: str) -> Commands:
     kind = type(f"{name.title()}Commands", (Commands,), {"group": name})
-    group = kind(name=name, help=GROUPS[name][0], no_args_is_help=True, hidden=name.startswith("knowlyr-"))
+    hidden = name.startswith("knowlyr-")
+    first = f"{name} {command_names(name)[0]}"
+    group = kind(name=name, help=GROUPS[name][0], no_args_is_help=True, hidden=hidden, rich_help_panel=_section(first))
     return group  # type: ignore[no-any-return]
+
+
+def _section(name: str) -> str:
+    """Return the heading under which the help of the program lists a command: that of its tool's set."""
+    from quintain.tools.catalog import tool
+
+    return SECTIONS[tool(COMMANDS[name].tool).toolset if name in COMMANDS else ""]
 
 
 def _summary(name: str) -> str:
@@ -154,7 +168,8 @@ def _summary(name: str) -> str:
 
 
 def _tool_command(name: str) -> TyperCommand:
-    from quintain.cli.session import REFUSED, Session, Use
+    from quintain.cli.command_lines import in_commands
+    from quintain.cli.session import REFUSED, CommandRun, Session
     from quintain.cli.tool_options import arguments_of, options_of, own_parameters
     from quintain.tools.catalog import tool
 
@@ -162,16 +177,21 @@ def _tool_command(name: str) -> TyperCommand:
     spec = tool(about.tool)
     options = options_of(about, spec)
 
+    flags = {one.argument: one.shown_name for one in options if one.member is None}
+
     def run(**values: Any) -> None:
         own = {one.name: values[one.name] for one in about.own}
         status = REFUSED
-        with Session(values["home"]) as session:
+        with Session(values["home"], flags=flags) as session:
             arguments = arguments_of(about, options, values)
-            use = Use(spec, arguments, own, values["json_out"], session, values.get("detach", False))
+            use = CommandRun(spec, arguments, own, values["json_out"], session, values.get("detach", False))
             status = _loaded(about.run)(use)
+            if session.page is not None and not use.json_out:
+                typer.echo(f"Page: {session.page}")
         raise typer.Exit(status)
 
-    parameters = [*(option.parameter() for option in options), *own_parameters(about.own), *_common(name)]
+    shown = (replace(option, help=in_commands(option.help)) for option in options)
+    parameters = [*(option.parameter() for option in shown), *own_parameters(about.own), *_common(name)]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     app = typer.Typer(add_completion=False)
     app.command(name.split()[-1], help=_help(name))(run)
@@ -194,10 +214,11 @@ def _common(name: str) -> Iterator[inspect.Parameter]:
 
 
 def _help(name: str) -> str:
+    from quintain.cli.command_lines import in_commands
     from quintain.tools.catalog import tool
 
     about = inspect.getdoc(tool(COMMANDS[name].tool).function) or ""
-    return f"{about}\n\n{COMMANDS[name].summary}".strip()
+    return f"{in_commands(about)}\n\n{COMMANDS[name].summary}".strip()
 
 
 def _loaded(place: str) -> Any:

@@ -7,7 +7,7 @@ import json
 from rich.console import Console
 
 from quintain.cli.command_lines import for_terminal
-from quintain.cli.session import Use, plain_console, show_next_step
+from quintain.cli.session import CommandRun, plain_console, show_next_step
 from quintain.records.plan import Estimate, TrainingPlan
 from quintain.records.text import printable
 
@@ -15,7 +15,7 @@ BLOCKED = 1
 """Exit status of a plan that cannot be carried out."""
 
 
-def run_plan(use: Use) -> int:
+def run_plan(use: CommandRun) -> int:
     """Plan and show; returns the exit status: 0 it can be started, 1 something prevents it, 2 refused."""
     console = plain_console()
     plan = use.call(use.services())

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from quintain.cli.command_lines import for_terminal
-from quintain.cli.session import REFUSED, Session, Use, plain_console, show_next_step
+from quintain.cli.session import REFUSED, CommandRun, Session, plain_console, show_next_step
 from quintain.errors import InvalidInput, NotFound, Unavailable
 from quintain.records.preference import Preference
 from quintain.records.record import counted
@@ -18,13 +18,13 @@ from quintain.records.text import printable
 from quintain.tools.results import PreferencesResult
 
 
-def run_prefer(use: Use) -> int:
+def run_prefer(use: CommandRun) -> int:
     """Record mined or imported preferences; returns the exit status: 0 done, 2 refused."""
     _print(use, use.call(use.services()), [])
     return 0
 
 
-def run_record_pairs(use: Use) -> int:
+def run_record_pairs(use: CommandRun) -> int:
     """Record the pairs of a file; returns 2 where the request was refused or none of the pairs could be recorded."""
     file = use.own["file"]
     services = use.services()
@@ -62,7 +62,7 @@ def list_preferences(
     raise typer.Exit(status)
 
 
-def _print(use: Use, result: PreferencesResult, unread: list[str]) -> None:
+def _print(use: CommandRun, result: PreferencesResult, unread: list[str]) -> None:
     console = plain_console()
     if use.json_out:
         console.print(json.dumps(result.model_dump(mode="json") | {"unreadable_lines": unread}))

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from quintain.cli.session import INTERRUPTED, Use, collected_interrupts, write_file
+from quintain.cli.session import INTERRUPTED, CommandRun, collected_interrupts, write_file
 from quintain.exporters.preview_page import describe_counts, describe_row, preview_page
 from quintain.records.job import Job, PreviewSpec
 from quintain.records.preview import Histogram, PreviewReport, Sample
@@ -29,7 +29,7 @@ _TRAINED = "black on green"
 _BAR_WIDTH = 40
 
 
-def run_preview(use: Use) -> int:
+def run_preview(use: CommandRun) -> int:
     """Preview and show; returns the exit status: 0 shown, 2 refused or failed, 130 left by Ctrl-C."""
     console, errors = Console(soft_wrap=True, highlight=False), Console(stderr=True, soft_wrap=True)
     try:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from quintain.cli.answers import show_record
-from quintain.cli.session import Use, plain_console, print_json
+from quintain.cli.session import CommandRun, plain_console, print_json
 from quintain.errors import InvalidInput, NotFound
 
 _MAX_BYTES = 64 * 2**20
 _FIELDS = ("messages", "task", "tools", "agent", "outcome", "tags")
 
 
-def run_record(use: Use) -> int:
+def run_record(use: CommandRun) -> int:
     """Store the run of a file, or the outcome of a stored run; returns the exit status: 0 stored, 2 refused."""
     file = use.own["file"]
     if file is None and "trajectory_id" not in use.arguments:

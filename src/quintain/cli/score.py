@@ -7,7 +7,7 @@ from collections import Counter
 from rich.console import Console
 
 from quintain.cli.command_lines import for_terminal
-from quintain.cli.session import Use, plain_console, print_json, show_next_step, write_file
+from quintain.cli.session import CommandRun, plain_console, print_json, show_next_step, write_file
 from quintain.records.audit import AuditReport
 from quintain.records.record import counted
 from quintain.records.text import printable
@@ -18,7 +18,7 @@ SUSPICIOUS = 1
 """Exit status where the audit flags the rewards."""
 
 
-def run_score(use: Use) -> int:
+def run_score(use: CommandRun) -> int:
     """Score the chosen runs and show the result.
 
     Returns:
@@ -33,7 +33,7 @@ def run_score(use: Use) -> int:
     return SUSPICIOUS if result.audit and result.audit["verdict"] == "suspicious" else 0
 
 
-def run_calibrate(use: Use) -> int:
+def run_calibrate(use: CommandRun) -> int:
     """Fit, print and draw; returns the exit status: 0 fitted, 2 refused."""
     console = plain_console()
     services = use.services()

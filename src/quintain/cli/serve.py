@@ -11,13 +11,18 @@ import typer
 from quintain.errors import InvalidInput, QuintainError
 
 if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from quintain.server.app import QuintainServer
+    from quintain.server.http.access import Access
     from quintain.server.http.tokens import TokenFile
+    from quintain.settings import Settings
 
 
 def serve(
     transport: Annotated[str, typer.Option(help="stdio, or http.")] = "stdio",
     host: Annotated[str, typer.Option(help="Address for http.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port for http.")] = 8765,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port for http; 0: a free one.")] = 8765,
     rotate_token: Annotated[
         bool, typer.Option("--rotate-token", help="Replace the token of http; clients need the new one.")
     ] = False,
@@ -53,24 +58,42 @@ def serve(
         if transport == "stdio":
             serve_stdio(server)
             return
-        from quintain.server.http.serving import serve_http
-        from quintain.server.http.tokens import TokenFile
-        from quintain.ui.app import web_app
-
-        token = None if no_token else TokenFile(settings.home)
-        created = token is not None and token.create(replace=rotate_token)
-
-        def show(url: str) -> None:
-            _announce(url, token, created=created, json_out=json_out)
-
-        serve_http(
-            server, settings, host, port, token=token, page=lambda access: web_app(server, access), on_ready=show
-        )
+        _serve_http(server, settings, host, port, no_token=no_token, rotate=rotate_token, json_out=json_out)
     except QuintainError as error:
         typer.echo(error, err=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def _serve_http(
+    server: QuintainServer,
+    settings: Settings,
+    host: str,
+    port: int,
+    *,
+    no_token: bool,
+    rotate: bool,
+    json_out: bool,
+) -> None:
+    """Serve the protocol and the page over HTTP until the process is stopped."""
+    from quintain.cli.command_lines import command_line
+    from quintain.cli.session import note_new_home
+    from quintain.server.http.serving import serve_http
+    from quintain.server.http.tokens import TokenFile
+    from quintain.ui.app import web_app
+
+    note_new_home(settings.home)
+    token = None if no_token else TokenFile(settings.home)
+    created = token is not None and token.create(replace=rotate)
+
+    def page(access: Access) -> Starlette:
+        return web_app(server, access, command_line)
+
+    def show(url: str) -> None:
+        _announce(url, token, created=created, json_out=json_out)
+
+    serve_http(server, settings, host, port, token=token, page=page, on_ready=show)
 
 
 def _announce(url: str, token: TokenFile | None, *, created: bool, json_out: bool) -> None:

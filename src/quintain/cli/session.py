@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType, MappingProxyType, TracebackType
 from typing import Any, Self
 
 from rich.console import Console
 
-from quintain.cli.command_lines import for_terminal
+from quintain.cli.command_lines import for_terminal, in_commands
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.record import Record
 from quintain.records.text import printable
@@ -21,6 +21,7 @@ from quintain.settings import Settings
 from quintain.tools.invocation import call
 from quintain.tools.services import Services, open_services
 from quintain.tools.spec import ToolSpec
+from quintain.tools.web_address import page_url
 
 REFUSED = 2
 """Exit status of a command whose request was refused."""
@@ -34,6 +35,10 @@ class Session:
 
     home: Path | None
     """The home folder; None: the one of the settings."""
+    page: str | None = None
+    """URL of the page of what the last call was about, while a web page shows the home."""
+    flags: Mapping[str, str] = field(default_factory=dict)
+    """Argument of the tool -> what the command line calls it, for errors."""
     _opened: list[Services] = field(default_factory=list)
 
     def services(self, **changes: Any) -> Services:
@@ -43,6 +48,7 @@ class Session:
             **changes: Settings that take the place of those of the environment.
         """
         settings = Settings(home=self.home.resolve()) if self.home else Settings()
+        note_new_home(settings.home)
         self._opened.append(open_services(settings.model_copy(update=changes), trusted=True))
         return self._opened[-1]
 
@@ -55,12 +61,12 @@ class Session:
         for services in self._opened:
             services.close()
         if isinstance(error, QuintainError):
-            print_error(error)
+            print_error(error, self.flags)
         return isinstance(error, QuintainError)
 
 
 @dataclass(frozen=True)
-class Use:
+class CommandRun:
     """One use of a command."""
 
     spec: ToolSpec
@@ -78,7 +84,10 @@ class Use:
 
     def call(self, services: Services, **more: Any) -> Any:
         """Check the arguments, and those added here, and run the tool."""
-        return call(services, self.spec, {**self.arguments, **more})
+        result = call(services, self.spec, {**self.arguments, **more})
+        if isinstance(result, Record):
+            self.session.page = page_url(services.settings.home, dict(result))
+        return result
 
 
 @contextmanager
@@ -121,14 +130,22 @@ def write_file(path: Path, content: str | bytes, what: str) -> None:
         ) from None
 
 
+def note_new_home(home: Path) -> None:
+    """Print on stderr that a home folder is going to be created: a wrong path would look like an empty home."""
+    if not home.exists():
+        plain_console(stderr=True).print(printable(f"New home folder: {home}"))
+
+
 def plain_console(*, stderr: bool = False) -> Console:
     """Return a console that shows stored text as it is: no markup, no highlighting, no wrapping of ids."""
     return Console(soft_wrap=True, highlight=False, markup=False, emoji=False, stderr=stderr)
 
 
-def print_error(error: QuintainError) -> None:
-    """Print an error as one line on stderr."""
-    text = printable(f"[{error.code}] {for_terminal(error.message)}")
+def print_error(error: QuintainError, flags: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Print an error as one line on stderr, with the names of the command line in place of those of arguments."""
+    text = printable(f"[{error.code}] {in_commands(for_terminal(error.message))}")
+    for argument, flag in flags.items():
+        text = text.replace(f"`{argument}`", flag)
     Console(stderr=True, soft_wrap=True).print(text, style="red", markup=False)
 
 

@@ -12,7 +12,7 @@ from quintain.cli.evaluate import print_report
 from quintain.cli.jobs import print_job
 from quintain.cli.layout import print_facts, print_table
 from quintain.cli.library import moment, share
-from quintain.cli.session import Use, plain_console, print_json, show_next_step
+from quintain.cli.session import CommandRun, plain_console, print_json, show_next_step
 from quintain.errors import InvalidInput
 from quintain.evaluation.reports.report import comparison_report, evaluation_report
 from quintain.records.lineage import LineageNode
@@ -24,7 +24,7 @@ from quintain.tools.services import Services
 _STEP_OPTIONS = ("first_step", "limit", "max_chars")
 
 
-def run_show(use: Use) -> int:
+def run_show(use: CommandRun) -> int:
     """Show a stored thing; returns the exit status.
 
     Raises:

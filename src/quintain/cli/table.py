@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True)
-class Own:
+class CommandOption:
     """An option that belongs to the command and not to its tool; without `flag` a positional argument."""
 
     name: str
@@ -25,7 +25,7 @@ class Command:
 
     tool: str
     run: str = "quintain.cli.answers:run_tool"
-    """`module:function`; it takes a `quintain.cli.session.Use` and returns the exit status."""
+    """`module:function`; it takes a `quintain.cli.session.CommandRun` and returns the exit status."""
     positional: tuple[str, ...] = ()
     names: Mapping[str, str | None] = field(default_factory=dict)
     """Argument, or ARGUMENT.MEMBER, -> its option, where that has another name; None: a member without an option."""
@@ -47,21 +47,21 @@ class Command:
     """Arguments that may take the place of a selection."""
     waits: bool = False
     """Whether it starts a job and follows it, unless --detach is given."""
-    own: tuple[Own, ...] = ()
+    own: tuple[CommandOption, ...] = ()
     summary: str = ""
     """What the terminal adds to the description of the tool."""
     title: str = ""
     """Its line in the list of commands; empty: the summary of a group's command, or the tool's title."""
 
 
-_CONFIG = Own(
+_CONFIG = CommandOption(
     "config", "--config", Path | None, None, "YAML or JSON file with any of this; options replace its values."
 )
-_PICTURE = Own("out", "--out", Path | None, None, "Write the picture (PNG) to this file.")
-_REPORT = Own(
+_PICTURE = CommandOption("out", "--out", Path | None, None, "Write the picture (PNG) to this file.")
+_REPORT = CommandOption(
     "report", "--report", Path | None, None, "Also write a report to this file: .md, .html (needs no network) or .json."
 )
-_NO_REDACT = Own("no_redact", "--no-redact", bool, False, "Keep secrets in the stored runs.")
+_NO_REDACT = CommandOption("no_redact", "--no-redact", bool, False, "Keep secrets in the stored runs.")
 _RUNS = {"tags": "tag", "filter.tags": "tag", "filter.dataset_id": "dataset"}
 
 
@@ -81,7 +81,7 @@ COMMANDS: Mapping[str, Command] = {
         run="quintain.cli.record:run_record",
         hidden=("trajectory", "messages", "tools"),
         own=(
-            Own(
+            CommandOption(
                 "file",
                 None,
                 str | None,
@@ -121,7 +121,9 @@ COMMANDS: Mapping[str, Command] = {
         mixes=("scorer",),
         selects=True,
         own=(
-            Own("lower_bound", "--lower-bound", bool, False, "Of a mix: mean less spread, as --combine lower_bound."),
+            CommandOption(
+                "lower_bound", "--lower-bound", bool, False, "Of a mix: mean less spread, as --combine lower_bound."
+            ),
         ),
         summary="Exit status 1 where --audit flags the rewards.",
     ),
@@ -130,18 +132,23 @@ COMMANDS: Mapping[str, Command] = {
         run="quintain.cli.score:run_calibrate",
         positional=("scorer",),
         names={**_RUNS, "per_domain": "--per-domain/--one-map"},
-        own=(Own("picture", "--picture", Path | None, None, "Also write the reliability diagram (PNG) to this file."),),
+        own=(
+            CommandOption(
+                "picture", "--picture", Path | None, None, "Also write the reliability diagram (PNG) to this file."
+            ),
+        ),
     ),
     "judge": Command(
         "get_judging_batch",
+        title="Judge runs, blind, at the terminal.",
         run="quintain.cli.judge:run_judge",
         names={**_RUNS, "trajectory_ids": "run"},
         defaults={"judge": "person", "limit": 5},
         own=(
-            Own(
+            CommandOption(
                 "answers", None, str | None, None, 'JSON file of answers, {"batch_id", "scores"}; - for standard input.'
             ),
-            Own("agreement", "--agreement", bool, False, "Show how far the raters agree."),
+            CommandOption("agreement", "--agreement", bool, False, "Show how far the raters agree."),
         ),
         summary="A person is asked at the terminal; --json prints the batch instead, whose answers come back as a file.",
     ),
@@ -172,8 +179,10 @@ COMMANDS: Mapping[str, Command] = {
             "source",
         ),
         own=(
-            Own("file", None, Path, ..., "JSONL, in each line {a, b, better} or {chosen, rejected}."),
-            Own("source", "--source", Literal["person", "assistant"], "person", "Whose preferences these are."),
+            CommandOption("file", None, Path, ..., "JSONL, in each line {a, b, better} or {chosen, rejected}."),
+            CommandOption(
+                "source", "--source", Literal["person", "assistant"], "person", "Whose preferences these are."
+            ),
         ),
         summary="Record the pairs of a file.",
     ),
@@ -189,7 +198,7 @@ COMMANDS: Mapping[str, Command] = {
         listed={"format": "quintain.exporters.registry:format_names"},
         selects=True,
         selects_instead=("path",),
-        own=(Own("out", "--out", Path | None, None, "Also copy the written folder here; must not exist."),),
+        own=(CommandOption("out", "--out", Path | None, None, "Also copy the written folder here; must not exist."),),
     ),
     "preview": Command(
         "preview_dataset",
@@ -197,20 +206,22 @@ COMMANDS: Mapping[str, Command] = {
         positional=("dataset_id",),
         names={"hyperparameters": "set"},
         hidden=("max_chars",),
-        own=(Own("html", "--html", Path | None, None, "Also write a page that needs no network to this file."),),
+        own=(
+            CommandOption("html", "--html", Path | None, None, "Also write a page that needs no network to this file."),
+        ),
     ),
     "lineage": Command(
         "get_lineage",
         run="quintain.cli.lineage:run_lineage",
         positional=("id",),
-        own=(Own("png", "--png", Path | None, None, "Also write a picture to this file."),),
+        own=(CommandOption("png", "--png", Path | None, None, "Also write a picture to this file."),),
     ),
     "forget": Command(
         "forget",
         run="quintain.cli.lineage:run_forget",
         names={"dry_run": "--dry-run/--for-good"},
         positional=("id",),
-        own=(Own("yes", "--yes", bool, False, "Do not ask before forgetting."),),
+        own=(CommandOption("yes", "--yes", bool, False, "Do not ask before forgetting."),),
     ),
     "plan": Command(
         "plan_training",
@@ -227,7 +238,9 @@ COMMANDS: Mapping[str, Command] = {
         optional=("method", "model"),
         own=(
             _CONFIG,
-            Own("output_dir", "--output-dir", Path | None, None, "Also copy the trained model to this folder."),
+            CommandOption(
+                "output_dir", "--output-dir", Path | None, None, "Also copy the trained model to this folder."
+            ),
         ),
         waits=True,
         summary="--config names a file with one training, or a recipe with stages.",
@@ -242,8 +255,10 @@ COMMANDS: Mapping[str, Command] = {
         fixed={"method": "evolve"},
         optional=("model",),
         own=(
-            Own("iterations", "--iterations", int | None, None, "Rounds of exploring and training at most (5)."),
-            Own("train", "--train", str | None, None, "How a round trains: sft, bc, dpo, grpo."),
+            CommandOption(
+                "iterations", "--iterations", int | None, None, "Rounds of exploring and training at most (5)."
+            ),
+            CommandOption("train", "--train", str | None, None, "How a round trains: sft, bc, dpo, grpo."),
             _CONFIG,
         ),
         waits=True,
@@ -256,7 +271,7 @@ COMMANDS: Mapping[str, Command] = {
         run="quintain.cli.talk:run_talk",
         positional=("agent",),
         names={"job_id": "job"},
-        own=(Own("keep", "--keep", bool, False, "Store the conversation as a run at the end."),),
+        own=(CommandOption("keep", "--keep", bool, False, "Store the conversation as a run at the end."),),
         summary="Without --message lines of the standard input are sent, until an empty one.",
     ),
     "export-agent": Command(
@@ -301,6 +316,16 @@ COMMANDS: Mapping[str, Command] = {
     ),
 }
 """Command -> its tool and options. A name of two words is a command of a group."""
+
+SECTIONS: Mapping[str, str] = {
+    "": "Start and installation",
+    "data": "Runs and datasets",
+    "label": "Scores and preferences",
+    "train": "Training and agents",
+    "evaluate": "Acting and measuring",
+    "jobs": "Jobs",
+}
+"""Toolset -> heading of its commands in the help of the program; empty: commands that are not one tool."""
 
 ALIASES: Mapping[str, str] = {"search": "runs", "get": "show", "jobs plot": "plot"}
 """Earlier name of a command -> its name. They work, and no help lists them."""

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from quintain.cli.session import Use, plain_console, print_json
+from quintain.cli.session import CommandRun, plain_console, print_json
 from quintain.records.text import printable
 from quintain.tools.evaluation.conversations import TalkResult, watch_talk
 from quintain.tools.jobs.jobs import get_job
@@ -20,7 +20,7 @@ from quintain.tools.services import Services
 _WAIT_S = 55
 
 
-def run_talk(use: Use) -> int:
+def run_talk(use: CommandRun) -> int:
     """Send one message where it is named or as JSON, else talk until the end of input. Returns the exit status."""
     services = use.services()
     if use.json_out or use.arguments.get("message") or use.arguments.get("end") or use.arguments.get("job_id"):
@@ -30,7 +30,7 @@ def run_talk(use: Use) -> int:
     return _talk(services, use)
 
 
-def _talk(services: Services, use: Use) -> int:
+def _talk(services: Services, use: CommandRun) -> int:
     console, shown, job_id = plain_console(), 0, None
     is_tty = sys.stdin.isatty()
     if is_tty:
@@ -89,8 +89,8 @@ def _show(console: Console, result: TalkResult, first: int) -> int:
             console.print(printable(f"  ({step['thought']})"))
         for action in step.get("actions", ()):
             console.print(printable(f"  {action['tool']} {json.dumps(action.get('args', {}), ensure_ascii=False)}"))
-        for seen in step.get("observations", ()):
-            console.print(printable(f"  = {seen['content']}"))
+        for observation in step.get("observations", ()):
+            console.print(printable(f"  = {observation['content']}"))
         if step["actor"] == "agent" and step.get("message"):
             console.print(printable(str(step["message"])))
     if result.error is not None:

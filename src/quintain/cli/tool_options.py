@@ -17,7 +17,7 @@ from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
 from quintain.cli.completion import completion_of
-from quintain.cli.table import Command, Own
+from quintain.cli.table import Command, CommandOption
 from quintain.errors import InvalidInput
 from quintain.records.documents import parse_yaml, read_document
 from quintain.records.filters import EVERY_RUN
@@ -49,6 +49,11 @@ class Option:
     choices: tuple[str, ...] = ()
     name: str | None = None
     """Its name at the terminal, where that differs from the tool's."""
+
+    @property
+    def shown_name(self) -> str:
+        """Its name in the help and in errors."""
+        return self.flag or (self.name or self.argument).upper()
 
     @property
     def key(self) -> str:
@@ -175,7 +180,7 @@ def _selected(arguments: dict[str, Any], *, everything: bool, instead: Sequence[
     return arguments
 
 
-def own_parameters(owned: Iterable[Own]) -> Iterator[inspect.Parameter]:
+def own_parameters(owned: Iterable[CommandOption]) -> Iterator[inspect.Parameter]:
     """Return the parameters that belong to the command alone."""
     for one in owned:
         info: Any = typer.Option(one.flag, help=one.help) if one.flag else typer.Argument(help=one.help)

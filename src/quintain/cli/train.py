@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from quintain.cli.jobs import followed, show_job
-from quintain.cli.session import Use, in_line, plain_console
+from quintain.cli.jobs import follow_start, show_job
+from quintain.cli.session import CommandRun, in_line, plain_console
 from quintain.errors import InvalidInput
 from quintain.records.documents import read_document
 from quintain.records.job import JobResult
@@ -21,7 +21,7 @@ from quintain.tools.training.start import copy_model, create_folder
 _SOURCES = ("dataset", "text", "environment")
 
 
-def run_train(use: Use) -> int:
+def run_train(use: CommandRun) -> int:
     """Start what the file and the options ask for and follow it.
 
     Returns:
@@ -36,7 +36,7 @@ def run_train(use: Use) -> int:
     folder = config.absolute().parent if config is not None else Path.cwd()
     stated = _folder(document.pop("output_dir", None))
     target = create_folder(use.own["output_dir"] or stated)
-    view = followed(services, use, start_config(services, document, settings, folder))
+    view = follow_start(services, use, start_config(services, document, settings, folder))
     if isinstance(view, int):
         return view
     if target is not None and view.result is not None and view.result.agent:

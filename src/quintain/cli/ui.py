@@ -19,6 +19,8 @@ def ui(
     home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
 ) -> None:
     """Show runs, jobs, datasets, agents and comparisons on a local web page, until Ctrl-C."""
+    from quintain.cli.command_lines import command_line
+    from quintain.cli.session import note_new_home
     from quintain.server.app import create_server
     from quintain.server.http.serving import serve_http
     from quintain.server.http.tokens import TokenFile
@@ -27,6 +29,7 @@ def ui(
 
     try:
         settings = read_settings(home.resolve() if home else None)
+        note_new_home(settings.home)
         server, token = create_server(settings), TokenFile(settings.home)
         token.create()
 
@@ -37,7 +40,14 @@ def ui(
             if open_browser:
                 webbrowser.open(with_token)
 
-        serve_http(server, settings, port=port, token=token, page=lambda access: web_app(server, access), on_ready=show)
+        serve_http(
+            server,
+            settings,
+            port=port,
+            token=token,
+            page=lambda access: web_app(server, access, command_line),
+            on_ready=show,
+        )
     except QuintainError as error:
         typer.echo(error, err=True)
         raise typer.Exit(2) from None

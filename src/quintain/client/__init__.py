@@ -55,7 +55,7 @@ def open(path: str | PathLike[str] | None = None) -> Home:
 
 
 def aopen(path: str | PathLike[str] | None = None) -> AsyncHome:
-    """Return a home folder, whose methods are coroutines of asyncio, for `async with`; errors as of `open`.
+    """Return a home folder, whose methods are coroutines for asyncio or trio, for `async with`; errors as of `open`.
 
     Args:
         path: As of `open`.

@@ -116,6 +116,10 @@ def _why_not(step: Step, place: int, action: Action) -> str:
     """Return why a call does not count; empty if it does."""
     if step.train is False or step.copied_context:
         return "masked_call"
-    by_id = [seen for seen in step.observations if action.call_id is not None and seen.call_id == action.call_id]
+    by_id = [
+        observation
+        for observation in step.observations
+        if action.call_id is not None and observation.call_id == action.call_id
+    ]
     answer = by_id[0] if by_id else step.observations[place] if place < len(step.observations) else None
     return "failed_call" if answer is not None and answer.is_error else ""

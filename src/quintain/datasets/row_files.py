@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput, NotFound, Unavailable
-from quintain.importers.log_file import LogFile, Numbered
+from quintain.importers.log_file import LogFile, NumberedValue
 from quintain.importers.protocol import Report
 
 HUB_NAME = re.compile(
@@ -81,7 +81,7 @@ def row_files(path: Path) -> RowFiles:
     return RowFiles(taken, [file for file in files if file not in taken])
 
 
-def rows_of(path: Path, report: Report) -> Iterator[Numbered]:
+def rows_of(path: Path, report: Report) -> Iterator[NumberedValue]:
     """Stream the rows of a file, numbered from 1.
 
     Raises:
@@ -90,10 +90,10 @@ def rows_of(path: Path, report: Report) -> Iterator[Numbered]:
     """
     if path.suffix.lower() not in _COLUMNAR:
         return LogFile(path, path.parent).rows(report)
-    return (Numbered(number, row) for number, row in enumerate(_columnar_rows(path), 1))
+    return (NumberedValue(number, row) for number, row in enumerate(_columnar_rows(path), 1))
 
 
-def hub_rows(reference: str) -> Iterator[Numbered]:
+def hub_rows(reference: str) -> Iterator[NumberedValue]:
     """Stream the rows of a Hub dataset, numbered from 1.
 
     Raises:
@@ -110,7 +110,7 @@ def hub_rows(reference: str) -> Iterator[Numbered]:
     split = match["split"] or "train"
     try:
         rows = datasets.load_dataset(match["name"], match["config"] or None, split=split, streaming=True)
-        yield from (Numbered(number, row) for number, row in enumerate(rows, 1))
+        yield from (NumberedValue(number, row) for number, row in enumerate(rows, 1))
     except (FileNotFoundError, ValueError) as error:
         raise NotFound(
             f"the Hub has no {reference!r} ({_brief(error)}); look at the names of its configurations and splits"
@@ -121,7 +121,7 @@ def hub_rows(reference: str) -> Iterator[Numbered]:
         ) from None
 
 
-def write_lines(rows: Iterable[Numbered], columns: Mapping[str, str], target: Path) -> None:
+def write_lines(rows: Iterable[NumberedValue], columns: Mapping[str, str], target: Path) -> None:
     """Write rows as JSON lines, row n on line n.
 
     Args:

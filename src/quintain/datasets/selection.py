@@ -304,8 +304,8 @@ def _content_hash(run: Trajectory) -> int:
         for action in step.actions:
             parts += (action.tool, action.raw_args, action.call_id)
             free.append(action.args)
-        for seen in step.observations:
-            parts += (seen.content, seen.call_id, seen.is_error)
+        for observation in step.observations:
+            parts += (observation.content, observation.call_id, observation.is_error)
     return hash((to_json(free), *parts))
 
 

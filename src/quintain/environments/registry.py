@@ -28,7 +28,7 @@ from quintain.environments.references import mixture_text, parse_reference, part
 from quintain.environments.servers import PREFIX, ServerProfile, find_server, read_servers
 from quintain.environments.task_files import FileTasks
 from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError
-from quintain.extensions import Installed, installed, load, require_single
+from quintain.extensions import Extensions, extensions_of, load, require_single
 from quintain.records.judging import Endpoint
 from quintain.records.protocols import Environment, TaskSource
 from quintain.records.record import clip, explain, nearest
@@ -82,9 +82,9 @@ def operator_variable(name: str) -> str | None:
     return configuration().variable(name)
 
 
-def installed_extensions() -> Installed:
+def installed_extensions() -> Extensions:
     """Return what other packages announce."""
-    return installed(GROUP, frozenset(_BUILT_IN))
+    return extensions_of(GROUP, frozenset(_BUILT_IN))
 
 
 def _entries() -> dict[str, EntryPoint]:

@@ -34,7 +34,7 @@ Wrapper = Callable[[Environment], Environment]
 
 
 @dataclass
-class Wrapped:
+class WrappedEnvironment:
     """An environment whose steps pass through a function."""
 
     inside: Environment
@@ -109,7 +109,7 @@ def max_steps(most: int) -> Wrapper:
             step, taken = carry(actions), taken + 1
             return step if step.terminated or taken < most else step.model_copy(update={"truncated": True})
 
-        return Wrapped(environment, around, begin)
+        return WrappedEnvironment(environment, around, begin)
 
     return wrapper
 
@@ -130,7 +130,7 @@ def time_limit(seconds: float, clock: Callable[[], float] = time.monotonic) -> W
             late = clock() - began > seconds and not step.terminated
             return step.model_copy(update={"truncated": True}) if late else step
 
-        return Wrapped(environment, around, begin)
+        return WrappedEnvironment(environment, around, begin)
 
     return wrapper
 
@@ -147,7 +147,7 @@ def shaped_reward(reward: Callable[[Sequence[Action], TimeStep], float | None]) 
             info = {"environment_reward": step.reward, **step.info}
             return step.model_copy(update={"reward": reward(actions, step), "info": info})
 
-        return Wrapped(environment, around)
+        return WrappedEnvironment(environment, around)
 
     return wrapper
 
@@ -171,7 +171,7 @@ def episode_statistics(clock: Callable[[], float] = time.monotonic) -> Wrapper:
             episode = {"r": sums["r"], "l": sums["l"], "t": clock() - sums["began"]}
             return step.model_copy(update={"info": {**step.info, "episode": episode}})
 
-        return Wrapped(environment, around, begin)
+        return WrappedEnvironment(environment, around, begin)
 
     return wrapper
 
@@ -196,7 +196,7 @@ def shorter_observations(most_chars: int = 8000) -> Wrapper:
             step = carry(actions)
             return step.model_copy(update={"observations": tuple(map(shortened, step.observations))})
 
-        return Wrapped(environment, around)
+        return WrappedEnvironment(environment, around)
 
     return wrapper
 

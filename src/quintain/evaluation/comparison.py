@@ -18,18 +18,14 @@ from quintain.evaluation.statistics.significance import (
     compact_letter_display,
     equivalence,
     holm,
-    paired_t,
-    required_tasks,
-    wilcoxon,
-)
-from quintain.evaluation.statistics.success_rates import (
-    Interval,
-    clustered_difference,
     mcnemar_exact,
     mcnemar_mid_p,
-    newcombe_paired,
+    paired_t,
+    required_tasks,
     sign_flip_exact,
+    wilcoxon,
 )
+from quintain.evaluation.statistics.success_rates import Interval, clustered_difference, newcombe_paired
 from quintain.evaluation.summary import verdicts_by_task
 from quintain.records.evaluation import (
     Comparison,
@@ -322,11 +318,6 @@ def _leaderboard(
     named: Sequence[tuple[str, Evaluation]], different: Sequence[tuple[str, str]]
 ) -> tuple[LeaderboardRow, ...]:
     """Rank by success rate, then mean reward. Ties share a rank; unknown values rank last."""
-
-    def merit(evaluation: Evaluation) -> tuple[float, float]:
-        known = (evaluation.rate.value, evaluation.mean_reward)
-        return tuple(float("-inf") if value is None else value for value in known)  # type: ignore[return-value]
-
     merits = [merit(evaluation) for _, evaluation in named]
     ordered = sorted(named, key=lambda pair: merit(pair[1]), reverse=True)
     groups = compact_letter_display([name for name, _ in ordered], different)
@@ -344,3 +335,9 @@ def _leaderboard(
         )
         for name, evaluation in ordered
     )
+
+
+def merit(evaluation: Evaluation) -> tuple[float, float]:
+    """Return the key by which a leaderboard ranks: success rate, then mean reward; unknown ones come last."""
+    success, reward = evaluation.rate.value, evaluation.mean_reward
+    return (-math.inf if success is None else success), (-math.inf if reward is None else reward)

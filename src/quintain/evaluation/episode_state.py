@@ -102,7 +102,8 @@ class EpisodeState:
         observations = _with_call_ids(step.observations, actions)
         self.steps[-1] = self.steps[-1].model_copy(update={"observations": observations, "reward": step.reward})
         self.new_messages.extend(
-            Message(role="tool", content=seen.content, call_id=seen.call_id) for seen in observations
+            Message(role="tool", content=observation.content, call_id=observation.call_id)
+            for observation in observations
         )
         self.record_response(step, step.message)
 
@@ -136,6 +137,6 @@ def _with_call_ids(observations: Sequence[Observation], actions: Sequence[Action
     call_ids = [action.call_id for action in actions]
     call_ids += [None] * (len(observations) - len(call_ids))
     return tuple(
-        seen if seen.call_id else seen.model_copy(update={"call_id": call_id})
-        for seen, call_id in zip(observations, call_ids, strict=False)
+        observation if observation.call_id else observation.model_copy(update={"call_id": call_id})
+        for observation, call_id in zip(observations, call_ids, strict=False)
     )

@@ -70,7 +70,7 @@ def _is_loop(turns: Sequence[Step]) -> bool:
     run, before = 1, None
     for step in turns:
         calls = [(a.tool, a.args, a.raw_args if a.args is None else None) for a in step.actions]
-        now = (calls, [text_of(seen.content) for seen in step.observations])
+        now = (calls, [text_of(observation.content) for observation in step.observations])
         run = run + 1 if calls and now == before else 1
         if run == LOOP:
             return True
@@ -90,4 +90,4 @@ def _fault(step: Step, offered: set[str], next_user_text: str) -> FailureKind | 
         return "format"
     if any(action.tool not in offered for action in step.actions):
         return "wrong_tool"
-    return "bad_arguments" if any(seen.is_error for seen in step.observations) else None
+    return "bad_arguments" if any(observation.is_error for observation in step.observations) else None

@@ -108,4 +108,4 @@ def without_reflection(run: Trajectory, note: ReflectionNote) -> Trajectory:
 
 
 def _run_text(run: Trajectory) -> str:
-    return show_run(run, budget_chars=_RUN_CHARS).text
+    return show_run(run, budget_chars=_RUN_CHARS, with_verdict=True).text

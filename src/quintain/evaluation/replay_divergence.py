@@ -67,8 +67,8 @@ def user_text_after(prefix: Sequence[Step], place: int) -> str | None:
 
 def find_divergence(number: int, now: TimeStep, step: Step, recorded_text: str | None) -> Divergence | None:
     """Compare the response to an agent step with the recorded one. Return None if they are equal."""
-    answers = [(seen.content, seen.is_error) for seen in now.observations]
-    recorded = [(seen.content, seen.is_error) for seen in step.observations]
+    answers = [(observation.content, observation.is_error) for observation in now.observations]
+    recorded = [(observation.content, observation.is_error) for observation in step.observations]
     if answers != recorded:
         return Divergence(
             number, f"{str(recorded)!r:.{_MAX_CHARS}}", f"the environment returned {str(answers)!r:.{_MAX_CHARS}}"

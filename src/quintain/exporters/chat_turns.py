@@ -70,7 +70,7 @@ class Turn(NamedTuple):
 
 def turns_of(run: Trajectory, losses: Losses) -> list[Turn]:
     """Return the turns of a run; calls without an id of their own get one."""
-    losses[FAILED] += sum(seen.is_error for step in run.steps for seen in step.observations)
+    losses[FAILED] += sum(observation.is_error for step in run.steps for observation in step.observations)
     turns: list[Turn] = []
     ids: set[str] = set()
     waiting: list[tuple[Call, str | None]] = []

@@ -14,7 +14,7 @@ from quintain.exporters.openai import OpenAI
 from quintain.exporters.protocol import Exporter
 from quintain.exporters.trl import Trl, TrlPromptCompletion
 from quintain.exporters.verl import Verl
-from quintain.extensions import Installed, installed, require_single
+from quintain.extensions import Extensions, extensions_of, require_single
 from quintain.records.record import nearest, shown
 
 EXPORTERS: tuple[Exporter, ...] = (
@@ -37,9 +37,9 @@ def format_names() -> list[str]:
     return ["quintain", *sorted([*(known.name for known in EXPORTERS), *installed_extensions().entries])]
 
 
-def installed_extensions() -> Installed:
+def installed_extensions() -> Extensions:
     """Return what other packages announce."""
-    return installed(GROUP, _built_in())
+    return extensions_of(GROUP, _built_in())
 
 
 def _built_in() -> frozenset[str]:

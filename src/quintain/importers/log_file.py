@@ -22,7 +22,7 @@ MAX_SIBLINGS = 100_000
 """Number of files that `siblings` lists at most."""
 
 
-class Numbered(NamedTuple):
+class NumberedValue(NamedTuple):
     """A value and its position: line of a line format, or element (from 1) of an array."""
 
     line: int
@@ -44,7 +44,7 @@ class LogFile:
         """Parts of the path below the root."""
         return self.path.relative_to(self.root).parts
 
-    def rows(self, report: Report) -> Iterator[Numbered]:
+    def rows(self, report: Report) -> Iterator[NumberedValue]:
         """Stream the lines of a line format, or the elements of a JSON array; a single JSON object is one element.
 
         Consecutive objects over several lines are elements too. Invalid values are rejected with their number, and
@@ -57,7 +57,7 @@ class LogFile:
             while (piece := next(pieces, None)) is not None:
                 number, values = piece.number, _values(piece, parser, report)
                 del piece  # its bytes would stay in memory while the caller works on the values
-                yield from (Numbered(number, value) for value in values)
+                yield from (NumberedValue(number, value) for value in values)
         except InvalidInput as error:
             report.reject(number + 1, error.message)
 
@@ -83,7 +83,7 @@ class LogFile:
         except InvalidInput as error:
             raise InvalidInput(f"{self.path.name}: {error.message}", code=error.code) from None
 
-    def text_lines(self) -> Iterator[Numbered]:
+    def text_lines(self) -> Iterator[NumberedValue]:
         """Yield the lines of a text file with their numbers, without their ends; invalid bytes become U+FFFD.
 
         Raises:
@@ -91,7 +91,7 @@ class LogFile:
         """
         text = self.content().decode("utf-8", errors="replace")
         for number, line in enumerate(text.split("\n"), 1):
-            yield Numbered(number, line.removesuffix("\r"))
+            yield NumberedValue(number, line.removesuffix("\r"))
 
     def content(self) -> bytes:
         """Return the whole file, unpacked and as UTF-8, without parsing it.

@@ -22,7 +22,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.log_folder import FoundFile, LogFolder, log_folder, printable_name
 from quintain.importers.probing import probe_file
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.registry import FAULTS, Detection, Importer, detect, importer, others
+from quintain.importers.registry import FAULTS, Detection, Importer, detect, importer, installed_readers
 from quintain.importers.run_sink import RunSink
 from quintain.importers.run_splitting import split_run
 from quintain.records.imports import BOTH_LEVELS, FileStamp, ImportReport, IngestStatus, RedactionLevel, Rejected
@@ -300,7 +300,7 @@ class _Loop:
             notes.append(f"Ended at the limit of {self.options.limit:,} runs.")
         for failure, n in self.undetected.items():
             notes.append(f"The reader {failure} failed to detect the format of {n:,} files; please report it.")
-        notes += others().faults
+        notes += installed_readers().faults
 
 
 def _safe(text: str) -> str:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import NamedTuple, Protocol
 
 from quintain.errors import NotFound, Unavailable
-from quintain.extensions import Installed, installed, require_single
+from quintain.extensions import Extensions, extensions_of, require_single
 from quintain.importers.chat_apps.chatgpt import ChatGpt
 from quintain.importers.chat_apps.claude_web import ClaudeWeb
 from quintain.importers.coding_agents.aider import Aider
@@ -187,9 +187,9 @@ def reader_names() -> list[str]:
     return sorted([*_built_in(), *installed_extensions().entries])
 
 
-def installed_extensions() -> Installed:
+def installed_extensions() -> Extensions:
     """Return what other packages announce."""
-    return installed(GROUP, _built_in())
+    return extensions_of(GROUP, _built_in())
 
 
 def _built_in() -> frozenset[str]:
@@ -214,7 +214,7 @@ def importer(name: str) -> Importer:
     raise NotFound(f"expected a log format, got {shown(name)}{nearest(name, names)}; valid: auto, {', '.join(names)}")
 
 
-class Others(NamedTuple):
+class InstalledReaders(NamedTuple):
     """Readers of other packages."""
 
     importers: tuple[Importer, ...]
@@ -223,7 +223,7 @@ class Others(NamedTuple):
 
 
 @cache
-def others() -> Others:
+def installed_readers() -> InstalledReaders:
     """Return the readers of other packages; this imports them."""
     known = installed_extensions()
     usable, faults = list[Importer](), list(known.refused.values())
@@ -232,14 +232,14 @@ def others() -> Others:
             usable.append(load_importer(entry))
         except Unavailable as error:
             faults.append(error.message)
-    return Others(tuple(usable), tuple(faults))
+    return InstalledReaders(tuple(usable), tuple(faults))
 
 
 def detect(probe: Probe) -> Detection:
     """Return the reader with the highest confidence; readers that raise are skipped and named."""
     sure: list[tuple[float, int, Importer]] = []
     failed = []
-    for place, known in enumerate((*IMPORTERS, *others().importers)):
+    for place, known in enumerate((*IMPORTERS, *installed_readers().importers)):
         try:
             confidence = known.detect(probe)
         except FAULTS as error:

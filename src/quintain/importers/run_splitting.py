@@ -48,8 +48,8 @@ def _step(step: Step) -> int:
     size += len(step.thought or "") + (_value(step.extra) if step.extra else 0)
     for call in step.actions:
         size += len(call.tool) + len(call.raw_args or "") + (_value(call.args) if call.args else 0)
-    for seen in step.observations:
-        size += len(seen.content) if type(seen.content) is str else _text(seen.content)
+    for observation in step.observations:
+        size += len(observation.content) if type(observation.content) is str else _text(observation.content)
     return size
 
 

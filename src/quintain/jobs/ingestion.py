@@ -155,8 +155,7 @@ def _store_outputs(
     errors += _add_valid(store.preferences.add_many, preferences, now)
     if links:
         store.trajectories.link(links)
-    if stamps:
-        store.imports.add(stamps, now)
+    errors += _add_valid(store.imports.add, stamps, now)
     errors += _add_valid(store.trajectories.add_many, trajectories, now)
     return _warnings(kind, errors)
 

@@ -76,17 +76,17 @@ class Watch:
         begun = directory.has_begun(attempt.number)
         if begun and directory.exit(attempt.number) is not None:
             return Liveness.DEAD
-        seen = self._observe(attempt, directory)
-        silence = self._monotonic() - seen.since
-        is_fresh = begun and seen.is_beating and silence < FRESH_BEATS * self._beat_s
+        observation = self._observe(attempt, directory)
+        silence = self._monotonic() - observation.since
+        is_fresh = begun and observation.is_beating and silence < FRESH_BEATS * self._beat_s
         if launcher.poll_s == 0 or not is_fresh:
-            self._ask(seen, attempt, launcher)
-        answer = None if is_fresh and launcher.poll_s else seen.answer
+            self._ask(observation, attempt, launcher)
+        answer = None if is_fresh and launcher.poll_s else observation.answer
         if answer is False and silence >= launcher.settle_s:
             return Liveness.DEAD if begun else Liveness.ENDED_EARLY
         if is_fresh or answer is True:
             return Liveness.ALIVE
-        if not begun and seen.is_reachable and (not launcher.is_remote or silence >= self._lease_s):
+        if not begun and observation.is_reachable and (not launcher.is_remote or silence >= self._lease_s):
             return Liveness.LOST  # not sooner: a back end may need a moment to list what it has accepted
         lease_ended = job.lease_until is None or not now < job.lease_until <= now + timedelta(seconds=self._lease_s)
         if silence < self._lease_s or not lease_ended or (launcher.is_remote and not begun):  # it may wait in a queue
@@ -96,28 +96,28 @@ class Watch:
     def forget_others(self, job_ids: Iterable[str]) -> None:
         """Keep the observations of these jobs only."""
         keep = set(job_ids)
-        self._seen = {job_id: seen for job_id, seen in self._seen.items() if job_id in keep}
+        self._seen = {job_id: observation for job_id, observation in self._seen.items() if job_id in keep}
 
     def _observe(self, attempt: Attempt, directory: JobDirectory) -> _Observation:
         beat, now = directory.heartbeat(), self._monotonic()
-        seen = self._seen.get(attempt.job_id)
-        if seen is None or seen.token != attempt.token:
-            seen = self._seen[attempt.job_id] = _Observation(attempt.token, beat, now)
-        elif seen.beat != beat:
-            seen.beat, seen.since, seen.is_beating = beat, now, True
-        return seen
+        observation = self._seen.get(attempt.job_id)
+        if observation is None or observation.token != attempt.token:
+            observation = self._seen[attempt.job_id] = _Observation(attempt.token, beat, now)
+        elif observation.beat != beat:
+            observation.beat, observation.since, observation.is_beating = beat, now, True
+        return observation
 
-    def _ask(self, seen: _Observation, attempt: Attempt, launcher: Launcher) -> None:
+    def _ask(self, observation: _Observation, attempt: Attempt, launcher: Launcher) -> None:
         now = self._monotonic()
-        if now - seen.asked_at < launcher.poll_s:
+        if now - observation.asked_at < launcher.poll_s:
             return
         if now < self._unreachable_until.get(launcher, now):
-            seen.answer, seen.is_reachable = None, False
+            observation.answer, observation.is_reachable = None, False
             return
         try:
-            seen.answer, seen.is_reachable = launcher.alive(attempt), True
+            observation.answer, observation.is_reachable = launcher.alive(attempt), True
         except Unavailable:
-            seen.answer, seen.is_reachable = None, False
+            observation.answer, observation.is_reachable = None, False
             if launcher.is_remote:  # each question to a silent back end may last until its time limit
                 self._unreachable_until[launcher] = self._monotonic() + RETRY_S
-        seen.asked_at = self._monotonic()
+        observation.asked_at = self._monotonic()

@@ -27,7 +27,7 @@ from quintain.jobs.launchers.contract import Attempt, Launcher
 from quintain.jobs.launchers.registry import open_launcher
 from quintain.jobs.liveness import RETRY_S, Liveness, Watch
 from quintain.jobs.process_counts import ONE_PROCESS, process_counts
-from quintain.records.job import Job, JobSpec, JobStatus
+from quintain.records.job import UNFINISHED, Job, JobSpec, JobStatus
 from quintain.store.job_spans import Lease, Span
 from quintain.store.jobs import RunningJob
 from quintain.store.store import Store
@@ -65,6 +65,8 @@ class Reconciler:
         """Job -> monotonic time from which its launcher may be asked to end it."""
         self._troubles: dict[str, str] = {}
         """Job, or empty for all of them -> what went wrong in the last pass."""
+        self._noted: dict[str, str | None] = {}
+        """The same of the pass that runs, None for nothing. A reader sees it when the pass is over."""
         self._logged: dict[str, str] = {}
         """Key of a trouble -> its text as logged."""
         self._found_dead = False
@@ -105,14 +107,16 @@ class Reconciler:
         self._cancel_at = {job.id: self._cancel_at[job.id] for job in running if job.id in self._cancel_at}
         self._pauses.clear()
         looks: list[_Look] = []
-        for job in running:
-            with self._noting_trouble(job.id):
-                if self._is_here(job) and self._reconcile_job(job, looks):
-                    changed.add(job.id)
-        changed |= {look.job_id for look in looks if look.has_outputs}
-        changed |= self._store_looks([look for look in looks if look.events or look.lease])
-        unfinished = {job.id for job in self._store.jobs.unfinished()} if self._troubles else set()
-        self._troubles = {key: text for key, text in self._troubles.items() if not key or key in unfinished}
+        with self._publishing_troubles():
+            for job in running:
+                with self._noting_trouble(job.id):
+                    if self._is_here(job) and self._reconcile_job(job, looks):
+                        changed.add(job.id)
+            changed |= {look.job_id for look in looks if look.has_outputs}
+            changed |= self._store_looks([look for look in looks if look.events or look.lease])
+        states = self._store.jobs.states(self._troubles) if self._troubles else {}
+        ended = {job_id for job_id, state in states.items() if state.status not in UNFINISHED}
+        self._troubles = {key: text for key, text in self._troubles.items() if key not in ended}
         self._logged = {key: text for key, text in self._logged.items() if key in self._troubles}
         self.is_idle = not running and not self._store.jobs.has_unfinished(self.home)
         return changed
@@ -147,8 +151,8 @@ class Reconciler:
         started: set[str] = set()
         if time.monotonic() < self._retry_at or not self._is_mounted():
             return started
-        for job in self._store.jobs.startable(self._options.slots, self._options.light_kinds, self.home):
-            with self._noting_trouble(job.id):
+        for job in self._startable():
+            with self._publishing_troubles(), self._noting_trouble(job.id):
                 devices = self._devices_for(job)
                 if devices is None:
                     break  # smaller jobs must not overtake it for ever
@@ -159,15 +163,32 @@ class Reconciler:
                 break
         return started
 
+    def has_startable(self) -> bool:
+        """Whether a queued job may start now, as far as slots decide."""
+        return bool(self._startable())
+
+    def _startable(self) -> list[Job]:
+        return self._store.jobs.startable(self._options.slots, self._options.light_kinds, self.home)
+
     def dispatch_after_ends(self) -> set[str]:
         """Start queued jobs if `reconcile_running` has found an attempt that is not alive: its end may have freed a slot."""
         return self.dispatch() if self._found_dead else set()
 
     def index_texts(self) -> set[str]:
         """Index the texts of new runs for searches, a bounded amount in one pass. No job changes."""
-        with self._noting_trouble(""):
+        with self._publishing_troubles(), self._noting_trouble(""):
             self._store.trajectories.index_new_texts()
         return set()
+
+    @contextmanager
+    def _publishing_troubles(self) -> Iterator[None]:
+        """Let readers see the troubles that are noted meanwhile all at once, so that a lasting one never seems to be over."""
+        self._noted = {}
+        try:
+            yield
+        finally:
+            found = self._troubles | self._noted
+            self._troubles = {key: text for key, text in found.items() if text is not None}
 
     @contextmanager
     def _noting_trouble(self, *keys: str) -> Iterator[None]:
@@ -175,8 +196,6 @@ class Reconciler:
 
         One broken directory must not stop the other jobs, and a full disk must not hide behind a running one.
         """
-        for key in keys:
-            self._troubles.pop(key, None)
         text, cause = "", None
         try:
             yield
@@ -186,8 +205,11 @@ class Reconciler:
             text = f"it cannot be looked after now: {error}"
         except Exception as error:
             text, cause = f"it cannot be looked after: {type(error).__name__}: {error}", error
-        for key in keys if text else ():
-            self._troubles[key] = text
+        for key in keys:
+            if not text:
+                self._noted.setdefault(key, None)
+                continue
+            self._noted[key] = text
             if self._logged.get(key) != text:
                 self._logged[key] = text
                 logger.log(
@@ -251,7 +273,7 @@ class Reconciler:
             known = ends(directory) if dead else []
             if left_s := pause_left_s(known, self._clock()):
                 self._pauses[job.id] = left_s
-                self._troubles[job.id] = f"{known[-1].message}; the next attempt begins in {left_s:.0f} s"
+                self._noted[job.id] = f"{known[-1].message}; the next attempt begins in {left_s:.0f} s"
                 return False
             devices = self._devices_for(job)
             if devices is None:  # fewer than before, or given away: it keeps those that it had

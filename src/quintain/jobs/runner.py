@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -18,9 +18,10 @@ from quintain.jobs.launch import JobOptions, known_attempt, read_launch
 from quintain.jobs.reconciler import Reconciler
 from quintain.next_step import Hint, call
 from quintain.records.job import Job, JobSpec, JobStatus
+from quintain.store.jobs import JobState
 from quintain.store.store import Store
 
-__all__ = ["JobOptions", "JobRunner", "Started"]
+__all__ = ["JobOptions", "JobRunner", "JobState", "StartedJob"]
 
 
 RECENT_S = 1.0
@@ -29,7 +30,7 @@ RECENT_S = 1.0
 ReconcileStep = Callable[[], set[str]]
 
 
-class Started(NamedTuple):
+class StartedJob(NamedTuple):
     """A job, and whether the same request was unfinished already."""
 
     job: Job
@@ -79,7 +80,7 @@ class JobRunner:
         request_key: str | None = None,
         priority: int = 0,
         resumed_from: str | None = None,
-    ) -> Started:
+    ) -> StartedJob:
         """Start a job, or queue it if no slot is free. The job is stored first.
 
         Args:
@@ -108,7 +109,7 @@ class JobRunner:
         )
         job, deduplicated = self._store.jobs.insert(job)
         with self._counting_change():
-            return Started(self._dispatch(job), deduplicated)
+            return StartedJob(self._dispatch(job), deduplicated)
 
     def cancel(self, job_id: str) -> Job:
         """Cancel a job. A queued job ends at once; an ended job is unchanged."""
@@ -170,6 +171,10 @@ class JobRunner:
         if newest.changes != self._changes or time.monotonic() - newest.ended > within_s:
             self.reconcile()
 
+    def states(self, job_ids: Iterable[str]) -> dict[str, JobState]:
+        """Return the state of each of these jobs that exists, whichever process stored it."""
+        return self._store.jobs.states(job_ids)
+
     @property
     def is_idle(self) -> bool:
         """Whether the newest pass of this runner left no job unfinished, and it has started none since."""
@@ -227,8 +232,11 @@ class JobRunner:
             self._changes += 1
 
     def _dispatch(self, job: Job) -> Job:
-        """Start a queued job at once if a slot is free. Else look for a slot of an ended job, at most once a second."""
-        if job.status is JobStatus.QUEUED:
+        """Start a queued job at once if a slot is free. Else look for a slot of an ended job, at most once a second.
+
+        A slot that becomes free after the look belongs to a job whose end another process finds, which then dispatches.
+        """
+        if job.status is JobStatus.QUEUED and self._reconciler.has_startable():
             self._run_elected((self._reconciler.dispatch,), wait_s=0.1, leave_note=True)
             job = self._store.jobs.get(job.id)
         if job.status is JobStatus.QUEUED and time.monotonic() - self._newest_pass.ended > RECENT_S:

@@ -98,8 +98,8 @@ class ReplayConfig(Settings):
 class EWCConfig(Settings):
     """Elastic weight consolidation (Kirkpatrick et al. 2017, arXiv 1612.00796): hold the weights that an earlier skill needs.
 
-    It adds strength / 2 * sum_i F_i (w_i - w*_i)^2 to the loss, with w* the weights of the agent that learned the skill, and F
-    the diagonal of its Fisher information on the runs of the skill, scaled to a mean of 1.
+    The penalty is strength / 2 * sum_i F_i (w_i - w*_i)^2, with w* the weights of the agent that learned the skill, and F the
+    diagonal of its Fisher information on the runs of the skill, scaled to a mean of 1.
     """
 
     stage: str | None = Field(
@@ -118,7 +118,10 @@ class EWCConfig(Settings):
         description="Dataset of the skill's runs, of kind sft or text; null: the one that stage or agent was trained on.",
     )
     strength: float = Field(
-        default=1.0, gt=0, le=1_000_000, description="Weight of the penalty: the lambda of the paper, for F of mean 1."
+        default=100.0,
+        gt=0,
+        le=1_000_000,
+        description="Weight of the penalty: the lambda of the paper, for F of mean 1.",
     )
     runs: int = Field(
         default=200, ge=1, le=100_000, description="Runs on which F is measured, drawn by seed; one backward pass each."

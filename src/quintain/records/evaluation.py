@@ -179,6 +179,11 @@ class Evaluation(Record):
     held_out: HeldOut | None = Field(default=None, description="Set for an evaluation on a dataset.")
     created_at: Instant | None = None
 
+    @property
+    def n_tasks(self) -> int:
+        """Number of different tasks."""
+        return len({result.task_id for result in self.results})
+
 
 class RewardDifference(Record):
     """Difference of mean rewards, b - a, over tasks with rewards from both agents, averaged over repeats."""

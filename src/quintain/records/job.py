@@ -290,6 +290,7 @@ class SelftestSpec(Record):
     log_bytes: int = Field(
         default=0, ge=0, le=2_000_000_000, description="Bytes to write to the log, to test its size limit."
     )
+    memory_mb: int = Field(default=0, ge=0, le=1_000_000, description="MB to use up by equal steps, to test its limit.")
 
 
 JobSpec = Annotated[

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from quintain.records.record import Instant, Record
+
+Count = Annotated[int, Field(ge=0, lt=2**31)]
+"""A number that every database stores as an integer."""
 
 
 class Activity(Record):
@@ -36,13 +39,13 @@ class Activity(Record):
 class JobEvent(Record):
     """One line of `events.jsonl`. (attempt, seq) is unique within a job, so ingestion is idempotent."""
 
-    attempt: int
-    seq: int
+    attempt: Count
+    seq: Count
     time: Instant
     type: Literal["phase", "progress", "activity", "checkpoint", "warning", "result", "failed", "cancelled"]
     name: str | None = None
-    step: int | None = None
-    total_steps: int | None = None
+    step: Count | None = None
+    total_steps: Count | None = None
     metrics: dict[str, float | None] | None = None
     totals: dict[str, float | None] | None = Field(
         default=None, description="Figures of all steps so far, which are not points of a curve."

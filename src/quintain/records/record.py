@@ -82,8 +82,10 @@ def counted(n: int, noun: str) -> str:
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """Return ` (did you mean 'NAME'?)` for the most similar known name, or an empty string."""
-    near = get_close_matches(clip(str(name)), list(known), n=1)
+    """Return ` (did you mean 'NAME'?)` for the known name that it begins with, else the most similar one, or an empty string."""
+    text, names = clip(str(name)), list(known)
+    longer = [one for one in names if text.startswith(f"{one}_")]
+    near = [max(longer, key=len)] if longer else get_close_matches(text, names, n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

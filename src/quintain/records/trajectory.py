@@ -328,8 +328,8 @@ def _hashed_fields(step: Step) -> dict[str, Any]:
         "message": _plain(step.message),
         "model": step.model,
         "observations": [
-            {"call_id": seen.call_id, "content": _plain(seen.content), "is_error": seen.is_error}
-            for seen in step.observations
+            {"call_id": observation.call_id, "content": _plain(observation.content), "is_error": observation.is_error}
+            for observation in step.observations
         ],
         "thought": step.thought,
     }

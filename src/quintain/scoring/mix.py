@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from quintain.errors import InvalidInput
-from quintain.next_step import Hint, joined
+from quintain.next_step import Hint, join_hints
 from quintain.records.protocols import Scorer
 from quintain.records.record import shown
 from quintain.records.reward import Combine
@@ -19,7 +19,7 @@ SPREADS = 1.0
 """Distance of the lower bound below the mean, in standard deviations of the parts."""
 
 
-class Weighted(NamedTuple):
+class WeightedScorer(NamedTuple):
     """A scorer and its share, before normalisation."""
 
     scorer: Scorer
@@ -39,7 +39,7 @@ class MixScorer:
     ensemble; the standard deviation in its place has the unit of the score, so k does not depend on its scale.
     """
 
-    def __init__(self, parts: Sequence[Weighted], combine: Combine = "mean") -> None:
+    def __init__(self, parts: Sequence[WeightedScorer], combine: Combine = "mean") -> None:
         """Combine the parts.
 
         Args:
@@ -91,7 +91,7 @@ class MixScorer:
             verdicts.append(part)
         steps = next((part.steps for part in verdicts if part.steps), ())
         if reasons:
-            return unscored(run, self.name, joined("; ", reasons), components, steps)
+            return unscored(run, self.name, join_hints("; ", reasons), components, steps)
         feedback = " ".join(part.feedback for part in components if part.feedback)
         return scored(run, self.name, self._value(components), feedback, components, steps)
 
@@ -103,7 +103,7 @@ class MixScorer:
         return min(1.0, max(0.0, mean))  # rounding can put a sum of shares a hair outside
 
 
-def capped(score: Score, cap: float) -> Score:
+def cap_score(score: Score, cap: float) -> Score:
     """Return a score with its value at most `cap`, above 0 and at most 1, so that exploiting the scorer gains nothing beyond it.
 
     The capped score has another name than the scorer's, and no `raw` value to calibrate.

@@ -91,7 +91,7 @@ def separation(positive: Sequence[float], negative: Sequence[float]) -> Separati
     above = [(joint[i] - own[i]) / n for i in range(m)]
     below = [1 - (joint[m + j] - others[j]) / m for j in range(n)]
     auc = math.fsum(above) / m
-    spread = math.sqrt(_variance(above) / m + _variance(below) / n)
+    spread = math.sqrt(variance(above) / m + variance(below) / n)
     return Separation(auc, max(0.0, auc - 1.96 * spread), min(1.0, auc + 1.96 * spread))
 
 
@@ -101,6 +101,7 @@ def _centred(values: Sequence[float]) -> list[float]:
     return [rank - mean for rank in found]
 
 
-def _variance(values: Sequence[float]) -> float:
+def variance(values: Sequence[float]) -> float:
+    """Return the sample variance of at least two values (divisor n - 1)."""
     mean = math.fsum(values) / len(values)
     return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint
 from typing import NamedTuple
 
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
-from quintain.extensions import Installed, installed, package_of, require_single
+from quintain.extensions import Extensions, extensions_of, package_of, require_single
 from quintain.records.profiles import DomainProfile
 from quintain.records.protocols import Scorer
 from quintain.records.record import nearest, shown
@@ -17,7 +17,7 @@ from quintain.records.score import Score
 from quintain.scoring.calibration.calibrated import RawScorer
 from quintain.scoring.custom import GROUP, FunctionScorer, RewardFunction, load
 from quintain.scoring.declared import DEFAULTS, DeclaredScorer
-from quintain.scoring.mix import MixScorer, Weighted
+from quintain.scoring.mix import MixScorer, WeightedScorer
 from quintain.scoring.outcomes.answer_scorers import AnswerScorer, JsonScorer, OutcomeScorer, RegexScorer
 from quintain.scoring.outcomes.checker import CheckerScorer
 from quintain.scoring.outcomes.unit_tests import OpenSandbox, UnitTestScorer
@@ -68,7 +68,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MAX_WEIGHT = 1e6
 
 
-class Described(NamedTuple):
+class ScorerDescription(NamedTuple):
     """A scorer as the library shows it."""
 
     name: str
@@ -129,14 +129,14 @@ def scorer_names() -> list[str]:
     return sorted({*_ABOUT, *_installed(), *_REGISTERED})
 
 
-def describe_scorers() -> list[Described]:
+def describe_scorers() -> list[ScorerDescription]:
     """Every scorer in a line, the broken ones with the reason."""
     found = []
     for name in scorer_names():
         if name in _ABOUT and name not in _REGISTERED:
-            found.append(Described(name, _ABOUT[name], "built in"))
+            found.append(ScorerDescription(name, _ABOUT[name], "built in"))
         elif name in _REGISTERED:
-            found.append(Described(name, "a function of this program", "registered"))
+            found.append(ScorerDescription(name, "a function of this program", "registered"))
         else:
             entry = _installed()[name]
             broken = None
@@ -144,16 +144,20 @@ def describe_scorers() -> list[Described]:
                 load(entry)
             except Unavailable as error:
                 broken = error.message
-            found.append(Described(name, f"announced as {entry.value}", f"installed by {package_of(entry)}", broken))
+            found.append(
+                ScorerDescription(name, f"announced as {entry.value}", f"installed by {package_of(entry)}", broken)
+            )
     refused = installed_extensions().refused.items()
-    found += [Described(name, "announced, not used", "installed", reason) for name, reason in refused]
-    pattern = Described("regex", "a pattern of yours: {type: regex, pattern, flags, full, absent, of}", "declared")
-    return [*found, *(Described(name, about, "declared") for name, about in _DECLARED_ONLY.items()), pattern]
+    found += [ScorerDescription(name, "announced, not used", "installed", reason) for name, reason in refused]
+    pattern = ScorerDescription(
+        "regex", "a pattern of yours: {type: regex, pattern, flags, full, absent, of}", "declared"
+    )
+    return [*found, *(ScorerDescription(name, about, "declared") for name, about in _DECLARED_ONLY.items()), pattern]
 
 
-def installed_extensions() -> Installed:
+def installed_extensions() -> Extensions:
     """Return what other packages announce."""
-    return installed(GROUP, frozenset(_ABOUT))
+    return extensions_of(GROUP, frozenset(_ABOUT))
 
 
 def _installed() -> Mapping[str, EntryPoint]:
@@ -212,7 +216,7 @@ def scorer(
             raise InvalidInput(f"weight of {shown(name)} is {shown(weight)}; it must be a number >= 0")
         if weight > _MAX_WEIGHT:
             raise InvalidInput(f"weight of {shown(name)} is {weight!r}; only ratios matter: valid: 0..{_MAX_WEIGHT:g}")
-        parts.append(Weighted(part(name), float(weight)))
+        parts.append(WeightedScorer(part(name), float(weight)))
     return MixScorer(parts, combine)
 
 

@@ -40,6 +40,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 import quintain
 from quintain.errors import InvalidInput, NotFound, QuintainError, Unavailable
+from quintain.next_step import ToolCall
 from quintain.server import apps, failures, resources
 from quintain.server.bindings import Binding, bind_all, call
 from quintain.server.completions import MAX_COMPLETIONS, complete
@@ -94,8 +95,16 @@ class QuintainServer(Server[Running]):
             raise Unavailable("expected a running server, got one that has not begun; try again")
         return await self.running.services()
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Run a tool for the user themself, without an MCP session: as `tools/call`, without forms and reports of progress."""
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any], written: Callable[[ToolCall], str]
+    ) -> CallToolResult:
+        """Run a tool for the user themself, without an MCP session: as `tools/call`, without forms and reports of progress.
+
+        Args:
+            name: The tool's name.
+            arguments: Its arguments.
+            written: How hints in the result and in errors name calls.
+        """
 
         async def no_report(progress: float, total: float | None, text: str | None) -> None:
             return None
@@ -103,10 +112,11 @@ class QuintainServer(Server[Running]):
         try:
             if name not in self.bindings:
                 raise failures.unknown_tool(name, self.bindings)
-            binding = replace(self.bindings[name], spec=self.bindings[name].spec.for_operator)
+            spec = self.bindings[name].spec.for_operator
+            binding = replace(self.bindings[name], spec=spec, elsewhere={}, written=written)
             return await call(binding, arguments, await self.services(), no_report)
         except Exception as error:
-            return failures.tool_failure(name, error)
+            return failures.tool_failure(name, error, written=written)
 
     async def read_resource(self, uri: str) -> tuple[str | bytes, str]:
         """Return the content of a resource and its media type, as `resources/read`.
@@ -260,7 +270,7 @@ async def _list_resources(
         # What does not need the database stays listed while it cannot be opened.
         logger.warning("jobs, datasets and agents are left out of the list of resources: %s", error)
         newest = []
-    return ListResourcesResult(resources=[*resources.fixed(specs), *newest])
+    return ListResourcesResult(resources=[*resources.fixed_resources(specs), *newest])
 
 
 async def _list_templates(

@@ -7,6 +7,7 @@ listens on a stream that names what it wants, and asks for log messages per requ
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
 from typing import get_args
@@ -53,6 +54,8 @@ class Audience:
         self._clients: dict[int, _Client] = {}
         self.list_streams = 0
         """Streams of 2026-07-28 that asked for changes of the list of resources."""
+        self.stream_uris = Counter[str]()
+        """Resource -> number of streams of 2026-07-28 that asked for its changes."""
 
     def client(self, session: ServerSession) -> _Client:
         """Return the entry of a session of the handshake era."""
@@ -60,6 +63,11 @@ class Audience:
         if key not in self._clients and len(self._clients) >= _MAX_CLIENTS:
             self._clients.pop(next(iter(self._clients)))
         return self._clients.setdefault(key, _Client(session))
+
+    @property
+    def uris(self) -> set[str]:
+        """The resources whose changes any client asked for."""
+        return set(+self.stream_uris).union(*(client.uris for client in self._clients.values()))
 
     @property
     def wants_list(self) -> bool:

@@ -26,7 +26,7 @@ from quintain.server.listings import derived_listing, stored_listings
 from quintain.server.record_json import facts, scrub
 from quintain.tools.invocation import arguments_model, refuse_unknown
 from quintain.tools.spec import IllustratedRecord, Picture, ToolSpec
-from quintain.tools.web_address import page_of, web_address
+from quintain.tools.web_address import page_url
 
 if TYPE_CHECKING:
     from quintain.tools.services import Services
@@ -44,6 +44,8 @@ class Binding:
     """Tools of the catalog that this server leaves out, with their toolsets."""
     read_only: bool = False
     """Whether this server refuses what changes anything."""
+    written: Callable[[ToolCall], str] = str
+    """How hints in its results name calls."""
 
     @cached_property
     def arguments(self) -> type[BaseModel]:
@@ -188,10 +190,10 @@ def to_result(binding: Binding, value: Record | Picture, home: Path) -> CallTool
         picture = [] if value.png is None else [_image(value.png)]
         text_block = TextContent(type="text", text=scrub(value.text))
         return CallToolResult(content=[text_block, *picture], meta=app_data(value.figure, value.job))
-    text, values = facts(_with_offered_calls(value, binding.elsewhere))
-    if (page := page_of(values)) is not None and (address := web_address(home)) is not None:
-        values = {**values, "ui_url": f"{address}{page}"}
-        text = f'{text[:-1]},"ui_url":{json.dumps(values["ui_url"])}}}'
+    text, values = facts(_with_offered_calls(value, binding.elsewhere), binding.written)
+    if (url := page_url(home, values)) is not None:
+        values = {**values, "ui_url": url}
+        text = f'{text[:-1]},"ui_url":{json.dumps(url)}}}'
     content: list[ContentBlock] = [TextContent(type="text", text=text)]
     if isinstance(value, IllustratedRecord) and value.png is not None:
         content.append(_image(value.png))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult, TextConten
 from pydantic import BaseModel, ValidationError
 
 from quintain.errors import InvalidInput, NotFound, QuintainError
+from quintain.next_step import Hint, ToolCall
 from quintain.records.record import explain, nearest, valid_fields
 from quintain.server.record_json import scrub
 
@@ -20,7 +21,9 @@ logger = logging.getLogger(__name__)
 _SECRETS: tuple[Literal["secrets"]] = ("secrets",)
 
 
-def tool_failure(tool: str, error: Exception, hidden: Path | None = None) -> CallToolResult:
+def tool_failure(
+    tool: str, error: Exception, hidden: Path | None = None, written: Callable[[ToolCall], str] = str
+) -> CallToolResult:
     """The result of a call that raised: our own errors without secrets that they quote, any other without its text.
 
     The text of any other goes to the log. An error without a remedy gets the one that every call has.
@@ -29,11 +32,13 @@ def tool_failure(tool: str, error: Exception, hidden: Path | None = None) -> Cal
         tool: The tool's name.
         error: What the call raised.
         hidden: The home folder, whose path this client does not see.
+        written: How the remedy names calls.
     """
     if isinstance(error, QuintainError):
-        text = _without_secrets(str(error))
+        message = error.message.render(written) if isinstance(error.message, Hint) else error.message
+        text = _without_secrets(f"[{error.code}] {message}")
         if not error.remedy:
-            text += f"; correct the arguments and call {scrub(tool)[:100]} again"
+            text += f"; correct the arguments and call {written(ToolCall(scrub(tool)[:100], {}))} again"
         if hidden is not None:
             text = text.replace(str(hidden), "the home folder")
     else:
@@ -84,7 +89,9 @@ def invalid_arguments(
     name = str(location[0]) if location else ""
     bounds = _bounds(schema.get("properties", {}).get(name, {})) or valid_fields(error, model)
     valid = f"; valid `{name}`: {bounds}" if bounds else ""
-    return InvalidInput(f"{explain(error, 'arguments')}{valid}; correct it and call {tool} again")
+    return InvalidInput(
+        Hint(f"{explain(error, 'arguments')}{valid}; correct it and call ", ToolCall(tool, {}), " again")
+    )
 
 
 def _bounds(schema: Mapping[str, Any]) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
 import anyio
@@ -21,15 +21,19 @@ from mcp.types import (
     UnsubscribeRequestParams,
 )
 
+from quintain.errors import QuintainError
 from quintain.server import resources
 from quintain.server.audience import Audience
 from quintain.server.job_events import SOURCE, JobEvents
 
 if TYPE_CHECKING:
+    from quintain.jobs.runner import JobState
     from quintain.server.telemetry import Spans
     from quintain.tools.services import Services
 
 logger = logging.getLogger(__name__)
+
+_JOB = "job://"
 
 _FIRST_BEAT_S = 0.3
 """Seconds before the first look at the jobs: importing the store would slow the client's handshake down."""
@@ -56,6 +60,8 @@ class Running:
         self._services: Services | None = None
         self.audience = Audience(bus)
         self._listed: frozenset[str] | None = None
+        self._states: Mapping[str, JobState] = {}
+        """States of the jobs whose resources are asked for, when they were looked at last."""
         self._events: JobEvents | None = None
         self.health: Literal["starting", "ok", "failing"] = "starting"
         """State of the reconciler: its last pass over the jobs."""
@@ -80,7 +86,7 @@ class Running:
             await anyio.to_thread.run_sync(self._services.close)
 
     async def reconcile_forever(self) -> None:
-        """Reconcile the jobs every `settings.poll_s` seconds and notify subscribers of those that changed.
+        """Reconcile the jobs every `settings.poll_s` seconds and notify subscribers of those that changed in any process.
 
         While no job is unfinished the pauses are longer, until a call of this server starts one.
 
@@ -96,9 +102,8 @@ class Running:
             try:
                 services = await self.services()
                 pause = services.settings.poll_s
-                changed = await anyio.to_thread.run_sync(services.jobs.reconcile)
-                parts = ("", "/metrics")
-                await self.audience.resources_updated(f"job://{job}{part}" for job in sorted(changed) for part in parts)
+                await anyio.to_thread.run_sync(services.jobs.reconcile)
+                await self._announce_jobs(services)
                 await self._announce(services)
                 if self._spans is not None:
                     await anyio.to_thread.run_sync(self._spans.record_ended_jobs, services)
@@ -107,6 +112,25 @@ class Running:
                 if repr(error) != failure:
                     logger.exception("looking after the jobs failed; trying again every %s s", pause)
                 failure, self.health = repr(error), "failing"
+
+    async def watch(self, uris: Iterable[str]) -> None:
+        """Compare the states of the jobs with these resources, which a client has asked for, from now on."""
+        job_ids = set(filter(None, map(_job_of, uris))) - self._states.keys()
+        with suppress(QuintainError):  # then from the next pass on
+            if job_ids:
+                services = await self.services()
+                self._states = {**await anyio.to_thread.run_sync(services.jobs.states, job_ids), **self._states}
+
+    async def _announce_jobs(self, services: Services) -> None:
+        """Announce the resources of jobs that changed, whichever process stored the change."""
+        jobs = {uri: job_id for uri in sorted(self.audience.uris) if (job_id := _job_of(uri))}
+        if not jobs:
+            self._states = {}
+            return
+        before, now = self._states, await anyio.to_thread.run_sync(services.jobs.states, set(jobs.values()))
+        self._states = now
+        changed = {job_id for job_id, state in now.items() if before.get(job_id, state) != state}
+        await self.audience.resources_updated(uri for uri, job_id in jobs.items() if job_id in changed)
 
     async def watch_list(self) -> None:
         """Compare the list of resources from now on."""
@@ -134,6 +158,11 @@ class Running:
                 await self.audience.log(event.level, SOURCE, event.text)
 
 
+def _job_of(uri: str) -> str | None:
+    """Return the id in the URI of a job's resource; None for another resource."""
+    return uri.removeprefix(_JOB).partition("/")[0] if uri.startswith(_JOB) else None
+
+
 def lifespan_of(
     open_services: Callable[[], Services], bus: InMemorySubscriptionBus, spans: Spans | None = None
 ) -> Callable[[Server[Running]], AbstractAsyncContextManager[Running]]:
@@ -157,6 +186,7 @@ def lifespan_of(
 async def subscribe_resource(ctx: ServerRequestContext[Running], params: SubscribeRequestParams) -> EmptyResult:
     """Serve `resources/subscribe` of the handshake era."""
     ctx.lifespan_context.audience.client(ctx.session).uris.add(str(params.uri))
+    await ctx.lifespan_context.watch([str(params.uri)])
     return EmptyResult()
 
 
@@ -183,8 +213,12 @@ async def listen(
     )
     if served.resources_list_changed:
         await ctx.lifespan_context.watch_list()
+    uris = [str(uri) for uri in served.resource_subscriptions or ()]
     audience.list_streams += bool(served.resources_list_changed)
+    audience.stream_uris.update(uris)
     try:
+        await ctx.lifespan_context.watch(uris)
         return await handler(ctx, params.model_copy(update={"notifications": served}))
     finally:
         audience.list_streams -= bool(served.resources_list_changed)
+        audience.stream_uris.subtract(uris)

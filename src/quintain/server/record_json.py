@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pydantic_core import PydanticSerializationError
 
+from quintain.next_step import WRITTEN, ToolCall
 from quintain.records.record import Record
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -25,10 +27,17 @@ def scrub(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-def facts(record: Record) -> Facts:
-    """Return the facts of a record for a result; numbers that are not finite are null."""
+def facts(record: Record, written: Callable[[ToolCall], str] = str) -> Facts:
+    """Return the facts of a record for a result; numbers that are not finite are null.
+
+    Args:
+        record: Any record.
+        written: How its hints name calls of tools.
+    """
+    context = {WRITTEN: written}
     try:
-        text = record.model_dump_json()
+        text = record.model_dump_json(context=context)
     except PydanticSerializationError:
-        text = scrub(json.dumps(record.model_dump(mode="json"), ensure_ascii=False, separators=(",", ":")))
+        values = record.model_dump(mode="json", context=context)
+        text = scrub(json.dumps(values, ensure_ascii=False, separators=(",", ":")))
     return Facts(text, json.loads(text))

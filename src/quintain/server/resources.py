@@ -98,7 +98,7 @@ _FAMILIES: tuple[tuple[str, str, str, str, str | None], ...] = (
         "Leaderboard",
         _JSON,
         "compare_agents",
-        f"{_TOOLS}.evaluation.comparison:environment_leaderboard",
+        f"{_TOOLS}.evaluation.leaderboards:environment_leaderboard",
     ),
     (
         "comparison://{comparison_id}",
@@ -175,7 +175,7 @@ def templates(specs: Iterable[ResourceSpec]) -> list[ResourceTemplate]:
     ]
 
 
-def fixed(specs: Iterable[ResourceSpec]) -> list[Resource]:
+def fixed_resources(specs: Iterable[ResourceSpec]) -> list[Resource]:
     """Return the resources without variables; pages with their size in bytes, which do not depend on what is stored."""
     return [
         Resource(

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, TypeAdapter
 
 from quintain.tools.invocation import MAX_ENTRIES
-from quintain.tools.training.methods import inlined
+from quintain.tools.training.methods import inline_definitions
 
 Schema = dict[str, Any]
 
@@ -39,7 +39,7 @@ def input_schema(arguments: type[BaseModel]) -> Schema:
     An optional argument is shown without its null branch, and what is defined apart in its place: some hosts cannot read the
     one or follow the other. Null is accepted all the same.
     """
-    schema: Schema = _rewritten(inlined(arguments.model_json_schema()), _shorter_argument)
+    schema: Schema = _rewritten(inline_definitions(arguments.model_json_schema()), _shorter_argument)
     arguments_listed = {name: part for name, part in schema["properties"].items() if not part.get("deprecated")}
     return {**schema, "properties": arguments_listed}
 

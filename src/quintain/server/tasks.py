@@ -98,7 +98,7 @@ class Tasks:
         starts = binding is not None and _STARTER in (binding.spec.name, binding.spec.answers_as)
         if not starts or not is_declared(ctx) or not isinstance(result, CallToolResult) or result.is_error:
             return result
-        return created(await self._job(ctx, str((result.structured_content or {})["job_id"])))
+        return task_of_start(await self._job(ctx, str((result.structured_content or {})["job_id"])))
 
     async def get(self, ctx: _Context, params: TaskReference) -> HandlerResult:
         """Serve `tasks/get`: the state of a job, and once it succeeded or failed the answer of `get_job`."""
@@ -141,7 +141,7 @@ def is_declared(ctx: _Context) -> bool:
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS and EXTENSION in extensions
 
 
-def created(job: Job) -> dict[str, Any]:
+def task_of_start(job: Job) -> dict[str, Any]:
     """Return the result of a call that started a job, as a task."""
     return {"resultType": "task", **_task(job)}
 

@@ -63,10 +63,13 @@ class Agents:
             agent = find_agent(connection, reference)
             if agent is None:
                 names = sorted(connection.scalars(select(table.c.name).distinct()))[:20]  # databases sort differently
-                known = f"known names: {', '.join(names)}" if names else "no agent is registered"
                 near = nearest(reference.removeprefix("agent:"), names)
-                wrong = f"expected a registered agent, got {shown(reference)}{near}; {known}; call "
-                raise NotFound(Hint(wrong, call("list_library", kind="agents")))
+                wrong = f"expected a registered agent, got {shown(reference)}{near}; "
+                if not names:
+                    register = call("register_agent", name="baseline", model="starter")
+                    raise NotFound(Hint(f"{wrong}none is registered: name a model with ", register))
+                known = f"known names: {', '.join(names)}; call "
+                raise NotFound(Hint(wrong, known, call("list_library", kind="agents")))
         return agent
 
     def find(self, reference: str) -> Agent | None:

@@ -16,7 +16,7 @@ PROBLEMS = 5
 """Problems that a check lists at most."""
 
 
-class Readable(NamedTuple):
+class ReadableRows(NamedTuple):
     """Rows of a table that can be read."""
 
     table: str
@@ -40,18 +40,18 @@ def problems(path: Path) -> list[str]:
     return [] if found == ["ok"] else [line for text in found for line in text.splitlines()][:PROBLEMS]
 
 
-def readable(path: Path) -> list[Readable]:
+def readable(path: Path) -> list[ReadableRows]:
     """Count the rows that can be read, by table; empty if not even the list of tables can."""
     with closing(_open(path)) as connection:
         found = []
         for table in _tables(connection):
             reader = _Rows(connection, table)
             rows = sum(1 for _ in reader)
-            found.append(Readable(table, rows, reader.problem))
+            found.append(ReadableRows(table, rows, reader.problem))
         return found
 
 
-def salvage(path: Path, target: Path) -> list[Readable]:
+def salvage(path: Path, target: Path) -> list[ReadableRows]:
     """Copy every row that can be read into a database with the current schema. Return what was copied.
 
     Args:
@@ -77,7 +77,7 @@ def salvage(path: Path, target: Path) -> list[Readable]:
             insert = f'INSERT OR IGNORE INTO "{table}" ({listed}) VALUES ({", ".join("?" * len(names))})'
             before = copy.total_changes
             copy.executemany(insert, ([row[place] for place in places] for row in reader))
-            found.append(Readable(table, copy.total_changes - before, reader.problem))
+            found.append(ReadableRows(table, copy.total_changes - before, reader.problem))
         copy.commit()
     return found
 

@@ -10,23 +10,28 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy
 from sqlalchemy import Connection, Dialect, Engine, Table, event
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.exc import DBAPIError, DisconnectionError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from quintain.errors import InvalidInput, Unavailable
-from quintain.store.damage import is_damage
-from quintain.store.postgresql import READ_OPTIONS, address, create_postgresql_engine, parse_url, take_write_lock
+from quintain.errors import Unavailable
+from quintain.store.driver_errors import translate_errors
+from quintain.store.postgresql import READ_OPTIONS, create_postgresql_engine, parse_url, take_write_lock
+from quintain.store.write_queue import writers_turn
 
 BUSY_TIMEOUT_S = 30
 """Seconds that a transaction waits for the write lock. The longest wait measured with 16 processes was 2 s."""
+
+JOURNAL_BYTES = 4 * 1024 * 1024
+"""Size to which a larger journal is cut after a transaction."""
+
+_PRAGMAS = ("synchronous=FULL", "fullfsync=1", "foreign_keys=ON")
 
 
 def create_engine(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Engine:
@@ -46,12 +51,13 @@ def create_engine(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Engine:
     # A cached statement keeps copies of its last values: 16 MB after the insertion of a long run.
     engine = sqlalchemy.create_engine(url, connect_args={"timeout": wait_s, "cached_statements": 0})
 
-    journal = "WAL" if wal_is_safe(sqlite3.sqlite_version_info) else "TRUNCATE"
+    journal = "WAL" if wal_is_safe(sqlite3.sqlite_version_info) else "PERSIST"
+    pragmas = (f"journal_mode={journal}", f"journal_size_limit={JOURNAL_BYTES}", *_PRAGMAS)
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None  # sqlite3 must not begin transactions; `_begin` does
-        for pragma in (f"journal_mode={journal}", "synchronous=FULL", "fullfsync=1", "foreign_keys=ON"):
+        for pragma in pragmas:
             connection.execute(f"PRAGMA {pragma}").close()
 
     @event.listens_for(engine, "begin")
@@ -124,18 +130,24 @@ def wal_is_safe(version: tuple[int, ...]) -> bool:
 def read_transaction(engine: Engine) -> Iterator[Connection]:
     """Open a short transaction with a consistent snapshot and without the write lock."""
     options: Mapping[str, Any] = {"sqlite_begin": "BEGIN"} if engine.dialect.name == "sqlite" else READ_OPTIONS
-    with _translate_errors(engine), _begin_on(engine.connect().execution_options(**options)) as connection:
+    with translate_errors(engine), _begin_on(engine.connect().execution_options(**options)) as connection:
         yield connection
 
 
 @contextmanager
 def write_transaction(engine: Engine) -> Iterator[Connection]:
     """Open a short transaction that takes the write lock at once and rolls back on an exception."""
-    with _translate_errors(engine) as progress, _begin_on(engine.connect()) as connection:
+    with translate_errors(engine) as progress, _in_turn(engine), _begin_on(engine.connect()) as connection:
         if engine.dialect.name != "sqlite":
             take_write_lock(connection)
         yield connection
         progress.committing = engine.dialect.name != "sqlite"
+
+
+def _in_turn(engine: Engine) -> AbstractContextManager[None]:
+    """Wait for this writer's turn, where the database is a file of SQLite: its locks are not granted in order."""
+    path = engine.url.database if engine.dialect.name == "sqlite" else None
+    return writers_turn(Path(path)) if path and path != ":memory:" else nullcontext()
 
 
 @contextmanager
@@ -151,68 +163,22 @@ def _begin_on(connection: Connection) -> Iterator[Connection]:
             raise
 
 
-class _Progress:
-    """Whether the connection may break while the server commits: then the outcome is unknown."""
+def leave_no_copy(connection: Connection) -> None:
+    """Leave nothing of what this transaction deletes in free pages of an SQLite file, or in its rollback journal.
 
-    committing = False
-
-
-@contextmanager
-def _translate_errors(engine: Engine) -> Iterator[_Progress]:
-    """Raise the driver's errors, also those of statements that bypass SQLAlchemy, as errors with a remedy."""
-    driver = engine.dialect.loaded_dbapi
-    progress = _Progress()
-    try:
-        yield progress
-    except PoolTimeoutError as error:
-        raise Unavailable(
-            f"expected a free database connection, got none within 30 s; {_remedy(engine)}", code="database_unavailable"
-        ) from error
-    except (DBAPIError, driver.Error) as error:
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        if isinstance(cause, driver.DataError) or getattr(cause, "sqlstate", None) == _TOO_LARGE:
-            raise InvalidInput(
-                f"the database cannot store a value: {_text(cause, engine)}; shorten or correct it", code="bad_value"
-            ) from error
-        if is_damage(cause):
-            engine.dispose()
-            raise Unavailable(
-                f"expected a sound SQLite database {Path(engine.url.database or '').name!r}, got a damaged file "
-                f"({_text(cause, engine)}); call `quintain doctor`, which lists what can still be read and how to get it back",
-                code="database_damaged",
-            ) from error
-        unavailable = (driver.OperationalError, driver.InternalError, driver.InterfaceError, driver.NotSupportedError)
-        if not isinstance(cause, unavailable) and getattr(cause, "sqlstate", None) != _NO_PERMISSION:
-            raise
-        if engine.dialect.name == "sqlite":
-            engine.dispose()  # an open connection keeps pages of a file that is repaired behind its back
-        outcome = "the request was rolled back"
-        if progress.committing:
-            outcome = "whether the request was stored is unknown, so look before you repeat it"
-        raise Unavailable(
-            f"the database rejected a request: {_text(cause, engine)}; {outcome}. {_remedy(engine)}",
-            code="database_unavailable",
-        ) from error
+    Call `empty_log` after the transaction, for a write-ahead log keeps what it deleted. The connection is closed at its end.
+    """
+    if connection.dialect.name == "sqlite":
+        connection.detach()
+        for pragma in ("secure_delete=ON", "journal_size_limit=0"):
+            connection.exec_driver_sql(f"PRAGMA {pragma}")
 
 
-_TOO_LARGE, _NO_PERMISSION = "54000", "42501"
-"""SQLSTATE of PostgreSQL for a text of more than 2,704 bytes in an index, and for a role without the privilege."""
-
-
-def _text(cause: BaseException | None, engine: Engine) -> str:
-    """Return a driver's message in one line, without the password."""
-    text = " ".join(str(cause).split())
-    password = engine.url.password
-    return text.replace(str(password), "***") if password else text
-
-
-def _remedy(engine: Engine) -> str:
+def empty_log(engine: Engine) -> None:
+    """Move the content of SQLite's write-ahead log into the database, and empty it. No effect without one."""
     if engine.dialect.name == "sqlite":
-        return (
-            "Check free disk space and the permissions of the home folder, close programs that lock the database, then "
-            "call again"
-        )
-    return f"Check that PostgreSQL at {address(engine.url)} runs and accepts connections, then call again"
+        with translate_errors(engine), engine.connect() as connection:
+            connection.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def insert_missing(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> int:

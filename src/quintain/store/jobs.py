@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, func, or_, select, true, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Engine, func, or_, select, true, tuple_, update
 
 from quintain.errors import Conflict
 from quintain.records.filters import Page
 from quintain.records.job import UNFINISHED, Job, JobError, JobResult, JobStatus
 from quintain.records.job_events import JobEvent
-from quintain.store.documents import not_found_error
+from quintain.store.documents import chunks, not_found_error
 from quintain.store.engine import insert_missing, read_transaction, write_transaction
-from quintain.store.job_pace import PACE_EVENTS, Pace, pace_of
+from quintain.store.job_rows import JSON_COLUMNS, job_of_row, read_jobs
 from quintain.store.job_spans import Lease, Span, row_changes, store_spans
 from quintain.store.lineage.links import add_links, job_links
 from quintain.store.paging import fetch_rows
 from quintain.store.tables import job_events, jobs
 
-_UNKNOWN_PACE = Pace()
 _UNFINISHED = jobs.c.status.in_(sorted(UNFINISHED))
-_JSON = ("spec", "metrics", "error", "result", "warnings")
+_MOST_QUEUED = 1000
 
 
 class InsertedJob(NamedTuple):
@@ -38,6 +38,15 @@ class SlotLimit(NamedTuple):
 
     slots: int
     light_kinds: frozenset[str]
+
+
+class JobState(NamedTuple):
+    """State of a job, which every change of its row changes."""
+
+    status: str
+    updated_at: datetime
+    offsets: str
+    """JSON of the offsets up to which its files were ingested."""
 
 
 class RunningJob(NamedTuple):
@@ -61,7 +70,7 @@ class Jobs:
     def insert(self, job: Job) -> InsertedJob:
         """Insert a job, or return the unfinished one with the same request key."""
         row = {name: value for name, value in job.model_dump(mode="json").items() if name in jobs.c}
-        row |= {name: json.dumps(row[name]) for name in _JSON if row[name] is not None}
+        row |= {name: json.dumps(row[name]) for name in JSON_COLUMNS if row[name] is not None}
         row |= {name: getattr(job, name) for name in ("created_at", "started_at", "ended_at", "updated_at")}
         with write_transaction(self._engine) as connection:
             created = insert_missing(connection, jobs, [row])
@@ -69,7 +78,7 @@ class Jobs:
                 add_links(connection, job_links(connection, job))
             same = jobs.c.request_key == job.request_key, _UNFINISHED
             found = connection.execute(select(jobs).where(*same)).all()
-            return InsertedJob(self._read(connection, found)[0], not created)
+            return InsertedJob(read_jobs(connection, found)[0], not created)
 
     def get(self, job_id: str) -> Job:
         """Return the job with this id.
@@ -96,9 +105,28 @@ class Jobs:
     def unfinished(self) -> list[Job]:
         """Return queued and running jobs, oldest first."""
         with read_transaction(self._engine) as connection:
-            return self._read(
-                connection, connection.execute(select(jobs).where(_UNFINISHED).order_by(jobs.c.seq)).all()
-            )
+            return read_jobs(connection, connection.execute(select(jobs).where(_UNFINISHED).order_by(jobs.c.seq)).all())
+
+    def states(self, job_ids: Iterable[str] | None = None) -> dict[str, JobState]:
+        """Return job -> state, of these jobs; of none named: of the running jobs and the newest queued ones."""
+        rows, queued = (
+            select(jobs.c.id, *(jobs.c[name] for name in JobState._fields)),
+            jobs.c.status == JobStatus.QUEUED,
+        )
+        if job_ids is None:
+            newest = rows.where(queued).order_by(jobs.c.seq.desc()).limit(_MOST_QUEUED)
+            statements = [rows.where(jobs.c.status == JobStatus.RUNNING), newest]
+        else:
+            statements = [rows.where(jobs.c.id.in_(chunk)) for chunk in chunks(list(job_ids))]
+        with read_transaction(self._engine) as connection:
+            found = [row for statement in statements for row in connection.execute(statement)]
+        return {row.id: JobState(*row[1:]) for row in found}
+
+    def get_many(self, job_ids: Iterable[str]) -> list[Job]:
+        """Return these jobs, oldest first. Unknown ids are left out."""
+        with read_transaction(self._engine) as connection:
+            found = [connection.execute(select(jobs).where(jobs.c.id.in_(ids))).all() for ids in chunks(list(job_ids))]
+            return read_jobs(connection, sorted(chain(*found), key=lambda row: row.seq))
 
     def running(self, home: str | None = None) -> list[RunningJob]:
         """Return the running jobs of a home, or of all, oldest first, without their specs."""
@@ -132,7 +160,7 @@ class Jobs:
             taken = len(connection.execute(active).all())
             if taken < slots:
                 rows += connection.execute(queued.where(heavy).limit(slots - taken)).all()
-            return self._read(connection, rows)
+            return read_jobs(connection, rows)
 
     def queue(self, light_kinds: frozenset[str], home: str | None = None) -> tuple[list[Job], list[str]]:
         """Return the running jobs, without their pace, and the ids of the queued jobs that need a slot.
@@ -210,11 +238,6 @@ class Jobs:
                 first = jobs.c.id == job_id, jobs.c.started_at.is_(None)
                 connection.execute(update(jobs).where(*first).values(started_at=now))
             return started
-
-    def renew_lease(self, job_id: str, attempt: int, until: datetime) -> bool:
-        """Extend the lease of a running attempt. Return False if the job has moved on."""
-        with write_transaction(self._engine) as connection:
-            return self._transition(connection, job_id, attempt, {JobStatus.RUNNING}, {"lease_until": until})
 
     def put_back(self, job_id: str, attempt: int, before: int, now: datetime, warning: str) -> bool:
         """Queue a job again whose attempt could not begin. Return False if it has moved on.
@@ -342,13 +365,7 @@ class Jobs:
         row = connection.execute(select(jobs).where(jobs.c.id == job_id)).first()
         if row is None:
             raise not_found_error(connection, jobs, [job_id], "job")
-        return self._read(connection, [row])[0]
-
-    def _read(self, connection: Connection, rows: Sequence[Row[Any]]) -> list[Job]:
-        return [
-            job_of_row(row, _pace(connection, row) if row.status == JobStatus.RUNNING else _UNKNOWN_PACE)
-            for row in rows
-        ]
+        return read_jobs(connection, [row])[0]
 
 
 def _has_slot(connection: Connection, job_id: str, limit: SlotLimit, home: str | None) -> bool:
@@ -362,25 +379,3 @@ def _has_slot(connection: Connection, job_id: str, limit: SlotLimit, home: str |
 def _in_home(home: str | None) -> ColumnElement[bool]:
     """Restrict jobs to a home. Rows of earlier versions, without one, belong to every home."""
     return true() if home is None else or_(jobs.c.home == home, jobs.c.home.is_(None))
-
-
-def find_job(connection: Connection, job_id: str) -> Job | None:
-    """Return the job without its pace, or None."""
-    row = connection.execute(select(jobs).where(jobs.c.id == job_id)).first()
-    return None if row is None else job_of_row(row)
-
-
-def job_of_row(row: Row[Any], pace: Pace = _UNKNOWN_PACE) -> Job:
-    """Build a job from a complete row."""
-    values = {name: value for name, value in row._mapping.items() if name in Job.model_fields}
-    values |= {name: json.loads(values[name]) for name in _JSON if values[name] is not None}
-    return Job.model_validate(values | pace._asdict())
-
-
-def _pace(connection: Connection, row: Row[Any]) -> Pace:
-    """Return the pace of a running job. Without a report, the attempt's begin is the newest."""
-    mine = job_events.c.job_id == row.id, job_events.c.attempt == row.attempt
-    newest = select(job_events.c.body).where(*mine).order_by(job_events.c.seq.desc()).limit(PACE_EVENTS)
-    events = [JobEvent.model_validate_json(body) for body in connection.scalars(newest)]
-    pace = pace_of(events[::-1], row.kind)
-    return pace if events else pace._replace(last_progress_at=row.updated_at)

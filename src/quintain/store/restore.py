@@ -39,7 +39,7 @@ _RELOCATED = {"datasets": ("document",), "agents": ("document",), "jobs": ("spec
 _RELOCATED_FILES = {"jobs": "spec.json", "datasets": "manifest.json"}
 
 
-class Restored(NamedTuple):
+class RestoreResult(NamedTuple):
     """What a restoration did."""
 
     manifest: BackupManifest
@@ -73,7 +73,7 @@ def verify(source: Path) -> BackupManifest:
         return backup.manifest
 
 
-def restore(source: Path, home: Path, *, replace: bool, now: datetime) -> Restored:
+def restore(source: Path, home: Path, *, replace: bool, now: datetime) -> RestoreResult:
     """Restore a backup. The database appears last, so a home without one was not restored.
 
     Args:
@@ -110,7 +110,7 @@ def restore(source: Path, home: Path, *, replace: bool, now: datetime) -> Restor
             raise Unavailable(f"cannot restore into {home} ({error.strerror}); {disk_remedy(error)}") from error
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-        return Restored(backup.manifest, interrupted, replaced)
+        return RestoreResult(backup.manifest, interrupted, replaced)
 
 
 def _has_content(path: Path) -> bool:

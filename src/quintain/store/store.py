@@ -12,23 +12,25 @@ from pathlib import Path
 import sqlalchemy
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table
 
-from quintain.errors import Unavailable
+from quintain.errors import Conflict, Unavailable
 from quintain.store.agents import Agents
 from quintain.store.calibrations import Calibrations
 from quintain.store.datasets import Datasets
-from quintain.store.engine import BUSY_TIMEOUT_S, create_engine, read_transaction, write_transaction
+from quintain.store.driver_errors import translate_errors
+from quintain.store.engine import BUSY_TIMEOUT_S, create_engine, empty_log, read_transaction, write_transaction
 from quintain.store.evaluations import Evaluations
 from quintain.store.imports import Imports
 from quintain.store.jobs import Jobs
 from quintain.store.judging import JudgingBatches
 from quintain.store.lineage.lineage import Lineage
-from quintain.store.migrations import REVISIONS
+from quintain.store.migrations import REVISIONS, require_known
 from quintain.store.postgresql import address, require_unicode
 from quintain.store.preferences import Preferences
 from quintain.store.scores import Scores
 from quintain.store.tables import metadata
 from quintain.store.trajectories.text_index import create_text_index
 from quintain.store.trajectories.trajectories import Trajectories
+from quintain.store.write_queue import writers_turn
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,34 @@ class Store:
         """
         with read_transaction(self.engine) as connection:
             connection.exec_driver_sql("SELECT 1 FROM jobs LIMIT 1")
+
+    def unused_bytes(self) -> int:
+        """Return the bytes of an SQLite file that deleted rows have left; 0 for PostgreSQL, which looks after its own."""
+        if self.engine.dialect.name != "sqlite":
+            return 0
+        with read_transaction(self.engine) as connection:
+            pages, size = (
+                connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in ("freelist_count", "page_size")
+            )
+            return int(pages * size)
+
+    def vacuum(self) -> int:
+        """Write an SQLite file anew, without the space of deleted rows. Return the bytes that it has lost.
+
+        It needs as much free disk space as the file has content, and lets nobody else write meanwhile.
+
+        Raises:
+            Conflict: The database is PostgreSQL.
+            Unavailable: The disk is full, or other programs keep the database locked.
+        """
+        if self.engine.dialect.name != "sqlite":
+            raise Conflict("expected an SQLite database, got PostgreSQL, which vacuums itself; see its VACUUM command")
+        path = Path(self.engine.url.database or "")
+        before = path.stat().st_size
+        with translate_errors(self.engine), writers_turn(path), self.engine.connect() as connection:
+            connection.connection.cursor().execute("VACUUM").close()  # outside of a transaction
+        empty_log(self.engine)
+        return before - path.stat().st_size
 
     def close(self) -> None:
         """Close every connection."""
@@ -123,12 +153,7 @@ def _is_behind(connection: Connection) -> bool:
     if not sqlalchemy.inspect(connection).has_table("alembic_version"):
         return True
     revision = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
-    if revision is not None and revision not in REVISIONS:
-        raise Unavailable(
-            f"expected database schema {REVISIONS[-1]} or older, got {revision}, written by a newer version of quintain; "
-            "upgrade this installation, or set QUINTAIN_HOME to another folder",
-            code="database_newer",
-        )
+    require_known(revision)
     return revision != REVISIONS[-1]
 
 

@@ -270,6 +270,9 @@ jobs = Table(
         sqlite_where=_UNFINISHED,
     ),
     Index("ix_jobs_status", "status", "priority", "seq"),
+    Index("ix_jobs_status_seq", "status", "seq"),
+    Index("ix_jobs_kind", "kind", "seq"),
+    Index("ix_jobs_kind_status", "kind", "status", "seq"),
     sqlite_autoincrement=True,
 )
 

@@ -20,7 +20,7 @@ IN_CALL_BYTES = 48 * 2**20
 PushTo = Annotated[str | None, Field(description="Also upload to a URL or hub:OWNER/NAME.")]
 
 
-def fetched(services: Services, url: str) -> Path:
+def local_copy(services: Services, url: str) -> Path:
     """Return the local copy of a file or folder at a URL, downloaded if it is small.
 
     Raises:

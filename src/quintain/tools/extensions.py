@@ -7,7 +7,7 @@ from typing import NamedTuple
 from quintain.environments import registry as environments
 from quintain.errors import Unavailable
 from quintain.exporters import registry as exporters
-from quintain.extensions import Installed, load, package_of
+from quintain.extensions import Extensions, load, package_of
 from quintain.importers import registry as importers
 from quintain.jobs.launchers import registry as launchers
 from quintain.scoring import registry as scorers
@@ -27,7 +27,7 @@ def list_extensions() -> list[Extension]:
     """Return the extensions of all groups; this imports their packages."""
     found = []
     for registry in (importers, exporters, scorers, environments, launchers):
-        known: Installed = registry.installed_extensions()
+        known: Extensions = registry.installed_extensions()
         for name, entry in known.entries.items():
             try:
                 load(entry)

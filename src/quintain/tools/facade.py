@@ -41,6 +41,7 @@ from quintain.tools.training.methods import EVOLVE, canonical_settings, check_se
 from quintain.tools.training.requests import Request
 from quintain.tools.training.sources import Source, acting_on_questions
 from quintain.tools.training.start import copy_model, create_folder, train
+from quintain.tools.web_address import page_url
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +84,8 @@ class RLTrainingTool:
             if not isinstance(parameters, Mapping):
                 raise InvalidInput(f"parameters must be an object with `action`, not {type(parameters).__name__}")
             answer = self._dispatch(dict(parameters))
+            if (url := page_url(self._settings.home, answer)) is not None:
+                answer["ui_url"] = url
         except QuintainError as error:
             answer = {"status": "error", "code": error.code, "message": error.message}
         except Exception as error:

@@ -79,14 +79,17 @@ def arguments_model(spec: ToolSpec) -> type[BaseModel]:
     """
     hints = get_type_hints(spec.function, include_extras=True)
     fields: dict[str, Any] = {
-        name: (bounded(hints[name]), ... if parameter.default is inspect.Parameter.empty else parameter.default)
+        name: (
+            with_length_bounds(hints[name]),
+            ... if parameter.default is inspect.Parameter.empty else parameter.default,
+        )
         for name, parameter in inspect.signature(spec.function).parameters.items()
         if name != "services"
     }
     return create_model(f"{spec.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
 
 
-def bounded(hint: Any, *, own: bool = False) -> Any:
+def with_length_bounds(hint: Any, *, own: bool = False) -> Any:
     """Return a type whose lists and objects, nested ones too, have a greatest length where they set none.
 
     Args:
@@ -97,10 +100,12 @@ def bounded(hint: Any, *, own: bool = False) -> Any:
     if origin is Annotated:
         kind, *notes = inner
         limits = (limit for note in notes for limit in getattr(note, "metadata", ()))
-        return Annotated[(bounded(kind, own=own or any(isinstance(limit, MaxLen) for limit in limits)), *notes)]
+        return Annotated[
+            (with_length_bounds(kind, own=own or any(isinstance(limit, MaxLen) for limit in limits)), *notes)
+        ]
     if origin in (Union, UnionType):
-        return reduce(or_, (bounded(member, own=own) for member in inner))
+        return reduce(or_, (with_length_bounds(member, own=own) for member in inner))
     if origin not in (list, tuple, dict):
         return hint
-    members = origin[tuple(map(bounded, inner))]
+    members = origin[tuple(map(with_length_bounds, inner))]
     return members if own else Annotated[members, Field(max_length=MAX_FIELDS if origin is dict else MAX_ENTRIES)]

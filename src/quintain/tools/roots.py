@@ -12,7 +12,7 @@ from pathlib import Path
 from quintain.artifacts.locations import is_url
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.records.record import clip
-from quintain.tools.artifacts import fetched
+from quintain.tools.artifacts import local_copy
 from quintain.tools.services import Services
 
 
@@ -30,10 +30,10 @@ def readable(services: Services, path: str | Path, what: str) -> Path:
     Raises:
         Refused: outside the allowed roots; the message names the setting that allows more.
         NotFound: not a valid path: too long, or the home of an unknown user.
-        InvalidInput, NotFound, Refused, Unavailable: as `fetched`, for a URL.
+        InvalidInput, NotFound, Refused, Unavailable: as `local_copy`, for a URL.
     """
     if is_url(str(path)):
-        return fetched(services, str(path))
+        return local_copy(services, str(path))
     settings = services.settings
     resolved = resolve_path(services, path, settings.inbox_dir)
     shared = (settings.inbox_dir, settings.datasets_dir, settings.exports_dir)
@@ -44,8 +44,9 @@ def readable(services: Services, path: str | Path, what: str) -> Path:
     roots = [root.resolve() for root in (*shared, *settings.roots)]
     if not services.trusted and not any(resolved.is_relative_to(root) for root in roots):
         raise Refused(
-            f"{clip(str(path))!r} is outside the allowed roots; put the {what} under {str(settings.inbox_dir)!r}, or let the "
-            "operator add the folder to QUINTAIN_ROOTS",
+            f"{clip(str(path))!r} is outside the allowed roots; put the {what} under {str(settings.inbox_dir)!r}, let the "
+            "operator add the folder to QUINTAIN_ROOTS, or run the command in a terminal, such as `quintain import PATH`: it "
+            "reads what its user may read",
             code="outside_roots",
         )
     return resolved

@@ -59,11 +59,11 @@ def select(services: Services, filter: TrajectoryFilter | None, ids: Sequence[st
             code="empty_filter",
         )
     if not services.store.trajectories.count(filter):
-        raise NotFound(
-            Hint(
-                f"no stored trajectory matches {filter.model_dump(mode='json', exclude_defaults=True)}; loosen it, or look with ",
-                call("search_trajectories"),
-            ),
-            code="nothing_matches",
-        )
+        if not services.store.trajectories.count(TrajectoryFilter()):
+            collect = call("collect_rollouts", agent="starter", environment="quintain/inventory")
+            why = Hint("no run is stored; record or import runs, or make some with ", collect)
+        else:
+            asked = filter.model_dump(mode="json", exclude_defaults=True)
+            why = Hint(f"no stored trajectory matches {asked}; loosen it, or look with ", call("search_trajectories"))
+        raise NotFound(why, code="nothing_matches")
     return services.store.trajectories.iterate(filter)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
+from quintain.datasets.manifest import sha256_of
 from quintain.errors import InvalidInput
 
 FILE_NAME = "SHA256SUMS"
@@ -13,7 +13,7 @@ FILE_NAME = "SHA256SUMS"
 def write_checksums(folder: Path) -> None:
     """Write the hash of each file in a folder."""
     files = sorted(path for path in folder.iterdir() if path.is_file())
-    lines = [f"{_sha256(path)}  {path.name}\n" for path in files]
+    lines = [f"{sha256_of(path)}  {path.name}\n" for path in files]
     (folder / FILE_NAME).write_text("".join(lines), encoding="utf-8")
 
 
@@ -29,7 +29,7 @@ def require_unchanged(folder: Path) -> None:
     try:
         listed = [line.split(maxsplit=1) for line in sums.read_text(encoding="utf-8").splitlines()]
         expected = {name.removeprefix("*"): digest for digest, name in listed}
-        fault = next((name for name, digest in expected.items() if _sha256(folder / name) != digest), None)
+        fault = next((name for name, digest in expected.items() if sha256_of(folder / name) != digest), None)
         problem = f"{fault} has changed since" if fault else None if expected else f"{FILE_NAME} is empty"
     except FileNotFoundError as error:
         problem = f"{Path(error.filename).name} is missing"
@@ -41,8 +41,3 @@ def require_unchanged(folder: Path) -> None:
             f"again, or delete {FILE_NAME} if you changed the model on purpose",
             code="model_damaged",
         )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -38,7 +38,7 @@ _KEPT = 4
 _folder: Path | None = None
 
 
-class Unfaithful(OSError):
+class UnfaithfulCopy(OSError):
     """A copy would not load as the model of its file, so that none is kept."""
 
 
@@ -57,7 +57,7 @@ def open_copy(file: Path, convert: Callable[[Path], None] | None = None) -> Iter
     Args:
         file: The GGUF file.
         convert: Writes the copy to a folder, whole or not at all; after OSError a later process tries again, but not after
-            `Unfaithful`. None: a missing copy stays missing.
+            `UnfaithfulCopy`. None: a missing copy stays missing.
     """
     with ExitStack() as locks:
         copy = None
@@ -89,7 +89,7 @@ def _find(folder: Path, file: Path, convert: Callable[[Path], None] | None, lock
             logger.info("Converting %s to %s", file.name, copy)
             try:
                 convert(copy)
-            except Unfaithful as error:
+            except UnfaithfulCopy as error:
                 os.pwrite(lock, str(error).encode()[:200], 0)  # the next process need not try
                 raise
         fcntl.flock(lock, fcntl.LOCK_SH)

@@ -31,12 +31,13 @@ from quintain.trainers.adapters import (
     with_new_adapter,
 )
 from quintain.trainers.checksums import require_unchanged, write_checksums
-from quintain.trainers.gguf_copies import Unfaithful, open_copy, write_manifest
+from quintain.trainers.gguf_copies import UnfaithfulCopy, open_copy, write_manifest
 from quintain.trainers.model_files import ModelFiles, model_files
 from quintain.trainers.pooling_files import write_pooling
 from quintain.trainers.quantization import quantize, round_weights, size_of
 from quintain.trainers.tokenizer_files import load_tokenizer, require_embeddings, save_exactly, tokenizer_files
-from quintain.trainers.value_head import attach, detached, head_tensors, read_head, save_head
+from quintain.trainers.value_head import attach, head_tensors, value_head_detached
+from quintain.trainers.value_head_files import read_head, save_head
 
 _UNKNOWN_CONTEXT = 4096
 """Context in tokens of a model whose configuration has none."""
@@ -198,7 +199,7 @@ def _convert(files: ModelFiles, destination: Path) -> None:
         save_exactly(tokenizer, aside / _TOKENIZER)
         found = _fingerprint(_load_weights(read, _load_config(read), torch.float32))
         if differing := [name for name in original.keys() | found.keys() if original.get(name) != found.get(name)]:
-            raise Unfaithful(f"it would load with another {min(differing)}")
+            raise UnfaithfulCopy(f"it would load with another {min(differing)}")
         write_manifest(aside)
 
 
@@ -236,7 +237,7 @@ def save_model(model: Any, tokenizer: Any, destination: Path, pooled_length: int
     retriever cuts texts; null: no retriever.
     """
     with _written_aside(destination) as aside:
-        with detached(model) as head:
+        with value_head_detached(model) as head:
             if is_adapter(model):
                 model.save_pretrained(aside, save_embedding_layers=False)
             else:

@@ -18,11 +18,11 @@ from quintain.records.hyperparameters import PRMConfig, RetrieverConfig, RewardC
 from quintain.records.job import TrainSpec
 from quintain.records.learning_rates import default_rate
 from quintain.trainers.data.value_positions import labelled_heads, labelled_parts
-from quintain.trainers.distributed.process_group import ProcessGroup, connected
+from quintain.trainers.distributed.process_group import ProcessGroup, collective_errors_explained
 from quintain.trainers.distributed.sharding import shard
 from quintain.trainers.distributed.weights import fill, fill_buffers, skeleton
 from quintain.trainers.engine.attention import attention_configs, enable_checkpointing
-from quintain.trainers.engine.embedding_noise import noise_of
+from quintain.trainers.engine.embeddings import noise_of
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, prepare
 from quintain.trainers.freezing import freeze_layers
@@ -56,7 +56,7 @@ def with_heads(spec: TrainSpec, rows: Sequence[Row]) -> TrainSpec:
     return spec.model_copy(update={"config": config.model_copy(update={"heads": heads})})
 
 
-class Prepared(NamedTuple):
+class PreparedModel(NamedTuple):
     """A loaded model with its engine, on this process's device, and the choices that all processes of a run share."""
 
     loaded: LoadedModel
@@ -83,7 +83,9 @@ class _Shared(NamedTuple):
     weight_samples: dict[str, list[float]]
 
 
-def prepared(spec: TrainSpec, rows: Sequence[Row], directory: Path, group: ProcessGroup, *, acts: bool) -> Prepared:
+def prepare_training(
+    spec: TrainSpec, rows: Sequence[Row], directory: Path, group: ProcessGroup, *, acts: bool
+) -> PreparedModel:
     """Load the model, choose the number format, tune the process and check the engine. Collective.
 
     The first process does so. The others get the structure of the model and its choices; then it broadcasts the weights, and with
@@ -126,15 +128,15 @@ def prepared(spec: TrainSpec, rows: Sequence[Row], directory: Path, group: Proce
             whole = loaded.model.get_base_model() if is_adapter(loaded.model) else loaded.model
             enable_checkpointing(whole, attention_configs(whole))
     if group.size > 1:
-        with connected(group):
+        with collective_errors_explained(group):
             engine = _distributed(spec, engine, whole=shared.structure is not None)
     machine = shared.machine
     if machine.matmul_flops is not None:
         machine = machine._replace(matmul_flops=machine.matmul_flops * group.size)
-    return Prepared(loaded, engine, machine, shared.format, shared.weight_samples, shared.structure)
+    return PreparedModel(loaded, engine, machine, shared.format, shared.weight_samples, shared.structure)
 
 
-def copied(spec: TrainSpec, directory: Path) -> tuple[LoadedModel, Format]:
+def copy_start_model(spec: TrainSpec, directory: Path) -> tuple[LoadedModel, Format]:
     """Return another copy of the start model of an online training, and its number format, by the choices that it has kept."""
     loaded = _start_model(spec, ())
     _, number_format = _tuned(spec, loaded.model, directory, acts=True)

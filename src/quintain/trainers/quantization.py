@@ -51,10 +51,10 @@ def round_weights(model: Any, kind: Quantization, device: torch.device) -> None:
     library = bitsandbytes()
     for name in _linear_layers(model):
         layer = model.get_submodule(name)
-        layer.weight.data.copy_(dequantized(library, _quantized(library, layer, kind, device)))
+        layer.weight.data.copy_(dequantized_weight(library, _quantized(library, layer, kind, device)))
 
 
-def dequantized(library: Any, layer: Any) -> torch.Tensor:
+def dequantized_weight(library: Any, layer: Any) -> torch.Tensor:
     """Return the weight of a quantised layer, float32 [out, in]."""
     if isinstance(layer, library.nn.Linear4bit):
         weight: torch.Tensor = library.functional.dequantize_4bit(layer.weight.data, layer.weight.quant_state)

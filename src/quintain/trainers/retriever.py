@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from quintain.records.agent import ModelRef
 from quintain.trainers.data.retrieval_examples import text_row
@@ -20,7 +21,8 @@ from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.losses.retriever import mean_pooled
 from quintain.trainers.models import eval_mode, load_model
 from quintain.trainers.pooling_files import read_pooling
-from quintain.trainers.text_index import VectorIndex, Vectors, index_of, require_index
+
+Vectors = NDArray[np.float32]
 
 _TOGETHER = 256
 """Texts that are packed together."""
@@ -51,7 +53,7 @@ class TextEncoder:
     @torch.no_grad()
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Return the unit vectors of texts, float32 [n, h]: the mean of the last hidden states, divided by its norm."""
-        vectors = list[np.ndarray[Any, np.dtype[np.float32]]]()
+        vectors = list[Vectors]()
         with eval_mode(self.engine.model):
             for start in range(0, len(texts), _TOGETHER):
                 rows = [text_row(self.tokenizer, text, self.max_length) for text in texts[start : start + _TOGETHER]]
@@ -70,11 +72,20 @@ class DenseRetriever:
     """`records.protocols.TextRetriever` by a trained retriever."""
 
     encoder: TextEncoder
-    index: VectorIndex
+    vectors: Vectors
+    """Unit vectors of the texts, float32 [n, h]."""
 
     def search(self, query: str, k: int) -> list[int]:
         """Return the numbers of the `k` texts nearest to a query, best first."""
-        return self.index.nearest(self.encoder.encode([query])[0], k)
+        return nearest(self.vectors, self.encoder.encode([query])[0], k)
+
+
+def nearest(vectors: Vectors, query: Vectors, k: int) -> list[int]:
+    """Return the numbers of the `k` unit vectors [n, h] with the highest cosine to one [h], best first; equal ones in their order."""
+    cosines = vectors @ query
+    bound = np.partition(cosines, -k)[-k] if k < len(cosines) else -np.inf
+    among = np.flatnonzero(cosines >= bound)
+    return [int(i) for i in among[np.argsort(-cosines[among], kind="stable")[:k]]]
 
 
 @cache
@@ -88,11 +99,9 @@ def open_retriever(folder: Path, texts: Sequence[str]) -> DenseRetriever:
     Raises:
         InvalidInput: as `TextEncoder.of`.
         NotFound: as `TextEncoder.of`.
-        Unavailable: as `require_index`.
     """
-    require_index(len(texts))
     encoder = _encoder(folder)
-    return DenseRetriever(encoder, index_of(encoder.encode(texts)))
+    return DenseRetriever(encoder, encoder.encode(texts))
 
 
 def _model_in(folder: Path) -> ModelRef:

@@ -76,7 +76,7 @@ class RewardModelTerm:
     def means(self, keys: Sequence[str]) -> dict[str, float | None]:
         """Return `reward_task` and `reward_model`, means over the groups of these keys, before alpha and beta."""
         found = [self.terms[key] for key in keys if key in self.terms]
-        return {name: _mean([v for terms in found if (v := terms[name]) is not None]) for name in _TERMS}
+        return {name: mean_of([v for terms in found if (v := terms[name]) is not None]) for name in _TERMS}
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint: the counts, and a refreshed head."""
@@ -103,7 +103,7 @@ class RewardModelTerm:
         if not kept:
             return None, []
         tasks, values = [reward for _, reward, _ in kept], [value.value for *_, value in kept]
-        self.terms[group.key] = {"reward_task": _mean(tasks), "reward_model": _mean(values)}
+        self.terms[group.key] = {"reward_task": mean_of(tasks), "reward_model": mean_of(values)}
         steps = tuple(_step_values(run, value) for run, _, value in kept)
         alpha, beta = self.config.alpha, self.config.beta
         rewards = tuple(alpha * task + beta * value for task, value in zip(tasks, values, strict=True))
@@ -170,5 +170,6 @@ def _step_values(run: Trajectory, value: RunValue) -> StepValues:
     return tuple(of_step.get(n) for n in range(len(run.agent_steps))) if of_step else ()
 
 
-def _mean(values: Sequence[float]) -> float | None:
+def mean_of(values: Sequence[float]) -> float | None:
+    """Return the mean of some values; None of none."""
     return sum(values) / len(values) if values else None

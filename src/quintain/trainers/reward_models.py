@@ -33,7 +33,7 @@ _WHY_NOT = {
 }
 
 
-class Unread(NamedTuple):
+class UnreadableRun(NamedTuple):
     """A run that could not be valued."""
 
     reason: str
@@ -99,7 +99,7 @@ class RewardModel:
         return dict(zip(self.head.names[1:], (weights / weights.sum()).tolist(), strict=True))
 
     @torch.no_grad()
-    def read(self, runs: Sequence[Trajectory]) -> list[RunValue | Unread]:
+    def read(self, runs: Sequence[Trajectory]) -> list[RunValue | UnreadableRun]:
         """Return the values of each run; runs are read together and share prefixes."""
         readings = [self._reading(run) for run in runs]
         examples = [
@@ -112,25 +112,25 @@ class RewardModel:
                 states |= zip(rows, self.engine.states(rows).split([row.n_supervised for row in rows]), strict=True)
             return [
                 reading
-                if isinstance(reading, Unread)
+                if isinstance(reading, UnreadableRun)
                 else self._valued(run, reading, torch.cat([states[row] for row in reading.rows]))
                 for run, reading in zip(runs, readings, strict=True)
             ]
 
-    def _reading(self, run: Trajectory) -> Reading | Unread:
+    def _reading(self, run: Trajectory) -> Reading | UnreadableRun:
         try:
             reading = (read_steps if self.values_steps else read_run)(self.renderer, run, self.max_length)
         except InvalidInput as error:
-            return Unread(error.message)
+            return UnreadableRun(error.message)
         if reading.dropped:
             why = _WHY_NOT[reading.dropped]
-            return Unread(why.format(limit=self.max_length, agent=self.agent.id or self.agent.name))
+            return UnreadableRun(why.format(limit=self.max_length, agent=self.agent.id or self.agent.name))
         return reading
 
-    def _valued(self, run: Trajectory, reading: Reading, states: torch.Tensor) -> RunValue | Unread:
+    def _valued(self, run: Trajectory, reading: Reading, states: torch.Tensor) -> RunValue | UnreadableRun:
         numbers = self.head(states).double()
         if not bool(torch.isfinite(numbers).all()):
-            return Unread("the model's values are not finite; its weights are damaged")
+            return UnreadableRun("the model's values are not finite; its weights are damaged")
         if not self.values_steps:
             value, *parts = torch.sigmoid(numbers[0]).tolist()
             by_name = dict(zip(self.head.names[1:], parts, strict=True))
@@ -170,8 +170,8 @@ def score_runs(
             yield _score(run.id or run.identity, name, valued, model.shares)
 
 
-def _score(trajectory_id: str, name: str, valued: RunValue | Unread, shares: Mapping[str, float]) -> Score:
-    if isinstance(valued, Unread):
+def _score(trajectory_id: str, name: str, valued: RunValue | UnreadableRun, shares: Mapping[str, float]) -> Score:
+    if isinstance(valued, UnreadableRun):
         return Score(trajectory_id=trajectory_id, scorer=name, status="unscored", reason=valued.reason, rater=name)
     if valued.reward is not None:
         feedback = f"reward {valued.reward:+.3f}; only differences between runs of a task mean something"

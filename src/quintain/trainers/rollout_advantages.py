@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters import GRPOConfig, OnlineConfig, PPOConfig
+from quintain.trainers.action_runs import ActionRun, Array, action_runs, sampled_kl
 from quintain.trainers.constraint import ConstrainedGroups, Constraint
 from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.distributed.passes import SharedPasses
@@ -27,28 +27,6 @@ from quintain.trainers.losses.returns import (
 from quintain.trainers.models import eval_mode
 from quintain.trainers.role_baselines import RoleBaselines
 from quintain.trainers.rollout_source import RolloutStage
-
-Array = NDArray[np.float64]
-
-
-@dataclass
-class _Run:
-    """The actions of one run in order, turns or tokens of the agent, and C streams of their rewards."""
-
-    rows: tuple[TokenRow, ...]
-    action: NDArray[np.intp]
-    """[n]; the action of each supervised token, rows in order."""
-    rewards: Array
-    """[actions, C]"""
-    values: Array
-    """[actions, C]; expected returns before each action, 0 without a value head."""
-    advantages: Array = field(default_factory=lambda: np.empty(0))
-    """[actions, C]"""
-
-    @property
-    def first_tokens(self) -> NDArray[np.intp]:
-        """Place of each action's first token among the supervised tokens."""
-        return np.flatnonzero(np.diff(self.action, prepend=-1))
 
 
 class RolloutAdvantages:
@@ -89,20 +67,20 @@ class RolloutAdvantages:
         if not examples:
             return [], observed
         values = self._scored(examples, self._engine.values) if self._config.has_critic else {}
-        tasks = [self._runs(example, values) for example in examples]
+        tasks = [action_runs(example, values, self._config, self.kl_coefficient) for example in examples]
         for task in tasks:
             self._estimate(task)
         runs = [run for task in tasks for run in task]
         figures = self._figures(runs) | observed
         self._adapt(figures.get("kl_sampled"), len(runs))
-        returns = [run.advantages + run.values for run in runs]
         advantages = np.concatenate([run.advantages for run in runs])
         advantages = whiten(advantages) if self._config.whitens else advantages
         if self._constraint:
             advantages[:, 0] = constrained_advantages(advantages[:, 0], advantages[:, 1], self._constraint.multiplier)
         parts = np.split(advantages[:, 0], np.cumsum([len(run.rewards) for run in runs])[:-1])
+        is_valued = self._config.has_critic
         rows = iter(
-            [row for run, *streams in zip(runs, parts, returns, strict=True) for row in self._finished(run, *streams)]
+            [row for run, part in zip(runs, parts, strict=True) for row in run.token_rows(part, is_valued=is_valued)]
         )
         return [replace(example, rows=tuple(next(rows) for _ in example.rows)) for example in examples], figures
 
@@ -134,25 +112,7 @@ class RolloutAdvantages:
             scores = self._passes.score(self._engine, examples, self._config.batch_tokens, score)
         return {row: found.astype(np.float64) for row, found in scores.items()}
 
-    def _runs(self, example: Example, values: Mapping[TokenRow, Array]) -> list[_Run]:
-        """Return the runs of a task with the rewards of their actions."""
-        runs = []
-        for member, reward in enumerate(example.value):
-            rows = tuple(row for row, m in zip(example.rows, example.member, strict=True) if m == member)
-            steps = np.concatenate([row.step_index[row.places] for row in rows])
-            begins = np.ones(len(steps), np.bool_)
-            if self._config.action_level == "turn":
-                begins[1:] = steps[1:] != steps[:-1]
-            action = np.cumsum(begins) - 1
-            rewards = np.zeros((int(begins.sum()), 2 if example.cost else 1))
-            kl = np.concatenate([_kl(row) for row in rows])
-            np.add.at(rewards[:, 0], action, -self.kl_coefficient * kl)
-            rewards[-1] += (reward, example.cost[member]) if example.cost else reward
-            before = np.concatenate([values[row] for row in rows])[begins] if values else np.zeros_like(rewards)
-            runs.append(_Run(rows, action, rewards, before))
-        return runs
-
-    def _estimate(self, task: Sequence[_Run]) -> None:
+    def _estimate(self, task: Sequence[ActionRun]) -> None:
         """Set the advantages of the runs of a task."""
         config = self._config
         for run in task:
@@ -167,7 +127,7 @@ class RolloutAdvantages:
             for run, baseline in zip(task, baselines(totals, leave_one_out=config.advantage == "rloo"), strict=True):
                 run.advantages = run.advantages - baseline
 
-    def _figures(self, runs: Sequence[_Run]) -> dict[str, float | None]:
+    def _figures(self, runs: Sequence[ActionRun]) -> dict[str, float | None]:
         advantages = np.concatenate([run.advantages for run in runs])[:, 0]
         figures: dict[str, float | None] = {"actions": float(len(advantages)), "advantage_std": float(advantages.std())}
         if self._config.has_critic:
@@ -176,7 +136,7 @@ class RolloutAdvantages:
             figures["value_mean"] = float(values.mean())
             figures["explained_variance"] = float(1 - advantages.var() / spread) if spread > 0 else None
         if self._config.kl_coefficient:
-            kl = np.concatenate([_kl(row) for run in runs for row in run.rows])
+            kl = np.concatenate([sampled_kl(row) for run in runs for row in run.rows])
             figures |= {"kl_sampled": float(kl.mean()), "kl_coefficient": self.kl_coefficient}
         return figures
 
@@ -187,20 +147,6 @@ class RolloutAdvantages:
             self.kl_coefficient = next_kl_coefficient(
                 self.kl_coefficient, kl, target=target, n=n, horizon=self._config.kl_horizon
             )
-
-    def _finished(self, run: _Run, advantages: Array, returns: Array) -> list[TokenRow]:
-        """Return the rows of a run with its streams; a turn has its return and value at its first token."""
-        streams = {"advantage": advantages[run.action]}
-        if self._config.has_critic:
-            for name, known in (("label", returns), ("old_value", run.values)):
-                full = np.full((len(run.action), known.shape[1]), np.nan)
-                full[run.first_tokens] = known
-                streams[name] = full
-        ends = np.cumsum([row.n_supervised for row in run.rows])[:-1]
-        rows = list(run.rows)
-        for name, stream in streams.items():
-            rows = [row.with_supervised(name, part) for row, part in zip(rows, np.split(stream, ends), strict=True)]
-        return rows
 
 
 def rollout_stage(config: OnlineConfig, engine: Engine, passes: SharedPasses | None = None) -> RolloutStage | None:
@@ -222,10 +168,3 @@ def _with_unknown(row: TokenRow, logprobs: Array) -> TokenRow:
     """Return the row with these log-probs [n] where the old ones are unknown."""
     old = np.full(row.n_supervised, np.nan) if row.old_logprob is None else row.old_logprob[row.places]
     return row.with_supervised("old_logprob", np.where(np.isfinite(old), old, logprobs))
-
-
-def _kl(row: TokenRow) -> Array:
-    """Return log pi_old - log pi_ref of each supervised token, nats; 0 without a reference."""
-    if row.ref_logprob is None or row.old_logprob is None:
-        return np.zeros(row.n_supervised)
-    return row.old_logprob[row.places].astype(np.float64) - row.ref_logprob[row.places]

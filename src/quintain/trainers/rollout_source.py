@@ -21,7 +21,7 @@ import torch
 from quintain.records.dataset import GroupRow
 from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.distributed.process_group import ProcessGroup
-from quintain.trainers.reward_model_term import RewardModelTerm
+from quintain.trainers.reward_model_term import RewardModelTerm, mean_of
 
 _STREAMS = tuple(field.name for field in fields(TokenRow))
 
@@ -204,16 +204,12 @@ def _figures(groups: Sequence[GroupRow], seconds: float) -> dict[str, float | No
     turns = [sum(step.sampled is not None for step in run.agent_steps) for run in runs]
     new_tokens = sum(len(step.sampled.token_ids) for run in runs for step in run.agent_steps if step.sampled)
     return {
-        "success_rate": _mean(verdicts),
-        "mean_reward": _mean([reward for group in groups for reward in group.rewards]),
+        "success_rate": mean_of(verdicts),
+        "mean_reward": mean_of([reward for group in groups for reward in group.rewards]),
         "episodes": float(len(runs)),
-        "mean_turns": _mean(turns),
+        "mean_turns": mean_of(turns),
         "new_tokens_per_s": new_tokens / seconds if seconds > 0 else None,
     }
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def _packed(example: Example) -> dict[str, Any]:

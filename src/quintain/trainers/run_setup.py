@@ -12,11 +12,22 @@ from typing import NamedTuple
 import torch
 
 from quintain.records.dataset import GroupRow, Row
-from quintain.records.hyperparameters import DistillConfig, GRPOConfig, OnlineConfig, PPOConfig
+from quintain.records.hyperparameters import (
+    DistillConfig,
+    DPOConfig,
+    GRPOConfig,
+    KTOConfig,
+    OnlineConfig,
+    PPOConfig,
+    RetrieverConfig,
+    TrainingConfig,
+)
 from quintain.records.job import TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.example_selection import Selection
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
+from quintain.trainers.data.mismatched import mismatched_examples
+from quintain.trainers.data.retrieval_examples import relevant_tools
 from quintain.trainers.data.streams import Example
 from quintain.trainers.distributed.passes import SharedPasses
 from quintain.trainers.distributed.process_group import ProcessGroup
@@ -24,27 +35,23 @@ from quintain.trainers.distributed.weights import whole_copy
 from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.loop.ewc import WeightPenalty, weight_penalty
 from quintain.trainers.loop.identity import run_identity
-from quintain.trainers.loop.objectives import Objective, settled
+from quintain.trainers.loop.objectives import Objective, complete_settings, objective_of
 from quintain.trainers.loop.optimizer import adamw
 from quintain.trainers.loop.precision import loss_scale
 from quintain.trainers.loop.probes import Probes, append_samples
-from quintain.trainers.loop.report import (
-    changing_positions,
-)
+from quintain.trainers.loop.report import changing_positions
 from quintain.trainers.loop.run import Run, Sampler
 from quintain.trainers.loop.schedule import EpochSource, ExampleSource
 from quintain.trainers.loop.sinks import open_sinks
+from quintain.trainers.loop.synced_reference import SyncedReference
 from quintain.trainers.models import LoadedModel
-from quintain.trainers.preparation import (
-    Prepared,
-)
+from quintain.trainers.preparation import PreparedModel
 from quintain.trainers.reference_log_probs import References
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.reward_model_term import RewardModelTerm
 from quintain.trainers.rollout_advantages import rollout_stage
 from quintain.trainers.rollout_source import RolloutSource
-from quintain.trainers.run_objectives import run_objective, synced_reference
-from quintain.trainers.sampler_correction import corrected
+from quintain.trainers.sampler_correction import with_importance_weights
 from quintain.trainers.teachers import Teacher, cached_with_teacher, with_advantages
 
 Collect = Callable[[LoadedModel, Renderer, int], list[GroupRow]]
@@ -52,6 +59,10 @@ Collect = Callable[[LoadedModel, Renderer, int], list[GroupRow]]
 
 Figures = Callable[[Sequence[str]], dict[str, float | None]]
 """Returns figures of the examples with these keys, such as means of the parts of their reward."""
+
+
+Evaluate = Callable[[LoadedModel, Renderer], dict[str, float | None]]
+"""Measures the live model on held-out tasks; no figures if it was stopped."""
 
 
 def no_figures(keys: Sequence[str]) -> dict[str, float | None]:
@@ -71,6 +82,8 @@ class Data:
     """The teacher of a distillation; None where the rows have its log-probs."""
     figures: Figures = no_figures
     """Of a step's examples, for its metrics."""
+    evaluate: Evaluate | None = None
+    """Measures an online training between its steps; None: it is not measured."""
 
 
 class Training(NamedTuple):
@@ -95,7 +108,7 @@ class Acting(NamedTuple):
 class RunSetup:
     """A run before its first step: assembles the parts."""
 
-    def __init__(self, training: Training, reporter: Reporter, ready: Prepared, group: ProcessGroup) -> None:
+    def __init__(self, training: Training, reporter: Reporter, ready: PreparedModel, group: ProcessGroup) -> None:
         self.spec, self.data, self.directory, self.has_teacher, self.all_collect = training
         self.reporter, self.group, self.ready = reporter, group, ready
         self.loaded, self.engine, self.machine, self.format, *_ = ready
@@ -129,7 +142,7 @@ class RunSetup:
         config = self.spec.config
         if not isinstance(config, GRPOConfig) or config.importance_cap is None:
             return list(examples)
-        return corrected(
+        return with_importance_weights(
             examples, self.engine, cap=config.importance_cap, batch_tokens=config.batch_tokens, passes=self.passes
         )
 
@@ -194,12 +207,14 @@ class RunSetup:
         spec, config, model = self.spec, self.spec.config, self.loaded.model
         references = References.of(spec, self.loaded, self.engine, self.directory, self.reporter, self.passes)
         training = selection.examples
-        objective = run_objective(settled(config, training), training, held_out, references, self.maker.max_length)
+        objective = _run_objective(
+            complete_settings(config, training), training, held_out, references, self.maker.max_length
+        )
         identity = run_identity(spec, self.ready.weight_samples, training)
         training, held_out = (self.corrected(examples) for examples in (training, held_out))
         if objective.needs_reference:
             held_out = references.with_logprobs(held_out)
-        reference = synced_reference(config, references)
+        reference = _synced_reference(config, references)
         if objective.needs_reference and reference is None:
             training = references.with_logprobs(training)
         if self.has_teacher and acting is None:
@@ -230,6 +245,7 @@ class RunSetup:
             sinks=open_sinks(sinks, run_name=spec.name, folder=self.directory, warn=self.reporter.warn),
             tokenizer=self.loaded.tokenizer,
             sample=_sampler(self) if is_first else None,
+            evaluate=_evaluator(self, source.total_steps) if is_first else None,
             reference=reference,
             passes=self.passes,
         )
@@ -256,6 +272,21 @@ def _sampler(start: RunSetup) -> Sampler | None:
     return sample
 
 
+def _evaluator(start: RunSetup, total: int) -> Sampler | None:
+    """Return the function that measures success between the steps, if the settings ask for it."""
+    config, evaluate = start.spec.config, start.data.evaluate
+    if evaluate is None or not isinstance(config, OnlineConfig) or (every := config.evaluate_every_steps) is None:
+        return None
+
+    def measured(step: int) -> dict[str, float | None]:
+        if step % every and step != total:
+            return {}
+        with start.engine.precision():
+            return evaluate(start.loaded, start.renderer)
+
+    return measured
+
+
 def _rollout_source(start: RunSetup, objective: Objective, references: References, acting: Acting) -> RolloutSource:
     config = start.spec.config
     assert isinstance(config, OnlineConfig)
@@ -265,7 +296,7 @@ def _rollout_source(start: RunSetup, objective: Objective, references: Reference
         if isinstance(examples, str):
             return examples
         examples = start.corrected(examples)
-        if synced_reference(config, references):
+        if _synced_reference(config, references):
             return examples
         if start.has_teacher:
             scored = start.group.from_first(lambda: with_advantages(examples, start.data.teacher))  # type: ignore[arg-type]
@@ -297,3 +328,29 @@ def _rollout_source(start: RunSetup, objective: Objective, references: Reference
         reward_model=start.reward_model,
         figures_of=start.data.figures,
     )
+
+
+def _run_objective(
+    config: TrainingConfig,
+    training: Sequence[Example],
+    held_out: Sequence[Example],
+    references: References,
+    max_length: int,
+) -> Objective:
+    """Return the objective of a run, with KTO's mismatched runs scored by the reference."""
+    unpaired: dict[str, Example] = {}
+    if isinstance(config, KTOConfig):
+        for examples in (training, held_out):
+            found = mismatched_examples(examples, max_length)
+            unpaired |= dict(zip(found, references.with_logprobs(list(found.values())), strict=True))
+    relevant = relevant_tools([*training, *held_out]) if isinstance(config, RetrieverConfig) else {}
+    objective = objective_of(config, unpaired, relevant)
+    objective.needs_reference |= config.kl_stop is not None
+    return objective
+
+
+def _synced_reference(config: TrainingConfig, references: References) -> SyncedReference | None:
+    """Return the reference that follows the policy, if the settings ask for one."""
+    if not isinstance(config, DPOConfig) or config.reference_sync_steps is None:
+        return None
+    return SyncedReference(references, config.reference_sync_steps, config.reference_mixup)

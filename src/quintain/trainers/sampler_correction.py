@@ -13,7 +13,7 @@ from quintain.trainers.engine.forward import Engine
 from quintain.trainers.reference_log_probs import with_reference
 
 
-def corrected(
+def with_importance_weights(
     examples: Sequence[Example],
     engine: Engine,
     *,

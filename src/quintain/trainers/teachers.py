@@ -12,7 +12,7 @@ import torch
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent
-from quintain.trainers.data.replay_buffer import read_examples, write_examples
+from quintain.trainers.data.example_files import read_examples, write_examples
 from quintain.trainers.data.streams import Example, Floats, Ints, TokenRow
 from quintain.trainers.data.teacher_tokens import with_own, with_top
 from quintain.trainers.engine.forward import Engine

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 from quintain.errors import InvalidInput
 from quintain.records.agent import ModelRef
 from quintain.trainers.adapters import first_line
-from quintain.trainers.gguf_copies import Unfaithful
+from quintain.trainers.gguf_copies import UnfaithfulCopy
 from quintain.trainers.model_files import ModelFiles
 
 _VOCABULARIES = ("tokenizer.json", "tekken.json", "vocab*", "*.model", "*.spm")
@@ -88,7 +88,7 @@ def save_exactly(tokenizer: Any, folder: Path) -> None:
         path.write_text(json.dumps(json.loads(path.read_bytes()) | own, indent=2), encoding="utf-8")
         if _facts(load_tokenizer(ModelFiles(folder))) == _facts(tokenizer):
             return
-    raise Unfaithful("it would load with another tokenizer")
+    raise UnfaithfulCopy("it would load with another tokenizer")
 
 
 def _facts(tokenizer: Any) -> tuple[Any, ...]:

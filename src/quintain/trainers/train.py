@@ -34,7 +34,7 @@ from quintain.trainers.loop.report import (
 from quintain.trainers.loop.run import Run
 from quintain.trainers.models import LoadedModel, save_model
 from quintain.trainers.preparation import (
-    prepared,
+    prepare_training,
     seed_everything,
     with_heads,
     with_rate,
@@ -74,7 +74,7 @@ def train(
     group = group_of(spec.config.processes)
     has_teacher = data.teacher is not None
     if group.size > 1:
-        common = replace(data, teacher=None, figures=no_figures)
+        common = replace(data, teacher=None, figures=no_figures, evaluate=None)
         group.from_first(lambda: Training(spec, common, directory, has_teacher, all_collect))
     return _train(Training(spec, data, directory, has_teacher, all_collect), reporter, collect, group)
 
@@ -111,7 +111,7 @@ def _train(training: Training, reporter: Reporter, collect: Collect | None, grou
     tune_allocator(keep=spec.config.sharding == "none")
     reporter.phase("loading_model")
     seed_everything(spec.seed)
-    ready = prepared(spec, data.train, directory, group, acts=collect is not None)
+    ready = prepare_training(spec, data.train, directory, group, acts=collect is not None)
     spec, rate_rule = with_rate(spec, ready.loaded)
     start = RunSetup(training._replace(spec=spec), reporter, ready, group)
 

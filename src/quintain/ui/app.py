@@ -24,6 +24,7 @@ from quintain.server.app import QuintainServer
 from quintain.server.http.access import Access
 from quintain.server.http.guard import may_change, may_read
 from quintain.ui.events import JobFeed
+from quintain.ui.hints import Written, for_person
 from quintain.ui.job_page import job_page
 from quintain.ui.overview import overview
 from quintain.ui.responses import SecurityHeaders, error_response, json_response
@@ -31,7 +32,7 @@ from quintain.ui.responses import SecurityHeaders, error_response, json_response
 logger = logging.getLogger(__name__)
 
 STATIC = Path(__file__).parent / "static"
-PAGES = ("jobs", "runs", "datasets", "agents", "comparisons", "lineage", "judging", "leaderboard")
+PAGES = ("jobs", "runs", "datasets", "agents", "comparisons", "evaluations", "lineage", "judging", "leaderboard")
 """First parts of the paths that are pages; each is served by the same file."""
 MAX_BODY = 1_000_000
 """Bytes of a request; the guard of the HTTP server bounds what is read."""
@@ -44,16 +45,18 @@ class _Site:
     server: QuintainServer
     access: Access
     feed: JobFeed
+    written: Written
 
 
-def web_app(server: QuintainServer, access: Access) -> Starlette:
+def web_app(server: QuintainServer, access: Access, command_line: Written) -> Starlette:
     """Return the application, to be mounted behind the guard of the HTTP server.
 
     Args:
         server: The server whose tools it calls; its lifespan has begun before the first request.
         access: Who may ask for what.
+        command_line: Returns the command of the terminal that makes a call of a tool.
     """
-    site = _Site(server, access, JobFeed(server))
+    site = _Site(server, access, JobFeed(server), for_person(command_line))
 
     def endpoint(function: Endpoint, *, changes: bool | None = False) -> Callable[[Request], Awaitable[Response]]:
         return partial(_guarded, site, function, changes)
@@ -115,7 +118,7 @@ async def _call_tool(site: _Site, request: Request) -> Response:
     name = request.path_params["name"]
     arguments = await _body(request)
     _require(site, request, changes=_changes(site.server, name, arguments))
-    result = await site.server.call_tool(name, arguments)
+    result = await site.server.call_tool(name, arguments, site.written)
     texts = [part.text for part in result.content if part.type == "text"]
     if result.is_error:
         code, _, message = "".join(texts).removeprefix("[").partition("] ")
@@ -178,7 +181,7 @@ async def _job(site: _Site, request: Request) -> Response:
 
 
 async def _overview(site: _Site, request: Request) -> Response:
-    return json_response(await anyio.to_thread.run_sync(overview, await site.server.services()))
+    return json_response(await anyio.to_thread.run_sync(overview, await site.server.services(), site.written))
 
 
 async def _stream_events(site: _Site, request: Request) -> Response:

@@ -13,6 +13,7 @@ import anyio.to_thread
 from quintain.errors import QuintainError, Unavailable
 from quintain.records.job import UNFINISHED, Job
 from quintain.server.app import QuintainServer
+from quintain.store.jobs import JobState
 from quintain.store.store import Store
 
 MAX_LISTENERS = 64
@@ -43,6 +44,8 @@ class JobFeed:
         self._listeners = 0
         self._pause = 0.0
         self._next_look = 0.0
+        self._states: dict[str, JobState] = {}
+        """States of the unfinished jobs at the look before, of which only those that changed are read."""
         self._unfinished: dict[str, str] = {}
         self._ended: dict[str, str] = {}
         self._known: set[str] | None = None
@@ -66,8 +69,9 @@ class JobFeed:
             quiet_since = time.monotonic()
             while True:
                 await self._look()
-                changed = {job: text for job, text in (self._ended | self._unfinished).items() if sent.get(job) != text}
-                sent |= changed
+                texts = self._ended | self._unfinished
+                changed = {job: text for job, text in texts.items() if sent.get(job) != text}
+                sent = texts
                 for text in changed.values():
                     yield text
                 if changed:
@@ -86,26 +90,31 @@ class JobFeed:
                 return
             try:
                 services = await self._server.services()
-                jobs, newest = await anyio.to_thread.run_sync(_newest_jobs, services.store)
-                gone = sorted(self._unfinished.keys() - {job.id for job in jobs})
-                for job_id in gone:
-                    self._ended[job_id] = _text(await anyio.to_thread.run_sync(services.store.jobs.get, job_id))
+                states, changed, newest = await anyio.to_thread.run_sync(_read, services.store, self._states)
+                for job in changed:
+                    self._unfinished.pop(job.id, None)
+                    if job.id in states:
+                        self._unfinished[job.id] = _text(job)
+                    elif job.status not in UNFINISHED:
+                        self._ended[job.id] = _text(job)
                 if self._known is not None:  # a short job may begin and end between two looks
                     missed = [job for job in newest if job.id not in self._known and job.status not in UNFINISHED]
                     self._ended |= {job.id: _text(job) for job in missed}
-                self._known = {job.id for job in (*jobs, *newest)}
+                self._known = {*states, *(job.id for job in newest)}
                 for job_id in list(self._ended)[:-_MAX_ENDED]:
                     del self._ended[job_id]
-                self._unfinished = {job.id: _text(job) for job in jobs}
-                self._pause = services.settings.poll_s if jobs else _IDLE_S
+                self._states = states
+                self._pause = services.settings.poll_s if states else _IDLE_S
             except QuintainError:
                 self._pause = _IDLE_S  # the next look may succeed
             self._next_look = time.monotonic() + self._pause / 2
 
 
-def _newest_jobs(store: Store) -> tuple[list[Job], tuple[Job, ...]]:
-    """Return the unfinished jobs, and the newest of all."""
-    return store.jobs.unfinished(), store.jobs.page(limit=_NEWEST).items
+def _read(store: Store, before: Mapping[str, JobState]) -> tuple[dict[str, JobState], list[Job], tuple[Job, ...]]:
+    """Return the states of the unfinished jobs, those that changed or left them since, and the newest jobs of all."""
+    states = store.jobs.states()
+    changed = [job_id for job_id in {**before, **states} if before.get(job_id) != states.get(job_id)]
+    return states, store.jobs.get_many(changed), store.jobs.page(limit=_NEWEST).items
 
 
 def _text(job: Job) -> str:

@@ -80,7 +80,7 @@ def _without_paths(name: str, value: Any) -> Any:
 
 def samples(directory: Path) -> list[dict[str, Any]]:
     """Return the newest samples of a training, of its stages too, the newest first; lines that cannot be read are left out."""
-    files = [directory / "samples.jsonl", *sorted(directory.glob("*/samples.jsonl"))]
+    files = [directory / "samples.jsonl", *sorted(directory.glob("stages/*/samples.jsonl"))]
     found = [sample for file in files for sample in _lines(file, file.parent.name if file.parent != directory else "")]
     return found[::-1][:_SAMPLES]
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from quintain.errors import NotFound
+from quintain.next_step import Hint
 from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import JobStatus
 from quintain.tools.jobs.jobs import list_jobs
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.services import Services
+from quintain.ui.hints import Written
 
 _MOST = 20
 _MEASURED = 8
 
 
-def overview(services: Services) -> dict[str, Any]:
-    """Return the data of the first page."""
+def overview(services: Services, written: Written) -> dict[str, Any]:
+    """Return the data of the first page; `written` names the calls of its next step."""
     newest = list_jobs(services, limit=_MEASURED)
     open_jobs = [
         job.model_dump(mode="json")
@@ -25,16 +27,16 @@ def overview(services: Services) -> dict[str, Any]:
         for job in list_jobs(services, status=status, limit=_MOST).items
     ]
     ended = [job for job in newest.items if job.status not in {"running", "queued"}]
-    step = "" if newest.items else str(newest.next_step)
+    step = Hint() if newest.items else newest.next_step
     if ended:  # what is open has its own place on the page
-        step = str(next_step(services.store.jobs.get(ended[0].job_id)))
+        step = next_step(services.store.jobs.get(ended[0].job_id))
     return {
         "runs": services.store.trajectories.count(TrajectoryFilter()),
         "open": open_jobs,
         "ended": [job.model_dump(mode="json") for job in ended],
         "measured": [_measured(services, one) for one in services.store.evaluations.page(limit=_MEASURED).items],
         "comparisons": [_outline(one) for one in services.store.evaluations.page_comparisons(limit=5).items],
-        "next_step": step,
+        "next_step": step.render(written),
     }
 
 

@@ -18,7 +18,7 @@ from quintain.records.protocols import Reporter
 from quintain.records.reward import RewardPart, RewardSpec
 from quintain.records.score import Score
 from quintain.records.trajectory import Task, Trajectory
-from quintain.scoring.calibration.calibrated import uncalibrated
+from quintain.scoring.calibration.calibrated import without_calibration
 from quintain.worker.job_rewards import Rewards
 from quintain.worker.run_inputs import read_scores
 
@@ -78,7 +78,7 @@ class Exploration:
         scores = self._rewards.score(left)
         for score in (scores or {}).values():
             if score.trajectory_id not in self._scored:
-                self._reporter.output("score", uncalibrated(score))
+                self._reporter.output("score", without_calibration(score))
                 self._note(score)
         return scores is not None
 

@@ -26,7 +26,7 @@ from quintain.sandbox.sandbox import open_sandbox
 from quintain.scoring.calibration.calibrated import CalibratedScorer
 from quintain.scoring.custom import FunctionScorer, import_function
 from quintain.scoring.declared import DeclaredScorer
-from quintain.scoring.mix import capped
+from quintain.scoring.mix import cap_score
 from quintain.scoring.outcomes.whole_run_scores import unscored
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.worker.judging.reward_judges import RewardJudge
@@ -89,7 +89,7 @@ class Rewards:
         """Name under which values are stored."""
         if spec.cap is not None:
             nothing = Score(trajectory_id="", scorer=self.name, status="unscored", reason="none")
-            self.name = capped(nothing, spec.cap).scorer
+            self.name = cap_score(nothing, spec.cap).scorer
 
     @property
     def uses_models(self) -> bool:
@@ -114,7 +114,7 @@ class Rewards:
             if self._runs_tests and self._should_stop():
                 return None
             score = _of_error(run, self._scorer.name) if _failed(run) else self._scorer.score(run)
-            score = score if self._spec.cap is None else capped(score, self._spec.cap)
+            score = score if self._spec.cap is None else cap_score(score, self._spec.cap)
             scores[score.trajectory_id] = score
             self._count(score)
         return scores

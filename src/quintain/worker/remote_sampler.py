@@ -36,7 +36,7 @@ from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.sampler_comparison import EXPONENTS, SampleComparison, compare_samples, log_evidence
 from quintain.trainers.tokenizer_files import load_tokenizer
 from quintain.worker.request_ledger import Ledger
-from quintain.worker.token_policy import ServedWeights, TokenModel, TokenPolicy, unanswered
+from quintain.worker.token_policy import ServedWeights, TokenModel, TokenPolicy, no_answer_error
 
 if TYPE_CHECKING:
     from quintain.trainers.models import LoadedModel
@@ -173,7 +173,7 @@ class RemoteSampler:
         try:
             found = policy.sample(episode).ids
         except Unavailable as error:
-            raise unanswered(error) from None
+            raise no_answer_error(error) from None
         comparison = compare_samples(Engine.of(loaded.model), episode.ids, found.token_ids, found.logprobs)
         self._evidence += comparison.evidence
         self._drawn += comparison.tokens

@@ -12,7 +12,7 @@ from quintain.records.protocols import Reply, TaskSource, Turn
 from quintain.records.trajectory import OutcomeStatus, Task
 
 
-class Idle:
+class IdlePolicy:
     """A policy that never calls a tool."""
 
     def act(self, turns: Sequence[Turn]) -> list[Reply]:
@@ -37,7 +37,7 @@ def solved_idly(
     settings = replace(settings, max_turns=1)
     return [
         episode.result.task_id
-        for episode in run_episodes(source, Idle(), plans, settings, should_stop)
+        for episode in run_episodes(source, IdlePolicy(), plans, settings, should_stop)
         if episode.result.status is OutcomeStatus.SUCCESS
     ]
 

@@ -55,7 +55,7 @@ class TokenModel(NamedTuple):
     """The weights; None: they are not under training."""
 
 
-class Sampled(NamedTuple):
+class Continuation(NamedTuple):
     """A checked continuation."""
 
     ids: TokenIds
@@ -122,7 +122,7 @@ class TokenPolicy:
         """Free an episode; unknown ids are ignored."""
         self._episodes.pop(episode_id, None)
 
-    def sample(self, episode: Episode) -> Sampled:
+    def sample(self, episode: Episode) -> Continuation:
         """Return a checked continuation of an episode's ids, at most `episode.left` tokens.
 
         Raises:
@@ -148,9 +148,9 @@ class TokenPolicy:
         self._require_same_prompt(found, episode.ids)
         self._require_known_ids(found)
         versions = None if weights is None else self._versions(found, weights, before)
-        return Sampled(found, versions, completion.usage)
+        return Continuation(found, versions, completion.usage)
 
-    def _answer(self, episode: Episode) -> Sampled | QuintainError:
+    def _answer(self, episode: Episode) -> Continuation | QuintainError:
         """Return a continuation, or the error that concerns this request alone. Runs in several threads."""
         try:
             return self.sample(episode)
@@ -168,7 +168,7 @@ class TokenPolicy:
         episode.left = max(0, min(self._sampling.max_new_tokens, self._model.context_tokens - len(episode.ids)))
         return episode
 
-    def _reply(self, episode: Episode, found: Sampled | QuintainError) -> Reply:
+    def _reply(self, episode: Episode, found: Continuation | QuintainError) -> Reply:
         """Return the reply to a continuation, or to its failure.
 
         Raises:
@@ -248,7 +248,7 @@ class TokenPolicy:
         return tuple(versions[: len(found.token_ids)])
 
 
-def unanswered(error: QuintainError) -> Unavailable:
+def no_answer_error(error: QuintainError) -> Unavailable:
     """Return the error of a job whose server does not answer."""
     return Unavailable(
         f"{error.message}; check the server, then resume the job: its checkpoints are kept", code=error.code

@@ -13,12 +13,12 @@ from typing import Literal
 from pydantic.dataclasses import dataclass
 
 from quintain.environments.conversation.scenario import (
-    Expected,
     Fact,
     FactKind,
     Scenario,
     SplitNames,
     Statement,
+    SuccessConditions,
     Value,
     Wording,
     document,
@@ -138,11 +138,11 @@ def build(key: TaskKey) -> Scenario:
     )
 
 
-def _expected(best: str, names: list[str]) -> Expected:
+def _expected(best: str, names: list[str]) -> SuccessConditions:
     """Require that the agent recommends this option and no other beside it."""
     sources = frozenset((best,))
     statement = Statement(best, sources, tuple(name for name in names if name != best))
-    return Expected((statement,), sources, {"option": best})
+    return SuccessConditions((statement,), sources, {"option": best})
 
 
 def _options(

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from quintain.environments.conversation.scenario import (
     Claim,
     Document,
-    Expected,
     Scenario,
     SplitNames,
     Statement,
+    SuccessConditions,
     Value,
     Wording,
     document,
@@ -84,7 +84,7 @@ def build(key: TaskKey) -> Scenario:
         difficulty=key.difficulty,
         opening=opening,
         goal=f"To convince the other of what you know about {key.type}. You began with: {opening}",
-        expected=Expected(
+        expected=SuccessConditions(
             statements=tuple(
                 Statement(claim.truth, frozenset((claim.point,)), claim.rivals)
                 for claim in claims

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quintain.environments.conversation.message_parsing import ParsedMessage, numbers_in, parse_message
-from quintain.environments.conversation.scenario import Expected, Scenario, Statement
+from quintain.environments.conversation.scenario import Scenario, Statement, SuccessConditions
 from quintain.environments.conversation.user import User
 from quintain.environments.conversation.world import Respond, Submission, Transfer, UpdateRecord, World
 from quintain.environments.families import Family, TaskKey
@@ -100,7 +100,7 @@ class Dialogue:
             self._user.close()
 
     @property
-    def _expected(self) -> Expected:
+    def _expected(self) -> SuccessConditions:
         """Conditions of a success, given what the user wants by now."""
         assert self._scenario is not None
         changed = self._scenario.changed

@@ -55,7 +55,7 @@ class EndpointUser:
         self._client = EndpointClient(endpoint, Clock(now=lambda: datetime.now(UTC)), key)
         self._messages = [
             Message(role="system", content=instructions(scenario)),
-            Message(role="user", content=fenced("Hello, I am listening.")),
+            Message(role="user", content=fence_message("Hello, I am listening.")),
             Message(role="assistant", content=scenario.opening),
         ]
 
@@ -65,7 +65,7 @@ class EndpointUser:
         Raises:
             QuintainError: the endpoint does not answer; the episode then ends without a verdict.
         """
-        self._messages.append(Message(role="user", content=fenced(message)))
+        self._messages.append(Message(role="user", content=fence_message(message)))
         answer = self._client.complete(self._messages, temperature=self._temperature)
         text = answer.text.encode("utf-8", "replace").decode().replace("\0", "\ufffd").strip()[:MAX_CHARS]
         if not text:
@@ -115,7 +115,7 @@ def instructions(scenario: Scenario) -> str:
     )
 
 
-def fenced(message: str) -> str:
+def fence_message(message: str) -> str:
     """Return the agent's message between marks that it cannot contain."""
     return f"<assistant_says>\n{message.replace('<', '‹').replace('>', '›')}\n</assistant_says>"
 

@@ -139,7 +139,7 @@ class Statement(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Expected:
+class SuccessConditions:
     """Conditions of a success at the end of a dialogue."""
 
     statements: tuple[Statement, ...] = ()
@@ -160,8 +160,8 @@ class Scenario:
     """First message of the user."""
     goal: str
     """What the user wants, for a model that plays the user."""
-    expected: Expected
-    changed: Expected | None = None
+    expected: SuccessConditions
+    changed: SuccessConditions | None = None
     """Conditions once the user has corrected a fact."""
     facts: tuple[Fact, ...] = ()
     opened: frozenset[str] = frozenset()

@@ -11,7 +11,6 @@ from pydantic.dataclasses import dataclass
 
 from quintain.environments.conversation.scenario import (
     Document,
-    Expected,
     Fact,
     FactKind,
     FactTexts,
@@ -19,6 +18,7 @@ from quintain.environments.conversation.scenario import (
     Scenario,
     SplitNames,
     Statement,
+    SuccessConditions,
     Value,
     Wording,
     document,
@@ -216,12 +216,12 @@ class _Desk:
         others = [value for value in self.business.values[self.split] if value != present]
         return self.texts.change_kind(self.noun), self.rng.sample(others, 2)
 
-    def expected(self, records: Records, chosen: str) -> Expected:
+    def expected(self, records: Records, chosen: str) -> SuccessConditions:
         """Return the conditions of a success for a customer with this choice."""
         record = records[self.number]
         statement = self._statement(records)
         if self.is_transferred:
-            return Expected(sources=statement.sources, records=records, transferred=True)
+            return SuccessConditions(sources=statement.sources, records=records, transferred=True)
         updates: dict[str, Value] = {}
         if self.type == "change" and not self.is_denied:
             updates = {self.business.field: chosen}
@@ -229,7 +229,9 @@ class _Desk:
             updates = {"refund": self.amount, "refund_to": chosen}
             if self.type == "cancel":
                 updates["status"] = "cancelled"
-        return Expected((statement,), statement.sources, records={**records, self.number: {**record, **updates}})
+        return SuccessConditions(
+            (statement,), statement.sources, records={**records, self.number: {**record, **updates}}
+        )
 
     def _statement(self, records: Records) -> Statement:
         """Return what the agent has to state; naming the value of another record or other amounts does not count."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
-from quintain.environments.conversation.scenario import Document, Expected, Scenario, Value
+from quintain.environments.conversation.scenario import Document, Scenario, SuccessConditions, Value
 from quintain.environments.tool_calls import refusal
 from quintain.records.record import Record, clip, nearest
 from quintain.records.trajectory import Observation
@@ -125,7 +125,7 @@ class World:
         """Records, topics and titles that the agent has looked up."""
         self._scenario = scenario
 
-    def meets(self, expected: Expected) -> bool:
+    def meets(self, expected: SuccessConditions) -> bool:
         """Whether transfer, submission and records are as expected."""
         return (
             self.transferred is expected.transferred

@@ -40,8 +40,8 @@ def script_of(prompt: str) -> Script:
 def _lookup(field: str, name: str) -> Script:
     found = yield Move(f"Find the {name}.", "search", {"query": name})
     item_id = _id_of(found, name)
-    seen = yield Move(f"The {name} {item_id}.", "open", {"item_id": item_id})
-    value = int(re.findall(rf"\b{field} (\d+)", seen)[0])
+    result = yield Move(f"The {name} {item_id}.", "open", {"item_id": item_id})
+    value = int(re.findall(rf"\b{field} (\d+)", result)[0])
     yield Move(f"Its {field} {value}.", "submit", {"answer": value})
 
 
@@ -55,29 +55,29 @@ def _both(a: str, b: str) -> Generator[Move, str, list[str]]:
 
 def _compare(direction: str, field: str, a: str, b: str) -> Script:
     ids = yield from _both(a, b)
-    seen = yield Move(f"The {b} {ids[1]}. Compare.", "compare", {"item_ids": ids, "field": field})
-    yield _answer(seen, direction)
+    result = yield Move(f"The {b} {ids[1]}. Compare.", "compare", {"item_ids": ids, "field": field})
+    yield _answer(result, direction)
 
 
 def _extreme(category: str, direction: str, field: str) -> Script:
     found = yield Move(f"Find the {category}.", "search", {"query": category})
     ids = [line.split()[-1] for line in found.splitlines()]
-    seen = yield Move("Compare them.", "compare", {"item_ids": ids, "field": field})
-    yield _answer(seen, direction)
+    result = yield Move("Compare them.", "compare", {"item_ids": ids, "field": field})
+    yield _answer(result, direction)
 
 
-def _answer(seen: str, direction: str) -> Move:
+def _answer(result: str, direction: str) -> Move:
     """Return the move that submits the first or the last name of a comparison, which lists the lowest first."""
     place = "first" if direction == "low" else "last"
-    line = seen.splitlines()[0 if direction == "low" else -1]
+    line = result.splitlines()[0 if direction == "low" else -1]
     name = line.rsplit(" ", 1)[0]
     return Move(f"The {direction}est is {place}: {name}.", "submit", {"answer": name})
 
 
 def _total(field: str, a: str, b: str) -> Script:
     ids = yield from _both(a, b)
-    seen = yield Move(f"The {b} {ids[1]}. Compare.", "compare", {"item_ids": ids, "field": field})
-    x, y = (int(line.split()[-1]) for line in seen.splitlines())
+    result = yield Move(f"The {b} {ids[1]}. Compare.", "compare", {"item_ids": ids, "field": field})
+    x, y = (int(line.split()[-1]) for line in result.splitlines())
     yield Move(f"{x} + {y} = {x + y}.", "submit", {"answer": x + y})
 
 

@@ -117,7 +117,7 @@ def _bounded(value: Number) -> Number:
     return value
 
 
-def written(value: Fraction) -> str:
+def format_number(value: Fraction) -> str:
     """Return a number as the calculator shows it: exact with at most 10 decimal places, else rounded to them."""
     if value.denominator == 1:
         return str(value.numerator)

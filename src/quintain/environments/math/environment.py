@@ -10,7 +10,7 @@ from pydantic import Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
 from quintain.checkers.answers import expected_answers, states_number
 from quintain.checkers.quantities import quantity
-from quintain.environments.math.calculator import calculate, written
+from quintain.environments.math.calculator import calculate, format_number
 from quintain.environments.math.problems import ENVIRONMENT_ID, FAMILY, STEPS, VERSION, build_problem
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
 from quintain.environments.questions import judge, judge_text
@@ -83,7 +83,7 @@ class Exercise:
             return arguments
         if isinstance(arguments, Calculate):
             try:
-                return TimeStep(observations=(Observation(content=written(calculate(arguments.expression))),))
+                return TimeStep(observations=(Observation(content=format_number(calculate(arguments.expression))),))
             except InvalidInput as error:
                 return TimeStep(observations=(refusal(error.message),))
         assert isinstance(arguments, Submit)

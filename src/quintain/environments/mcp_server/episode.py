@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from quintain.environments.mcp_server.checks import Check, judge, needs_answer, read_checks
 from quintain.environments.mcp_server.tasks import calls_of
 from quintain.environments.servers import Call, ServerProfile, ToolResult
+from quintain.environments.tool_calls import refusal
 from quintain.errors import InvalidInput
 from quintain.records.protocols import TimeStep
 from quintain.records.record import clip, nearest, shown
@@ -55,7 +56,7 @@ class Episode:
         self._connection = connection = self._borrow()
         for call in (*self._profile.reset, *calls_of(task, "setup")):
             connection.require(call)
-        self._offer(allowed(self._profile, connection.tools))
+        self._offer(allowed_tools(self._profile, connection.tools))
         if self._profile.system_prompt is None:
             end = f"; end with {self._submit}" if self._submit else "; when it is done, say so without a call"
             self.system_prompt = _PROMPT.format(end=end)
@@ -83,15 +84,15 @@ class Episode:
             if self._submit is None:
                 return self._ended((), None)
             return TimeStep(message=f"You called no tool. Call one of: {self._choice}.", info=self._notes())
-        seen: list[Observation] = []
+        observations: list[Observation] = []
         for i, action in enumerate(actions):
             if i >= _MAX_CALLS:
-                seen.append(_refused(f"only {_MAX_CALLS} calls of a turn are carried out"))
+                observations.append(refusal(f"only {_MAX_CALLS} calls of a turn are carried out"))
                 continue
             if action.tool == self._submit and action.args is not None:
-                return self._submitted(action, seen, len(actions) - i - 1)
-            seen.append(_observed(self._carry_out(action)))
-        return TimeStep(observations=tuple(seen), info=self._notes())
+                return self._submitted(action, observations, len(actions) - i - 1)
+            observations.append(_observed(self._carry_out(action)))
+        return TimeStep(observations=tuple(observations), info=self._notes())
 
     def close(self) -> None:
         """End the server, or keep it for the next episode."""
@@ -125,21 +126,26 @@ class Episode:
             self._calls.append(Call(tool=action.tool, args=action.args))
         return answer
 
-    def _submitted(self, action: Action, seen: list[Observation], following: int) -> TimeStep:
+    def _submitted(self, action: Action, observations: list[Observation], following: int) -> TimeStep:
         assert action.args is not None
-        rest = (_refused("the answer was handed in before"),) * following
+        rest = (refusal("the answer was handed in before"),) * following
         if "answer" not in action.args:
-            refused = _refused(f"{action.tool} needs `answer`")
-            return TimeStep(observations=(*seen, refused, *rest), info=self._notes())
+            refused = refusal(f"{action.tool} needs `answer`")
+            return TimeStep(observations=(*observations, refused, *rest), info=self._notes())
         if not self._own_submit:
-            return self._ended(seen, action.args["answer"], rest)
+            return self._ended(observations, action.args["answer"], rest)
         answer = self._carry_out(action)
         if answer.is_error:
-            return TimeStep(observations=(*seen, _observed(answer), *rest), info=self._notes())
-        return self._ended((*seen, _observed(answer)), action.args["answer"], rest, announce=False)
+            return TimeStep(observations=(*observations, _observed(answer), *rest), info=self._notes())
+        return self._ended((*observations, _observed(answer)), action.args["answer"], rest, announce=False)
 
     def _ended(
-        self, seen: Sequence[Observation], answer: Any, rest: Sequence[Observation] = (), *, announce: bool = True
+        self,
+        observations: Sequence[Observation],
+        answer: Any,
+        rest: Sequence[Observation] = (),
+        *,
+        announce: bool = True,
     ) -> TimeStep:
         assert self._connection is not None
         connection = self._connection
@@ -148,7 +154,7 @@ class Episode:
         words = {1.0: "Right.", 0.0: "Wrong.", None: "Noted."}[verdict.value]
         verdict_text = (Observation(content=words),) if announce and self._submit else ()
         return TimeStep(
-            observations=(*seen, *verdict_text, *rest),
+            observations=(*observations, *verdict_text, *rest),
             reward=verdict.value,
             terminated=True,
             info={**self._notes(), "checks": list(verdict.reasons)},
@@ -161,7 +167,7 @@ class Episode:
         return {name: count for name, count in counts.items() if count}
 
 
-def allowed(profile: ServerProfile, tools: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+def allowed_tools(profile: ServerProfile, tools: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
     """Return the tools that an agent may call.
 
     Raises:
@@ -202,10 +208,6 @@ def _submit_tool(name: str) -> dict[str, Any]:
         "type": "function",
         "function": {"name": name, "description": "Give the final answer.", "parameters": parameters},
     }
-
-
-def _refused(text: str) -> Observation:
-    return Observation(content=f"Error: {text}.", is_error=True)
 
 
 def _observed(answer: ToolResult) -> Observation:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quintain.environments.mcp_server.arguments import draw_arguments
 from quintain.environments.mcp_server.checks import AnswerCheck, judge, read_checks
-from quintain.environments.mcp_server.episode import allowed, as_text
+from quintain.environments.mcp_server.episode import allowed_tools, as_text
 from quintain.environments.mcp_server.tasks import calls_of, digest
 from quintain.environments.servers import Call, ServerProfile, ToolResult
 from quintain.environments.task_files import split_of
@@ -104,7 +104,7 @@ def solves(task: Task, connection: Connection) -> bool:
 
 def _calls(profile: ServerProfile, connection: Connection, split: str, rng: Random) -> Iterator[Call]:
     """Yield distinct calls of a split, the tools in turn, until no new arguments are found."""
-    tools = [tool["function"] for tool in allowed(profile, connection.tools)]
+    tools = [tool["function"] for tool in allowed_tools(profile, connection.tools)]
     tools = [tool for tool in tools if _reads(tool["name"], connection.read_only.get(tool["name"]))]
     seen: set[str] = set()
     idle = 0
@@ -193,7 +193,7 @@ def _task(profile: ServerProfile, connection: Connection, asked: _Candidate) -> 
     )
 
 
-def expected(task: Task) -> Sequence[Any]:
+def expected_answers(task: Task) -> Sequence[Any]:
     """Return the answers that a task's checks accept; of a regular expression, the task's own `answer`."""
     answers: list[Any] = []
     for check in read_checks(task.metadata):

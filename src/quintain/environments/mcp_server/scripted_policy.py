@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from quintain.environments.mcp_server.episode import as_text
-from quintain.environments.mcp_server.generation import expected
+from quintain.environments.mcp_server.generation import expected_answers
 from quintain.environments.mcp_server.tasks import calls_of
 from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy
 from quintain.errors import InvalidInput
@@ -28,7 +28,7 @@ def expert(tasks: Iterable[Task], submit: str = "submit") -> ScriptedPolicy:
             raise InvalidInput(f"expected the prompt of a task with a script, got {clip(prompt)!r}")
         for call in calls_of(task, "script"):
             yield Move(f"Call {call.tool}.", call.tool, call.args)
-        for answer in expected(task)[:1]:  # without one the script has done all, and says so without a call
+        for answer in expected_answers(task)[:1]:  # without one the script has done all, and says so without a call
             yield Move(
                 f"{task.metadata.get('field') or 'The answer'} is {as_text(answer)}.", submit, {"answer": answer}
             )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import StrictInt
 
 from quintain.environments.families import Family, TaskKey
-from quintain.environments.nim.positions import is_lost
+from quintain.environments.nim.scripted_policy import is_lost
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
 from quintain.environments.tool_calls import read_call, refusal, tool_schemas
 from quintain.records.protocols import Environment, Policy, TimeStep

@@ -18,7 +18,7 @@ from quintain.environments.sandbox.coding_tools import ARGUMENTS, TOOLS, CodingT
 from quintain.environments.sandbox.judging import Judgement
 from quintain.environments.sandbox.projects import DIFFICULTIES, FAMILY, VERSION, build_project
 from quintain.environments.sandbox.repositories import Repository, find_repository
-from quintain.environments.sandbox.rows import Assignment, Commit, assignment_of, generated
+from quintain.environments.sandbox.rows import Assignment, Commit, assignment_of, generated_task
 from quintain.environments.sandbox.submission import Patch, TooLarge, changes, patch_of
 from quintain.environments.task_files import TaskFile, read_tasks
 from quintain.environments.tool_calls import arguments_of, refusal
@@ -232,7 +232,7 @@ class Sandboxed:
         """
         row = None if self._file is None else self._known.get(task.id)
         if row is None or _is_generated(row):
-            return generated(FAMILY.parse(task.id), self.limits)
+            return generated_task(FAMILY.parse(task.id), self.limits)
         return assignment_of(row, self._find, self.limits, self._test_s)
 
     def _find(self, name: str) -> Repository:

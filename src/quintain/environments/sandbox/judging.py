@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Protocol
 
 from quintain.environments.sandbox.cases import Case, count_right
-from quintain.environments.sandbox.projects import named
-from quintain.environments.sandbox.submission import Change, put, texts, without
+from quintain.environments.sandbox.projects import occurs_as_word
+from quintain.environments.sandbox.submission import Change, apply_changes, texts, without
 from quintain.errors import Unavailable
 from quintain.sandbox.files import walk
 from quintain.sandbox.limits import CommandResult, Limits
@@ -83,7 +83,7 @@ class CaseJudge:
     def judge(self, sandbox: Sandbox, base: Base, found: Sequence[Change]) -> Judgement:
         """Judge a submission, as `Judge.judge`."""
         with sandbox.workspace({}, base.fill) as workspace:
-            put(workspace, found)
+            apply_changes(workspace, found)
             # Before the code runs, which could change the files.
             left = [name for name in self.gone if _occurs(workspace, name)]
             passed = count_right(workspace, self.cases, self.limits)
@@ -98,7 +98,7 @@ class CaseJudge:
 def _occurs(workspace: Workspace, name: str) -> bool:
     skip = frozenset({".git", "__pycache__"})
     files = (entry.path for entry in walk(workspace.folder, skip) if entry.kind == "file")
-    return any(named(workspace.read(path, 1_000_000).decode("utf-8", "replace"), name) for path in files)
+    return any(occurs_as_word(workspace.read(path, 1_000_000).decode("utf-8", "replace"), name) for path in files)
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,8 @@ class TestJudge:
             if self.test_patch:
                 _apply(workspace, self.test_patch, self.limits)
             task_files = {**self.tests, **(report.files if report else {})}
-            put(workspace, without(found, self._protected_paths(workspace, task_files, found)))
-            put(workspace, texts(task_files))
+            apply_changes(workspace, without(found, self._protected_paths(workspace, task_files, found)))
+            apply_changes(workspace, texts(task_files))
             return report, workspace.run(list(report.command) if report else self.command, self.limits)
 
     def _protected_paths(

@@ -212,6 +212,6 @@ def _test(case: Case) -> list[str]:
     return [f"        self.assertEqual({case.call.text}, {case.expected['value']!r})"]
 
 
-def named(text: str, name: str) -> bool:
+def occurs_as_word(text: str, name: str) -> bool:
     """Whether a name occurs in a text as a whole word."""
     return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) is not None

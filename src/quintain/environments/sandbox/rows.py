@@ -52,7 +52,7 @@ class Commit:
         self.repository.check_out(self.commit, folder)
 
 
-def generated(key: TaskKey, limits: Limits) -> Assignment:
+def generated_task(key: TaskKey, limits: Limits) -> Assignment:
     """Return a generated task."""
     project = build_project(key)
     seconds = min(_PROJECT_S, limits.wall_s)

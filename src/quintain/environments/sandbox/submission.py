@@ -91,7 +91,7 @@ def _load(workspace: Workspace, entry: Entry) -> File:
     return File(read_bytes(workspace.folder, entry.path, MAX_BYTES + 1), mode)
 
 
-def put(workspace: Workspace, wanted: Sequence[Change]) -> None:
+def apply_changes(workspace: Workspace, wanted: Sequence[Change]) -> None:
     """Apply changes to a workspace.
 
     Raises:

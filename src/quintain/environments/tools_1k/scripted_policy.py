@@ -63,7 +63,7 @@ def _arguments(text: str) -> Iterator[tuple[str, Any]]:
 
 @cache
 def _verbs() -> dict[str, str]:
-    return {phrase: verb.name for verb in VERBS.values() for phrase in (verb.name, verb.train, verb.held_out)}
+    return {phrase: name for name, verb in VERBS.items() for phrase in (name, verb.train, verb.held_out)}
 
 
 @cache

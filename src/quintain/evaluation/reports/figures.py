@@ -146,10 +146,10 @@ def _averages(values: Sequence[float], segments: Sequence[int]) -> list[float] |
         return None
     rest = iter(values)
     parts = [list(itertools.islice(rest, n)) for n in segments]
-    return [value for part in parts for value in (smoothed(part) if len(part) >= _MIN_SMOOTHED else part)]
+    return [value for part in parts for value in (moving_average(part) if len(part) >= _MIN_SMOOTHED else part)]
 
 
-def smoothed(values: Sequence[float]) -> list[float]:
+def moving_average(values: Sequence[float]) -> list[float]:
     """Return the exponential moving average of values, corrected for its start at zero (Kingma & Ba 2015, section 3)."""
     n = len(values)
     decay = 1 - 2 / (max(3.0, min(n / 3, 10), n / 10) + 1)

@@ -130,7 +130,6 @@ def _leaderboard_table(comparison: Comparison) -> Table:
 def _result_section(evaluation: Evaluation) -> Section:
     sampling = evaluation.sampling
     how = "greedy" if sampling.temperature == 0 else sampling.summary
-    tasks = len({result.task_id for result in evaluation.results})
     facts = {
         "success": _rate(evaluation.rate),
         "without a verdict": f"{evaluation.n_unknown} unknown, {evaluation.n_error} errors",
@@ -139,7 +138,7 @@ def _result_section(evaluation: Evaluation) -> Section:
         "mean output tokens": _number(evaluation.mean_output_tokens),
         "mean seconds": _number(evaluation.mean_duration_s),
         "cost (USD)": _number(evaluation.cost_usd),
-        "suite": f"{counted(tasks, 'task')}, {evaluation.repeats} each, {evaluation.split}, seed {evaluation.seed}",
+        "suite": f"{counted(evaluation.n_tasks, 'task')}, {evaluation.repeats} each, {evaluation.split}, seed {evaluation.seed}",
         "sampling": how,
         "suite hash": evaluation.suite_hash,
         "evaluation": evaluation.id,

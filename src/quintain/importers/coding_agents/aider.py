@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from quintain.importers.log_file import LogFile, Numbered
+from quintain.importers.log_file import LogFile, NumberedValue
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import ROLES
@@ -121,10 +121,10 @@ class _Session:
 
     line: int
     started: str
-    lines: list[Numbered]
+    lines: list[NumberedValue]
 
 
-def _sessions(lines: Iterable[Numbered]) -> Iterator[_Session]:
+def _sessions(lines: Iterable[NumberedValue]) -> Iterator[_Session]:
     session: _Session | None = None
     for number, line in lines:
         if line.startswith(_STARTED):
@@ -132,7 +132,7 @@ def _sessions(lines: Iterable[Numbered]) -> Iterator[_Session]:
                 yield session
             session = _Session(number, line.removeprefix(_STARTED).strip(), [])
         elif session is not None:
-            session.lines.append(Numbered(number, line))
+            session.lines.append(NumberedValue(number, line))
     if session is not None:
         yield session
 
@@ -210,11 +210,11 @@ _Prompt = tuple[int, str, list[tuple[str, str]], tuple[str, str] | None]
 """Line, time, messages (role, text) and the reply with its time."""
 
 
-def _prompts(lines: Iterable[Numbered]) -> Iterator[_Prompt]:
+def _prompts(lines: Iterable[NumberedValue]) -> Iterator[_Prompt]:
     """Yield the calls of the model."""
     begin, began, block, calls = 0, "", list[str](), list[list[str]]()
     replied: str | None = None
-    for number, line in [*lines, Numbered(0, _CALL)]:
+    for number, line in [*lines, NumberedValue(0, _CALL)]:
         if not line.startswith((_CALL, _REPLY)) and line != _BETWEEN:
             block.append(line)
         elif line.startswith(_REPLY):

@@ -68,8 +68,8 @@ def run_of_sample(sample: dict[str, Any], about: dict[str, Any], line: int, repo
     events = dicts_in(sample.get("events")) or dicts_in(old.get("events"))
     pool = _pool(sample)
     models = [event for event in events if event.get("event") == "model"]
-    messages = dicts_in(resolved(_messages(sample, models, pool), attachments, report))
-    known = _events(resolved([_thin(event) for event in models], attachments, report))
+    messages = dicts_in(resolve_attachments(_messages(sample, models, pool), attachments, report))
+    known = _events(resolve_attachments([_thin(event) for event in models], attachments, report))
     turns = _turns(messages, known, sample, report)
     task_name, sample_id, epoch = nonblank(about.get("task")), as_name(sample.get("id")), as_name(sample.get("epoch"))
     origin = first_text(about.get("eval_id"), about.get("run_id"), about.get("task_id"), task_name)
@@ -89,9 +89,9 @@ def run_of_sample(sample: dict[str, Any], about: dict[str, Any], line: int, repo
         agent=AgentInfo(name=nonblank(about.get("solver")) or "unknown", model=nonblank(about.get("model"))),
         task=Task(
             id=sample_id,
-            prompt=str(resolved(asked, attachments, report)) if isinstance(asked, str) else "",
+            prompt=str(resolve_attachments(asked, attachments, report)) if isinstance(asked, str) else "",
             environment=task_name,
-            metadata=short_fields(resolved(hidden, attachments, report)),
+            metadata=short_fields(resolve_attachments(hidden, attachments, report)),
         ),
         tools=list(known.tools.values()),
         outcome=_outcome(sample, invalid=invalid),
@@ -99,7 +99,7 @@ def run_of_sample(sample: dict[str, Any], about: dict[str, Any], line: int, repo
     )
 
 
-def resolved(value: Any, attachments: dict[str, Any], report: Report) -> Any:
+def resolve_attachments(value: Any, attachments: dict[str, Any], report: Report) -> Any:
     """Replace references to attachments by their contents."""
     if isinstance(value, str) and value.startswith(_REFERENCES):
         key = value.partition("://")[2]
@@ -107,9 +107,9 @@ def resolved(value: Any, attachments: dict[str, Any], report: Report) -> Any:
             report.note(MISSING)
         return attachments.get(key) if isinstance(attachments.get(key), str) else value
     if isinstance(value, dict):
-        return {key: resolved(inner, attachments, report) for key, inner in value.items()}
+        return {key: resolve_attachments(inner, attachments, report) for key, inner in value.items()}
     if isinstance(value, list):
-        return [resolved(inner, attachments, report) for inner in value]
+        return [resolve_attachments(inner, attachments, report) for inner in value]
     return value
 
 

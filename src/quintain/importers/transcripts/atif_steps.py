@@ -42,7 +42,9 @@ def step_to_atif(step: Mapping[str, Any], index: int) -> dict[str, Any]:
         written |= _agent_fields_to_atif(step, index)
     if step.get("observations"):
         called = {call.get("tool_call_id") for call in written.get("tool_calls", ())}
-        written["observation"] = {"results": [_result_to_atif(seen, called) for seen in step["observations"]]}
+        written["observation"] = {
+            "results": [_result_to_atif(observation, called) for observation in step["observations"]]
+        }
     if step.get("copied_context"):
         written["is_copied_context"] = True
     if extra := {key: value for key, value in step.get("extra", {}).items() if key not in RESERVED}:
@@ -156,24 +158,24 @@ def _observations(observation: Any, where: str, fault: OnFault) -> list[dict[str
             continue
         content = _message_from_atif(result.get("content", ""), f"{where}.observation.results[{n}].content", fault)
         call_id = result.get("source_call_id")
-        seen: dict[str, Any] = {"content": content} if content != "" else {}
+        entry: dict[str, Any] = {"content": content} if content != "" else {}
         if isinstance(call_id, str) and call_id:
-            seen["call_id"] = call_id
+            entry["call_id"] = call_id
         extra = result.get("extra")
         if isinstance(extra, Mapping) and extra.get("is_error") is True:
-            seen["is_error"] = True
-        if seen or "content" in result:
-            found.append(seen)
+            entry["is_error"] = True
+        if entry or "content" in result:
+            found.append(entry)
     return found
 
 
-def _result_to_atif(seen: Mapping[str, Any], called: set[Any]) -> dict[str, Any]:
+def _result_to_atif(observation: Mapping[str, Any], called: set[Any]) -> dict[str, Any]:
     written: dict[str, Any] = {}
     # ATIF lets a result answer only the calls of its own step.
-    if seen.get("call_id") in called:
-        written["source_call_id"] = seen["call_id"]
-    written["content"] = _message_to_atif(seen.get("content", ""))
-    if seen.get("is_error"):
+    if observation.get("call_id") in called:
+        written["source_call_id"] = observation["call_id"]
+    written["content"] = _message_to_atif(observation.get("content", ""))
+    if observation.get("is_error"):
         written["extra"] = {"is_error": True}
     return written
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Container, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from quintain.errors import InvalidInput
 from quintain.records.text import require_clean
@@ -89,7 +89,7 @@ def parse_json_text(value: Any) -> Any:
     if not isinstance(value, str) or value.lstrip()[:1] not in {"{", "["}:
         return value
     try:
-        known = json.loads(value, parse_constant=_refuse)
+        known = json.loads(value, parse_constant=refuse_constant)
         require_clean(known, "value")
     except (ValueError, RecursionError, InvalidInput):
         return value
@@ -125,5 +125,10 @@ def short_fields(fields: Mapping[str, Any], limit: int = MAX_SMALL, *, without: 
     return {key: value for key, value in kept.items() if len(to_text(value)) <= limit}
 
 
-def _refuse(constant: str) -> None:
+def refuse_constant(constant: str) -> NoReturn:
+    """Refuse NaN and infinities, which JSON does not have.
+
+    Raises:
+        ValueError: always.
+    """
     raise ValueError(f"{constant} is not JSON")

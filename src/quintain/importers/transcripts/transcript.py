@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any
 
 from pydantic import ValidationError
 
+from quintain.importers.transcripts.field_values import refuse_constant
 from quintain.records.record import share_field_sets
 from quintain.records.text import MAX_DEPTH, require_clean
 from quintain.records.trajectory import AgentInfo, Outcome, Source, Step, Task, Trajectory, read_trajectory
@@ -40,7 +41,7 @@ class Transcript:
         """Create a transcript that continues these steps; their unanswered calls wait for results."""
         transcript = cls(list(steps))
         for index, step in enumerate(transcript.steps):
-            answered = [seen.get("call_id") for seen in step.get("observations", ())]
+            answered = [observation.get("call_id") for observation in step.get("observations", ())]
             calls = list(enumerate(call.get("call_id") for call in step.get("actions", ())))
             nameless = [n for n, call_id in calls if call_id is None]
             transcript._open |= {(index, n): index for n in nameless[answered.count(None) :]}
@@ -112,21 +113,21 @@ class Transcript:
         if index is None:
             self.add_message("user", content)
         else:
-            seen = {"content": content, "call_id": call_id, "is_error": is_error}
-            self.steps[index]["observations"].insert(self._place(index, key), seen)
+            observation = {"content": content, "call_id": call_id, "is_error": is_error}
+            self.steps[index]["observations"].insert(self._place(index, key), observation)
         self.orphans += key is None
         return key is not None
 
     def _place(self, index: int, key: str | tuple[int, int] | None) -> int:
         """Return the index for a result; results without an id follow the order of their calls."""
-        seen = self.steps[index]["observations"]
+        observations = self.steps[index]["observations"]
         if not isinstance(key, tuple):
-            return len(seen)
+            return len(observations)
         places = self._places.setdefault(index, [])
         later = sum(place > key[1] for place in places)
         places.insert(len(places) - later, key[1])
-        nameless = [n for n, result in enumerate(seen) if result.get("call_id") is None]
-        return nameless[-later] if 0 < later <= len(nameless) else len(seen)
+        nameless = [n for n, result in enumerate(observations) if result.get("call_id") is None]
+        return nameless[-later] if 0 < later <= len(nameless) else len(observations)
 
     def _nameless(self, tool: str | None, *, is_named: bool) -> tuple[int, int] | None:
         keys = [key for key in self._open if isinstance(key, tuple)]
@@ -269,15 +270,11 @@ def parse_time(value: Any) -> datetime | None:
     return None
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
 def _finite(digits: str) -> float:
-    return number if math.isfinite(number := float(digits)) else _refuse(digits)
+    return number if math.isfinite(number := float(digits)) else refuse_constant(digits)
 
 
-_ARGUMENTS = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+_ARGUMENTS = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finite)
 
 
 def _known(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 from typing import cast
 
 from quintain.errors import InvalidInput
-from quintain.extensions import Installed, installed, load, require_single
+from quintain.extensions import Extensions, extensions_of, load, require_single
 from quintain.jobs.launchers.contract import GROUP, ClusterOptions, Launcher, LauncherFactory
 
 _BUILT_IN = {
@@ -19,9 +19,9 @@ _BUILT_IN = {
 }
 
 
-def installed_extensions() -> Installed:
+def installed_extensions() -> Extensions:
     """Return what other packages announce."""
-    return installed(GROUP, frozenset(_BUILT_IN))
+    return extensions_of(GROUP, frozenset(_BUILT_IN))
 
 
 def open_launcher(name: str, options: ClusterOptions) -> Launcher:

@@ -58,7 +58,7 @@ class RawScorer:
         return self._inner.score(trajectory).model_copy(update={"scorer": self.name})
 
 
-def uncalibrated(score: Score) -> Score:
+def without_calibration(score: Score) -> Score:
     """The score as it is stored: under the scorer's own name, before any calibration, which is applied when it is read."""
     update: dict[str, object] = {"scorer": score.scorer.removeprefix(RAW)}
     if score.raw is not None:

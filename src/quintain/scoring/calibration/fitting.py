@@ -16,7 +16,7 @@ from quintain.next_step import Hint, call
 from quintain.records.calibration import Calibration, CalibrationMap, DomainFit, ReliabilityBin
 from quintain.records.seeds import stable_seed
 from quintain.scoring.calibration.maps import UNCHANGED, fit_isotonic, fit_platt, value_of
-from quintain.scoring.rank_statistics import spearman
+from quintain.scoring.rank_statistics import spearman, variance
 
 Method = Literal["auto", "isotonic", "platt"]
 
@@ -44,7 +44,7 @@ _FITS: dict[str, Callable[[Sequence[float], Sequence[float]], CalibrationMap]] =
 }
 
 
-class Fitted(NamedTuple):
+class FittedMaps(NamedTuple):
     """The maps, and what they do over all labels together."""
 
     domains: dict[str, DomainFit]
@@ -71,7 +71,7 @@ def fit_all(
     method: Method = "auto",
     *,
     groups: Sequence[str] | None = None,
-) -> Fitted:
+) -> FittedMaps:
     """Fit a map for each domain with labels enough, and one (`*`) for all others.
 
     A domain gets a map of its own where it has `MIN_DOMAIN_LABELS` labels and its held-out error is below that of the
@@ -119,7 +119,7 @@ def fit_all(
         warnings.append(
             f"No map lowers the held-out error of {before:.4f}, so scores stay as they are; label more runs, or mend the scorer."
         )
-    return Fitted(fitted, before, after, tuple(warnings))
+    return FittedMaps(fitted, before, after, tuple(warnings))
 
 
 def apply(calibration: Calibration, value: float, domain: str) -> float:
@@ -145,7 +145,7 @@ def rater_warnings(verdicts: Sequence[Mapping[str, float]]) -> list[str]:
         return [
             f"All labels are {one}'s: the map learns one person's taste; let another rater judge some of the runs too."
         ]
-    spreads = [_variance(list(run.values())) for run in verdicts if len(run) > 1]
+    spreads = [variance(list(run.values())) for run in verdicts if len(run) > 1]
     if not spreads:
         return [f"No run was judged by two of the {len(raters)} raters, so their agreement is unknown."]
     spread = math.sqrt(math.fsum(spreads) / len(spreads))
@@ -273,11 +273,6 @@ def task_folds(groups: Sequence[str]) -> list[list[int]]:
 def _error(predicted: Sequence[float], labels: Sequence[float]) -> float:
     """Mean squared difference (Brier 1950)."""
     return math.fsum((p - y) ** 2 for p, y in zip(predicted, labels, strict=True)) / len(labels)
-
-
-def _variance(values: Sequence[float]) -> float:
-    mean = math.fsum(values) / len(values)
-    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
 def _listed(reasons: Mapping[str, str], most: int = 8) -> str:

@@ -79,11 +79,11 @@ def file_calls_of(run: Trajectory) -> Iterator[FileCall]:
     for turn, step in enumerate(run.agent_steps):
         if step.copied_context:
             continue
-        for action, result in paired(step):
+        for action, result in calls_with_results(step):
             yield read_call(action, result, turn)
 
 
-def paired(step: Step) -> Iterator[tuple[Action, Observation | None]]:
+def calls_with_results(step: Step) -> Iterator[tuple[Action, Observation | None]]:
     """Yield each call of a step with its result: by id where both have one, else by place."""
     results = step.observations
     by_id = {result.call_id: result for result in results if result.call_id}

@@ -49,7 +49,7 @@ def changes(patch: str) -> tuple[FileChange, ...]:
     raise ValueError("expected the format of apply_patch or a unified diff")
 
 
-def patched(text: str, change: FileChange) -> str:
+def apply_patch(text: str, change: FileChange) -> str:
     """Return the text of a file after an update.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from quintain.records.score import Score
 from quintain.records.trajectory import Actor, OutcomeStatus, Step, Trajectory, text_of
 from quintain.scoring.integrity.text import fingerprint, words
-from quintain.scoring.outcomes.final_message import asked, final_messages
+from quintain.scoring.outcomes.final_message import final_messages, prompts_of_run
 
 MAX_REPLY_CHARS = 12_000
 """Only so much of a reply is examined, from its end."""
@@ -58,7 +58,7 @@ class Subject:
     def prompt(self) -> str:
         """All texts that the agent was given before its own turns."""
         own = [text_of(step.message) for step in self.run.agent_steps if step.copied_context]
-        return "\n".join([asked(self.run), *own])
+        return "\n".join([prompts_of_run(self.run), *own])
 
     @cached_property
     def request(self) -> str:

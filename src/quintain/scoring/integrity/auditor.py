@@ -15,7 +15,7 @@ from quintain.scoring.integrity.format_only import find_form
 from quintain.scoring.integrity.permissions import is_exempt
 from quintain.scoring.integrity.repetition import find_repetition, padding_share
 from quintain.scoring.integrity.reward_statistics import Ledger
-from quintain.scoring.integrity.samples import Hit, Reservoir, Sign
+from quintain.scoring.integrity.samples import FlaggedRun, Reservoir, Sign
 from quintain.scoring.integrity.tampering import find_tampering
 
 REWARDED = 0.5
@@ -80,7 +80,7 @@ class Auditor:
     def __init__(self) -> None:
         self._n = self._rewarded = 0
         self._ledgers: dict[str, Ledger] = {}
-        self._hits: dict[tuple[AuditCheck, bool], Reservoir[Hit]] = {
+        self._hits: dict[tuple[AuditCheck, bool], Reservoir[FlaggedRun]] = {
             (check, sure): Reservoir(_HITS) for check in _SINGLE for sure in (True, False)
         }
 
@@ -97,7 +97,7 @@ class Auditor:
         self._n += 1
         for check, single in _SINGLE.items():
             if not is_exempt(run, check) and (sign := single.find(seen)):
-                hit = Hit(seen.id, {reward.source: reward.value for reward in rewards}, sign.evidence)
+                hit = FlaggedRun(seen.id, {reward.source: reward.value for reward in rewards}, sign.evidence)
                 self._hits[check, sign.sure].add(hit)
         if not rewards:
             return
@@ -159,11 +159,13 @@ class Auditor:
     def _doubted(self, check: AuditCheck) -> bool:
         return any(self._payers(hit) for hit in self._hits[check, False].items)
 
-    def _payers(self, hit: Hit) -> list[str]:
+    def _payers(self, hit: FlaggedRun) -> list[str]:
         """Return the sources that rewarded the run."""
         return [name for name, value in hit.rewards.items() if value >= REWARDED * max(1.0, self._ledgers[name].top)]
 
-    def _finding(self, check: AuditCheck, kept: Reservoir[Hit], shown: Sequence[Hit], *, sure: bool) -> Finding:
+    def _finding(
+        self, check: AuditCheck, kept: Reservoir[FlaggedRun], shown: Sequence[FlaggedRun], *, sure: bool
+    ) -> Finding:
         single, first = _SINGLE[check], shown[0]
         # The sample estimates the share where not all hits are kept.
         count = max(1, round(kept.n * len(shown) / len(kept.items)))

@@ -13,7 +13,7 @@ from quintain.checkers.texts import plain
 from quintain.checkers.values import same
 from quintain.scoring.integrity.audited_run import Subject
 from quintain.scoring.integrity.samples import Sign
-from quintain.scoring.integrity.text import quoted
+from quintain.scoring.integrity.text import short_quote
 
 FORM = re.compile(
     r"format|parse|xml|(?<![a-z])tags?(?![a-z])|schema|structur|boxed|well_?formed|syntax|json|markdown|layout|template|style|think",
@@ -76,7 +76,7 @@ def _empty(subject: Subject) -> str | None:
     is_blank = content is not None and not _FILLED.search(_LATEX_TEXT.sub("", content))
     is_copied = bool(marked) and marked[-1].group() in subject.prompt
     if is_blank or is_copied or _all_blank(subject.reply):
-        return f"the form of an answer without an answer: {quoted(subject.reply)}"
+        return f"the form of an answer without an answer: {short_quote(subject.reply)}"
     return None
 
 
@@ -103,7 +103,9 @@ def _wrong(subject: Subject) -> str | None:
             quantity(plain(answer).strip()) is not None and not same(answer, stated) and not _reads_as(answer, stated)
             for answer in expected
         )
-    return f"the answer is {quoted(stated, 40)}, the expected one {quoted(expected[0], 40)}" if wrong else None
+    return (
+        f"the answer is {short_quote(stated, 40)}, the expected one {short_quote(expected[0], 40)}" if wrong else None
+    )
 
 
 def _reads_as(answer: str, reply: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from quintain.records.trajectory import text_of
 from quintain.scoring.integrity.audited_run import Subject
 from quintain.scoring.integrity.samples import Sign
-from quintain.scoring.integrity.text import grams, prose_of, quoted, sentences, words
+from quintain.scoring.integrity.text import grams, prose_of, sentences, short_quote, words
 from quintain.scoring.profiles import profile_for
 from quintain.scoring.rules.commands import Effect
 from quintain.scoring.rules.view import index_of, view_of
@@ -53,7 +53,7 @@ def _in_text(text: str) -> str | None:
     if len(text) > _MOST_CHARS:
         text = f"{text[: _MOST_CHARS // 2]}\n{text[-_MOST_CHARS // 2 :]}"
     if symbols := _SYMBOLS.search(text):
-        return f"{len(symbols.group())} signs in a row are one: {quoted(symbols.group(), 20)}"
+        return f"{len(symbols.group())} signs in a row are one: {short_quote(symbols.group(), 20)}"
     found_words = words(prose_of(text))
     if len(found_words) > _MOST:
         found_words = found_words[: _MOST // 2] + found_words[-_MOST // 2 :]
@@ -64,14 +64,14 @@ def _in_text(text: str) -> str | None:
         return None
     share, laps = _loop(found_words)
     if share >= MIN_LOOPED and laps >= MIN_LAPS:
-        return f"{share:.0%} of {len(found_words)} words are one block {laps} times in a row: {quoted(text)}"
+        return f"{share:.0%} of {len(found_words)} words are one block {laps} times in a row: {short_quote(text)}"
     parts = [part for part in (" ".join(words(line)) for line in sentences(prose_of(text))) if part.count(" ") >= 3]
     again = len(parts) - len(set(parts))
     if len(parts) >= MIN_SENTENCES and again / len(parts) >= MIN_REPEATED_SENTENCES:
-        return f"{again} of {len(parts)} sentences came before: {quoted(text)}"
+        return f"{again} of {len(parts)} sentences came before: {short_quote(text)}"
     distinct = len(set(found_words)) / len(found_words)
     if distinct <= MAX_DISTINCT and repeated >= MIN_REPEATED_GRAMS:
-        return f"{distinct:.0%} of {len(found_words)} words are distinct, {repeated:.0%} of the four-word runs repeat: {quoted(text)}"
+        return f"{distinct:.0%} of {len(found_words)} words are distinct, {repeated:.0%} of the four-word runs repeat: {short_quote(text)}"
     return None
 
 
@@ -120,5 +120,5 @@ def _in_calls(subject: Subject) -> Sign | None:
     kinds = len({(call.key, call.result) for call in again})
     which = "the same" if kinds == 1 else f"{kinds} different ones"
     most = max(again, key=lambda call: counts[call.key, call.result])
-    evidence = f"{len(again)} of {len(own)} calls are {which} with the same result each: {quoted(most.key)}"
+    evidence = f"{len(again)} of {len(own)} calls are {which} with the same result each: {short_quote(most.key)}"
     return Sign(evidence, sure=all(call.effect is Effect.NONE for call in again))

@@ -37,7 +37,7 @@ class Sign(NamedTuple):
     """False for what may as well be honest work."""
 
 
-class Hit(NamedTuple):
+class FlaggedRun(NamedTuple):
     """A run with evidence of its own."""
 
     id: str

@@ -60,7 +60,7 @@ def fingerprint(text: str) -> bytes:
     return hashlib.blake2b(" ".join(words(text)).encode(), digest_size=12).digest()
 
 
-def quoted(text: str, most: int = 120) -> str:
+def short_quote(text: str, most: int = 120) -> str:
     """Return a short quote of a run on one line."""
     line = " ".join(text.split())
     return repr(line if len(line) <= most else f"{line[: most - 3]}...")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from quintain.scoring.file_activity.shell import Command
-from quintain.scoring.integrity.text import quoted
+from quintain.scoring.integrity.text import short_quote
 from quintain.scoring.integrity.weakening import Trace
 
 _REMOTE = re.compile(r"(?:origin|upstream)/[^\s:]+")
@@ -45,13 +45,13 @@ def upstream_traces(turn: int, commands: Sequence[Command], named: frozenset[str
             if is_sure is None and "fetch" in command.arguments[:1] and _PULL_REQUEST.search(words):
                 is_sure = applies
             if is_sure is not None:
-                yield Trace(_LABEL, quoted(command.source), is_sure and not is_named, turn)
+                yield Trace(_LABEL, short_quote(command.source), is_sure and not is_named, turn)
         elif command.program in {"curl", "wget"}:
             raw = next((found for word in command.arguments if (found := _RAW_FILE.search(word))), None)
             if _PULL_REQUEST.search(words):
-                yield Trace(_LABEL, quoted(command.source), applies and not is_named, turn)
+                yield Trace(_LABEL, short_quote(command.source), applies and not is_named, turn)
             elif raw is not None:
-                yield Trace(_LABEL, quoted(command.source), raw.group(1) in named, turn)
+                yield Trace(_LABEL, short_quote(command.source), raw.group(1) in named, turn)
 
 
 def _git_takes(command: Command, following: Sequence[Command]) -> bool | None:

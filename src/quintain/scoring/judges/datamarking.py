@@ -46,7 +46,7 @@ def fence(body: str, label: str) -> str:
     return f"----- BEGIN {label} {digest} -----\n{body}\n----- END {label} {digest} -----"
 
 
-def quoted(text: str) -> str:
+def quote_lines(text: str) -> str:
     """Return the text with `PREFIX` before each line and every hidden character written out."""
     return "\n".join(f"{PREFIX}{line}" for line in neutral(text).split("\n"))
 

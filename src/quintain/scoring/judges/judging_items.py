@@ -65,7 +65,7 @@ class JudgingItem:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedItem:
     """The scores or preferences that the answers about an item give."""
 
     scores: tuple[Score, ...] = ()
@@ -145,7 +145,7 @@ def control_from(item: JudgingItem, answers: Sequence[str]) -> Control | None:
     return read_control(answers, item.rubric, item.mode, item.control.view, item.control.scope)
 
 
-def conclude(item: JudgingItem, answers: Sequence[str], rater: Rater, control: Control | None = None) -> Judged:
+def conclude(item: JudgingItem, answers: Sequence[str], rater: Rater, control: Control | None = None) -> JudgedItem:
     """Read the answers to an item's questions, in their order, as scores or preferences.
 
     Args:
@@ -169,15 +169,15 @@ def conclude(item: JudgingItem, answers: Sequence[str], rater: Rater, control: C
         passages=view.passages,
     )
     score = score_of(verdict, item.rubric, item.ids[0], rater=rater.name, view=view, control=control)
-    return Judged(scores=(score,), failed=score.reason, withheld=int(is_withheld(score)))
+    return JudgedItem(scores=(score,), failed=score.reason, withheld=int(is_withheld(score)))
 
 
-def unanswered(item: JudgingItem, reason: str, rater: Rater) -> Judged:
+def outcome_without_answer(item: JudgingItem, reason: str, rater: Rater) -> JudgedItem:
     """Return the outcome of an item without an answer: runs are unscored for the reason, pairs and groups have no preference."""
     if item.mode in {"score", "steps"}:
         score = Score(trajectory_id=item.ids[0], scorer="judge", status="unscored", reason=reason, rater=rater.name)
-        return Judged(scores=(score,), failed=reason)
-    return Judged(failed=reason)
+        return JudgedItem(scores=(score,), failed=reason)
+    return JudgedItem(failed=reason)
 
 
 def comparisons(ids: Sequence[str], mode: JudgingMode, seed: int = 0) -> Iterator[tuple[str, ...]]:
@@ -206,14 +206,14 @@ def comparisons(ids: Sequence[str], mode: JudgingMode, seed: int = 0) -> Iterato
             yield run, shuffled[(i + 2) % n]
 
 
-def _of_pair(item: JudgingItem, answers: Sequence[str], rater: Rater) -> Judged:
+def _of_pair(item: JudgingItem, answers: Sequence[str], rater: Rater) -> JudgedItem:
     texts = [view.passages for view in item.views]
     orders = (texts, texts[::-1])
     first, second = read = [
         read_preference(answer, order, purpose="credit") for answer, order in zip(answers, orders, strict=True)
     ]
     if failed := _first_failure(read):
-        return Judged(failed=failed)
+        return JudgedItem(failed=failed)
     consistent = first.better == flipped(second.better or "tie")
     preference = Preference(
         a=item.ids[0],
@@ -225,16 +225,16 @@ def _of_pair(item: JudgingItem, answers: Sequence[str], rater: Rater) -> Judged:
         reason=_reason(first.rationale if consistent else "", consistent, item),
     )
     votes = ((first.better or "tie", second.better or "tie"),)
-    return Judged(preferences=(preference,), inconsistent=int(not consistent), votes=votes)
+    return JudgedItem(preferences=(preference,), inconsistent=int(not consistent), votes=votes)
 
 
-def _of_group(item: JudgingItem, answers: Sequence[str], rater: Rater) -> Judged:
+def _of_group(item: JudgingItem, answers: Sequence[str], rater: Rater) -> JudgedItem:
     n = len(item.ids)
     texts = [view.passages for view in item.views]
     orders = (texts, texts[::-1])
     read = [read_ranking(answer, n, order, purpose="credit") for answer, order in zip(answers, orders, strict=True)]
     if failed := _first_failure(read):
-        return Judged(failed=failed)
+        return JudgedItem(failed=failed)
     first, second = _places(read[0], n), _places(read[1], n)[::-1]
     preferences, inconsistent, votes = [], 0, []
     for i, j in combinations(range(n), 2):
@@ -258,7 +258,7 @@ def _of_group(item: JudgingItem, answers: Sequence[str], rater: Rater) -> Judged
                 }
             )
         )
-    return Judged(preferences=tuple(preferences), inconsistent=inconsistent, votes=tuple(votes))
+    return JudgedItem(preferences=tuple(preferences), inconsistent=inconsistent, votes=tuple(votes))
 
 
 _VOTES: dict[int, Vote] = {1: "a", -1: "b", 0: "tie"}

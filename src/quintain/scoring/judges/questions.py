@@ -73,9 +73,9 @@ def instructions(mode: JudgingMode, rubric: Rubric, mark: str | None) -> str:
         mark: The datamark; None: for a person, who reads plain text and quotes nothing.
     """
     if mark is None:
-        return "\n\n".join((_TASKS[mode], written(rubric), _DATA))
+        return "\n\n".join((_TASKS[mode], rubric_text(rubric), _DATA))
     about = (_DATA, _MARKED.format(mark=mark), _QUOTING.format(mark=mark))
-    return "\n\n".join((f"{_TASKS[mode]} {_EVIDENCE[mode]}", written(rubric), *about))
+    return "\n\n".join((f"{_TASKS[mode]} {_EVIDENCE[mode]}", rubric_text(rubric), *about))
 
 
 def score_question(run: ShownRun, rubric: Rubric, mark: str) -> Question:
@@ -123,7 +123,7 @@ def question_key(question: Question, rubric: Rubric, mode: JudgingMode, model: M
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def written(rubric: Rubric) -> str:
+def rubric_text(rubric: Rubric) -> str:
     """Return the rubric as a judge reads it."""
     lines = [f"Rubric {rubric.name}{f': {rubric.description}' if rubric.description else ''}"]
     for criterion in rubric.criteria:
@@ -135,7 +135,7 @@ def written(rubric: Rubric) -> str:
 def _question(mode: JudgingMode, rubric: Rubric, runs: Sequence[ShownRun], form: str, mark: str) -> Question:
     texts = "\n\n".join(datamark(run.text, mark) for run in runs)
     answer = (
-        f"The recording ends here. {_TASKS[mode]} {_EVIDENCE[mode]}\n\n{written(rubric)}\n\n"
+        f"The recording ends here. {_TASKS[mode]} {_EVIDENCE[mode]}\n\n{rubric_text(rubric)}\n\n"
         f"Answer with one JSON object and nothing else, exactly of this form:\n{form}\n"
         "No other keys, no text around the object."
         + (" Values are numbers from 0 to 1, one for every criterion." if mode in {"score", "steps"} else "")

@@ -1,7 +1,8 @@
 """A run as a judge sees it: blind, fenced, and as much of it as fits.
 
 A judge is shown the task, the tools by name and description, and the steps with thoughts, calls and observations. It is not shown
-the model, the agent's name, outcome, rewards, scores, tags, metadata or other verdicts. Every recorded line starts with `| `, and
+the model, the agent's name, outcome, rewards, scores, tags, metadata or other verdicts, nor the environment's reply to the last
+action where it came with a reward: that reply states the verdict. Every recorded line starts with `| `, and
 the fence holds the start of the SHA-256 of the text inside, which that text cannot contain. Characters that hide or reorder text and
 the control tokens of chat templates are written out (`fencing`). No text is searched for words.
 """
@@ -12,10 +13,10 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from quintain.records.trajectory import Actor, Content, ImagePart, Observation, Step, Trajectory, text_of
-from quintain.scoring.judges.datamarking import fence, quoted
+from quintain.scoring.judges.datamarking import fence, quote_lines
 from quintain.scoring.judges.evidence import Passages, passage
 
 BUDGET_CHARS = 24_000
@@ -43,15 +44,20 @@ class ShownRun:
     """The recorded texts by step, for checking quotes."""
 
 
-def show_run(run: Trajectory, *, budget_chars: int = BUDGET_CHARS, label: str = "RUN") -> ShownRun:
+def show_run(
+    run: Trajectory, *, budget_chars: int = BUDGET_CHARS, label: str = "RUN", with_verdict: bool = False
+) -> ShownRun:
     """Return the run as a judge may see it.
 
     Args:
         run: Any trajectory.
         budget_chars: About how long the text may get; whatever does not fit is named in it.
         label: Name of the run in the fence, such as `RUN A`.
+        with_verdict: Whether to show the last reply of the environment even where it came with a reward.
     """
     entries = _entries(run)
+    if not with_verdict and entries[-1].step.reward is not None:
+        entries[-1] = replace(entries[-1], has_verdict=True)
     masks = _names_of(run)
     picks = _evenly(len(entries), MOST_STEPS)
     for clip in _CLIPS:
@@ -86,6 +92,8 @@ class _Entry:
     before: tuple[Step, ...]
     step: Step
     after: tuple[Step, ...] = ()
+    has_verdict: bool = False
+    """Whether the environment's reply is not shown, because it came with a reward."""
 
 
 @dataclass
@@ -112,7 +120,7 @@ class _View:
         if not text.strip():
             return
         text = self._cut(text)
-        shown = quoted(text if self._masks is None else self._masks.sub("[name withheld]", text))
+        shown = quote_lines(text if self._masks is None else self._masks.sub("[name withheld]", text))
         self._lines += [heading, shown]
         if step is not None:
             self.passages[step].append(passage(shown))
@@ -158,7 +166,7 @@ def _show(view: _View, i: int, entry: _Entry, skip: str) -> None:
     view.line(f"STEP {i}")
     view.recorded("thought:", step.thought or "", i)
     view.recorded("message:", _text(step.message), i)
-    unmatched = list(step.observations)
+    unmatched = [] if entry.has_verdict else list(step.observations)
     ids = {call.call_id for call in step.actions} - {None}
     for n, call in enumerate(step.actions, 1):
         args = json.dumps(call.args, ensure_ascii=False) if call.args is not None else call.raw_args or ""
@@ -170,6 +178,9 @@ def _show(view: _View, i: int, entry: _Entry, skip: str) -> None:
         _show_observation(view, "observation", other, i)
     if not (step.actions or step.observations or step.thought or _text(step.message)):
         view.line("(an empty step)")
+    if entry.has_verdict and (step.observations or entry.after):
+        view.line("THE REPLY IS NOT SHOWN, because it came with the environment's verdict.")
+        return
     for message in entry.after:
         _show_message(view, message, skip)
 

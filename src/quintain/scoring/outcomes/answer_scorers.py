@@ -7,7 +7,7 @@ from quintain.checkers.json_equality import check_json
 from quintain.checkers.patterns import check_pattern
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.outcomes.final_message import asked, final_messages
+from quintain.scoring.outcomes.final_message import final_messages, prompts_of_run
 from quintain.scoring.outcomes.whole_run_scores import of_check, unscored
 
 
@@ -34,7 +34,7 @@ class AnswerScorer:
 
     def score(self, trajectory: Trajectory) -> Score:
         """Compare the run's last answer with the expected one."""
-        checked = check_answer(trajectory.task, final_messages(trajectory), asked(trajectory))
+        checked = check_answer(trajectory.task, final_messages(trajectory), prompts_of_run(trajectory))
         return of_check(trajectory, self.name, checked)
 
 

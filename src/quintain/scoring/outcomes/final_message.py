@@ -34,7 +34,7 @@ def final_messages(run: Trajectory) -> Iterator[str]:
             yield message
 
 
-def asked(run: Trajectory) -> str:
+def prompts_of_run(run: Trajectory) -> str:
     """Return the task's prompt with all messages of users and the system."""
     messages = [text_of(step.message) for step in run.steps if step.actor is not Actor.AGENT]
     return "\n".join([run.task.prompt, *messages])[: 2 * MAX_CHARS]

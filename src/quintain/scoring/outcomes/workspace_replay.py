@@ -13,7 +13,7 @@ _ELSEWHERE = ("/tmp", "/dev", "/etc", "/proc", "/usr", "/var")
 
 
 @dataclass
-class Written:
+class WorkspaceChanges:
     """What a run did to the files of a workspace."""
 
     files: dict[str, str]
@@ -89,7 +89,7 @@ def relative(path: str, root: str | None) -> str | None:
     return "/".join(parts) if parts and "\0" not in path else None
 
 
-def workspace(start: Mapping[str, str], root: str | None, known: set[str], paths: list[str]) -> Written:
+def workspace(start: Mapping[str, str], root: str | None, known: set[str], paths: list[str]) -> WorkspaceChanges:
     """Return the workspace before the first call.
 
     Args:
@@ -99,14 +99,14 @@ def workspace(start: Mapping[str, str], root: str | None, known: set[str], paths
         paths: All the paths that the calls name.
     """
     if root:
-        return Written(dict(start), roots=(root,), is_stated=True)
+        return WorkspaceChanges(dict(start), roots=(root,), is_stated=True)
     tops = {
         path[: -len(name) - 1]
         for path in map(str.strip, paths)
         for name in known
         if path.startswith("/") and path.endswith(f"/{name}") and relative(path, None) is None
     }
-    state = Written(dict(start), roots=(*tops, *_ROOTS) if len(tops) == 1 else _ROOTS)
+    state = WorkspaceChanges(dict(start), roots=(*tops, *_ROOTS) if len(tops) == 1 else _ROOTS)
     if len(tops) > 1:
         state.lose(f"its files are named below {len(tops)} folders ({', '.join(sorted(tops)[:2])}); state checker.root")
     return state

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from quintain.records.trajectory import Trajectory, text_of
 from quintain.scoring.file_activity.calls import FileCall, file_calls_of
 from quintain.scoring.file_activity.operations import Operation
-from quintain.scoring.file_activity.patches import patched
+from quintain.scoring.file_activity.patches import apply_patch
 from quintain.scoring.file_activity.python_code import may_write
 from quintain.scoring.outcomes.final_message import final_messages
-from quintain.scoring.outcomes.workspace_replay import Written, relative, workspace
+from quintain.scoring.outcomes.workspace_replay import WorkspaceChanges, relative, workspace
 
 _REFUSED = re.compile(
     r"(?m)^[^\n]{0,200}(?:Permission denied|Read-only file system|command not found|No space left|cannot create)"
@@ -26,7 +26,7 @@ _FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.M
 
 def written_files(
     run: Trajectory, start: Mapping[str, str], *, root: str | None = None, copied: Sequence[str] = ()
-) -> Written:
+) -> WorkspaceChanges:
     """Replay what the agent's calls did to files.
 
     A recorder that knows better states it: `run.extra["files"]` (path -> text) is the state at the end.
@@ -42,7 +42,7 @@ def written_files(
     """
     recorded = run.extra.get("files")
     if isinstance(recorded, Mapping) and recorded and all(isinstance(text, str) for text in recorded.values()):
-        state = Written(dict(start))
+        state = WorkspaceChanges(dict(start))
         for path, text in recorded.items():
             name = relative(str(path), root)
             if name is not None:
@@ -69,7 +69,7 @@ def last_code(run: Trajectory) -> str | None:
     return None
 
 
-def _replay(call: FileCall, state: Written) -> None:
+def _replay(call: FileCall, state: WorkspaceChanges) -> None:
     """Apply a call; a script that failed may have done a part of its work."""
     before = (dict(state.files), state.unseen)
     for operation in call.operations:
@@ -82,7 +82,7 @@ def _replay(call: FileCall, state: Written) -> None:
         state.lose(f"a command that failed may have changed files: {call.command.strip()[:80]!r}")
 
 
-def _apply(operation: Operation, state: Written) -> None:
+def _apply(operation: Operation, state: WorkspaceChanges) -> None:
     kind, path = operation.kind, operation.path
     if kind == "run":
         _run(operation, state)
@@ -112,7 +112,7 @@ def _apply(operation: Operation, state: Written) -> None:
         _edit(name, operation, state)
 
 
-def _run(operation: Operation, state: Written) -> None:
+def _run(operation: Operation, state: WorkspaceChanges) -> None:
     """Pass over Python code that changes no file; anything else that runs may change any."""
     code: str | None = operation.new if operation.note == "python" and not operation.path else None
     if operation.path:
@@ -121,7 +121,7 @@ def _run(operation: Operation, state: Written) -> None:
         state.lose(f"{operation.note or operation.path!r} may change files")
 
 
-def _patch(operation: Operation, name: str, state: Written) -> None:
+def _patch(operation: Operation, name: str, state: WorkspaceChanges) -> None:
     change = operation.change
     if change is None or change.kind == "delete":
         state.drop(name)
@@ -131,7 +131,7 @@ def _patch(operation: Operation, name: str, state: Written) -> None:
         state.lose(f"a patch that cannot be replayed: the text of {name!r} is not known")
     else:
         try:
-            text = patched(state.files[name], change)
+            text = apply_patch(state.files[name], change)
         except ValueError as error:
             return state.lose(f"a patch that cannot be replayed: {error}")
         target = state.place(operation.target) if operation.target else name
@@ -142,14 +142,14 @@ def _patch(operation: Operation, name: str, state: Written) -> None:
     return None
 
 
-def _append(name: str, text: str, state: Written) -> None:
+def _append(name: str, text: str, state: WorkspaceChanges) -> None:
     if name not in state.files:
         return state.lose(f"a text is appended to {name!r}, which is not known")
     state.put(name, state.files[name] + text)
     return None
 
 
-def _edit(name: str, operation: Operation, state: Written) -> None:
+def _edit(name: str, operation: Operation, state: WorkspaceChanges) -> None:
     old, new = operation.old, operation.new
     text = state.files.get(name)
     if old == "" and text in (None, ""):
@@ -164,7 +164,7 @@ def _edit(name: str, operation: Operation, state: Written) -> None:
         state.put(name, text.replace(old, new))
 
 
-def _insert(name: str, operation: Operation, state: Written) -> None:
+def _insert(name: str, operation: Operation, state: WorkspaceChanges) -> None:
     line, new = operation.line, operation.new
     lines = state.files.get(name, "").splitlines(keepends=True)
     if line is None or not 0 <= line <= len(lines):
@@ -173,7 +173,7 @@ def _insert(name: str, operation: Operation, state: Written) -> None:
     return None
 
 
-def _move(operation: Operation, source: str | None, state: Written) -> None:
+def _move(operation: Operation, source: str | None, state: WorkspaceChanges) -> None:
     """Move or copy one file whose text is known to a path that is a file or a known folder."""
     target = state.place(operation.target)
     if source is None and target is None:

@@ -92,7 +92,7 @@ def path_of(run: Trajectory, task: str, value: float) -> Path:
     return Path(task, run.identified().id or "", value, bytes(digests))
 
 
-def parting(one: Trajectory, other: Trajectory) -> int | None:
+def fork_step(one: Trajectory, other: Trajectory) -> int | None:
     """The agent's step, from 0, at which two runs part; None where something else than the agent's words differs first.
 
     Unlike a fork, a different thought or message beside the same calls parts runs too.
@@ -239,7 +239,7 @@ def _written(step: Step) -> list[Any]:
 
 
 def _seen(step: Step) -> list[Any]:
-    return [[_content(seen.content), seen.is_error] for seen in step.observations]
+    return [[_content(observation.content), observation.is_error] for observation in step.observations]
 
 
 def _call(call: Action) -> list[Any]:

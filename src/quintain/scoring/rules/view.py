@@ -14,7 +14,7 @@ from typing import Any
 
 from quintain.records.profiles import DomainProfile, ToolCategory, ToolProfile
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory, text_of
-from quintain.scoring.file_activity.calls import FileCall, command_text, paired, read_call
+from quintain.scoring.file_activity.calls import FileCall, calls_with_results, command_text, read_call
 from quintain.scoring.file_activity.paths import Files, normal
 from quintain.scoring.file_activity.programs import Purpose, waits
 from quintain.scoring.file_activity.shell import parse_script
@@ -230,7 +230,7 @@ def view_of(run: Trajectory, index: ToolIndex) -> View:
 def _turn(step: Step, number: int, index: ToolIndex, user_spoke: bool) -> Turn:
     calls, left = [], False
     if step.actions:
-        calls = [_call(action, number, index, seen) for action, seen in paired(step)]
+        calls = [_call(action, number, index, seen) for action, seen in calls_with_results(step)]
     if len(step.observations) > len(step.actions):
         left = any(seen.is_error for seen in step.observations[len(step.actions) :])
     return Turn(

@@ -22,7 +22,7 @@ from quintain.server.http.application import PROTOCOL, http_application
 from quintain.server.http.limits import Limits
 from quintain.server.http.tokens import AnyVerifier, FileVerifier, TokenFile
 from quintain.settings import Settings
-from quintain.tools.web_address import announced
+from quintain.tools.web_address import page_announced
 
 _BACKLOG = 256
 """Connections that wait to be accepted."""
@@ -131,7 +131,7 @@ def serve_http(
 
         def ready() -> None:
             if page is not None:
-                announcement.enter_context(announced(settings.home, access.public_url))
+                announcement.enter_context(page_announced(settings.home, access.public_url))
             on_ready(access.public_url)
 
         graceful = GracefulServer(config, ready, app.close_streams)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, func, select, update
 
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.store.documents import chunks, not_found_error
-from quintain.store.engine import upsert
+from quintain.store.engine import leave_no_copy, upsert
 from quintain.store.preferences import delete_preferences
 from quintain.store.tables import dataset_members, forgotten_sessions, scores
 from quintain.store.tables import trajectories as table
@@ -64,9 +64,7 @@ def remove_content(connection: Connection, ids: Sequence[str], now: datetime) ->
     """Delete the content of stored runs, keeping ids, hashes, the job and the agent that produced them."""
     if not ids:
         return
-    if connection.dialect.name == "sqlite":
-        # Without it the text would remain in free pages of the file until overwritten.
-        connection.exec_driver_sql("PRAGMA secure_delete=ON")
+    leave_no_copy(connection)
     for chunk in chunks(list(ids)):
         for row in connection.execute(select(_c.seq, _c.id, _c.tags).where(_c.id.in_(chunk))).all():
             remove_tags(connection, row.seq, row.tags)
@@ -77,8 +75,6 @@ def remove_content(connection: Connection, ids: Sequence[str], now: datetime) ->
             delete_preferences(connection, row.id)
             connection.execute(delete(scores).where(scores.c.trajectory_id == row.id))
     purge_deleted_text(connection)
-    if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql("PRAGMA secure_delete=OFF")
 
 
 def twins_of(connection: Connection, ids: Sequence[str]) -> list[str]:

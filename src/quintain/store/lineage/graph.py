@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sqlalchemy import ColumnElement, Connection, Select, func, or_, select
 
-from quintain.store.jobs import find_job
+from quintain.store.job_rows import find_job
 from quintain.store.lineage.forgetting import any_forgotten
 from quintain.store.lineage.links import REPLAY_BUFFER, Ref, makes_training_runs, trains_online
 from quintain.store.tables import dataset_members, links, scores, trajectories
@@ -156,17 +156,17 @@ _LEARNING = frozenset({"dataset", "job", "agent"})
 
 def training_sources(connection: Connection, agents: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return the datasets and online jobs that agents learned from, including those of their base agents."""
-    seen = reachable([Ref("agent", agent) for agent in agents], lambda ref: _linked_sources(connection, ref))
-    jobs = [ref.id for ref in seen if ref.kind == "job"]
+    reached = reachable([Ref("agent", agent) for agent in agents], lambda ref: _linked_sources(connection, ref))
+    jobs = [ref.id for ref in reached if ref.kind == "job"]
     online = [job_id for job_id in jobs if _is_online(connection, job_id)]
-    return [ref.id for ref in seen if ref.kind == "dataset"], online
+    return [ref.id for ref in reached if ref.kind == "dataset"], online
 
 
 def agents_trained_on(connection: Connection, runs: Iterable[str]) -> list[str]:
     """Return the agents that learned from any of these runs, directly or through their base agents."""
     first = [ref for run_id in runs for ref in _targets_of_run(connection, run_id) if ref.kind in _LEARNING]
-    seen = reachable(first, lambda ref: _linked_targets(connection, ref))
-    return [ref.id for ref in seen if ref.kind == "agent"]
+    reached = reachable(first, lambda ref: _linked_targets(connection, ref))
+    return [ref.id for ref in reached if ref.kind == "agent"]
 
 
 def count_forgotten_sources(connection: Connection, agent_id: str) -> int:

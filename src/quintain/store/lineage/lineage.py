@@ -14,8 +14,8 @@ from quintain.next_step import Hint, call
 from quintain.records.lineage import AffectedRecords, Forgotten, LineageEdge, LineageNode, TrainingSources
 from quintain.records.lineage import Lineage as View
 from quintain.store.agents import find_agent
-from quintain.store.engine import read_transaction, write_transaction
-from quintain.store.jobs import find_job
+from quintain.store.engine import empty_log, read_transaction, write_transaction
+from quintain.store.job_rows import find_job
 from quintain.store.lineage.forgetting import (
     block_session,
     datasets_with_forgotten,
@@ -179,6 +179,8 @@ class Lineage:
                     delete(links).where(links.c.source_kind == REPLAY_BUFFER, links.c.source_id.in_(sorted(buffers)))
                 )
             blocked = datasets_with_forgotten(connection, touched.datasets, removed.now)
+        if removed.now and not dry_run:
+            empty_log(self.engine)
         return Forgotten(
             trajectory_ids=removed.now,
             before=removed.before,

@@ -13,7 +13,7 @@ from quintain.records.job import TrainSpec
 from quintain.records.lineage import LineageNode, NodeKind
 from quintain.records.record import clip, counted
 from quintain.store.documents import chunks
-from quintain.store.jobs import job_of_row
+from quintain.store.job_rows import job_of_row
 from quintain.store.lineage.forgetting import datasets_with_forgotten
 from quintain.store.lineage.graph import MEMBERS, ROLLOUTS, RUNS, count_forgotten_sources, run_set_size
 from quintain.store.lineage.links import Ref

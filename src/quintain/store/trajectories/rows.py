@@ -168,8 +168,8 @@ def is_prefix(part: Trajectory, whole: Trajectory) -> bool:
 def _is_partial_step(step: Step, finished: Step) -> bool:
     """Whether a step equals `finished` or an earlier state of it, with fewer calls or results or a shorter text."""
     n, later = len(step.actions), dict(enumerate(finished.observations))
-    for seen in step.observations:  # results of parallel calls can arrive in any order
-        place = next((i for i, one in later.items() if _is_partial_observation(seen, one)), None)
+    for observation in step.observations:  # results of parallel calls can arrive in any order
+        place = next((i for i, one in later.items() if _is_partial_observation(observation, one)), None)
         if place is None:
             return False
         del later[place]

@@ -43,12 +43,12 @@ from quintain.records.dataset import (
 )
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.preferences.consensus import consensus
-from quintain.scoring.preferences.forks import parting, path_of
+from quintain.scoring.preferences.forks import fork_step, path_of
 from quintain.scoring.preferences.mining import Candidate, Pair, form_groups, mine_pairs
 from quintain.scoring.recorded import source_of
 from quintain.tools.data.multi_run_rows import BATCH_RUNS, group_lines, pair_lines, with_runs
 from quintain.tools.data.run_parts import parts_of_runs
-from quintain.tools.labels.scorer_resolution import group_reward, reward, stored, valued, verdict
+from quintain.tools.labels.scorer_resolution import group_reward, reward, runs_with_values, stored_scores_of, verdict
 from quintain.tools.services import Services
 
 T = TypeVar("T")
@@ -216,7 +216,7 @@ def _row_of(pair: Pair, chosen: Trajectory, rejected: Trajectory, digests: Diges
         return "not_comparable"
     before: list[bytes] = []
     if pair.step is not None:
-        if parting(chosen, rejected) != pair.step:
+        if fork_step(chosen, rejected) != pair.step:
             return "not_comparable"
         chosen, rejected = cut_after(chosen, pair.step), cut_after(rejected, pair.step)
         if not (is_trainable(chosen.steps[-1]) and is_trainable(rejected.steps[-1])):
@@ -313,7 +313,7 @@ def _with_labels(export: _Export, runs: Iterable[ValuedRun]) -> Iterator[tuple[V
     else:
         stream = iter(runs)
         while batch := list(islice(stream, BATCH_RUNS)):
-            scores = stored(export.services, scorer or "", [_id(run.trajectory) for run in batch])
+            scores = stored_scores_of(export.services, scorer or "", [_id(run.trajectory) for run in batch])
             rubric = source_of(scorer or "").rubric
             for run in batch:
                 stored_scores = scores.get(_id(run.trajectory), [])
@@ -365,7 +365,7 @@ def _id(run: Trajectory) -> str:
 
 def _valued(export: _Export, runs: Iterable[Trajectory]) -> Iterator[ValuedRun]:
     statements, worth = export.statements.values, _worth(export.options)
-    return valued(
+    return runs_with_values(
         export.services, runs, export.options.criteria.scorer, lambda run: statements.get(run.id or "", worth(run))
     )
 

@@ -26,7 +26,7 @@ from quintain.tools.artifacts import PushTo, destination_of
 from quintain.tools.data.dataset_folders import ROW_DEFAULTS, freeze, new_options
 from quintain.tools.data.dataset_lines import lines_of
 from quintain.tools.data.row_file_datasets import freeze_file
-from quintain.tools.labels.scorer_resolution import named
+from quintain.tools.labels.scorer_resolution import full_scorer_name
 from quintain.tools.results import ExportResult
 from quintain.tools.run_selection import RunFilter, select
 from quintain.tools.services import Services
@@ -196,7 +196,7 @@ def _named(
     """Return the full name of the scorer and its warnings; None if outcomes decide."""
     if scorer is None:
         return None, []
-    found = named(services, scorer, filter, ids, steps=curation.step_labels == "scores")
+    found = full_scorer_name(services, scorer, filter, ids, steps=curation.step_labels == "scores")
     return found.name, list(found.warnings)
 
 

@@ -21,7 +21,7 @@ from quintain.records.job import UNFINISHED, EvolveSpec, Job, JobStatus, Preview
 from quintain.records.lineage import AffectedRecords, Forgotten
 from quintain.records.record import counted
 from quintain.tools.data.lineage import datasets_of
-from quintain.tools.data.run_files import files_with_runs, holding
+from quintain.tools.data.run_files import files_of_runs, files_with_runs
 from quintain.tools.results import ForgetResult, TouchedThing
 from quintain.tools.services import Services
 
@@ -294,7 +294,7 @@ def _has_copy(services: Services, folder: Path, done: Forgotten, removed: Collec
     if services.store.jobs.get(folder.name).status in UNFINISHED:
         return True
     left = (path for path in folder.rglob("*.json*") if not any(path.is_relative_to(gone) for gone in removed))
-    return bool(holding(left, done.trajectory_ids))
+    return bool(files_of_runs(left, done.trajectory_ids))
 
 
 def _local(source: str) -> Path | None:

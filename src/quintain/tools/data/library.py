@@ -24,11 +24,12 @@ from quintain.next_step import Hint, call
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.calibration import Calibration
 from quintain.records.evaluation import Comparison
+from quintain.records.filters import EVERY_RUN
 from quintain.records.record import counted, shown
 from quintain.scoring.registry import describe_scorers
 from quintain.store.paging import decode_cursor, encode_cursor
 from quintain.tools.data.lineage import forgotten_sources_note
-from quintain.tools.evaluation.comparison import leaderboard_uri
+from quintain.tools.evaluation.leaderboards import leaderboard_uri
 from quintain.tools.labels.tournaments import tournament_of_agents
 from quintain.tools.pages import count_fitting, fitting_page
 from quintain.tools.results import LibraryResult
@@ -73,6 +74,23 @@ _NEXT = {
 }
 
 
+_FIRST = {
+    "datasets": Hint(
+        "Freeze runs into one with ", call("export_dataset", kind="sft", name="good", filter=EVERY_RUN), "."
+    ),
+    "agents": Hint(
+        "Name a model with ",
+        call("register_agent", name="baseline", model="starter"),
+        "; a training makes an agent too.",
+    ),
+    "evaluations": Hint(
+        "Measure an agent with ", call("evaluate_agent", agent="starter", environment="quintain/inventory"), "."
+    ),
+    "comparisons": Hint("Compare two evaluations of the same tasks with ", call("compare_agents", agents=...), "."),
+}
+"""What to do where a list has nothing yet."""
+
+
 def list_library(
     services: Services,
     kind: Annotated[Kind, Field(description="What to list.")],
@@ -99,7 +117,7 @@ def list_library(
         items, following = tuple(rest[:fit]), encode_cursor(first + fit, kind) if fit < len(rest) else None
     else:
         items, following = fitting_page(lambda most: _stored(services, kind, most, cursor, text or ""), limit)
-    step = _NEXT[kind]
+    step = _NEXT[kind] if items or text or cursor else _FIRST.get(kind, _NEXT[kind])
     if blocked := [item["id"] for item in items if item.get("forgotten")]:
         others = step if len(blocked) < len(items) else Hint("Export them again.")
         more = " and others" if len(blocked) > 3 else ""

@@ -88,7 +88,7 @@ def named_dataset(services: Services, name: str, kind: DatasetKind, *, make: boo
     return freeze_file(services, name if is_url(name) else str(path), {}, options, ExportCounts()).dataset.id
 
 
-def holds_questions(path: Path) -> bool:
+def has_questions(path: Path) -> bool:
     """Return whether a file of rows has questions with answers, as GSM8K: tasks to act on instead of runs."""
     first = next(iter(rows_of(path, Report())), None) if is_rows(path) else None
     return first is not None and isinstance(first.value, Mapping) and {"question", "answer"} <= first.value.keys()

@@ -62,10 +62,10 @@ def files_with_runs(services: Services, ids: Collection[str]) -> list[Path]:
     A job that still needs such a file fails with the reason when it is deleted.
     """
     answers = services.settings.cache_dir / JUDGEMENTS
-    return holding([*_folder(services).glob("*.jsonl"), *answers.glob("*/*.json")], ids)
+    return files_of_runs([*_folder(services).glob("*.jsonl"), *answers.glob("*/*.json")], ids)
 
 
-def holding(paths: Iterable[Path], ids: Collection[str]) -> list[Path]:
+def files_of_runs(paths: Iterable[Path], ids: Collection[str]) -> list[Path]:
     """Return the files that name one of these runs, as JSON."""
     wanted = {json.dumps(run_id).encode() for run_id in ids}
     return [path for path in paths if _holds(path, wanted)]

@@ -8,7 +8,7 @@ from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.record import clip
 from quintain.scoring.recorded import RecordedScorer
-from quintain.tools.labels.scorer_resolution import named, stored
+from quintain.tools.labels.scorer_resolution import full_scorer_name, stored_scores_of
 from quintain.tools.services import Services
 
 
@@ -19,8 +19,8 @@ def parts_of_runs(services: Services, scorer: str, ids: Iterable[str]) -> dict[s
         NotFound: There is no such scorer.
         InvalidInput: None of the runs has a stored component.
     """
-    name, runs = named(services, scorer).name, list(dict.fromkeys(ids))
-    reader = RecordedScorer(name, stored(services, name, runs))
+    name, runs = full_scorer_name(services, scorer).name, list(dict.fromkeys(ids))
+    reader = RecordedScorer(name, stored_scores_of(services, name, runs))
     found = {
         run: {part.name: part.value for part in reader.read(run).components if part.value is not None} for run in runs
     }

@@ -10,7 +10,7 @@ from quintain.records.filters import TrajectoryFilter, TrajectorySummary
 from quintain.records.record import clip
 from quintain.scoring.recorded import RecordedScorer, source_of
 from quintain.store.paging import decode_cursor, encode_cursor
-from quintain.tools.labels.scorer_resolution import named
+from quintain.tools.labels.scorer_resolution import full_scorer_name
 from quintain.tools.services import Services
 
 REWARD = "reward"
@@ -59,7 +59,7 @@ def _values(services: Services, filter: TrajectoryFilter, name: str) -> dict[str
     """Return run -> value of the matching runs that have one."""
     if name == REWARD:
         return services.store.trajectories.rewards(filter)
-    full = named(services, name, filter).name
+    full = full_scorer_name(services, name, filter).name
     reader = RecordedScorer(full, found := services.store.scores.values(source_of(full).scorer, filter))
     known = ((run, reader.value(run)) for run in found)
     return {run: value for run, value in known if value is not None}

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
-from urllib.parse import quote
 
 from pydantic import Field
 
 from quintain.errors import InvalidInput, NotFound
-from quintain.evaluation.comparison import compare, leaderboard
-from quintain.evaluation.ratings import rate_players
+from quintain.evaluation.comparison import compare
 from quintain.evaluation.reports.comparison_figure import forest_plot
 from quintain.evaluation.reports.report import sequential_verdict
-from quintain.next_step import Hint, ToolCall, call, joined
+from quintain.next_step import Hint, ToolCall, call, join_hints
 from quintain.records.evaluation import (
     Comparison,
     Correction,
     Evaluation,
-    Leaderboard,
     Origin,
-    Rating,
-    SuiteOutline,
 )
-from quintain.records.record import counted, shown
+from quintain.records.record import shown
 from quintain.tools.evaluation.benchmarks import chosen_environment
 from quintain.tools.evaluation.contrasts import contrast_of
 from quintain.tools.evaluation.environment_references import Environments, plain_reference
@@ -38,11 +33,6 @@ from quintain.tools.training.agents import ENDPOINT, resolve_agent
 
 _FLIPS = 20
 """Flips in the answer to a new comparison; of a stored one as many as fit on a page."""
-
-_PLACES = 50
-"""Agents of a leaderboard; the rest is counted."""
-
-_PAGE = 200
 
 
 def compare_agents(
@@ -122,91 +112,6 @@ def comparison_picture(services: Services, comparison_id: str) -> bytes:
     return saved_picture(services, comparison_id)[0]
 
 
-def environment_leaderboard(services: Services, environment: str) -> Leaderboard:
-    """The best evaluation of each agent on the suite of an environment that most agents have run, the newest of equals.
-
-    Raises:
-        NotFound: nobody was evaluated there.
-    """
-    environment, suites = plain_reference(environment), dict[str, list[Evaluation]]()
-    for evaluation in _in_environment(services, environment):
-        if evaluation.purpose == "measurement":
-            suites.setdefault(evaluation.suite_hash, []).append(evaluation)
-    if not suites:
-        raise NotFound(
-            Hint(
-                f"no agent was evaluated in {environment!r}; call ",
-                call("evaluate_agent", agent="starter", environment=environment),
-            ),
-            code="not_evaluated",
-        )
-    suite = max(suites, key=lambda found: len({item.agent_id for item in suites[found]}))
-    best: dict[str, Evaluation] = {}
-    for item in suites[suite]:
-        if item.agent_id not in best or _merit(item) > _merit(best[item.agent_id]):
-            best[item.agent_id] = item
-    ranked = sorted(best.values(), key=_merit, reverse=True)
-    kept, first = ranked[:_PLACES], ranked[0]
-    notes = []
-    if len({item.sampling for item in kept}) > 1:
-        notes.append("The agents sampled differently; see their evaluations.")
-    rated: tuple[Rating, ...] = ()
-    try:
-        rated = rate_players(item for found in suites.values() for item in found)
-    except InvalidInput as error:
-        notes.append(error.message)
-    if len(ranked) > _PLACES:
-        notes.append(f"{len(ranked) - _PLACES} more agents stand below these.")
-    return Leaderboard(
-        environment=environment,
-        suite_hash=suite,
-        split=first.split,
-        seed=first.seed,
-        repeats=first.repeats,
-        n_tasks=_n_tasks(first),
-        rows=leaderboard(kept, [item.agent_id for item in kept]),
-        ratings=rated,
-        n_evaluations=len(suites[suite]),
-        notes=tuple(notes),
-        name=_name_of(first),
-        other_suites=tuple(other for other in suites if other != suite),
-        others=tuple(_outline(found) for other, found in suites.items() if other != suite),
-    )
-
-
-def _outline(evaluations: Sequence[Evaluation]) -> SuiteOutline:
-    newest = evaluations[0]
-    agents = len({item.agent_id for item in evaluations})
-    return SuiteOutline(name=_name_of(newest), suite_hash=newest.suite_hash, agents=agents, newest=newest.id)
-
-
-def _name_of(evaluation: Evaluation) -> str:
-    """Return the name of a suite: the arguments that make it."""
-    parts = [f"{evaluation.split}, {counted(_n_tasks(evaluation), 'task')}, seed {evaluation.seed}"]
-    parts += [f"{evaluation.repeats} repeats"] if evaluation.repeats > 1 else []
-    parts += [f"at most {counted(evaluation.max_turns, 'turn')}"] if evaluation.max_turns is not None else []
-    return ", ".join(parts)
-
-
-def leaderboard_uri(environment: str) -> str:
-    """The resource that shows the leaderboard of an environment."""
-    return f"leaderboard://{quote(environment, safe='')}"
-
-
-def _merit(evaluation: Evaluation) -> tuple[float, float]:
-    known = (evaluation.rate.value, evaluation.mean_reward)
-    return tuple(float("-inf") if value is None else value for value in known)  # type: ignore[return-value]
-
-
-def _in_environment(services: Services, environment: str) -> Iterator[Evaluation]:
-    cursor = None
-    while True:
-        page = services.store.evaluations.page(environment=environment, limit=_PAGE, cursor=cursor)
-        yield from page.items
-        if (cursor := page.next_cursor) is None:
-            return
-
-
 def _origin(services: Services, name: str, evaluation: Evaluation) -> Origin:
     """Where an agent comes from, as far as its ancestors are still known."""
     about = Origin(agent=name, agent_id=evaluation.agent_id, evaluation_id=evaluation.id)
@@ -259,7 +164,7 @@ def _without_common_suite(agents: Sequence[str], candidates: Sequence[Sequence[E
     lacking = [items[0] for items in candidates if wanted.suite_hash not in {item.suite_hash for item in items}]
     tasks = {result.task_id for result in wanted.results}
     overlap = min(len(tasks & {result.task_id for result in item.results}) for item in lacking)
-    evaluate = joined(" and ", [Hint(_call_for(item.agent_id, wanted)) for item in lacking])
+    evaluate = join_hints(" and ", [Hint(_call_for(item.agent_id, wanted)) for item in lacking])
     return InvalidInput(
         Hint(
             f"these agents have no task suite in common ({suites}); their newest suites share {overlap} of {len(tasks)} tasks, "
@@ -277,7 +182,7 @@ def _call_for(agent: str, like: Evaluation) -> ToolCall:
         "agent": agent,
         "environment": like.environment,
         "split": like.split,
-        "n_tasks": _n_tasks(like),
+        "n_tasks": like.n_tasks,
     }
     is_played = not like.environment.startswith("dataset:")
     if like.dataset_id is not None:
@@ -291,13 +196,9 @@ def _call_for(agent: str, like: Evaluation) -> ToolCall:
     return call("evaluate_agent", **about)
 
 
-def _n_tasks(evaluation: Evaluation) -> int:
-    return len({result.task_id for result in evaluation.results})
-
-
 def _suites(items: Sequence[Evaluation]) -> str:
     return ", ".join(
-        f"{item.environment} {item.split} n_tasks={_n_tasks(item)} repeats={item.repeats} seed={item.seed}"
+        f"{item.environment} {item.split} n_tasks={item.n_tasks} repeats={item.repeats} seed={item.seed}"
         for item in items[:3]
     )
 
@@ -330,4 +231,4 @@ def _verdict(comparison: Comparison) -> str:
         return (
             f"No difference is significant; about {needed} tasks (n_tasks) would show one of 5 points, these are {n}."
         )
-    return f"{best.agent} leads; {len(pairs)} of {len(comparison.comparisons)} differences are significant. `flips` lists runs to read."
+    return f"{best.agent} leads; {len(pairs)} of {len(comparison.comparisons)} differences are significant. The flips are runs to read."

@@ -46,7 +46,7 @@ class TalkResult(Record):
 Reference = Annotated[str | None, Field(max_length=1000, description="Agent to begin with; or give job_id.")]
 JobReference = Annotated[str | None, Field(max_length=100, description="Conversation to go on with.")]
 Text = Annotated[str | None, Field(min_length=1, max_length=100_000, description="What to say; null: only look.")]
-Tools = Annotated[str | None, Field(max_length=500, description="At the begin: environment with tools and prompt.")]
+Tools = Annotated[str | None, Field(max_length=500, description="At the start: environment with tools and prompt.")]
 End = Annotated[TalkEnd | None, Field(description="End it; keep: store it as a run.")]
 WaitS = Annotated[float, Field(ge=0, le=55, description="Seconds to wait for the answer.")]
 

@@ -13,7 +13,7 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.job import EvolveSpec, TrainSpec
-from quintain.tools.data.row_references import holds_questions, test_rows
+from quintain.tools.data.row_references import has_questions, test_rows
 from quintain.tools.evaluation.learning_curves import ancestors_of
 from quintain.tools.services import Services
 
@@ -74,7 +74,7 @@ def _suite_of(services: Services, agent: str, dataset: Dataset) -> dict[str, str
     if dataset.splits.get("validation") or dataset.splits.get("test"):
         return {"dataset_id": dataset.id}
     files = {str(run.source.uri) for row in rows for run in trajectories_of(row) if run.source and run.source.uri}
-    if len(files) == 1 and (test := test_rows(services, files.pop())) is not None and holds_questions(test):
+    if len(files) == 1 and (test := test_rows(services, files.pop())) is not None and has_questions(test):
         return {"environment": f"quintain/math?file={test}", "split": "all"}
     raise InvalidInput(
         f"expected `environment` or `dataset_id`, got neither: {agent} was trained on {dataset.id}, whose rows are of no one "

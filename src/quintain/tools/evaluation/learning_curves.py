@@ -59,7 +59,7 @@ def _curve(services: Services, name: str, compared: Evaluation) -> LearningCurve
     )
     if len(points) < 2:
         return None
-    n_tasks = len({result.task_id for result in next(iter(run.values())).results})
+    n_tasks = next(iter(run.values())).n_tasks
     return LearningCurve(agent=name, suite_hash=suite, n_tasks=n_tasks, points=points)
 
 

@@ -69,7 +69,7 @@ def resumptions(reports: Iterable[StepReport]) -> list[int]:
     return steps
 
 
-def thinned(curve: Curve, most: int = 200) -> Curve:
+def thin_points(curve: Curve, most: int = 200) -> Curve:
     """Return at most `most` points of a curve, the first and the last among them."""
     n = len(curve.steps)
     if n <= most:

@@ -46,9 +46,8 @@ def evaluation_figure(services: Services, evaluation: Evaluation, about: str = "
         kinds = [bar for name in largest if (bar := _bar(name, groups[name], strong=True)) is not None]
         more = f" ({_MOST_GROUPS} of {len(groups)})" if len(groups) > _MOST_GROUPS else ""
         panels.append(Panel(title=f"By kind of task{more}", ylabel="share", format="percent", bars=kinds))
-    tasks = len({result.task_id for result in evaluation.results})
     agent = evaluation.agent_id.removeprefix("agent:")
-    title = f"{agent} on {counted(tasks, 'task')} of {evaluation.environment}, {evaluation.split.replace('_', '-')}"
+    title = f"{agent} on {counted(evaluation.n_tasks, 'task')} of {evaluation.environment}, {evaluation.split.replace('_', '-')}"
     return Figure(title=title, subtitle=", ".join(filter(None, (evaluation.id, about))), panels=panels)
 
 

@@ -20,10 +20,10 @@ from quintain.records.job import (
     JobStatus,
 )
 from quintain.tools.data.lineage import forgotten_sources_note, require_no_forgotten_sources, require_remembered
-from quintain.tools.jobs.curves import metric_curves, thinned
+from quintain.tools.jobs.curves import metric_curves, thin_points
 from quintain.tools.jobs.labels import label_of
 from quintain.tools.jobs.next_steps import next_step
-from quintain.tools.jobs.stalls import quiet_for, stall_of, unconfirmed
+from quintain.tools.jobs.stalls import lease_notice, quiet_for, stall_of
 from quintain.tools.pages import fitting_page
 from quintain.tools.results import JobList, JobStarted, JobSummary, JobView, WaitingFor
 from quintain.tools.run_selection import Cursor, PageSize
@@ -85,7 +85,7 @@ def job_log(services: Services, job_id: str, tail: int = 100) -> str:
 def _detailed(services: Services, view: JobView, detail: str | None) -> JobView:
     if detail == "metrics":
         curves = metric_curves(services, view.job_id)
-        return view.model_copy(update={"curves": {name: thinned(curve) for name, curve in curves.items()}})
+        return view.model_copy(update={"curves": {name: thin_points(curve) for name, curve in curves.items()}})
     if detail == "log":
         return view.model_copy(update={"log": job_log(services, view.job_id)})
     return view
@@ -229,7 +229,7 @@ def view_of(services: Services, job: Job) -> JobView:
     is_suspended = quiet_for_s is not None and services.jobs.is_suspended(job.id)
     is_elsewhere = services.jobs.is_elsewhere(job)
     trouble = services.jobs.trouble(job.id) if job.status in UNFINISHED else None
-    stalled = unconfirmed(job, now) or stall_of(job, quiet_for_s, is_suspended=is_suspended, is_elsewhere=is_elsewhere)
+    stalled = lease_notice(job, now) or stall_of(job, quiet_for_s, is_suspended=is_suspended, is_elsewhere=is_elsewhere)
     return JobView(
         job_id=job.id,
         label=label_of(job.spec),

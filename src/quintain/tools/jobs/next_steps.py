@@ -46,7 +46,7 @@ def _cause(job: Job) -> Hint:
         return Hint("It was cancelled")
     environment = getattr(job.spec, "environment", None)
     if job.error is None or job.error.code != "no_verdict" or environment is None:
-        return Hint("Fix what `error` names, then start again")
+        return Hint("Fix the cause of its error, then start again")
     agent = job.spec.agent.id if isinstance(job.spec, TrainSpec | EvolveSpec) else None
     play = call("collect_rollouts", agent=agent or ..., environment=environment, n_tasks=1)
     return Hint("Try the environment with ", play, " and read why its episodes end without a verdict")

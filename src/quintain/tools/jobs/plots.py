@@ -15,7 +15,7 @@ from quintain.tools.jobs.pictures import draw
 from quintain.tools.jobs.record_reports import report_of
 from quintain.tools.services import Services
 from quintain.tools.spec import Picture
-from quintain.tools.web_address import page_of, web_address
+from quintain.tools.web_address import page_url
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._@-]")
 
@@ -37,8 +37,8 @@ def plot_job(
 
 def web_page(services: Services, id: str) -> list[str]:
     """Return a line with the URL of a thing's page, while a web page shows the home."""
-    address, page = web_address(services.settings.home), page_of({"job_id": id})
-    return [] if address is None or page is None else [f"Live: {address}{page}"]
+    url = page_url(services.settings.home, {"job_id": id})
+    return [] if url is None else [f"Live: {url}"]
 
 
 def save_report(

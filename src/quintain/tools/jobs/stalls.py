@@ -24,7 +24,7 @@ def quiet_for(job: Job, now: datetime) -> float | None:
     return round(max(0.0, (now - job.last_progress_at).total_seconds()), 1)
 
 
-def unconfirmed(job: Job, now: datetime) -> str | None:
+def lease_notice(job: Job, now: datetime) -> str | None:
     """Return that a running job is past its lease, so that nobody knows whether it runs, or None.
 
     Its home renews the lease while the job is alive, and ends a dead job. Past the lease, the servers of that home are

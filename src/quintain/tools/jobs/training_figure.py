@@ -75,7 +75,8 @@ def training_figure(services: Services, job: Job) -> Figure:
     for panel in panels:
         panel["marks"] = marks
     note = _accuracy(services, job) if job.spec.method in ROLES else ""
-    if job.result is not None and held_out is None and job.spec.method not in ROLES:
+    is_measured = held_out is not None or "held_out_success" in points
+    if job.result is not None and not is_measured and job.spec.method not in ROLES:
         note = "not evaluated on held-out tasks yet"
     return Figure(title=training_title(services, job.spec), subtitle=subtitle(job, note), panels=panels[:_MOST_PANELS])
 
@@ -164,12 +165,16 @@ def _panel(view: _View, points: Points, breaks: Sequence[int] = ()) -> Panel:
 def _success(points: Points, held_out: tuple[Line, str] | None) -> Panel | None:
     lines: list[Line] = []
     title, xlabel = "Success", "optimizer step"
-    if held_out is not None:
+    if measured := points.get("held_out_success"):
+        low, high = (points.get(f"held_out_success_{side}", {}) for side in ("low", "high"))
+        lines.append(line(measured, "held-out tasks", bounds=(low, high), smooth=False))
+        title = "Success on held-out tasks"
+    elif held_out is not None:
         lines.append(held_out[0])
         title = held_out[1]
     if rates := points.get("success_rate"):
         lines.append(line(rates, "training tasks, as it acts"))
-        title = title if held_out is not None else "Success on training tasks"
+        title = title if len(lines) > 1 else "Success on training tasks"
     if not lines:
         return None
     return Panel(title=title, xlabel=xlabel, ylabel="share of tasks solved", format="percent", lines=lines)

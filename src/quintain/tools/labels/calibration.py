@@ -17,13 +17,13 @@ from quintain.next_step import Hint, call
 from quintain.records.calibration import Calibration, DomainFit
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.record import clip, shown
-from quintain.scoring.calibration.fitting import ALL, FEW_LABELS, MIN_LABELS, Fitted, apply, fit_all, rater_warnings
+from quintain.scoring.calibration.fitting import ALL, FEW_LABELS, MIN_LABELS, FittedMaps, apply, fit_all, rater_warnings
 from quintain.scoring.calibration.maps import method_of
 from quintain.scoring.calibration.panel import JudgedRun, PanelChoice, choose_panel
 from quintain.scoring.profiles import domain_of
 from quintain.scoring.recorded import RecordedScorer, raw_value, source_of
 from quintain.tools.jobs.pictures import draw
-from quintain.tools.labels.scorer_resolution import named, stored
+from quintain.tools.labels.scorer_resolution import full_scorer_name, stored_scores_of
 from quintain.tools.results import CalibrationResult
 from quintain.tools.run_selection import RunFilter, select
 from quintain.tools.services import Services
@@ -153,7 +153,7 @@ def _joined(services: Services, scorer: str, labels: str, filter: TrajectoryFilt
 
 def _paired(services: Services, scorer: str, labels: str, runs: Sequence[tuple[str, str, str, int]]) -> Iterator[_Run]:
     ids = [run_id for run_id, *_ in runs]
-    values, true = stored(services, scorer, ids), stored(services, labels, ids)
+    values, true = stored_scores_of(services, scorer, ids), stored_scores_of(services, labels, ids)
     reader, raters = RecordedScorer(scorer, values), RecordedScorer(labels, true)
     for run_id, domain, task, chars in runs:
         value = reader.value(run_id)
@@ -174,12 +174,12 @@ def _names(
     """
     if source_of(scorer).raw or source_of(labels).raw:
         raise InvalidInput("a calibration is always fitted to values before any calibration; leave 'raw:' out")
-    mapped = named(services, scorer, filter)
+    mapped = full_scorer_name(services, scorer, filter)
     rubric = source_of(mapped.name).rubric
     same = source_of(labels).scorer
     if labels == same and rubric in services.store.scores.rubrics(same, filter) and rubric is not None:
         return mapped.name, f"{same}:{rubric}", mapped.warnings
-    true = named(services, labels, filter)
+    true = full_scorer_name(services, labels, filter)
     return mapped.name, true.name, (*mapped.warnings, *true.warnings)
 
 
@@ -217,7 +217,7 @@ def _outline(found: DomainFit) -> dict[str, Any]:
     }
 
 
-def _from_plain_means(fitted: Fitted, runs: Sequence[_Run], *, per_domain: bool) -> Fitted:
+def _from_plain_means(fitted: FittedMaps, runs: Sequence[_Run], *, per_domain: bool) -> FittedMaps:
     """Return the fit with the errors before it those of the raters' plain means, which the panel replaces."""
 
     def before(domain: str) -> float:
@@ -239,7 +239,7 @@ def _panel_outline(chosen: PanelChoice) -> dict[str, Any]:
     return outline | {"raters": raters, "used": chosen.better}
 
 
-def _next(scorer: str, fitted: Fitted) -> Hint:
+def _next(scorer: str, fitted: FittedMaps) -> Hint:
     if fitted.error_after < fitted.error_before:
         return Hint(
             f"From now on this map is applied to the values of {scorer!r} wherever they are read: ",

@@ -28,10 +28,10 @@ from quintain.records.tags import is_open
 from quintain.records.trajectory import Trajectory
 from quintain.redaction.redact import redact_text
 from quintain.scoring.preferences.consensus import circles, disagreements
-from quintain.scoring.preferences.forks import Fork, mine_forks, parting, path_of
+from quintain.scoring.preferences.forks import Fork, fork_step, mine_forks, path_of
 from quintain.scoring.preferences.mining import Candidate, gap, mine_pairs
 from quintain.tools.data.multi_run_rows import with_runs
-from quintain.tools.labels.scorer_resolution import named, valued, verdict
+from quintain.tools.labels.scorer_resolution import full_scorer_name, runs_with_values, verdict
 from quintain.tools.results import PreferencesResult, Skipped
 from quintain.tools.run_selection import FILTER_FIELDS, select
 from quintain.tools.services import Services
@@ -137,7 +137,7 @@ def record_preferences(
         batch = _imported(services, select(services, filter, trajectory_ids))
     else:
         runs = select(services, filter, trajectory_ids)
-        worth = named(services, scorer or "outcome", filter, trajectory_ids)
+        worth = full_scorer_name(services, scorer or "outcome", filter, trajectory_ids)
         mining["scorer"] = worth.name
         batch = _mined(services, runs, {name: value for name, value in mining.items() if value is not None})
         batch.warnings += worth.warnings
@@ -235,7 +235,7 @@ def _fault(one: Trajectory, other: Trajectory, step: int | None = None) -> tuple
     if step is None:
         same = agent_digest(one) == agent_digest(other)
         return ("equal_sides", f"in {two} the agent wrote the same; there is nothing to prefer") if same else None
-    parts_at = parting(one, other)
+    parts_at = fork_step(one, other)
     if parts_at == step:
         return None
     if parts_at is None:
@@ -252,7 +252,7 @@ def _mined(services: Services, runs: Iterable[Trajectory], mining: Mapping[str, 
         ExportCounts(),
         _PreferenceBatch(),
     )
-    stay = filter_runs(valued(services, runs, by, verdict), criteria, tally)
+    stay = filter_runs(runs_with_values(services, runs, by, verdict), criteria, tally)
     bounds = {
         "margin": mining.get("margin", 0.0),
         "max_pairs_per_task": mining.get("max_pairs_per_task", _LIMIT),

@@ -36,7 +36,7 @@ def start_replay(services: Services, runs: Iterable[Trajectory]) -> JobStarted:
                     usable[where] = replayable_reference(services, where)
                 except QuintainError as error:
                     unusable[where] = error.message
-            yield placed(run, usable.get(where or "", where))
+            yield with_replay_environment(run, usable.get(where or "", where))
 
     spec = ReplaySpec(runs=write_runs(services, checked()), unusable=unusable)
     if not usable:
@@ -68,7 +68,7 @@ def replayable_reference(services: Services, reference: str) -> str:
         return usable_reference(services, write_reference(Reference(name, kept)))
 
 
-def placed(run: Trajectory, environment: str | None) -> Trajectory:
+def with_replay_environment(run: Trajectory, environment: str | None) -> Trajectory:
     """Return the run with the environment of its replay, options included."""
     return run.model_copy(update={"task": run.task.model_copy(update={"environment": environment})})
 

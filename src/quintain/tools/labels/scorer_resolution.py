@@ -38,21 +38,21 @@ READ_ONLY = frozenset({"judge", "people", "montecarlo", "replay", INFLUENCE, TOU
 """Scorers that are read from what is stored, and never run."""
 
 
-class Named(NamedTuple):
+class ScorerName(NamedTuple):
     """A scorer by the one name that its values have everywhere."""
 
     name: str
     warnings: tuple[str, ...] = ()
 
 
-def named(
+def full_scorer_name(
     services: Services,
     scorer: str,
     filter: TrajectoryFilter | None = None,
     ids: Sequence[str] | None = None,
     *,
     steps: bool = False,
-) -> Named:
+) -> ScorerName:
     """The full name of a scorer: an agent with its version, judges and people with the rubric.
 
     Args:
@@ -70,11 +70,11 @@ def named(
     prefix = RAW if source.raw else ""
     if source.scorer.startswith(AGENT):
         agent = services.store.agents.get(source.scorer)
-        return Named(f"{prefix}{require_reward_model(agent, 'score runs').id}")
+        return ScorerName(f"{prefix}{require_reward_model(agent, 'score runs').id}")
     if source.scorer in OF_RATERS:
         return _by_rubric(services.store.scores.rubrics(source.scorer, filter, ids, steps=steps), source, prefix)
     require_known(services, source.scorer)
-    return Named(scorer)
+    return ScorerName(scorer)
 
 
 def require_known(services: Services, scorer: str) -> None:
@@ -98,7 +98,7 @@ def require_known(services: Services, scorer: str) -> None:
         raise NotFound(f"nothing was scored by the mix {clip(scorer, 200)!r}{nearest(scorer, mixes)}; stored: {listed}")
 
 
-def stored(services: Services, scorer: str, ids: Sequence[str]) -> dict[str, list[Score]]:
+def stored_scores_of(services: Services, scorer: str, ids: Sequence[str]) -> dict[str, list[Score]]:
     """Run -> what is stored of a scorer, newest first; of one that computes its scores, the newest alone."""
     name = source_of(scorer).scorer
     if name == TOURNAMENT:
@@ -108,7 +108,7 @@ def stored(services: Services, scorer: str, ids: Sequence[str]) -> dict[str, lis
     return {run: [score] for run, score in services.store.scores.latest(name, ids).items()}
 
 
-def calibrated(services: Services, inner: Scorer) -> Scorer:
+def with_calibration(services: Services, inner: Scorer) -> Scorer:
     """The scorer through the newest calibration of its name; without one, of `raw:...` and of people as it is."""
     source = source_of(inner.name)
     if source.raw or source.scorer == "people":
@@ -117,7 +117,7 @@ def calibrated(services: Services, inner: Scorer) -> Scorer:
     return inner if found is None else CalibratedScorer(inner, found)
 
 
-def valued(
+def runs_with_values(
     services: Services,
     runs: Iterable[Trajectory],
     scorer: str | None,
@@ -128,7 +128,7 @@ def valued(
     Args:
         services: Where scores are looked up.
         runs: Read once.
-        scorer: Whose stored scores count, by the name that `named` gives: the raters' newest verdicts, their mean, and
+        scorer: Whose stored scores count, by the name that `full_scorer_name` returns: the raters' newest verdicts, their mean, and
             the newest calibration of it; None: `worth` decides.
         worth: What a run is worth by itself; None: not known.
     """
@@ -138,10 +138,10 @@ def valued(
         yield from (ValuedRun(run, worth(run)) for run in stream)
         return
     found: dict[str, list[Score]] = {}
-    reader = calibrated(services, RecordedScorer(scorer, found))
+    reader = with_calibration(services, RecordedScorer(scorer, found))
     while batch := list(islice(stream, _BATCH)):
         found.clear()
-        found.update(stored(services, scorer, [run.id for run in batch if run.id]))
+        found.update(stored_scores_of(services, scorer, [run.id for run in batch if run.id]))
         for run in batch:
             score = reader.score(run)
             yield ValuedRun(run, score.value, score_labels(run, [score]).labels if score.steps else ())
@@ -164,7 +164,7 @@ def group_reward(run: Trajectory) -> float | None:
     return verdict(run) if run.outcome.reward is None else run.outcome.reward
 
 
-def _by_rubric(judged: Sequence[str | None], source: Source, prefix: str) -> Named:
+def _by_rubric(judged: Sequence[str | None], source: Source, prefix: str) -> ScorerName:
     """The name with a rubric: the one that is asked for, else the one that was judged by last."""
     known = [rubric for rubric in judged if rubric is not None]
     if source.rubric is not None:
@@ -173,13 +173,13 @@ def _by_rubric(judged: Sequence[str | None], source: Source, prefix: str) -> Nam
                 f"none of these runs was judged by the rubric {shown(source.rubric)}{nearest(source.rubric, known)} (scorer "
                 f"{source.scorer!r}); by {_listed(judged)}"
             )
-        return Named(f"{prefix}{source.scorer}:{source.rubric}")
+        return ScorerName(f"{prefix}{source.scorer}:{source.rubric}")
     if not judged:
-        return Named(f"{prefix}{source.scorer}")
+        return ScorerName(f"{prefix}{source.scorer}")
     name = source.scorer if judged[0] is None else f"{source.scorer}:{judged[0]}"
     if len(judged) == 1:
-        return Named(prefix + name)
-    return Named(
+        return ScorerName(prefix + name)
+    return ScorerName(
         prefix + name,
         (
             f"These runs were judged by {len(judged)} rubrics, {_listed(judged)}, which are never averaged: {name!r} counts, by which "

@@ -23,9 +23,9 @@ from quintain.records.reward import Combine
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.sandbox.sandbox import open_sandbox
-from quintain.scoring.calibration.calibrated import CalibratedScorer, uncalibrated
+from quintain.scoring.calibration.calibrated import CalibratedScorer, without_calibration
 from quintain.scoring.declared import DeclaredScorer
-from quintain.scoring.mix import capped
+from quintain.scoring.mix import cap_score
 from quintain.scoring.profiles import PROFILES
 from quintain.scoring.profiles import profile as find_profile
 from quintain.scoring.recorded import AGENT, INFLUENCE, MONTECARLO, RAW, REPLAY, TOURNAMENT, is_recorded, source_of
@@ -33,7 +33,7 @@ from quintain.scoring.registry import recorded_names
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.tools.labels.reward_parsing import ParsedReward, RewardInput, parse_reward
 from quintain.tools.labels.score_tally import SHOWN, Summary, Tally
-from quintain.tools.labels.scorer_resolution import Named, calibrated, named, stored
+from quintain.tools.labels.scorer_resolution import ScorerName, full_scorer_name, stored_scores_of, with_calibration
 from quintain.tools.results import ScoreResult
 from quintain.tools.roots import readable
 from quintain.tools.run_selection import RunFilter, RunIds, select
@@ -155,7 +155,7 @@ class _Rule:
         used: dict[str, str] = {}
 
         def through(inner: Scorer) -> Scorer:
-            found = calibrated(services, inner)
+            found = with_calibration(services, inner)
             if isinstance(found, CalibratedScorer):
                 used[inner.name] = found.calibration_id
             return found
@@ -183,12 +183,12 @@ class _Rule:
         ids = [run.id or "" for run in runs]
         for name, by_run in self.recorded.items():
             by_run.clear()
-            by_run.update(stored(services, name, ids))
+            by_run.update(stored_scores_of(services, name, ids))
 
     def score(self, run: Trajectory) -> Score:
         """Score a run."""
         score = self.scorer.score(run)
-        return score if self.cap is None else capped(score, self.cap)
+        return score if self.cap is None else cap_score(score, self.cap)
 
 
 def _score(services: Services, runs: Iterable[Trajectory], rule: _Rule, asked: _Asked, *, audit: bool) -> ScoreResult:
@@ -213,7 +213,7 @@ def _score(services: Services, runs: Iterable[Trajectory], rule: _Rule, asked: _
                 stopped_at = run.id
                 break
         if not rule.is_reading:
-            services.store.scores.add_many(map(uncalibrated, scores), services.clock())
+            services.store.scores.add_many(map(without_calibration, scores), services.clock())
     if stopped_at is not None and len(scores) == len(chunk) and next(stream, None) is None:
         stopped_at = None
     return ScoreResult(
@@ -290,7 +290,7 @@ def _in_a_job(
         if scorer == REPLAY:
             started = start_replay(services, runs)
         elif judge is None:
-            scorer = named(services, str(scorer)).name.removeprefix(RAW)
+            scorer = full_scorer_name(services, str(scorer)).name.removeprefix(RAW)
             started = start_model_scoring(services, runs, scorer)
         elif scorer == INFLUENCE:
             started = start_influence(services, runs, agent=resolve_agent(services, judge), target=target)
@@ -349,12 +349,12 @@ def _resolved(
                 "it with a weight alone, or start judging with scorer='judge' and `judge`"
             )
         if part.declared is not None:
-            found = Named(part.name)
+            found = ScorerName(part.name)
             declared[part.name] = DeclaredScorer(part.declared)
         else:
-            found = named(services, part.name, filter, ids)
+            found = full_scorer_name(services, part.name, filter, ids)
         if not calibrate and services.store.calibrations.newest(found.name) is not None:
-            found = Named(RAW + found.name, found.warnings)
+            found = ScorerName(RAW + found.name, found.warnings)
         if found.name in resolved:
             raise InvalidInput(
                 f"expected each scorer once in the mix, got {clip(found.name)!r} twice; add the weights up"

@@ -10,7 +10,7 @@ from quintain.records.job import StepLabelSpec
 from quintain.records.trajectory import Trajectory
 from quintain.tools.data.run_files import write_runs
 from quintain.tools.jobs.jobs import start
-from quintain.tools.labels.replays import placed, recorded_reference, replayable_reference
+from quintain.tools.labels.replays import recorded_reference, replayable_reference, with_replay_environment
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import endpoint_of, require_loadable, require_policy, require_weights
@@ -37,7 +37,7 @@ def start_step_labels(
         require_weights(agent, "play on from a step")
     require_loadable(agent)
     reference = recorded_reference(services)
-    chosen = [placed(run, reference(run)) for run in runs]
+    chosen = [with_replay_environment(run, reference(run)) for run in runs]
     environments = sorted({run.task.environment or "none" for run in chosen})
     if len(environments) != 1 or environments == ["none"]:
         raise InvalidInput(
@@ -50,7 +50,7 @@ def start_step_labels(
         agent=agent,
         endpoint=endpoint_of(services, agent),
         environment=environment,
-        runs=write_runs(services, (placed(run, environment) for run in chosen)),
+        runs=write_runs(services, (with_replay_environment(run, environment) for run in chosen)),
         completions=completions,
         sampling=agent.sampling.model_copy(update={"temperature": 1.0}),
     )

@@ -207,7 +207,7 @@ def outline_methods() -> tuple[dict[str, Any], ...]:
 
 def describe_settings(model: type[BaseModel]) -> dict[str, str]:
     """Return setting -> type, default, bounds and description in one line; members of a group have a dotted name."""
-    return dict(_lines(inlined(model.model_json_schema())))
+    return dict(_lines(inline_definitions(model.model_json_schema())))
 
 
 def _lines(schema: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -240,7 +240,7 @@ def _domain(field: Mapping[str, Any]) -> str:
     return ", ".join(domain)
 
 
-def inlined(schema: dict[str, Any]) -> dict[str, Any]:
+def inline_definitions(schema: dict[str, Any]) -> dict[str, Any]:
     """Inline the `$defs` of a JSON schema, so that each field is complete.
 
     Keys beside a reference, such as its description, override those of the definition.

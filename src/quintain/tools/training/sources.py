@@ -17,7 +17,7 @@ from quintain.records.hyperparameters import DATASET_KINDS, ONLINE_METHODS
 from quintain.records.record import shown
 from quintain.tools.data.dataset_folders import first_rows, text_dataset
 from quintain.tools.data.lineage import require_remembered
-from quintain.tools.data.row_references import find_rows, holds_questions, named_dataset
+from quintain.tools.data.row_references import find_rows, has_questions, named_dataset
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.services import Services
 
@@ -82,7 +82,7 @@ def acting_on_questions(services: Services, method: str, source: Source) -> Sour
     if method not in ONLINE_METHODS or name is None or source.environment is not None:
         return source
     path = None if _is_dataset(services, name) else find_rows(services, name)
-    if path is None or not holds_questions(path):
+    if path is None or not has_questions(path):
         return source
     return source._replace(dataset=None, environment=f"quintain/math?file={name if is_url(name) else path}")
 

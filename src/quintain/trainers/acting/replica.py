@@ -14,7 +14,7 @@ from quintain.records.job import TrainSpec
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.acting.products import PRODUCTS, ProductForms
 from quintain.trainers.models import LoadedModel
-from quintain.trainers.preparation import copied, seed_everything
+from quintain.trainers.preparation import copy_start_model, seed_everything
 from quintain.trainers.rendering.renderer import Renderer
 
 _SAMPLED = ("temperature", "top_p", "top_k", "min_p", "max_new_tokens")
@@ -66,7 +66,7 @@ class Replica:
             folder: The job's folder, where the training has written its choices of number format and products.
         """
         seed_everything(spec.seed)
-        self.loaded, self._format = copied(spec, folder)
+        self.loaded, self._format = copy_start_model(spec, folder)
         self._spec, self._folder = spec, folder
         self._renderer = Renderer.of(self.loaded.tokenizer, spec.agent.template)
         self._version: Path | None = None

@@ -1,8 +1,9 @@
-"""Examples that are being made, and counts of what gives none."""
+"""The examples of some rows, counts of rows that give none, and what to do about each reason."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from quintain.trainers.data.streams import Example
@@ -31,3 +32,34 @@ class ExampleBatch:
         else:
             self.examples.append(example)
             self.rewards.append(reward)
+
+
+REMEDIES = {
+    "nothing_supervised": "mark the steps to learn from with train=true",
+    "template_refused": "the roles of these runs do not alternate as the chat template requires; register the agent "
+    "with template='react' (register_agent) and train that one, or use another model",
+    "too_short": "give longer texts",
+    "equal_sides": "export pairs whose agent text differs",
+    "no_branch": "set step_level to false",
+    "no_variance": "export groups whose rewards differ",
+    "group_of_one": "collect several runs of each task",
+    "all_truncated": "every run of these groups was cut off: set mask_truncated to false, or raise max_new_tokens and max_turns",
+    "below_min_reward": "lower min_reward",
+    "reward_unknown": "score the runs and export again, or set min_reward and temperature to null",
+    "no_calls": "export runs that call tools and contain their definitions (`tools`)",
+    "zero_weight": "export rows with a weight above 0",
+}
+"""Reason of `ExampleBatch.dropped` -> what to do."""
+
+ONLINE = {
+    "no_variance": "all runs of a task earned the same reward: raise the temperature or group_size, choose tasks that the "
+    "agent solves sometimes, or begin with sft on good runs",
+    "group_of_one": "raise group_size, or choose an environment that gives a verdict to every episode",
+}
+"""The same where the model acts while it learns."""
+
+
+def remedies_for(dropped: Mapping[str, int], *, online: bool) -> list[str]:
+    """Return the remedies of the reasons, the most frequent first; a reason without one is left out."""
+    known = REMEDIES | (ONLINE if online else {})
+    return [known[reason] for reason, _ in Counter(dropped).most_common() if reason in known]

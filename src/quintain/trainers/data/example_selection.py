@@ -13,8 +13,9 @@ from quintain.records.hyperparameters import CoresetConfig, CurriculumConfig, Re
 from quintain.records.job import TrainSpec
 from quintain.trainers.data.coreset import coreset, text_features
 from quintain.trainers.data.curriculum import difficulty
+from quintain.trainers.data.example_files import read_examples, write_examples
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
-from quintain.trainers.data.replay_buffer import ReplayBuffer, read_examples, write_examples
+from quintain.trainers.data.replay_buffer import ReplayBuffer
 from quintain.trainers.data.streams import Example
 from quintain.trainers.distributed.passes import SharedPasses
 from quintain.trainers.distributed.process_group import ProcessGroup

@@ -10,7 +10,7 @@ import numpy as np
 from quintain.trainers.data.streams import Example, token_row
 
 
-def mismatched(examples: Sequence[Example], max_length: int) -> dict[str, Example]:
+def mismatched_examples(examples: Sequence[Example], max_length: int) -> dict[str, Example]:
     """Return KTO's mismatched examples: each prompt with the answer to another one, cut at `max_length`.
 
     Their mean log-ratio estimates the KL divergence to the reference (arXiv 2402.01306, section 4.1). Prompts are sorted, and answers

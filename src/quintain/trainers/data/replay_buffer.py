@@ -8,50 +8,19 @@ were ever added, in any order, by concurrent jobs, or twice by a resumed job. En
 from __future__ import annotations
 
 import hashlib
-import io
-import json
 import random
-import struct
-import zipfile
-import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import numpy as np
 from filelock import FileLock, Timeout
-from numpy.typing import NDArray
 
 from quintain.errors import Conflict, InvalidInput, Unavailable
-from quintain.jobs.directory import write_atomically
-from quintain.trainers.data.streams import Example, TokenRow
+from quintain.trainers.data.example_files import read_examples, write_examples
+from quintain.trainers.data.streams import Example
 
 _FILE_NAME = "examples.npz"
-_FORMAT = 1
 _LOCK_TIMEOUT_S = 60.0
-_STREAMS = tuple(field.name for field in fields(TokenRow))
-_DAMAGE = (
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    EOFError,
-    RuntimeError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-"""Exceptions of reading a damaged file; a zip archive has a checksum of each array."""
-
-
-class StoredExamples(NamedTuple):
-    """The examples of a file."""
-
-    fingerprint: str
-    """Fingerprint of the renderer of their tokens."""
-    examples: list[Example]
 
 
 class ReplayBuffer:
@@ -146,75 +115,6 @@ class ReplayBuffer:
             )
         kept = sorted(stored.examples, key=lambda example: _priority(example.key))[: self.size]
         self._examples = {example.key: example for example in kept}
-
-
-def write_examples(path: Path, examples: Sequence[Example], fingerprint: str) -> None:
-    """Write examples atomically to an uncompressed NumPy archive without pickles.
-
-    `index` is JSON in UTF-8: the rows of each example and the streams of each row. Every other array is one stream, concatenated over
-    the rows that have it.
-    """
-    rows = [row for example in examples for row in example.rows]
-    arrays: dict[str, Any] = {
-        name: np.concatenate(present)
-        for name in _STREAMS
-        if (present := [stream for row in rows if (stream := getattr(row, name)) is not None])
-    }
-    index = {"format": _FORMAT, "fingerprint": fingerprint, "examples": [_entry(example) for example in examples]}
-    arrays["index"] = np.frombuffer(json.dumps(index, allow_nan=False).encode("utf-8"), np.uint8)
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    write_atomically(path, content.getvalue())
-
-
-def read_examples(path: Path) -> StoredExamples:
-    """Read a file of `write_examples`.
-
-    Raises:
-        OSError: The file cannot be opened.
-        InvalidInput: It is damaged.
-        Unavailable: A newer version of this program wrote it.
-    """
-    content = path.read_bytes()
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        index = json.loads(arrays["index"].tobytes())
-        if index["format"] > _FORMAT:
-            raise Unavailable(f"{path} was written by a newer version of Quintain; update, or name another buffer")
-        return StoredExamples(str(index["fingerprint"]), list(_examples(index["examples"], arrays)))
-    except _DAMAGE as error:
-        # numpy's message would advise to load the file unsafely.
-        raise InvalidInput(f"cannot read the examples in {path}: the file is damaged", code="damaged_file") from error
-
-
-def _entry(example: Example) -> dict[str, Any]:
-    return {
-        "key": example.key,
-        "member": example.member,
-        "value": example.value,
-        "weight": example.weight,
-        "divisible": example.divisible,
-        "rows": [[len(row), [name for name in _STREAMS if getattr(row, name) is not None]] for row in example.rows],
-    }
-
-
-def _examples(entries: Sequence[dict[str, Any]], arrays: dict[str, NDArray[Any]]) -> Iterator[Example]:
-    places = dict.fromkeys(_STREAMS, 0)
-    for entry in entries:
-        rows = []
-        for length, names in entry["rows"]:
-            rows.append(TokenRow(**{name: arrays[name][places[name] : places[name] + length] for name in names}))
-            for name in names:
-                places[name] += length
-        yield Example(
-            tuple(rows),
-            tuple(entry["member"]),
-            tuple(entry["value"]),
-            weight=entry["weight"],
-            key=entry["key"],
-            divisible=entry["divisible"],
-        )
 
 
 def _priority(key: str) -> bytes:

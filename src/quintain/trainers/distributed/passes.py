@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from quintain.records.seeds import stable_seed
 from quintain.trainers.data.streams import Example, TokenRow
-from quintain.trainers.distributed.process_group import ProcessGroup, connected
+from quintain.trainers.distributed.process_group import ProcessGroup, collective_errors_explained
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import computed_tokens, micro_batches
 
@@ -39,7 +39,7 @@ class SharedPasses:
 
     def running(self) -> AbstractContextManager[None]:
         """Return the context of passes, which are collective where the model is sharded."""
-        return connected(self.group) if self.sharded else nullcontext()
+        return collective_errors_explained(self.group) if self.sharded else nullcontext()
 
     def seed_dropout(self, step: int) -> None:
         """Seed dropout by (seed, step, process); a run of one process goes on with its random state."""

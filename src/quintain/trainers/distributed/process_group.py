@@ -56,7 +56,7 @@ class ProcessGroup:
         if self.size == 1:
             return flag
         flags = torch.tensor([flag], dtype=torch.uint8)
-        with connected(self):
+        with collective_errors_explained(self):
             distributed.all_reduce(flags, distributed.ReduceOp.MAX)
         return bool(flags)
 
@@ -81,13 +81,13 @@ class ProcessGroup:
                 raise
             store.set(key, b"ready")
         else:
-            with connected(self):
+            with collective_errors_explained(self):
                 while not store.check([key]):
                     time.sleep(_POLL_S)
                 if store.get(key) == _FAILED:
                     raise _lost("the first process has failed")
         box = [value if self.is_first else None]
-        with connected(self):
+        with collective_errors_explained(self):
             distributed.broadcast_object_list(box, src=0)
         return cast(_T, box[0])
 
@@ -96,7 +96,7 @@ class ProcessGroup:
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
-        with connected(self):
+        with collective_errors_explained(self):
             distributed.all_gather_object(values, value)
         return values
 
@@ -108,7 +108,7 @@ class ProcessGroup:
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Replace each gradient by the sum over the processes; one that no process has stays missing. Collective."""
         has = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.uint8)
-        with connected(self):
+        with collective_errors_explained(self):
             distributed.all_reduce(has, distributed.ReduceOp.MAX)  # AdamW would move a parameter with a gradient of 0
             trained = [parameter for parameter, one in zip(parameters, has.tolist(), strict=True) if one]
             for bucket in _buckets(trained):
@@ -207,7 +207,7 @@ def require_devices(processes: int) -> None:
 
 
 @contextmanager
-def connected(group: ProcessGroup) -> Iterator[None]:
+def collective_errors_explained(group: ProcessGroup) -> Iterator[None]:
     """Translate the failure of a collective operation, which fails in all processes when one is gone.
 
     Raises:

@@ -16,14 +16,18 @@ from torch.nn.attention.bias import causal_lower_right
 from transformers import AttentionInterface
 
 from quintain.trainers.engine import flex, varlen
-from quintain.trainers.engine.cpu_attention import PackedAttention, Scoring, path_slice
+from quintain.trainers.engine.block_attention import BlockAttention, Scoring, path_slice
+from quintain.trainers.engine.fused_attention import FusedAttention
 from quintain.trainers.engine.head import at_least_float32
 from quintain.trainers.engine.packing import Segment
 
 NAME = "quintain_packed"
 """The attention function's name in transformers' registry."""
 
-Kernel = Literal["flash_cpu", "flex", "varlen", "sdpa"]
+_FUSED_BYTES = 2
+"""Maximum width of the numbers that the fused CPU kernel computes with; see `block_attention`."""
+
+Kernel = Literal["cpu", "flex", "varlen", "sdpa"]
 
 
 class Unsupported(ValueError):
@@ -47,7 +51,7 @@ class Layout:
 
 def kernels_for(device: torch.device) -> tuple[Kernel, ...]:
     """Return the kernels of a device, the fastest first; the last one needs no check against another."""
-    kernels: dict[str, tuple[Kernel, ...]] = {"cpu": ("flash_cpu",), "cuda": ("flex", "varlen", "sdpa")}
+    kernels: dict[str, tuple[Kernel, ...]] = {"cpu": ("cpu",), "cuda": ("flex", "varlen", "sdpa")}
     return kernels.get(device.type, ("sdpa",))
 
 
@@ -87,26 +91,15 @@ def packed_attention(
     query, key = query.to(value.dtype), key.to(value.dtype)  # rotary embeddings leave float32 under autocast
     scoring = Scoring(kwargs.get("scaling") or query.shape[-1] ** -0.5, window, kwargs.get("softcap"))
     dropout, sinks = kwargs.get("dropout") or 0.0, kwargs.get("s_aux")
-    same_width = value.shape[-1] == query.shape[-1]
-    # The fused kernels have no dropout, and only flex has values of another width.
-    if layout.kernel == "sdpa" or dropout or (layout.kernel == "flash_cpu" and not same_width):
+    if layout.kernel == "sdpa" or dropout:  # no other kernel has dropout
         return _generic(query, key, value, sinks, layout.segments, scoring, dropout), None
     if layout.kernel == "flex":
         return _by_flex(query, key, value, sinks, layout, scoring), None
     if layout.kernel == "varlen":
-        if window is not None or scoring.cap is not None or not same_width:
+        if window is not None or scoring.cap is not None or value.shape[-1] != query.shape[-1]:
             raise Unsupported("varlen attention supports neither windows, nor caps, nor values of another width")
         return _by_varlen(query, key, value, sinks, layout, scoring.scale), None
-    groups = key.shape[1]
-    merged = PackedAttention.apply(
-        query[0].unflatten(0, (groups, -1)),
-        key[0].unsqueeze(1),
-        value[0].unsqueeze(1),
-        None if sinks is None else sinks.to(at_least_float32(query.dtype)).reshape(groups, -1, 1),
-        layout.segments,
-        scoring,
-    )
-    return merged.flatten(1, 2).unsqueeze(0), None
+    return _by_blocks(query, key, value, sinks, layout.segments, scoring), None
 
 
 AttentionInterface.register(NAME, packed_attention)
@@ -135,6 +128,28 @@ def attention_configs(model: Any) -> list[Any]:
     """Return the configurations from which the layers of a model read their attention implementation."""
     found = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
     return [config for config in found.values() if hasattr(config, "_attn_implementation_internal")]
+
+
+def _by_blocks(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    sinks: torch.Tensor | None,
+    segments: tuple[Segment, ...],
+    scoring: Scoring,
+) -> torch.Tensor:
+    groups, same_width = key.shape[1], value.shape[-1] == query.shape[-1]
+    grouped = query[0].unflatten(0, (groups, -1))
+    if sinks is not None:
+        sinks = sinks.to(at_least_float32(query.dtype)).reshape(groups, -1, 1)
+    if (
+        query.dtype.itemsize > _FUSED_BYTES or scoring.cap is not None or not same_width
+    ):  # the fused kernel has none of these
+        merged = BlockAttention.apply(grouped, key[0], value[0], sinks, segments, scoring)
+    else:
+        keys, values = key[0].unsqueeze(1), value[0].unsqueeze(1)
+        merged = FusedAttention.apply(grouped, keys, values, sinks, segments, scoring.scale, scoring.window)
+    return merged.flatten(1, 2).unsqueeze(0)
 
 
 def _by_flex(

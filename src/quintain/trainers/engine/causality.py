@@ -11,7 +11,7 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
 
-from quintain.trainers.engine.embedding_gradients import gradient_at_embeddings
+from quintain.trainers.engine.embeddings import gradient_at_embeddings
 
 _LENGTH = 24
 _FAINT = 1e-6

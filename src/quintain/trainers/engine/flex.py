@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
-from quintain.trainers.engine.cpu_attention import Scoring
+from quintain.trainers.engine.block_attention import Scoring
 from quintain.trainers.engine.packing import Segment
 from quintain.trainers.engine.trie_intervals import intervals
 

@@ -29,13 +29,13 @@ from quintain.trainers.engine.attention import (
     packed_attention_in,
 )
 from quintain.trainers.engine.causality import layer_windows, picked_keys, reads_ahead, shorter_windows
-from quintain.trainers.engine.embedding_noise import embedding_noise
+from quintain.trainers.engine.embeddings import embedding_noise
 from quintain.trainers.engine.flex import BLOCK
 from quintain.trainers.engine.flops import useful_flops
 from quintain.trainers.engine.head import AS_COMPUTED, LogitShape, ShapedHead
 from quintain.trainers.engine.head import TokenScores as TokenScores
 from quintain.trainers.engine.packing import computed_tokens, like_lengths, pack
-from quintain.trainers.engine.pruning import last_block, pruned, query_runs
+from quintain.trainers.engine.pruning import block_pruned, last_block, query_runs
 from quintain.trainers.engine.rotary import PADDING, Rotary
 from quintain.trainers.engine.self_check import (
     CHECK_WINDOW,
@@ -148,7 +148,7 @@ class Engine:
 
     def predicted(self, rows: Sequence[TokenRow]) -> output.TokenPredictions:
         """Return log-probs of the supervised tokens, and whether each is the most likely one, in the order of `streams_of`."""
-        predicted: output.TokenPredictions = self._run(lambda: output.predicted(*self._hidden(rows)))
+        predicted: output.TokenPredictions = self._run(lambda: output.are_most_likely(*self._hidden(rows)))
         return predicted
 
     def nll(self, rows: Sequence[TokenRow], weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -303,7 +303,7 @@ class Engine:
             stack.enter_context(self._rotary.factors_by_row(factors.to(self._device)))
             stack.enter_context(embedding_noise(self.model, self.noise, plan.row_lengths))
             if self.pruned:
-                stack.enter_context(pruned(last_block(decoder), plan.select, runs))
+                stack.enter_context(block_pruned(last_block(decoder), plan.select, runs))
             ids, positions = plan.token_ids.unsqueeze(0), plan.positions.unsqueeze(0)
             states = decoder(input_ids=ids, position_ids=positions, use_cache=False, packed=layout).last_hidden_state[0]
         if not self.pruned:

@@ -152,7 +152,7 @@ def nll(
 
 
 @torch.no_grad()
-def predicted(head: Any, hidden: torch.Tensor, source: torch.Tensor, target: torch.Tensor) -> TokenPredictions:
+def are_most_likely(head: Any, hidden: torch.Tensor, source: torch.Tensor, target: torch.Tensor) -> TokenPredictions:
     """Compare the targets with the most likely tokens; arguments as in `logprobs`."""
     likely = torch.zeros(len(target), device=target.device)
     first = torch.zeros(len(target), dtype=torch.bool, device=target.device)

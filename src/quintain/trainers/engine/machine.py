@@ -29,7 +29,7 @@ _EXACT = 1e-6
 _WORTH = 1.05
 """Minimum speed-up for which the back end of products is changed."""
 
-_COMPILED_SHAPES = b"16"
+_COMPILED_SHAPES = b"128"
 """Number of shapes for which oneDNN keeps a compiled product; the default is 1,024, and packed rows have many lengths."""
 
 _SHAPE = (2048, 512, 1408)

@@ -16,7 +16,7 @@ class _Moved(NamedTuple):
     copy: torch.Tensor
 
 
-def offloaded() -> AbstractContextManager[Any]:
+def activations_offloaded() -> AbstractContextManager[Any]:
     """Move what the backward pass needs to main memory while a graph is recorded, and back when it is needed.
 
     Weights stay where they are. With gradient checkpointing the inputs of the blocks move. Copies are asynchronous, in the order of

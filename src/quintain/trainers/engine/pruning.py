@@ -76,7 +76,7 @@ def query_runs(plan: Plan) -> tuple[Segment, ...]:
 
 
 @contextmanager
-def pruned(block: Any, select: torch.Tensor, runs: tuple[Segment, ...]) -> Iterator[None]:
+def block_pruned(block: Any, select: torch.Tensor, runs: tuple[Segment, ...]) -> Iterator[None]:
     """Make a block return the selected rows only: float [1, m, h] instead of [1, n, h].
 
     Args:

@@ -12,7 +12,7 @@ import torch
 from quintain.trainers.adapters import first_line
 from quintain.trainers.data.streams import TokenRow, token_row
 from quintain.trainers.engine.attention import Kernel
-from quintain.trainers.engine.embedding_gradients import gradient_at_embeddings
+from quintain.trainers.engine.embeddings import gradient_at_embeddings
 from quintain.trainers.engine.head import LogitShape
 from quintain.trainers.engine.rotary import Rotary
 from quintain.trainers.models import decoder_and_head

@@ -1,6 +1,6 @@
 """Packed attention by the kernels beneath `torch.nn.attention.varlen`: one call for all segments, and one a level of prefixes.
 
-The calls are merged as on the CPU (see `cpu_attention`). PyTorch's own backward pass of varlen attention drops the gradient of the
+The calls are merged as on the CPU (see `fused_attention`). PyTorch's own backward pass of varlen attention drops the gradient of the
 log-sum-exp, so a merge by autograd would give wrong gradients without an error. Here the merge and its calls are one function, whose
 backward pass hands the merged output and log-sum-exp to the kernel of each call.
 """
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd.function import once_differentiable
 
-from quintain.trainers.engine.cpu_attention import merge_parts, sink_gradient
+from quintain.trainers.engine.fused_attention import merge_parts, sink_gradient
 from quintain.trainers.engine.head import at_least_float32
 from quintain.trainers.engine.packing import Segment
 from quintain.trainers.engine.trie_intervals import Part, causal_parts, intervals, prefix_calls, sequence_bounds

@@ -27,7 +27,7 @@ from quintain.trainers.handover.gguf_weights import (
     add_weights,
     require_architecture,
 )
-from quintain.trainers.handover.llama_cpp import LlamaCpp, running
+from quintain.trainers.handover.llama_cpp import LlamaCpp, model_served
 from quintain.trainers.handover.parity import TEXTS, Measurement, Probes, parity_error
 from quintain.trainers.model_files import model_files
 from quintain.trainers.models import LoadedModel, load_model
@@ -126,7 +126,7 @@ def _texts(tokenizer: Any) -> list[str]:
 def _check(file: Path, kind: GgufType, renderer: Renderer, probes: Probes, own: Measurement) -> GgufCheck:
     texts = _texts(renderer.tokenizer)
     try:
-        with running(file, context_tokens=max(map(len, probes.rows)) + 1) as model:
+        with model_served(file, context_tokens=max(map(len, probes.rows)) + 1) as model:
             for text in texts:
                 if model.token_ids(text) != renderer.tokenizer.encode(text, add_special_tokens=False, verbose=False):
                     raise parity_error(f"llama.cpp gives other ids for {text[:40]!r}")

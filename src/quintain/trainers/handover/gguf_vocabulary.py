@@ -16,7 +16,7 @@ import gguf
 import numpy as np
 
 from quintain.errors import Conflict
-from quintain.trainers.handover.llama_cpp import running
+from quintain.trainers.handover.llama_cpp import model_served
 
 _SPLITTERS = (
     *(
@@ -117,7 +117,7 @@ def find_form(tokenizer: Any, texts: Sequence[str], folder: Path) -> VocabularyF
     for form in _candidates(tokenizer):
         try:
             _write_probe(file, tokenizer, form)
-            with suppress(RuntimeError), running(file, context_tokens=64) as model:
+            with suppress(RuntimeError), model_served(file, context_tokens=64) as model:
                 if [model.token_ids(text) for text in texts] == wanted:
                     return form
         finally:

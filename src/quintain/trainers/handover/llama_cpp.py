@@ -70,7 +70,7 @@ class LlamaCpp:
 
 
 @contextmanager
-def running(file: Path, *, context_tokens: int) -> Iterator[LlamaCpp]:
+def model_served(file: Path, *, context_tokens: int) -> Iterator[LlamaCpp]:
     """Load a file into this process and serve it on the loopback interface, with a key that nobody else has.
 
     Raises:

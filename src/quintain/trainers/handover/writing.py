@@ -32,7 +32,8 @@ from quintain.trainers.pooling_files import read_pooling, write_pooling
 from quintain.trainers.quantization import size_of
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE
-from quintain.trainers.value_head import FILE_NAME, detached, save_head
+from quintain.trainers.value_head import value_head_detached
+from quintain.trainers.value_head_files import FILE_NAME, save_head
 
 _SHARD = "5GB"
 """Maximum size of a weights file; larger weights are split, with an index."""
@@ -197,7 +198,7 @@ def _write_merged(agent: Agent, heads: tuple[str, ...], renderer: Renderer, fold
     _require_room(folder, sum(t.numel() * t.element_size() for t in tensors))
     if model.can_generate():
         model.generation_config = _generation(model.generation_config, loaded, renderer, agent.sampling)
-    with detached(model) as head:
+    with value_head_detached(model) as head:
         model.save_pretrained(folder, max_shard_size=_SHARD)
     if head is not None:
         save_head(head.names, dict(head.named_parameters()), folder)

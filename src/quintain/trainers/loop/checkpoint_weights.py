@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 
 from quintain.trainers.distributed.sharding import local_shard
 from quintain.trainers.models import is_adapter
-from quintain.trainers.value_head import FILE_NAME, head_of, save_head
+from quintain.trainers.value_head import head_of
+from quintain.trainers.value_head_files import FILE_NAME, save_head
 
 _MODEL = "model.safetensors"
 _ADAPTER = "adapter_model.safetensors"

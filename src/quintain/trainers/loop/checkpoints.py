@@ -11,7 +11,6 @@ all of them must see. Any number of processes reads them, sharded or not.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
@@ -26,8 +25,9 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 
+from quintain.datasets.manifest import sha256_of
 from quintain.errors import Conflict, Unavailable
-from quintain.trainers.distributed.process_group import ProcessGroup, connected
+from quintain.trainers.distributed.process_group import ProcessGroup, collective_errors_explained
 from quintain.trainers.distributed.sharded_state import has_shards, read_moments, save_moments
 from quintain.trainers.distributed.sharding import gather_full, is_sharded, local_shard
 from quintain.trainers.loop.checkpoint_weights import read_weights, trainable, write_weights
@@ -59,7 +59,7 @@ class Progress:
     """State of a reference that follows the policy; empty where it stays."""
 
 
-class Newest(NamedTuple):
+class NewestCheckpoint(NamedTuple):
     """The newest complete checkpoint, and why newer ones were skipped."""
 
     path: Path | None
@@ -104,7 +104,7 @@ def save_checkpoint(
         state = optimizer.state_dict()
         if sharded:
             group.barrier()  # the folder is there
-            with connected(group):
+            with collective_errors_explained(group):
                 save_moments(state["state"], aside)
             state["state"] = {}
         if not group.is_first:
@@ -150,15 +150,15 @@ def load_best(folder: Path, model: Any, *, identity: str) -> None:
     read_weights(path, model)
 
 
-def newest_complete(folder: Path) -> Newest:
+def newest_complete(folder: Path) -> NewestCheckpoint:
     """Return the newest checkpoint that matches its manifest."""
     skipped: list[str] = []
     for path in _checkpoints(folder):
         fault = _fault(path)
         if fault is None:
-            return Newest(path, skipped)
+            return NewestCheckpoint(path, skipped)
         skipped.append(f"{path.name}: {fault}")
-    return Newest(None, skipped)
+    return NewestCheckpoint(None, skipped)
 
 
 def load_checkpoint(path: Path, model: Any, optimizer: torch.optim.Optimizer, *, identity: str) -> Progress:
@@ -188,7 +188,7 @@ def _weights_to_save(model: Any, group: ProcessGroup) -> dict[str, torch.Tensor]
     """Return the trained weights on the CPU of the first process, gathered from shards. Collective."""
     if not (group.is_first or is_sharded(model)):
         return {}
-    with connected(group):
+    with collective_errors_explained(group):
         return {name: gather_full(p.detach()).cpu().contiguous() for name, p in trainable(model).items()}
 
 
@@ -253,7 +253,7 @@ def _save(state: dict[str, Any], path: Path) -> None:
 
 def _publish(aside: Path, path: Path, step: int, identity: str) -> None:
     """Write the manifest of the files in `aside`, and rename the folder to `path`."""
-    files = {file.name: {"size": file.stat().st_size, "sha256": _sha256(file)} for file in sorted(aside.iterdir())}
+    files = {file.name: {"size": file.stat().st_size, "sha256": sha256_of(file)} for file in sorted(aside.iterdir())}
     manifest = {"format": _FORMAT, "step": step, "identity": identity, "files": files}
     (aside / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     publish(aside, path)
@@ -287,7 +287,7 @@ def _fault(path: Path) -> str | None:
             size = (path / name).stat().st_size
             if size != written:
                 return f"{name} has {size} bytes instead of {written}"
-            if _sha256(path / name) != digest:
+            if sha256_of(path / name) != digest:
                 return f"{name} differs from its manifest (SHA-256)"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
@@ -316,8 +316,3 @@ def _set_rng_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     if state["cuda"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["cuda"])
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -17,6 +17,15 @@ from quintain.trainers.data.streams import Example
 _SAMPLED = 64
 """Values of each parameter, and up to twice as many, that identify a start model among models of its shape."""
 
+_SILENT = frozenset(
+    {
+        *("checkpoint_every_steps", "keep_checkpoints", "report_to"),
+        *("evaluate_every_steps", "evaluate_tasks", "sample_every_steps"),
+        *("actors", "machines", "processes", "rendezvous", "sharding"),
+    }
+)
+"""Settings that do not change the result; processes and sharding change only rounding and dropout."""
+
 _ADDED = frozenset(
     {
         *("constraint", "ewc", "optimizer", "quantization"),
@@ -45,21 +54,10 @@ def run_identity(spec: TrainSpec, start: Mapping[str, list[float]], examples: Se
         examples: Training examples.
     """
     digest = hashlib.sha256()
-    # Checkpointing, sinks and actors do not change the result; processes and sharding change only rounding and dropout.
-    silent = {
-        "actors",
-        "checkpoint_every_steps",
-        "keep_checkpoints",
-        "machines",
-        "processes",
-        "rendezvous",
-        "report_to",
-        "sample_every_steps",
-        "sharding",
-    }
+    silent = _SILENT
     if isinstance(spec.config, DPOConfig) and spec.environment is None:
         silent |= ACTING_ONLY  # and checkpoints from before DPO could act still fit
-    config = spec.config.model_dump(mode="json", exclude=silent)
+    config = spec.config.model_dump(mode="json", exclude=set(silent))
     for name in _ADDED & config.keys():  # checkpoints from before these settings still fit
         if config[name] == type(spec.config).model_fields[name].default:
             del config[name]

@@ -14,7 +14,7 @@ from functools import reduce
 
 from quintain.errors import TrainingFailed
 from quintain.trainers.data.streams import Example
-from quintain.trainers.engine.offload import offloaded
+from quintain.trainers.engine.offload import activations_offloaded
 from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.checkpoints import (
     Progress,
@@ -61,8 +61,10 @@ def train(run: Run) -> bool:
     Raises:
         TrainingFailed: The loss is not finite (`diverged`).
     """
-    if run.step == 0 and run.validation and not run.should_stop():
-        _report(run, _validate(run))  # the start model, so that the best step can be the start
+    if run.step == 0 and not run.should_stop():  # the start model, so that the best step can be the start
+        start = (_validate(run) if run.validation else {}) | (run.evaluate(0) if run.evaluate else {})
+        if start:
+            _report(run, start)
     while run.step < run.total and run.ended_early is None:
         if run.should_stop():
             _checkpoint(run)
@@ -76,6 +78,8 @@ def train(run: Run) -> bool:
         every = run.config.sample_every_steps
         if run.sample and every and (run.step % every == 0 or last):
             metrics |= run.sample(run.step)
+        if run.evaluate:
+            metrics |= run.evaluate(run.step)
         if run.validation and _validates(run):
             metrics |= _validate(run)
         _stop_on_kl(run, metrics)
@@ -108,15 +112,13 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
     if run.reference is not None:
         examples = run.reference.scored(examples, run.step)
     loss = _backward(run, examples, meter)
-    if run.penalty is not None:
-        penalty = run.penalty.add_gradients(run.engine.model, run.scale.get_scale())
-        meter.sums.add("ewc_penalty", penalty, 1)
-        loss += penalty
     with run.passes.running():
         norm = clip(run.engine.model, run.optimizer, run.scale, run.config.grad_clip)
     if not math.isfinite(loss) or not (math.isfinite(norm) or run.scale.is_enabled()):
         raise _diverged(run, f"step {run.step + 1} of {run.total} gave loss {loss} and gradient norm {norm}")
     update(run.optimizer, run.scale, rate)
+    if run.penalty is not None:
+        meter.sums.add("ewc_penalty", run.penalty.pull(run.engine.model, run.optimizer, run.step), 1)
     meter.end()
 
     tally = run.tally
@@ -140,7 +142,7 @@ def _backward(run: Run, examples: Sequence[Example], meter: Meter) -> float:
     _prepare(run, examples)
     batches = passes.batches(run.engine, examples, run.config.batch_tokens)
     passes.seed_dropout(run.step)
-    with passes.running(), offloaded() if run.config.offload_activations else nullcontext():
+    with passes.running(), activations_offloaded() if run.config.offload_activations else nullcontext():
         loss = backward(run.engine, run.objective, run.scale, batches, totals, meter)
     passes.sum_gradients(list(trainable(run.engine.model).values()))
     shares = run.group.gather((loss, meter.sums))

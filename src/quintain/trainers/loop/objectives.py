@@ -193,7 +193,7 @@ def _kto_objective(config: KTOConfig, unpaired: Mapping[str, Example]) -> Object
     return objective
 
 
-def settled(config: TrainingConfig, training: Sequence[Example]) -> TrainingConfig:
+def complete_settings(config: TrainingConfig, training: Sequence[Example]) -> TrainingConfig:
     """Return the settings of the objective, completed from the data."""
     if isinstance(config, GRPOConfig) and config.loss == "dr_grpo" and config.max_tokens is None:
         return config.model_copy(update={"max_tokens": _longest_run(training, config)})

@@ -12,9 +12,9 @@ from quintain.errors import TrainingFailed
 from quintain.records.hyperparameters import GRPOConfig, PPOConfig, TrainingConfig
 from quintain.records.record import Record
 from quintain.trainers.constraint import constraint_of
+from quintain.trainers.data.example_batch import remedies_for
 from quintain.trainers.data.example_selection import Selection
 from quintain.trainers.data.examples import ExampleBatch
-from quintain.trainers.data.remedies import remedies_for
 from quintain.trainers.engine.rotary import Rotary
 from quintain.trainers.loop.precision import Format
 from quintain.trainers.loop.run import PARTS, Run

@@ -26,7 +26,7 @@ PARTS = ("held_out_sum", "held_out_count")
 """Suffixes under which the tally keeps sum and count of a validation figure of the final weights."""
 
 Sampler = Callable[[int], dict[str, float | None]]
-"""Samples from the model on its probes after a step, and returns figures of the samples."""
+"""Lets the model act after a step, and returns figures of what it did."""
 
 
 @dataclass
@@ -52,6 +52,8 @@ class Run:
     tokenizer: Any = None
     """Saved beside the weights of checkpoints."""
     sample: Sampler | None = None
+    evaluate: Sampler | None = None
+    """Returns the success on held-out tasks before the first step and after those at which it is measured; else nothing."""
     reference: SyncedReference | None = None
     """The reference of the steps, where it follows the policy; else the examples have their reference log-probs."""
     passes: SharedPasses = field(default_factory=SharedPasses)

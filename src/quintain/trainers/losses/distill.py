@@ -7,7 +7,7 @@ import torch
 from quintain.trainers.data.streams import TokenStreams
 from quintain.trainers.losses.grpo import grpo_loss
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
-from quintain.trainers.losses.sequences import counted, required, to_accumulation_dtype
+from quintain.trainers.losses.sequences import metric_sums, required_stream, to_accumulation_dtype
 
 _SMALLEST_REST = 1e-6
 """Lower bound of the student's probability of all tokens that the teacher did not name, whose logarithm is taken."""
@@ -52,7 +52,7 @@ def forward_kl_loss(logprobs: torch.Tensor, streams: TokenStreams, totals: StepT
     kl = terms + torch.special.xlogy(q_rest, q_rest) - q_rest * p_rest.log()
     weight = to_accumulation_dtype(streams.weight, streams)
     loss = torch.where(weight == 0, 0.0, weight * kl).sum() / (totals.weight or 1.0)
-    return LossOutput(loss, counted(forward_kl=kl[weight != 0]))
+    return LossOutput(loss, metric_sums(forward_kl=kl[weight != 0]))
 
 
 def reverse_kl_loss(
@@ -80,7 +80,7 @@ def reverse_kl_loss(
         ValueError: A token has no log-prob of the teacher, or no advantage.
     """
     known = streams.teacher_logprobs
-    teacher = required(None if known is None else known[:, 0], "teacher_logprobs", streams)
+    teacher = required_stream(None if known is None else known[:, 0], "teacher_logprobs", streams)
     output = grpo_loss(logprobs, streams, totals, loss="dapo", clip_low=clip_low, clip_high=clip_high)
     divergence = to_accumulation_dtype(logprobs, streams).detach() - teacher
-    return output._replace(metrics=output.metrics | counted(reverse_kl=divergence))
+    return output._replace(metrics=output.metrics | metric_sums(reverse_kl=divergence))

@@ -8,12 +8,12 @@ from quintain.trainers.data.streams import TokenStreams
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.pair_forms import FORMS, PairRewards
 from quintain.trainers.losses.sequences import (
-    counted,
+    chosen_and_rejected,
     log_ratios,
+    metric_sums,
     over_examples,
-    paired,
     preference_metrics,
-    required,
+    required_stream,
     sequence_means,
     sequence_sums,
     to_accumulation_dtype,
@@ -65,16 +65,18 @@ def dpo_loss(
     ratios = to_accumulation_dtype(logprobs, streams) if reference_free else log_ratios(logprobs, streams)
     if ld_alpha < 1:
         ratios = ratios * length_weights(streams, ld_alpha)
-    chosen, rejected = paired(beta * sequence_sums(ratios, streams), streams)
-    scored = paired(beta * sequence_means(ratios, streams), streams) if loss == "ipo" else (chosen, rejected)
+    chosen, rejected = chosen_and_rejected(beta * sequence_sums(ratios, streams), streams)
+    scored = (
+        chosen_and_rejected(beta * sequence_means(ratios, streams), streams) if loss == "ipo" else (chosen, rejected)
+    )
     losses = FORMS[loss](PairRewards(*scored, beta, label_smoothing, discopop_tau))
     metrics = preference_metrics(chosen, rejected)
     if policy_weighting:
         weights = policy_weights(logprobs, streams)
         losses = losses * weights
-        metrics |= counted(policy_weight=weights)
+        metrics |= metric_sums(policy_weight=weights)
     if sft_weight:
-        losses = losses - sft_weight * paired(sequence_means(logprobs, streams), streams)[0]
+        losses = losses - sft_weight * chosen_and_rejected(sequence_means(logprobs, streams), streams)[0]
     return LossOutput(over_examples(losses, streams, totals), metrics)
 
 
@@ -88,7 +90,7 @@ def length_weights(streams: TokenStreams, alpha: float) -> torch.Tensor:
         ValueError: Not pairs.
     """
     lengths = torch.bincount(streams.sequence, minlength=streams.n_sequences)
-    shorter = torch.minimum(*paired(lengths, streams)).repeat_interleave(2)
+    shorter = torch.minimum(*chosen_and_rejected(lengths, streams)).repeat_interleave(2)
     starts = lengths.cumsum(0) - lengths
     place = torch.arange(len(streams.sequence), device=lengths.device) - starts[streams.sequence]
     return torch.where(place < shorter[streams.sequence], 1.0, alpha).to(streams.value.dtype)
@@ -105,6 +107,6 @@ def policy_weights(logprobs: torch.Tensor, streams: TokenStreams) -> torch.Tenso
     Raises:
         ValueError: Not pairs, or collision probabilities missing or not finite.
     """
-    aligned = to_accumulation_dtype(logprobs, streams) - required(streams.collision, "collision", streams)
-    chosen, rejected = paired(sequence_means(aligned, streams).exp(), streams)
+    aligned = to_accumulation_dtype(logprobs, streams) - required_stream(streams.collision, "collision", streams)
+    chosen, rejected = chosen_and_rejected(sequence_means(aligned, streams).exp(), streams)
     return chosen * rejected

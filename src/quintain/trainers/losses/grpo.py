@@ -16,7 +16,7 @@ import torch
 from quintain.trainers.data.streams import TokenStreams
 from quintain.trainers.losses.advantages import EPSILON
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
-from quintain.trainers.losses.sequences import counted, required, sequence_means, to_accumulation_dtype
+from quintain.trainers.losses.sequences import metric_sums, required_stream, sequence_means, to_accumulation_dtype
 
 _LARGEST_LOG_RATIO = 20.0
 """Log-ratios above this count as this, without gradient: exp of a placeholder such as -9999 would make gradients NaN."""
@@ -68,7 +68,7 @@ def grpo_loss(
         ValueError: No advantages, no reference though its coefficient is above 0, or no constant for dr_grpo.
     """
     logp = to_accumulation_dtype(logprobs, streams)
-    advantage = required(streams.advantage, "advantage", streams)
+    advantage = required_stream(streams.advantage, "advantage", streams)
     if scale_rewards == "batch":
         advantage = advantage / (totals.reward_deviation + EPSILON)
     log_ratio = _log_ratio(logp, streams)
@@ -78,7 +78,7 @@ def grpo_loss(
     bounds = (1 - clip_low, 1 + clip_high)
     losses = -_surrogate(logp, ratio, advantage, bounds, loss, delta)
     if kl_coefficient:
-        losses = losses + kl_coefficient * k3(logp, required(streams.ref_logprob, "ref_logprob", streams))
+        losses = losses + kl_coefficient * k3(logp, required_stream(streams.ref_logprob, "ref_logprob", streams))
     metrics = _metrics(logp.detach(), ratio.detach(), advantage, streams, bounds)
     return LossOutput(_aggregate(losses, streams, totals, loss, max_tokens), metrics)
 
@@ -154,4 +154,4 @@ def _metrics(
         ref = to_accumulation_dtype(streams.ref_logprob, streams)
         known = torch.isfinite(ref)
         observed["kl"] = k3(logp[known], ref[known])
-    return counted(**observed)
+    return metric_sums(**observed)

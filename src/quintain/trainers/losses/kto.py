@@ -8,7 +8,7 @@ import torch
 
 from quintain.trainers.data.streams import TokenStreams
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
-from quintain.trainers.losses.sequences import counted, log_ratios, over_examples, sequence_sums
+from quintain.trainers.losses.sequences import log_ratios, metric_sums, over_examples, sequence_sums
 
 
 def kto_loss(
@@ -54,7 +54,7 @@ def kto_loss(
     rewards = beta * ratio
     return LossOutput(
         over_examples(losses, streams, totals),
-        counted(chosen_reward=rewards[desirable], rejected_reward=rewards[~desirable]),
+        metric_sums(chosen_reward=rewards[desirable], rejected_reward=rewards[~desirable]),
     )
 
 

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from quintain.trainers.data.streams import TokenStreams
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.sequences import (
-    counted,
+    chosen_and_rejected,
+    metric_sums,
     over_examples,
-    paired,
     preference_metrics,
     refuse_empty,
     sequence_means,
@@ -41,10 +41,10 @@ def orpo_loss(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals,
         ValueError: Not pairs, or a run without a token of weight above 0.
     """
     refuse_empty(streams)
-    chosen, rejected = paired(sequence_means(logprobs, streams), streams)
+    chosen, rejected = chosen_and_rejected(sequence_means(logprobs, streams), streams)
     log_odds_ratio = log_odds(chosen) - log_odds(rejected)
     losses = -chosen - beta * F.logsigmoid(log_odds_ratio)
-    metrics = preference_metrics(beta * chosen, beta * rejected) | counted(
+    metrics = preference_metrics(beta * chosen, beta * rejected) | metric_sums(
         chosen_nll=-chosen, log_odds_ratio=log_odds_ratio
     )
     return LossOutput(over_examples(losses, streams, totals), metrics)

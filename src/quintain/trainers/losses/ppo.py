@@ -7,7 +7,7 @@ import torch
 from quintain.trainers.data.streams import TokenStreams
 from quintain.trainers.losses.grpo import grpo_loss
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
-from quintain.trainers.losses.sequences import counted, to_accumulation_dtype
+from quintain.trainers.losses.sequences import metric_sums, to_accumulation_dtype
 
 
 def ppo_loss(
@@ -80,5 +80,5 @@ def value_loss(
         losses = torch.maximum(losses, clipped)
     else:
         bounded = torch.zeros_like(known[known])
-    metrics = counted(value_loss=losses / 2, value_clip_share=bounded)
+    metrics = metric_sums(value_loss=losses / 2, value_clip_share=bounded)
     return LossOutput(losses.sum() / 2 / (totals.labels or 1), metrics)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from quintain.trainers.data.streams import TokenStreams
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
-from quintain.trainers.losses.sequences import counted, to_accumulation_dtype
+from quintain.trainers.losses.sequences import metric_sums, to_accumulation_dtype
 
 
 def prm_loss(
@@ -57,4 +57,4 @@ def _metrics(
     sided = first & (label[:, 0] != 0.5)
     right = (chances[:, 0] > 0.5) == (label[:, 0] > 0.5)
     others = {f"brier_{name}": squared[known[:, k], k] for k, name in enumerate(names) if k}
-    return counted(brier=squared[first, 0], step_accuracy=right[sided], **others)
+    return metric_sums(brier=squared[first, 0], step_accuracy=right[sided], **others)

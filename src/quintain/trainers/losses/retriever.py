@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from quintain.trainers.data.streams import TokenStreams
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
-from quintain.trainers.losses.sequences import counted, over_examples, to_accumulation_dtype
+from quintain.trainers.losses.sequences import metric_sums, over_examples, to_accumulation_dtype
 
 
 def mean_pooled(states: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
@@ -66,5 +66,5 @@ def retriever_loss(
     masked[torch.arange(len(needs)), target.cpu()] = False
     cosines = (texts[needs] @ texts[tools].T).masked_fill(masked.to(pooled.device), -torch.inf)
     losses = F.cross_entropy(scale * cosines, target, reduction="none")
-    accuracy = counted(retrieval_accuracy=(cosines.argmax(1) == target).double())
+    accuracy = metric_sums(retrieval_accuracy=(cosines.argmax(1) == target).double())
     return LossOutput(over_examples(losses, streams, totals), accuracy)

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from quintain.trainers.data.streams import TokenStreams
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.sequences import (
-    counted,
+    chosen_and_rejected,
+    metric_sums,
     over_examples,
-    paired,
     preference_metrics,
     sequence_sums,
     to_accumulation_dtype,
@@ -57,8 +57,8 @@ def reward_loss(
     Raises:
         ValueError: Not pairs.
     """
-    chosen, rejected = paired(sequence_sums(values[:, 0], streams), streams)
-    margins = torch.sub(*paired(streams.value, streams))
+    chosen, rejected = chosen_and_rejected(sequence_sums(values[:, 0], streams), streams)
+    margins = torch.sub(*chosen_and_rejected(streams.value, streams))
     losses = -F.logsigmoid(chosen - rejected - margin_weight * margins) + centring * (chosen + rejected) ** 2
     metrics = preference_metrics(chosen, rejected)
     if heads and streams.label is not None:
@@ -76,7 +76,7 @@ def _parts(
     target = to_accumulation_dtype(torch.where(known, label, 0.0), streams)
     losses = torch.where(known, F.binary_cross_entropy_with_logits(logits, target, reduction="none"), 0.0)
     of_member = losses.sum(1) / known.sum(1).clamp(min=1)
-    chosen, rejected = paired(sequence_sums(of_member, streams), streams)
+    chosen, rejected = chosen_and_rejected(sequence_sums(of_member, streams), streams)
     squared = (torch.sigmoid(logits.detach()) - target) ** 2
-    metrics = counted(**{f"brier_{name}": squared[known[:, k], k] for k, name in enumerate(heads)})
+    metrics = metric_sums(**{f"brier_{name}": squared[known[:, k], k] for k, name in enumerate(heads)})
     return (chosen + rejected) / 2, metrics

@@ -18,7 +18,7 @@ def to_accumulation_dtype(values: torch.Tensor, streams: TokenStreams) -> torch.
     return values.to(streams.value.dtype)
 
 
-def required(stream: torch.Tensor | None, name: str, streams: TokenStreams) -> torch.Tensor:
+def required_stream(stream: torch.Tensor | None, name: str, streams: TokenStreams) -> torch.Tensor:
     """Return the stream of this name, float [N], in the type of sums.
 
     Raises:
@@ -40,7 +40,7 @@ def log_ratios(logprobs: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
     Raises:
         ValueError: Reference log-probs are missing or not finite.
     """
-    return to_accumulation_dtype(logprobs, streams) - required(streams.ref_logprob, "ref_logprob", streams)
+    return to_accumulation_dtype(logprobs, streams) - required_stream(streams.ref_logprob, "ref_logprob", streams)
 
 
 def sequence_sums(values: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
@@ -66,7 +66,7 @@ def sequence_means(values: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
     return sequence_sums(values, streams) / torch.where(total > 0, total, 1.0)
 
 
-def paired(values: torch.Tensor, streams: TokenStreams) -> tuple[torch.Tensor, torch.Tensor]:
+def chosen_and_rejected(values: torch.Tensor, streams: TokenStreams) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the values [S] of the chosen sequences (member 0) and of the rejected ones (member 1), float [E] each.
 
     Raises:
@@ -99,7 +99,7 @@ def over_examples(losses: torch.Tensor, streams: TokenStreams, totals: StepTotal
     return (streams.example_weight * losses).sum() / (totals.examples or 1.0)
 
 
-def counted(**values: torch.Tensor) -> dict[str, tuple[float, float]]:
+def metric_sums(**values: torch.Tensor) -> dict[str, tuple[float, float]]:
     """Return metrics from single observations: name -> (sum, count), without names that have no observation."""
     observed = {name: value.detach() for name, value in values.items() if value.numel()}
     if not observed:
@@ -112,7 +112,7 @@ def counted(**values: torch.Tensor) -> dict[str, tuple[float, float]]:
 
 def preference_metrics(chosen: torch.Tensor, rejected: torch.Tensor) -> dict[str, tuple[float, float]]:
     """Return the metrics of preference training from the rewards of chosen and rejected runs, float [pairs] each."""
-    return counted(
+    return metric_sums(
         chosen_reward=chosen,
         rejected_reward=rejected,
         reward_margin=chosen - rejected,

@@ -6,7 +6,7 @@ import torch
 
 from quintain.trainers.data.streams import TokenStreams
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
-from quintain.trainers.losses.sequences import counted, to_accumulation_dtype
+from quintain.trainers.losses.sequences import metric_sums, to_accumulation_dtype
 
 
 def sft_loss(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals) -> LossOutput:
@@ -26,4 +26,4 @@ def sft_loss(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals) 
     """
     weight, logp = to_accumulation_dtype(streams.weight, streams), to_accumulation_dtype(logprobs, streams)
     loss = torch.where(weight == 0, 0.0, -weight * logp).sum() / (totals.weight or 1.0)
-    return LossOutput(loss, counted(nll=-logp[weight != 0]))
+    return LossOutput(loss, metric_sums(nll=-logp[weight != 0]))

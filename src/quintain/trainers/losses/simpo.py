@@ -7,7 +7,13 @@ import torch.nn.functional as F
 
 from quintain.trainers.data.streams import TokenStreams
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
-from quintain.trainers.losses.sequences import over_examples, paired, preference_metrics, refuse_empty, sequence_means
+from quintain.trainers.losses.sequences import (
+    chosen_and_rejected,
+    over_examples,
+    preference_metrics,
+    refuse_empty,
+    sequence_means,
+)
 
 
 def simpo_loss(
@@ -34,6 +40,6 @@ def simpo_loss(
         ValueError: Not pairs, or a run without a token of weight above 0.
     """
     refuse_empty(streams)
-    chosen, rejected = paired(beta * sequence_means(logprobs, streams), streams)
+    chosen, rejected = chosen_and_rejected(beta * sequence_means(logprobs, streams), streams)
     losses = -F.logsigmoid(chosen - rejected - gamma)
     return LossOutput(over_examples(losses, streams, totals), preference_metrics(chosen, rejected))

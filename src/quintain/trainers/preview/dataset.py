@@ -36,7 +36,7 @@ from quintain.trainers.data.examples import ExampleMaker
 from quintain.trainers.models import open_tokenizer
 from quintain.trainers.preview.faults import Faults
 from quintain.trainers.preview.row import ExaminedRow, examine, stops
-from quintain.trainers.preview.spans import shown
+from quintain.trainers.preview.spans import row_with_spans
 from quintain.trainers.preview.verdict import CutTurnSizes, Evidence, conclude
 
 _REPORT_EVERY = 250
@@ -314,7 +314,7 @@ def _shown(
     more = 0
     for place in places:
         row, factor = found[place]
-        parts = shown(examine(maker, row, factor), place + 1, maker.renderer)
+        parts = row_with_spans(examine(maker, row, factor), place + 1, maker.renderer)
         rows += parts.rows
         more += parts.left_out
     return rows, more

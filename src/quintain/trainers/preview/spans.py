@@ -36,7 +36,7 @@ class Parts(NamedTuple):
     """Token rows beyond the bound."""
 
 
-def shown(examined: ExaminedRow, line: int, renderer: Renderer) -> Parts:
+def row_with_spans(examined: ExaminedRow, line: int, renderer: Renderer) -> Parts:
     """Return the token rows of a dataset row with their spans; `line` is its place in train.jsonl, from 1."""
     parts: list[PreviewRow] = []
     for member in examined.members:

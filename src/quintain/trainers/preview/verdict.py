@@ -12,7 +12,7 @@ from quintain.datasets.split_leaks import one_side
 from quintain.records.hyperparameters import BCConfig, KTOConfig, SFTConfig, TrainingConfig
 from quintain.records.preview import SplitCounts
 from quintain.records.record import counted, shown
-from quintain.trainers.data.remedies import REMEDIES
+from quintain.trainers.data.example_batch import REMEDIES
 from quintain.trainers.preview.faults import Faults, Finding
 from quintain.trainers.preview.row import SingleTurnSize
 

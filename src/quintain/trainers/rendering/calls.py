@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Action
 from quintain.trainers.rendering.call_forms import FORMS
-from quintain.trainers.rendering.values import decode, decode_at, decode_quoted, python_calls, typed
+from quintain.trainers.rendering.values import decode, decode_at, decode_quoted, parse_untyped, python_calls
 
 MAX_CALLS = 200
 """Maximum number of calls in a turn."""
@@ -178,7 +178,7 @@ def _tagged(text: str, place: int, tool: str, name: str, tools: Sequence[dict[st
             value = value.removesuffix("\n")
         kind = found.groupdict().get("kind")
         schema = properties.get(found["key"]) if kind is None else {"type": "string"} if kind == "true" else {}
-        arguments[found["key"]] = typed(value, schema)
+        arguments[found["key"]] = parse_untyped(value, schema)
         place = end + len(form.close)
     return arguments, place
 

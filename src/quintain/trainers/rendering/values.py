@@ -67,7 +67,7 @@ def decode_quoted(text: str, place: int, quote: str, close: str) -> tuple[Any, i
     raise ValueError(f"a call is not closed; end it with {close}")
 
 
-def typed(text: str, schema: Any) -> Any:
+def parse_untyped(text: str, schema: Any) -> Any:
     """Parse a value that was written without its type, as in XML forms.
 
     It is a string where the schema allows nothing else; otherwise JSON or a Python literal of a type that the schema allows;

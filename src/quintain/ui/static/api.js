@@ -84,8 +84,7 @@ function sharedStream(open) {
     for (let failures = 0; current === mine; failures++) {
       try {
         const answer = await open();
-        if (answer.status === 401 && token && body.error?.code === "unauthorized") forgetToken();
-    if (!answer.ok) throw new Error(String(answer.status));
+        if (!answer.ok) throw new Error(String(answer.status));
         const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
         mine.cancel = () => reader.cancel().catch(() => {});
         connection(true);

@@ -63,27 +63,37 @@ export function facts(pairs) {
   return h("dl", { class: "facts" }, shown.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
 }
 
+// A text of the server or of a view with what it names: `a command` between backticks, [a title](/path) of a page.
+export function rich(text) {
+  return String(text ?? "").split(/(`[^`]+`|\[[^\]]+\]\(\/[^)\s]*\))/).map((part, i) => {
+    if (i % 2 === 0) return part;
+    if (part[0] === "`") return h("code", { class: "command" }, part.slice(1, -1));
+    const [, title, path] = part.match(/^\[(.+)\]\((.+)\)$/);
+    return path === location.pathname ? h("strong", null, title) : h("a", { href: path }, title);
+  });
+}
+
 export function empty(text, ...children) {
-  return h("div", { class: "empty" }, h("p", null, text), ...children);
+  return h("div", { class: "empty" }, h("p", null, rich(text)), ...children);
 }
 
 // An error of the API with its code and remedy.
 export function errorBox(error) {
   return h("div", { class: "error", role: "alert" },
-    h("strong", null, error.problem ?? error.message ?? String(error)), " ",
+    h("strong", null, rich(error.problem ?? error.message ?? String(error))), " ",
     error.code && h("code", null, error.code),
-    error.remedy && h("p", null, error.remedy));
+    error.remedy && h("p", null, rich(error.remedy)));
 }
 
 export function toast(text, kind = "note") {
-  const box = h("div", { class: `toast ${kind}` }, text);
+  const box = h("div", { class: `toast ${kind}` }, rich(text));
   document.getElementById("toasts")?.append(box);
   setTimeout(() => box.remove(), 6000);
 }
 
-// A tool's next step, in which calls are written as name(...): an assistant makes them.
+// What to do next, as the server names it for persons.
 export function nextStep(text) {
-  return text ? h("p", { class: "next" }, h("span", { class: "label" }, "For your assistant"), " ", String(text)) : null;
+  return text ? h("p", { class: "next" }, h("span", { class: "label" }, "Next"), " ", rich(text)) : null;
 }
 
 // Numbers and times, short. A missing value is a dash: unknown is not zero.

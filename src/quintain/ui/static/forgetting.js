@@ -1,5 +1,5 @@
 // Forgetting runs: first a dry run that shows what would happen, then the action, with the token and a typed confirmation.
-import { errorBox, h, idLink, replace } from "./elements.js";
+import { errorBox, h, idLink, replace, rich } from "./elements.js";
 
 // Opens the dialog for a run or session; `done` is called after runs were forgotten.
 export function openForgetting(id, api, done) {
@@ -44,7 +44,7 @@ export function openForgetting(id, api, done) {
     act.disabled = true;
     try {
       const result = await request(false);
-      replace(dialog, h("h2", null, "Forgotten"), counts(result, false), h("p", null, result.next_step),
+      replace(dialog, h("h2", null, "Forgotten"), counts(result, false), h("p", null, rich(result.next_step)),
         h("div", { class: "row" }, h("button", { class: "primary", onclick: () => { dialog.close(); done(); } }, "Done")));
     } catch (error) {
       replace(report, errorBox(error));
@@ -67,7 +67,7 @@ function counts(result, isDry) {
       row(isDry ? "Files that would be deleted" : "Files deleted", result.removed.length), row("Copies left to delete", result.copies_count)),
     result.touched.length > 0 && h("div", { class: "choice-box", tabindex: 0, role: "region", "aria-label": "What they had a part in, scrollable" }, h("table", { class: "plain" },
       h("thead", null, h("tr", null, ["What", "State", "Remedy"].map((title) => h("th", { scope: "col" }, title)))),
-      h("tbody", null, result.touched.map((thing) => h("tr", null, h("td", null, `${thing.kind} `, idLink(thing.id)), h("td", null, thing.state), h("td", null, thing.remedy)))))),
+      h("tbody", null, result.touched.map((thing) => h("tr", null, h("td", null, `${thing.kind} `, idLink(thing.id)), h("td", null, thing.state), h("td", null, rich(thing.remedy))))))),
     fileList("Files", result.removed), fileList("Copies", result.copies),
   ];
 }

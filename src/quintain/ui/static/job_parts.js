@@ -45,8 +45,9 @@ function planTable(job, { estimate }) {
 export function settingsTable(settings) {
   const rows = [];
   const walk = (prefix, value) => {
-    if (value !== null && typeof value === "object" && !Array.isArray(value)) Object.entries(value).forEach(([name, one]) => walk(prefix ? `${prefix}.${name}` : name, one));
-    else rows.push([prefix, Array.isArray(value) ? value.map((one) => (typeof one === "object" ? JSON.stringify(one) : one)).join(", ") : String(value)]);
+    if (Array.isArray(value) && value.some((one) => one !== null && typeof one === "object")) value.forEach((one, i) => walk(`${prefix}.${i + 1}`, one));
+    else if (value !== null && typeof value === "object" && !Array.isArray(value)) Object.entries(value).forEach(([name, one]) => walk(prefix ? `${prefix}.${name}` : name, one));
+    else rows.push([prefix, Array.isArray(value) ? value.join(", ") : String(value)]);
   };
   walk("", settings);
   return h("div", { class: "settings", tabindex: "0" }, h("table", { class: "plain" }, h("tbody", null, rows.map(([name, value]) => h("tr", null, h("th", { scope: "row" }, name), h("td", { class: "mono" }, value))))));

@@ -13,13 +13,14 @@ export const ROUTES = [
   { path: "/agents/:id", view: "agent", title: "Agent" },
   { path: "/comparisons", view: "comparisons", nav: "Comparisons", title: "Comparisons" },
   { path: "/comparisons/:id", view: "comparison", title: "Comparison" },
+  { path: "/evaluations/:id", view: "evaluation", title: "Evaluation" },
   { path: "/lineage/:id", view: "lineage", title: "Lineage" },
   { path: "/judging", view: "judging", nav: "Judging", title: "Judging" },
   { path: "/leaderboard", view: "leaderboard", nav: "Leaderboard", title: "Leaderboard" },
 ];
 
 // Prefix of an id -> the page of the object.
-const PAGES = [["job-", "/jobs/"], ["traj-", "/runs/"], ["ds-", "/datasets/"], ["agent:", "/agents/"], ["cmp-", "/comparisons/"]];
+const PAGES = [["job-", "/jobs/"], ["traj-", "/runs/"], ["ds-", "/datasets/"], ["agent:", "/agents/"], ["cmp-", "/comparisons/"], ["eval-", "/evaluations/"]];
 
 // Returns the URL of an object's page, or null for an id without a page.
 export function urlOf(id) {

@@ -3,11 +3,11 @@
 //     columns: [{ title: "Run", cell: (row) => idLink(row.id), width: "12rem", class: "number" }, ...],
 //     load: (cursor) => api.call("search_trajectories", { limit: 200, cursor }),   // { items, next_cursor }
 //     key: (row) => row.id, href: (row) => "/runs/" + row.id, label: "Runs",
-//     none: "No run yet.",
+//     none: "No run yet.",   // shown by `rich`; may be a function
 //   });
 //   root.append(list.element); list.reload(); list.update(row); list.rows(); list.more()
 // Arrows (or j and k) move between rows, Enter opens one.
-import { errorBox, h, replace } from "./elements.js";
+import { errorBox, h, replace, rich } from "./elements.js";
 import { navigate } from "./router.js";
 
 const AHEAD = 12;
@@ -61,7 +61,7 @@ export function pagedTable({ columns, load, key, href, label, none = "Nothing he
       cursor = page.next_cursor ?? null;
       state = cursor ? "idle" : "done";
       table.setAttribute("aria-rowcount", cursor ? -1 : rows.length + 1);
-      status.textContent = rows.length ? `${rows.length.toLocaleString("en")}${cursor ? " so far" : ""}` : none;
+      replace(status, rows.length ? `${rows.length.toLocaleString("en")}${cursor ? " so far" : ""}` : rich(typeof none === "function" ? none() : none));
       table.hidden = !rows.length;
       draw(true);
       near();

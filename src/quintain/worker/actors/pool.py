@@ -58,7 +58,7 @@ class Actor(Protocol):
 
 
 @dataclass(eq=False)
-class Submitted:
+class SubmittedBatch:
     """A batch that waits, is played, or is finished."""
 
     batch: Batch
@@ -119,18 +119,18 @@ class ActorPool:
 
     def submit(
         self, plans: Sequence[EpisodePlan], settings: EpisodeSettings, weights: Weights | None = None, rollout: int = 0
-    ) -> list[Submitted]:
+    ) -> list[SubmittedBatch]:
         """Queue episodes in batches of `settings.concurrency` and return at once. Earlier batches are played first."""
         starts = range(0, len(plans), settings.concurrency)
-        submitted = list[Submitted]()
+        submitted = list[SubmittedBatch]()
         for start in starts:
             chosen = tuple(plans[start : start + settings.concurrency])
-            item = Submitted(Batch(plans=chosen, settings=settings, weights=weights, rollout=rollout))
+            item = SubmittedBatch(Batch(plans=chosen, settings=settings, weights=weights, rollout=rollout))
             item.result = self._threads.submit(self._play, item)
             submitted.append(item)
         return submitted
 
-    def results(self, submitted: Sequence[Submitted], on_turn: OnTurn) -> Iterator[Episode]:
+    def results(self, submitted: Sequence[SubmittedBatch], on_turn: OnTurn) -> Iterator[Episode]:
         """Yield the episodes of batches in their order, until the job is asked to stop.
 
         Raises:
@@ -169,7 +169,7 @@ class ActorPool:
             actor.stop(_GRACE_S)
         self._threads.shutdown()
 
-    def _play(self, item: Submitted) -> PlayedBatch:
+    def _play(self, item: SubmittedBatch) -> PlayedBatch:
         """Play a batch on the actor of this thread, and again on another one where an actor dies."""
         ending = ""
         for _ in range(_DEATHS):
@@ -259,7 +259,7 @@ def actors_for(source: TaskSource, asked: int, at_once: int, episodes: int, sign
     return n
 
 
-def _total(submitted: Sequence[Submitted]) -> TurnCount | None:
+def _total(submitted: Sequence[SubmittedBatch]) -> TurnCount | None:
     """Return the sum of the counts; batches that nobody has begun are expected to be like the others."""
     counts = [item.count for item in submitted if item.count is not None]
     if not counts:

@@ -17,7 +17,7 @@ from quintain.records.hyperparameters import OnlineConfig
 from quintain.records.job import TrainSpec
 from quintain.worker.actors.messages import Weights
 from quintain.worker.actors.playing import OnTurn
-from quintain.worker.actors.pool import ActorPool, Submitted
+from quintain.worker.actors.pool import ActorPool, SubmittedBatch
 from quintain.worker.policies import JobSignals
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class TrainingActors:
         self._plan, self._staleness, self._rollouts = plan, config.staleness, config.rollouts
         self._updates = config.updates_per_rollout
         self._folder = folder / "checkpoints" / "weights"
-        self._submitted = dict[int, list[Submitted]]()
+        self._submitted = dict[int, list[SubmittedBatch]]()
         self._saved = set[int]()
         # A resumed run goes back to the newest checkpoint, and needs the weights that its rollouts were played with.
         since_checkpoint = -(-spec.config.checkpoint_every_steps // self._updates) + 1
@@ -77,7 +77,7 @@ class TrainingActors:
         """End all actors."""
         self._pool.close()
 
-    def _submit(self, rollout: int, current: int, loaded: LoadedModel) -> list[Submitted]:
+    def _submit(self, rollout: int, current: int, loaded: LoadedModel) -> list[SubmittedBatch]:
         from quintain.trainers.acting.earlier import save_version
 
         version = max(rollout - self._staleness, 0)

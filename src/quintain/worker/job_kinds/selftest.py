@@ -1,4 +1,4 @@
-"""Job kind `selftest`: steps that only take time, with checkpoints, failures and log output on request."""
+"""Job kind `selftest`: steps that only take time, with checkpoints, failures, log output and use of memory on request."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ def run(spec: SelftestSpec, directory: Path, reporter: Reporter) -> JobResult:
     folder.mkdir(exist_ok=True)
     done = _newest(folder)
     reporter.phase("stepping")
+    used: list[bytearray] = []
     while done < spec.steps:
         if not _pause(spec.step_s, reporter):
             return JobResult(report={"steps": done, "planned": spec.steps})
         done += 1
+        used.append(bytearray(spec.memory_mb * 2**20 // spec.steps))
         if done == spec.fail_at:
             raise RuntimeError(f"step {done} fails as requested (fail_at={spec.fail_at})")
         # Progress precedes the checkpoint: a kill in between reports a step twice rather than never.

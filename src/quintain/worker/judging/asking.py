@@ -16,13 +16,13 @@ from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.datamarking import N_MARKS, mark_of
 from quintain.scoring.judges.empty_run_control import Control
 from quintain.scoring.judges.judging_items import (
-    Judged,
+    JudgedItem,
     JudgingItem,
     Rater,
     conclude,
     control_from,
     item_of,
-    unanswered,
+    outcome_without_answer,
 )
 from quintain.scoring.judges.questions import Question, question_key
 from quintain.scoring.judges.shown_run import BUDGET_CHARS
@@ -130,7 +130,9 @@ class Judging:
         n_cached = sum(self._key(question) in cached for question in item.questions)
         for answer in (*replies, control):
             if isinstance(answer, QuintainError):
-                return Verdicts(item, unanswered(item, str(answer.message), self.rater), n_cached, code=answer.code)
+                return Verdicts(
+                    item, outcome_without_answer(item, str(answer.message), self.rater), n_cached, code=answer.code
+                )
         texts = [answer for answer in replies if isinstance(answer, str)]
         known = None if isinstance(control, QuintainError) else control
         return Verdicts(item, conclude(item, texts, self.rater, known), n_cached, known)
@@ -173,7 +175,7 @@ class Verdicts:
     """An item and what the judge gave it."""
 
     item: JudgingItem
-    judged: Judged
+    judged: JudgedItem
     cached: int
     """Questions that were answered before."""
     control: Control | None = None

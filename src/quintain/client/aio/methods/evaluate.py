@@ -91,7 +91,7 @@ class AsyncEvaluateMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]
             agent: Agent to begin with; or give job.
             message: What to say; None: only look.
             job: Conversation to go on with.
-            environment: At the begin: environment with tools and prompt.
+            environment: At the start: environment with tools and prompt.
             end: End it; keep: store it as a run.
             wait_s: Seconds to wait for the answer.
         """

@@ -23,7 +23,7 @@ from quintain.tools.labels.judging.batches import ShownItem, show_item
 from quintain.tools.labels.judging.comparisons import source_of, store_preferences, withdraw_preferences
 from quintain.tools.labels.judging.corrections import (
     REASON,
-    corrected,
+    corrected_run,
     corrections_of,
     read_correction,
     store_correction,
@@ -289,7 +289,7 @@ def checked_correction(context: AnswerContext, run: Trajectory, correction: dict
     """
     if correction is None:
         return None
-    better = corrected(run, read_correction(correction), f"{context.batch.rater}{context.relayed}")
+    better = corrected_run(run, read_correction(correction), f"{context.batch.rater}{context.relayed}")
     levels = context.services.settings.redact
     return redact(better, levels) if levels else better
 

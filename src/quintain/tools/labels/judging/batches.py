@@ -22,7 +22,7 @@ from quintain.records.seeds import stable_seed
 from quintain.records.tags import CORRECTION, LIVE, REPLACED, is_open, is_replaced
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.judges.datamarking import datamark, mark_of
-from quintain.scoring.judges.questions import written
+from quintain.scoring.judges.questions import rubric_text
 from quintain.scoring.judges.shown_run import ShownRun, show_run
 from quintain.tools.services import Services
 
@@ -73,7 +73,7 @@ class Candidate(NamedTuple):
     """Whether its outcome is known."""
 
 
-class Chosen(NamedTuple):
+class ChosenRuns(NamedTuple):
     """The runs of one item."""
 
     runs: tuple[str, ...]
@@ -84,7 +84,7 @@ class Chosen(NamedTuple):
 class Choice(NamedTuple):
     """The items to judge, and how many runs they were chosen from."""
 
-    items: Iterator[Chosen]
+    items: Iterator[ChosenRuns]
     matching: int
     """Runs that the filter or the ids found, of those that are not forgotten."""
     corrections: int
@@ -116,10 +116,10 @@ def choose(services: Services, request: BatchRequest) -> Choice:
 
 def _items(
     services: Services, request: BatchRequest, candidates: Sequence[Candidate], done: set[frozenset[str]]
-) -> Iterator[Chosen]:
+) -> Iterator[ChosenRuns]:
     if request.mode in {"score", "steps"}:
         open_ones = [one for one in candidates if frozenset((one.id,)) not in done]
-        return (Chosen((one.id,)) for one in _in_turn(services, request, open_ones))
+        return (ChosenRuns((one.id,)) for one in _in_turn(services, request, open_ones))
     tasks: defaultdict[str, list[Candidate]] = defaultdict(list)
     for one in sorted(candidates, key=lambda one: stable_seed(request.seed, one.id)):
         tasks[one.task].append(one)
@@ -204,7 +204,7 @@ def _in_turn(services: Services, request: BatchRequest, candidates: Sequence[Can
 
 def _pairs(
     services: Services, request: BatchRequest, tasks: dict[str, list[Candidate]], done: set[frozenset[str]]
-) -> Iterator[Chosen]:
+) -> Iterator[ChosenRuns]:
     """Pairs of a task, tasks in turn; the last of a batch are some of the first, in the other order."""
 
     def of_task(runs: Sequence[Candidate]) -> Iterator[tuple[Candidate, Candidate]]:
@@ -214,17 +214,17 @@ def _pairs(
 
     in_order = sorted(tasks.items(), key=lambda task: stable_seed(request.seed, task[0]))
     pairs = _one_of_each([of_task(runs) for _, runs in in_order])
-    return (Chosen(_shuffled(request.seed, [one.id, other.id])) for one, other in pairs)
+    return (ChosenRuns(_shuffled(request.seed, [one.id, other.id])) for one, other in pairs)
 
 
 def _groups(
     services: Services, request: BatchRequest, tasks: dict[str, list[Candidate]], done: set[frozenset[str]]
-) -> Iterator[Chosen]:
+) -> Iterator[ChosenRuns]:
     for _, runs in sorted(tasks.items(), key=lambda task: stable_seed(request.seed, task[0])):
         distinct = _distinct(services, runs)
         while len(group := [one.id for one in islice(distinct, GROUP)]) > 1:
             if frozenset(group) not in done:
-                yield Chosen(_shuffled(request.seed, group))
+                yield ChosenRuns(_shuffled(request.seed, group))
 
 
 def _distinct(services: Services, runs: Sequence[Candidate]) -> Iterator[Candidate]:
@@ -257,7 +257,7 @@ def _shuffled(seed: int, runs: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(runs, key=lambda run: stable_seed(seed, together, run)))
 
 
-def fill(services: Services, request: BatchRequest, chosen: Iterable[Chosen]) -> tuple[list[ShownItem], str]:
+def fill(services: Services, request: BatchRequest, chosen: Iterable[ChosenRuns]) -> tuple[list[ShownItem], str]:
     """Return the items of a batch, up to `request.limit`, and why they are fewer; no reason where they are not.
 
     A batch has no more text than a judge can be given at once.
@@ -309,7 +309,9 @@ def show_item(services: Services, asked: BatchRequest | JudgingBatch, item: Batc
     if item.shown not in {None, digest}:
         return None
     text = (
-        plain if asked.judge == "person" else f"{datamark(plain, mark_of_batch(asked.id))}\n\n{written(asked.rubric)}"
+        plain
+        if asked.judge == "person"
+        else f"{datamark(plain, mark_of_batch(asked.id))}\n\n{rubric_text(asked.rubric)}"
     )
     return ShownItem(item.model_copy(update={"shown": digest}), text, views, runs)
 

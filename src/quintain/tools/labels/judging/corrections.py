@@ -67,7 +67,7 @@ def read_correction(value: Any) -> Correction:
 _SHAPE = 'a correction is {"step": N, "thought": ..., "actions": [{"tool": ..., "args": {...}}] or "message": ...}'
 
 
-def corrected(run: Trajectory, correction: Correction, rater: str) -> Trajectory:
+def corrected_run(run: Trajectory, correction: Correction, rater: str) -> Trajectory:
     """The run up to a step, and then what the agent should have done there.
 
     Args:
@@ -212,7 +212,7 @@ def store_correction(services: Services, better: Trajectory, preference: Prefere
 
     Args:
         services: Where they are stored.
-        better: From `corrected`.
+        better: From `corrected_run`.
         preference: The preference, less the id of the corrected run in `a`.
     """
     now = services.clock()

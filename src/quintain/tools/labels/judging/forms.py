@@ -161,7 +161,7 @@ def _ranking(chosen: Mapping[str, str], n: int) -> list[list[int]]:
     return [runs for runs in places.values() if runs]
 
 
-def what_to_answer(batch: JudgingBatch, shown_item: ShownItem) -> str:
+def answer_instruction(batch: JudgingBatch, shown_item: ShownItem) -> str:
     """Return the member of `scores` that answers an item, as text for an assistant."""
     ident = f'"item_id": "{shown_item.item.item_id}"'
     quoting = batch.judge == "assistant"

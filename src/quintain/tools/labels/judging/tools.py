@@ -26,7 +26,7 @@ from quintain.tools.labels.judging.batches import (
     mark_of_batch,
     show_item,
 )
-from quintain.tools.labels.judging.forms import what_to_answer
+from quintain.tools.labels.judging.forms import answer_instruction
 from quintain.tools.labels.judging.results import Agreement, JudgingBatchResult, JudgingItem, SubmitResult
 from quintain.tools.labels.judging.rounds import first_question, next_question, read_state
 from quintain.tools.labels.judging.submissions import SubmissionReport
@@ -94,14 +94,14 @@ def submit_scores(services: Services, batch_id: _BatchId, scores: _Answers) -> S
     """
     batch = _found(services, batch_id)
     done = store_answers(services, batch, scores)
-    return came_of_it(services, services.store.judging.get(batch_id), done)
+    return submit_result(services, services.store.judging.get(batch_id), done)
 
 
 def submit_own_scores(services: Services, batch_id: _BatchId, scores: _Answers) -> SubmitResult:
     """Store answers as `submit_scores` does, from the terminal or the web page: the rater's own, and not relayed."""
     batch = _found(services, batch_id)
     done = store_answers(services, batch, scores, by="operator")
-    return came_of_it(services, services.store.judging.get(batch_id), done)
+    return submit_result(services, services.store.judging.get(batch_id), done)
 
 
 def ask_person(services: Services, answer: Answer | None, **arguments: Any) -> JudgingBatchResult | Question | None:
@@ -239,11 +239,11 @@ def _given_out(
         ),
         rubric=batch.rubric,
         items=tuple(
-            JudgingItem(item_id=one.item.item_id, text=one.text, answer=what_to_answer(batch, one)) for one in shown
+            JudgingItem(item_id=one.item.item_id, text=one.text, answer=answer_instruction(batch, one)) for one in shown
         ),
         notice=notice,
         agreement=_agreement(services, batch.rater),
-        next_step=_how_to_submit(batch, what_to_answer(batch, shown[0])),
+        next_step=_how_to_submit(batch, answer_instruction(batch, shown[0])),
     )
 
 
@@ -277,8 +277,8 @@ def _ended(services: Services, batch: JudgingBatch, done: SubmissionReport, acti
         batch = services.store.judging.allow_without_form(batch.id)
         result = _given_out(services, batch, left)
         note = Hint("The client could not show a form. ", result.next_step)
-        return result.model_copy(update={"submitted": came_of_it(services, batch, done), "next_step": note})
-    submitted = came_of_it(services, batch, done)
+        return result.model_copy(update={"submitted": submit_result(services, batch, done), "next_step": note})
+    submitted = submit_result(services, batch, done)
     again = call("get_judging_batch", judge="person", mode=batch.mode, limit=5, rater=batch.rater)
     use = _use(batch)
     rejected = (
@@ -302,7 +302,7 @@ def _ended(services: Services, batch: JudgingBatch, done: SubmissionReport, acti
     )
 
 
-def came_of_it(services: Services, batch: JudgingBatch, done: SubmissionReport) -> SubmitResult:
+def submit_result(services: Services, batch: JudgingBatch, done: SubmissionReport) -> SubmitResult:
     """Return the result of storing some answers."""
     waiting = [item for item in batch.items if item.item_id not in batch.answered]
     remaining = tuple(item.item_id for item in waiting if show_item(services, batch, item) is not None)

@@ -70,7 +70,7 @@ _MOMENT_BYTES = {"adamw": 8, "adamw_8bit": 2, "adamw_bf16": 4}
 """Bytes a trained parameter."""
 
 
-class Work(NamedTuple):
+class TrainingWork(NamedTuple):
     """Amount of work of a training."""
 
     steps: int
@@ -156,7 +156,7 @@ def disk_mb(model: ModelFacts, config: TrainingConfig) -> float:
     return width * (3 * trained * (config.keep_checkpoints + 1) + trained + final) / _MB
 
 
-def operations(model: ModelFacts, config: TrainingConfig, work: Work) -> float:
+def operations(model: ModelFacts, config: TrainingConfig, work: TrainingWork) -> float:
     """Count the operations of a training; others than matrix products count by their duration."""
     adapters = 0 if config.lora is None else model.adapter_parameters(config.lora)
     weight = 6.0 if config.lora is None else 4.0
@@ -170,7 +170,7 @@ def operations(model: ModelFacts, config: TrainingConfig, work: Work) -> float:
     return token * (computed + _FORWARD_SHARE * work.forward_tokens) + head + update
 
 
-def seconds(model: ModelFacts, config: TrainingConfig, work: Work, rate: float, slowdown: float) -> float:
+def seconds(model: ModelFacts, config: TrainingConfig, work: TrainingWork, rate: float, slowdown: float) -> float:
     """Return the seconds from the start of a job to its end.
 
     Args:

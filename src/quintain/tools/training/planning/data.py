@@ -34,7 +34,7 @@ _SIGHT = ("max_length", "chunk", "chunk_overlap", "step_weighting", "min_reward"
 """Settings that change which tokens of a row are seen."""
 
 
-class Counted(NamedTuple):
+class TokenCounts(NamedTuple):
     """Tokens of a dataset as a preview counted them."""
 
     tokens: int
@@ -64,7 +64,7 @@ class DataFacts(NamedTuple):
     """Share of it that the agent wrote."""
     shared_share: float
     """Share of the text of a step's rows that another of them begins with too: tools, prompts, the same task."""
-    counted: Counted | None
+    counted: TokenCounts | None
     weightless: Mapping[str, int] = {}
     """Reason -> runs of the sample whose step values rank none of their steps."""
     sampled: int = 0
@@ -156,7 +156,7 @@ def _piece(run: Trajectory) -> _Piece:
     heard = takewhile(lambda step: step.actor is not Actor.AGENT, run.steps)
     opening = (tools, *(text_of(step.message) for step in heard))
     spoken = sum(_written(step) for step in run.steps if step.actor is Actor.AGENT)
-    answered = sum(len(text_of(seen.content)) for step in run.steps for seen in step.observations)
+    answered = sum(len(text_of(observation.content)) for step in run.steps for observation in step.observations)
     others = sum(len(text_of(step.message)) for step in run.steps if step.actor is not Actor.AGENT)
     return _Piece(opening, len(tools) + others + spoken + answered, spoken)
 
@@ -181,7 +181,7 @@ def _shared(rows: list[list[_Piece]], batch_size: int) -> float:
 
 def _counted(
     services: Services, dataset: Dataset, model: str, method: str, settings: Mapping[str, Any]
-) -> Counted | None:
+) -> TokenCounts | None:
     """Return the counts of a cached preview of this dataset and model, with the planned settings or the defaults."""
     sight = {name: settings[name] for name in _SIGHT if name in settings}
     for asked in _distinct([dict(settings), sight, {}]):
@@ -190,7 +190,7 @@ def _counted(
             report = Statistics.model_validate_json((Path(spec.cache_dir) / f"{spec.key}.json").read_bytes())
             train = report.splits["train"]
             held = report.splits.get("validation")
-            return Counted(
+            return TokenCounts(
                 tokens=train.total_tokens,
                 trained_tokens=train.trained_tokens,
                 validation_tokens=held.total_tokens if held else 0,

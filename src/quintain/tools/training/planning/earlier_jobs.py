@@ -10,7 +10,7 @@ from quintain.records.agent import ModelRef
 from quintain.records.hyperparameters import TrainingConfig
 from quintain.records.job import Job, JobStatus, TrainSpec
 from quintain.tools.services import Services
-from quintain.tools.training.planning.cost import Work, memory_parts, operations
+from quintain.tools.training.planning.cost import TrainingWork, memory_parts, operations
 from quintain.tools.training.planning.device import Device
 from quintain.tools.training.planning.model_files import ModelFacts, read_model
 
@@ -45,7 +45,7 @@ class OnlineStep(NamedTuple):
     peak_memory_mb: float | None
 
 
-def measured(services: Services, model: ModelRef, config: TrainingConfig, device: Device) -> Measured | None:
+def measured_figures(services: Services, model: ModelRef, config: TrainingConfig, device: Device) -> Measured | None:
     """Return figures of the newest finished trainings on datasets: of this model, else of models trained in the same way.
 
     Interrupted jobs are skipped: their duration is not comparable.
@@ -132,12 +132,14 @@ def _took(services: Services, job: Job, spec: TrainSpec, device: Device) -> _Too
     return _Took(job.id, operations(facts, spec.config, work) / times.training_s, times.start_s, peak / modelled)
 
 
-def _work_of(config: TrainingConfig, job: Job, facts: ModelFacts, tokens: float, steps: float, rows: float) -> Work:
+def _work_of(
+    config: TrainingConfig, job: Job, facts: ModelFacts, tokens: float, steps: float, rows: float
+) -> TrainingWork:
     """Return the work of a finished job from its report."""
     supervised, saved = _number(job, "supervised_tokens"), max(0.0, job.metrics.get("sharing_saved") or 0.0)
     seen = max(1.0, min(config.epochs * rows, steps * config.batch_size))
     computed = tokens * (1.0 - saved) / steps
-    return Work(
+    return TrainingWork(
         steps=round(steps),
         tokens=tokens,
         row_tokens=min(tokens / seen, facts.context_tokens or tokens),

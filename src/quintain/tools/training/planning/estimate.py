@@ -21,7 +21,7 @@ _BUSY = 1.5
 """Slowdown from which the estimate mentions it."""
 
 
-class Asked(NamedTuple):
+class EstimateRequest(NamedTuple):
     """What is planned."""
 
     method: str
@@ -36,14 +36,14 @@ class Asked(NamedTuple):
     earlier: Measured | None
 
 
-class Taken(NamedTuple):
+class ExplainedEstimate(NamedTuple):
     """An estimate with the sentences that explain it."""
 
     estimate: Estimate
     reasons: tuple[str, ...]
 
 
-def estimate(services: Services, asked: Asked) -> Taken:
+def estimate(services: Services, asked: EstimateRequest) -> ExplainedEstimate:
     """Estimate memory, disk and duration; unknown figures are null, and `unknown` names the call that measures them."""
     unknown, reasons = dict[str, Hint](), list[str]()
     result = size_estimate(services, asked)
@@ -58,10 +58,10 @@ def estimate(services: Services, asked: Asked) -> Taken:
     if asked.earlier is not None:
         which = "of this model" if asked.earlier.same_model else "of other models"
         reasons.append(f"Earlier trainings {which} ({', '.join(asked.earlier.jobs)}) went into the estimate.")
-    return Taken(result.model_copy(update={"unknown": unknown}), tuple(reasons))
+    return ExplainedEstimate(result.model_copy(update={"unknown": unknown}), tuple(reasons))
 
 
-def size_estimate(services: Services, asked: Asked) -> Estimate:
+def size_estimate(services: Services, asked: EstimateRequest) -> Estimate:
     """Estimate memory and disk, without a duration; null where the model's sizes are unknown."""
     result = Estimate(
         device=asked.device.kind,
@@ -120,7 +120,7 @@ def long_rows(config: TrainingConfig, model: ModelFacts | str) -> list[Blocker]:
     ]
 
 
-def _with_sizes(result: Estimate, asked: Asked, model: ModelFacts) -> Estimate:
+def _with_sizes(result: Estimate, asked: EstimateRequest, model: ModelFacts) -> Estimate:
     size = pass_tokens(asked.method, asked.config, asked.data, model)
     ratio = asked.earlier.memory_ratio if asked.earlier and asked.earlier.same_model else 1.0
     parts = {name: mb * ratio for name, mb in memory_parts(model, asked.config, asked.device, size).items()}
@@ -134,7 +134,9 @@ def _with_sizes(result: Estimate, asked: Asked, model: ModelFacts) -> Estimate:
     )
 
 
-def _on_data(result: Estimate, asked: Asked, data: DataFacts, unknown: dict[str, Hint], reasons: list[str]) -> Estimate:
+def _on_data(
+    result: Estimate, asked: EstimateRequest, data: DataFacts, unknown: dict[str, Hint], reasons: list[str]
+) -> Estimate:
     counted, name = data.counted, (asked.agent.id or asked.agent.name) if asked.agent else "..."
     steps = planned_steps(asked.method, asked.config, data.rows)
     result = result.model_copy(update={"steps": steps, "tokens": counted.tokens if counted else None})
@@ -162,14 +164,14 @@ def _on_data(result: Estimate, asked: Asked, data: DataFacts, unknown: dict[str,
     return result.model_copy(update={"duration_range_s": (low, high)})
 
 
-def _duration(asked: Asked, model: ModelFacts, data: DataFacts, tokens: float, rate: float) -> float:
+def _duration(asked: EstimateRequest, model: ModelFacts, data: DataFacts, tokens: float, rate: float) -> float:
     work = work_of(asked.method, asked.config, data, model, tokens)
     if asked.earlier is not None:
         return _rounded(asked.earlier.start_s + operations(model, asked.config, work) / rate)
     return _rounded(seconds(model, asked.config, work, rate, slowdown(asked.device)))
 
 
-def _rate(asked: Asked, model: ModelFacts, reasons: list[str]) -> float | None:
+def _rate(asked: EstimateRequest, model: ModelFacts, reasons: list[str]) -> float | None:
     """Operations a second: as earlier jobs had, else by this machine's matrix products; None where neither is known."""
     if asked.earlier is not None:
         return asked.earlier.rate
@@ -185,7 +187,7 @@ def _rate(asked: Asked, model: ModelFacts, reasons: list[str]) -> float | None:
 
 
 def _acting(
-    services: Services, result: Estimate, asked: Asked, unknown: dict[str, Hint], reasons: list[str]
+    services: Services, result: Estimate, asked: EstimateRequest, unknown: dict[str, Hint], reasons: list[str]
 ) -> Estimate:
     """A method that acts: how long its episodes are nobody knows before one has run."""
     unknown.setdefault("memory_mb", Hint("the caches of episodes come on top: the first run shows how much"))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field
 
 from quintain.errors import InvalidInput, QuintainError
-from quintain.next_step import Hint, call, joined
+from quintain.next_step import Hint, call, join_hints
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.evolve import EvolveConfig
@@ -24,8 +24,15 @@ from quintain.tools.training.planning.choice import Choice, Wish, choose
 from quintain.tools.training.planning.concerns import step_value_notes
 from quintain.tools.training.planning.data import DataFacts, look_at_data
 from quintain.tools.training.planning.device import look_at_device
-from quintain.tools.training.planning.earlier_jobs import measured
-from quintain.tools.training.planning.estimate import Asked, Taken, estimate, long_rows, shortages, slow_format
+from quintain.tools.training.planning.earlier_jobs import measured_figures
+from quintain.tools.training.planning.estimate import (
+    EstimateRequest,
+    ExplainedEstimate,
+    estimate,
+    long_rows,
+    shortages,
+    slow_format,
+)
 from quintain.tools.training.planning.model_files import read_model
 from quintain.tools.training.planning.purposes import (
     REWARDS,
@@ -35,7 +42,7 @@ from quintain.tools.training.planning.purposes import (
     later_stages,
     require_combinable,
 )
-from quintain.tools.training.planning.settings import Settled, settle
+from quintain.tools.training.planning.settings import PlanSettings, settle
 from quintain.tools.training.requests import (
     AgentReference,
     Request,
@@ -161,7 +168,7 @@ def _planned(
         blockers=found,
         reward=choice.reward,
         notes=(*choice.notes, *step_value_notes(settled.config, data)),
-        why=joined(" ", [Hint(reason) for reason in (*answers, *wished, *settled.reasons, *taken.reasons)]),
+        why=join_hints(" ", [Hint(reason) for reason in (*answers, *wished, *settled.reasons, *taken.reasons)]),
         branches=choice.branches,
         fields=describe_method(method)["hyperparameters"],
         resource_uri=f"guide://methods/{method}",
@@ -176,7 +183,7 @@ def _settled(
     reference: str,
     settings: dict[str, Any],
     blockers: list[Blocker],
-) -> tuple[Settled, Taken, DataFacts | None]:
+) -> tuple[PlanSettings, ExplainedEstimate, DataFacts | None]:
     """Settle settings and estimate, as far as model and data are readable."""
     method, dataset, device = choice.method or "", choice.dataset, look_at_device()
     model = read_model(agent.model) if agent else "there is no such model"
@@ -192,17 +199,17 @@ def _settled(
         data = _tried(lambda: look_at_data(services, dataset, reference, method, settings, size), blockers)
     acts = choice.environment is not None
     settled = settle(method, settings, model=facts, data=data, device=device, acts=acts)
-    earlier = measured(services, agent.model, settled.config, device) if agent else None
+    earlier = measured_figures(services, agent.model, settled.config, device) if agent else None
     if earlier is not None and earlier.same_model and earlier.memory_ratio > 1:
         settled = settle(
             method, settings, model=facts, data=data, device=device, acts=acts, memory_ratio=earlier.memory_ratio
         )
     dataset_id = dataset.id if dataset else None
-    asked = Asked(method, settled.config, agent, choice.environment, dataset_id, data, model, device, earlier)
+    asked = EstimateRequest(method, settled.config, agent, choice.environment, dataset_id, data, model, device, earlier)
     return settled, estimate(services, asked), data
 
 
-def _require_startable(services: Services, choice: Choice, settled: Settled, agent: Agent) -> None:
+def _require_startable(services: Services, choice: Choice, settled: PlanSettings, agent: Agent) -> None:
     """Check the source as start_training does, so that a plan only promises trainings that start."""
     method, dataset = choice.method or "", choice.dataset
     if method == EVOLVE:
@@ -244,7 +251,9 @@ def _nothing(choice: Choice, model: str, blockers: list[Blocker]) -> TrainingPla
     )
 
 
-def _next(choice: Choice, model: str, settled: Settled, blockers: tuple[Blocker, ...], taken: Taken) -> Hint:
+def _next(
+    choice: Choice, model: str, settled: PlanSettings, blockers: tuple[Blocker, ...], taken: ExplainedEstimate
+) -> Hint:
     if blockers:
         return Hint("First: ", blockers[0].remedy, "; then plan again.")
     start = call(

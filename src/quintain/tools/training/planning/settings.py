@@ -10,7 +10,7 @@ from quintain.records.hyperparameters import ACTING_ONLY, LoraConfig, OnlineConf
 from quintain.records.learning_rates import default_rate
 from quintain.records.recipe import TrainStage
 from quintain.tools.training.methods import EVOLVE, check_evolution, check_settings, merge_settings
-from quintain.tools.training.planning.cost import Work, memory_parts
+from quintain.tools.training.planning.cost import TrainingWork, memory_parts
 from quintain.tools.training.planning.data import DataFacts
 from quintain.tools.training.planning.device import Device
 from quintain.tools.training.planning.model_files import ModelFacts
@@ -39,7 +39,7 @@ _SHOWN_OF_EVOLVE = ("iterations", "tasks_per_iteration", "attempts", "train", "t
 _REFERENCED = frozenset({"dpo", "kto", "ranking"})
 
 
-class Settled(NamedTuple):
+class PlanSettings(NamedTuple):
     """Settings of a plan."""
 
     hyperparameters: dict[str, Any]
@@ -58,7 +58,7 @@ def settle(
     device: Device,
     acts: bool = False,
     memory_ratio: float = 1.0,
-) -> Settled:
+) -> PlanSettings:
     """Settle the settings of a method; settings of the request are kept.
 
     Args:
@@ -89,10 +89,12 @@ def settle(
         rate = default_rate(method, model.hidden, adapters=config.lora is not None)
         config = config.model_copy(update={"learning_rate": rate.value})
         reasons.append(f"Learning rate {rate.value:g}: {rate.rule}.")
-    return Settled(_shown(config, acts=acts), config, tuple(reasons))
+    return PlanSettings(_shown(config, acts=acts), config, tuple(reasons))
 
 
-def work_of(method: str, config: TrainingConfig, data: DataFacts, model: ModelFacts | None, tokens: float) -> Work:
+def work_of(
+    method: str, config: TrainingConfig, data: DataFacts, model: ModelFacts | None, tokens: float
+) -> TrainingWork:
     """Return the work of a training on a dataset whose training split has `tokens` tokens."""
     counted = data.counted
     rows = max(1, data.rows - (counted.dropped_rows if counted else 0))
@@ -104,7 +106,7 @@ def work_of(method: str, config: TrainingConfig, data: DataFacts, model: ModelFa
     step_tokens = tokens / rows * min(config.batch_size, rows) * (1.0 - shared)
     referenced = method in _REFERENCED or config.kl_stop is not None or getattr(config, "kl_coefficient", 0) > 0
     held = counted.validation_tokens if counted else tokens * data.validation_rows / rows
-    return Work(
+    return TrainingWork(
         steps=steps,
         tokens=tokens / rows * min(steps * config.batch_size, rows * config.epochs),
         row_tokens=row_tokens,
@@ -209,10 +211,10 @@ def pass_tokens(method: str, config: TrainingConfig, data: DataFacts | None, mod
     return work_of(method, config, data, model, float(tokens)).pass_tokens
 
 
-def _settle_evolution(settings: Mapping[str, Any], model: ModelFacts | None) -> Settled:
+def _settle_evolution(settings: Mapping[str, Any], model: ModelFacts | None) -> PlanSettings:
     changes, reasons = _by_model(model)
     config, training = check_evolution(merge_settings({"training": changes} if changes else {}, settings))
-    return Settled(_differing(config, _SHOWN_OF_EVOLVE), training, tuple(reasons))
+    return PlanSettings(_differing(config, _SHOWN_OF_EVOLVE), training, tuple(reasons))
 
 
 def _shown(config: TrainingConfig, *, acts: bool) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from quintain.tools.services import Services
 from quintain.tools.training.planning.concerns import data_concerns
 from quintain.tools.training.planning.data import DataFacts, look_at_data
 from quintain.tools.training.planning.device import look_at_device
-from quintain.tools.training.planning.earlier_jobs import measured
-from quintain.tools.training.planning.estimate import Asked, long_rows, shortages, size_estimate, slow_format
+from quintain.tools.training.planning.earlier_jobs import measured_figures
+from quintain.tools.training.planning.estimate import EstimateRequest, long_rows, shortages, size_estimate, slow_format
 from quintain.tools.training.planning.model_files import read_model
 from quintain.tools.training.planning.settings import fitting_batch, planned_steps
 
@@ -72,13 +72,15 @@ def _few_steps(spec: TrainSpec, rows: int) -> list[Blocker]:
     return [Blocker(code="few_steps", message=message, remedy=Hint(f"set batch_size to {size}, as ", plan, " does"))]
 
 
-def _asked(services: Services, spec: TrainSpec) -> Asked:
+def _asked(services: Services, spec: TrainSpec) -> EstimateRequest:
     device, config, data = look_at_device(), spec.config, None
     if spec.dataset_id is not None:
         data = _data(services, spec, spec.dataset_id)
-    earlier = measured(services, spec.agent.model, config, device)
+    earlier = measured_figures(services, spec.agent.model, config, device)
     model = read_model(spec.agent.model)
-    return Asked(spec.method, config, spec.agent, spec.environment, spec.dataset_id, data, model, device, earlier)
+    return EstimateRequest(
+        spec.method, config, spec.agent, spec.environment, spec.dataset_id, data, model, device, earlier
+    )
 
 
 def _data(services: Services, spec: TrainSpec, dataset_id: str) -> DataFacts | None:

@@ -24,7 +24,7 @@ export async function render(root, params, api) {
     agent.note ? h("p", { class: "warning-box" }, agent.note) : "",
     agent.description ? h("p", null, agent.description) : "",
     h("div", { class: "grid" }, card("Where from", origin(agent, lineage)), card("Settings", settings(agent))),
-    card("Scores", scores(own, evaluations.isCut)),
+    card("Scores", scores(agent.id, own, evaluations.isCut)),
     versions.length > 1 ? card("Versions", versionTable(versions, agent)) : "",
   );
   if (agent.role !== "policy" || agent.model.source === "expert") return undefined;
@@ -70,10 +70,10 @@ function fileName(path) {
   return path.split(/[/\\]/).filter(Boolean).at(-1) ?? "";
 }
 
-function scores(evaluations, isCut) {
-  if (!evaluations.length) return empty("Not evaluated yet. Ask your assistant to evaluate this agent.");
+function scores(agentId, evaluations, isCut) {
+  if (!evaluations.length) return empty(`Not evaluated yet. Measure it with \`quintain evaluate ${agentId} --environment quintain/inventory\`.`);
   const rows = evaluations.map((item) => ({
-    name: [item.environment, h("small", null, ` ${item.split}, seed ${item.seed}${item.purpose === "measurement" ? "" : `, ${item.purpose}`}`)],
+    name: [idLink(item.id, item.environment), h("small", null, ` ${item.split}, seed ${item.seed}${item.purpose === "measurement" ? "" : `, ${item.purpose}`}`)],
     low: item.rate.ci_low, value: item.rate.value, high: item.rate.ci_high, n: item.rate.n, item,
   }));
   const newest = evaluations.find((item) => Object.keys(item.by_type).length > 1);
@@ -81,8 +81,7 @@ function scores(evaluations, isCut) {
     rateTable(rows, { first: "Tasks", caption: "Evaluations with exact 95 % intervals", columns: [
       { title: "Unknown", class: "number wide", cell: ({ item }) => item.n_unknown + item.n_error },
       { title: "Turns", class: "number wide", cell: ({ item }) => number(item.mean_turns) },
-      { title: "Job", cell: ({ item }) => (item.job_id ? idLink(item.job_id) : "–") },
-      { title: "Made", cell: ({ item }) => ago(item.created_at) },
+      { title: "Made", class: "wide", cell: ({ item }) => ago(item.created_at) },
     ] }),
     isCut && h("p", { class: "quiet" }, "The newest evaluations; older ones are left out."),
     newest && h("details", null, h("summary", null, `By kind of task, ${newest.environment}`), rateTable(

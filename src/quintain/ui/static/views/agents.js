@@ -17,7 +17,7 @@ export async function render(root, params, api) {
   const newest = (item) => item.results[0];
   const list = pagedTable({
     label: "Agents",
-    none: "No agent yet. Ask your assistant to register a model or to train one.",
+    none: () => (text ? "No agent has this name." : "No agent yet. Name a model with `quintain register NAME --model MODEL`; a training makes an agent too."),
     key: (item) => item.id,
     href: (item) => urlOf(item.id),
     load: (cursor) => api.call("list_library", { kind: "agents", limit: 200, cursor, ...(text && { text }) }),

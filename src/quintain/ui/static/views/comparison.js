@@ -1,5 +1,5 @@
 // One comparison: its verdict, all pairs with their intervals, learning curves, and the tasks that only one agent solved.
-import { card, h, idLink, number } from "../elements.js";
+import { card, h, idLink, number, rich } from "../elements.js";
 import { flipList } from "../flips.js";
 import { axis, interval, linearScale, points, rateTable } from "../intervals.js";
 import { learningCurves } from "../learning_curves.js";
@@ -14,7 +14,7 @@ export async function render(root, params, api) {
     h("p", { class: "crumbs" }, h("a", { href: "/comparisons" }, "Comparisons"), " / ", found.comparison_id),
     h("header", { class: "head" }, h("h1", null, names.join(", "), h("small", null, ` on ${found.environment}`)),
       h("a", { href: `/lineage/${encodeURIComponent(found.comparison_id)}` }, "Lineage")),
-    h("p", { class: "next" }, h("span", { class: "label" }, "Verdict"), " ", found.verdict),
+    h("p", { class: "next" }, h("span", { class: "label" }, "Verdict"), " ", rich(found.verdict)),
     found.notes.length ? h("div", { class: "warning-box" }, found.notes.map((note) => h("div", null, note))) : "",
     card("Success rates", rateTable(found.leaderboard.map((row) => ({
       name: [h("span", { class: "rank" }, row.rank), " ", agent(row.agent)], low: row.ci_low, value: row.success_rate, high: row.ci_high,

@@ -6,7 +6,7 @@ import { pagedTable } from "../table.js";
 export async function render(root, params, api) {
   const list = pagedTable({
     label: "Comparisons",
-    none: "No comparison yet. Choose two evaluations above, or ask your assistant to compare two agents.",
+    none: "No comparison yet. Choose two evaluations above.",
     key: (item) => item.id,
     href: (item) => `/comparisons/${encodeURIComponent(item.id)}`,
     load: (cursor) => api.call("list_library", { kind: "comparisons", limit: 100, cursor }),
@@ -45,7 +45,7 @@ function newComparison(api, agent) {
       append(rows, page.items.filter((item) => item.rate.value !== null && !(fromStart && chosen.has(item.id))).map(row));
       cursor = page.next_cursor;
       more.hidden = !cursor;
-      if (!rows.children.length) replace(rows, h("tr", null, h("td", { colspan: 5 }, empty("No evaluation found. Ask your assistant to evaluate an agent."))));
+      if (!rows.children.length) replace(rows, h("tr", null, h("td", { colspan: 5 }, empty("No evaluation found. Measure an agent with `quintain evaluate AGENT --environment ENVIRONMENT`."))));
       update();
     } catch (error) {
       replace(problem, errorBox(error));
@@ -60,7 +60,7 @@ function newComparison(api, agent) {
         update();
       } });
     box.dataset.suite = item.suite_hash;
-    return h("tr", null, h("td", null, box), h("th", { scope: "row" }, idLink(item.agent_id)), h("td", null, item.environment),
+    return h("tr", null, h("td", null, box), h("th", { scope: "row" }, idLink(item.agent_id)), h("td", null, idLink(item.id, item.environment)),
       h("td", { class: "number" }, `${percent(item.rate.value)} of ${item.rate.n}`), h("td", null, ago(item.created_at)));
   }
 

@@ -8,7 +8,7 @@ const sum = (counts) => Object.values(counts ?? {}).reduce((total, n) => total +
 export async function render(root, params, api) {
   const list = pagedTable({
     label: "Datasets",
-    none: "No dataset yet. Freeze runs into one: quintain export.",
+    none: "No dataset yet. Freeze runs into one: `quintain export sft NAME --all`.",
     key: (dataset) => dataset.id,
     href: (dataset) => `/datasets/${dataset.id}`,
     load: (cursor) => api.call("list_library", { kind: "datasets", limit: 200, cursor }),

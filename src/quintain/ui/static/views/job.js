@@ -103,7 +103,7 @@ export async function render(root, params, api) {
 function showTop(top, job, api, act) {
   const isOpen = !ENDED.includes(job.status);
   const mayResume = ["failed", "cancelled", "interrupted"].includes(job.status);
-  const why = api.mayChange ? null : "This page is read-only: open the address with the token that quintain ui printed.";
+  const why = api.mayChange ? null : "This page is read-only: open the address with #token= that the server printed at its start.";
   const button = (text, tool, kind) => h("button", { class: kind, disabled: !api.mayChange, title: why, onclick: () => act(tool) }, text);
   const steps = job.total_steps ? `step ${number(job.step)} of ${number(job.total_steps)}` : job.step ? `step ${number(job.step)}` : "";
   const left = isOpen && job.eta_s !== null ? `about ${duration(job.eta_s)} left` : "";
@@ -138,7 +138,7 @@ function resultCard(job, page) {
     ["Environment", spec.environment],
     ["Result", result.agent && idLink(result.agent)],
     ["Comparison", result.comparison_id && idLink(result.comparison_id)],
-    ["Evaluation", result.evaluation_id && h("span", { class: "id" }, result.evaluation_id)],
+    ["Evaluation", result.evaluation_id && idLink(result.evaluation_id)],
     ["Recorded runs", result.trajectories && h("a", { href: `/runs?job_id=${encodeURIComponent(job.job_id)}` }, number(result.trajectories.count))],
     ["Success", result.success_rate !== null && result.success_rate !== undefined && `${(100 * result.success_rate).toFixed(1)} % of ${number(result.n)}`],
     ["Final loss", result.final_loss !== null && result.final_loss !== undefined && number(result.final_loss)],
@@ -171,7 +171,7 @@ function samplesCard(samples) {
     const own = samples.filter((sample) => sample.prompt === prompt);
     return h("details", { open: i === 0 }, h("summary", null, `Probe ${i + 1}`), h("pre", { class: "quiet" }, prompt),
       own.map((sample) => h("div", { class: "sample" },
-        h("div", { class: "row" }, h("span", { class: "label" }, `step ${sample.step}`), h("small", { class: "quiet" }, `${number(sample.tokens)} tokens`),
+        h("div", { class: "row" }, h("span", { class: "label" }, sample.stage && `${sample.stage} `, `step ${sample.step}`), h("small", { class: "quiet" }, `${number(sample.tokens)} tokens`),
           sample.stop === "length" && badge("warning", "cut off"), sample.error && badge("bad", "does not parse")),
         h("pre", null, sample.text || "(empty)"))));
   }));

@@ -14,7 +14,7 @@ export async function render(root, params, api) {
   } }, STATES.map((one) => h("option", { value: one, selected: one === status }, one || "all states")));
   const list = pagedTable({
     label: "Jobs",
-    none: "No job yet. Ask your assistant to train or evaluate an agent.",
+    none: () => (status ? "No job is in this state." : "No job yet. Measure an agent with `quintain evaluate starter --environment quintain/inventory`, or watch one get better: `quintain demo`."),
     key: (job) => job.job_id,
     href: (job) => `/jobs/${job.job_id}`,
     load: (cursor) => api.call("list_jobs", { limit: 200, cursor, ...(status && { status }) }),

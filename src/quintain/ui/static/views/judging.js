@@ -1,4 +1,4 @@
-// The judging queue: one run at a time, blind, by a rubric. Every verdict is stored at once; the address has the batch and
+// The judging queue: one run at a time, or two of a task, blind, by a rubric. Every verdict is stored at once; the address has the batch and
 // the history entry the unfinished answer, so a reload goes on where it was.
 import { card, empty, errorBox, h, number, replace, toast } from "../elements.js";
 import { setQuery } from "../router.js";
@@ -13,7 +13,7 @@ export async function render(root, params, api) {
   const body = h("div", { class: "stack" });
   root.append(h("header", { class: "head" }, h("h1", null, "Judging")), body);
   if (!api.mayChange) {
-    replace(body, empty("Verdicts are stored only with the token: open the address with #token= that quintain ui printed at its start."));
+    replace(body, empty("Verdicts are stored only with the token: open the address with #token= that the server printed at its start."));
     return null;
   }
   let queue = null;
@@ -23,17 +23,18 @@ export async function render(root, params, api) {
   async function open(batchId) {
     try {
       const batch = await api.read(`judging://${encodeURIComponent(batchId)}`);
-      if (batch.mode !== "score") throw new Error(`This page judges single runs; batch ${batchId} is of mode ${batch.mode}.`);
-      queue = new Queue(body, batch, api, () => begin(batch.rater, batch.rubric));
+      const kind = { score: Queue, pairwise: PairQueue }[batch.mode];
+      if (!kind) throw new Error(`This page judges single runs and pairs; batch ${batchId} is of mode ${batch.mode}.`);
+      queue = new kind(body, batch, api, () => begin(batch.rater, batch.rubric, batch.mode));
       queue.show();
     } catch (error) {
       replace(body, errorBox(error), h("p", null, h("a", { href: "/judging" }, "Begin anew")));
     }
   }
 
-  async function begin(rater, rubric, limit = 10) {
+  async function begin(rater, rubric, mode, limit = 10) {
     try {
-      const args = { judge: "person", mode: "score", rater: rater || null, rubric, limit, filter: filterOf(params.query) };
+      const args = { judge: "person", mode, rater: rater || null, rubric, limit, filter: filterOf(params.query) };
       const batch = await api.call("get_judging_batch", args);
       if (batch.batch_id === null) {
         queue = null;
@@ -62,15 +63,16 @@ async function startForm(api, query, begin) {
   const describe = () => replace(about, rubricText(rubrics.find((one) => one.name === rubric.value)));
   rubric.addEventListener("change", describe);
   describe();
+  const mode = h("select", { name: "mode" }, h("option", { value: "score" }, "one run at a time"), h("option", { value: "pairwise" }, "two runs of a task"));
   const limit = h("select", { name: "limit" }, [5, 10, 20, 50].map((n) => h("option", { value: n, selected: n === 10 }, n)));
   const narrowed = Object.entries(filterOf(query) ?? {}).map(([name, one]) => `${name.replaceAll("_", " ")} ${one}`).join(", ");
   const field = (label, control) => h("label", { class: "field" }, label, control);
   const form = h("form", { class: "stack", onsubmit: (event) => {
     event.preventDefault();
-    begin(rater.value.trim(), rubric.value, Number(limit.value));
-  } }, h("div", { class: "row" }, field("Your name", rater), field("Rubric", rubric), field("Runs", limit), h("button", { class: "primary" }, "Start judging")),
+    begin(rater.value.trim(), rubric.value, mode.value, Number(limit.value));
+  } }, h("div", { class: "row" }, field("Your name", rater), field("Judge", mode), field("Rubric", rubric), field("At most", limit), h("button", { class: "primary" }, "Start judging")),
   h("p", { class: "quiet" }, narrowed ? `Of the runs with ${narrowed}.` : "Of all runs; a filter of the list of runs narrows them."), about);
-  return card("Judge runs blind", h("p", null, "You see each run without its agent, outcome and scores. Each verdict is stored at once."), form);
+  return card("Judge runs blind", h("p", null, "You see each run without its agent, outcome and scores, and without the environment's verdict. What you decide is stored at once."), form);
 }
 
 function rubricText(rubric) {
@@ -81,8 +83,12 @@ function rubricText(rubric) {
 const anchors = (criterion) => h("ul", { class: "bare quiet" }, Object.entries(criterion.anchors ?? {})
   .sort(([a], [b]) => Number(a) - Number(b)).map(([at, text]) => h("li", null, h("b", null, number(1 + Number(at) * (POINTS - 1))), " ", inlineText(text))));
 
-// One batch. `draft` is the unfinished answer: criterion -> point, and the note.
+const button = (label, key, action, kind) => h("button", { type: "button", class: kind, onclick: action }, label, " ", h("kbd", null, key));
+
+// One batch of single runs. `draft` is the unfinished answer: criterion -> point, and the note.
 class Queue {
+  what = "Run";
+
   constructor(body, batch, api, next) {
     Object.assign(this, { body, batch, api, next, busy: false, criteria: batch.rubric.criteria });
     this.done = batch.items.filter((item) => item.item_id in batch.answered).map((item) => item.item_id);
@@ -109,22 +115,26 @@ class Queue {
   show() {
     const { batch, item, done } = this;
     const place = item ? batch.items.indexOf(item) + 1 : batch.items.length;
-    const head = h("div", { class: "row" }, h("strong", null, item ? `Run ${place} of ${batch.items.length}` : "All judged"),
-      h("progress", { class: "grow", max: batch.items.length, value: done.length, "aria-label": "Runs judged" }), h("span", { class: "quiet" }, `as ${batch.rater}`));
+    const head = h("div", { class: "row" }, h("strong", null, item ? `${this.what} ${place} of ${batch.items.length}` : "All judged"),
+      h("progress", { class: "grow", max: batch.items.length, value: done.length, "aria-label": `${this.what}s judged` }), h("span", { class: "quiet" }, `as ${batch.rater}`));
     replace(this.body, head, this.status, item ? this.question() : this.end());
     if (item) this.body.querySelector(".judged-run").focus({ preventScroll: true });
   }
 
   question() {
     this.fields = this.criteria.map((criterion) => this.field(criterion));
-    this.note = h("textarea", { rows: 2, "aria-label": "Why (may stay empty)", placeholder: "Why? (may stay empty)", oninput: () => { this.draft.note = this.note.value; this.keep(); } }, this.draft.note);
+    this.noteField();
     this.mark();
-    const button = (label, key, action, kind) => h("button", { type: "button", class: kind, onclick: action }, label, " ", h("kbd", null, key));
     return h("div", { class: "columns judging" },
       h("section", { class: "card judged-run", tabindex: "0", "aria-label": "The run to judge" }, recording(this.item.text)),
       h("aside", { class: "stack", "aria-label": "Your verdict" }, card("Your verdict", this.fields, this.note,
         h("div", { class: "row" }, button("Store", "Enter", () => this.store(), "primary"), button("Skip", "S", () => this.skip()), button("Undo", "U", () => this.undo())),
         h("p", { class: "quiet" }, h("kbd", null, "1"), " to ", h("kbd", null, "5"), " judge the marked criterion; the last one stores. ", h("kbd", null, "C"), " for the note."))));
+  }
+
+  noteField() {
+    this.note = h("textarea", { rows: 2, "aria-label": "Why (may stay empty)", placeholder: "Why? (may stay empty)", oninput: () => { this.draft.note = this.note.value; this.keep(); } }, this.draft.note);
+    return this.note;
   }
 
   field(criterion) {
@@ -154,11 +164,15 @@ class Queue {
       if (event.key === "Escape") this.body.querySelector(".judged-run").focus();
       return;
     }
-    const action = { s: () => this.skip(), u: () => this.undo(), c: () => this.note.focus(), Enter: () => this.store() }[event.key];
-    if (/^[1-5]$/.test(event.key)) this.digit(Number(event.key));
-    else if (action && !(event.key === "Enter" && event.target.closest("button,summary,a"))) action();
+    const action = { s: () => this.skip(), u: () => this.undo(), c: () => this.note.focus(), ...this.keys() }[event.key];
+    if (action && !(event.key === "Enter" && event.target.closest("button,summary,a"))) action();
     else return;
     event.preventDefault();
+  }
+
+  // The keys of this kind of batch, with what they do.
+  keys() {
+    return { Enter: () => this.store(), ...Object.fromEntries([1, 2, 3, 4, 5].map((n) => [n, () => this.digit(n)])) };
   }
 
   digit(n) {
@@ -241,6 +255,31 @@ class Queue {
       pairs.length > 0 && h("table", { class: "plain" }, h("thead", null, h("tr", null, ["Rater", "Rater", "Runs", "Weighted kappa"].map((title) => h("th", { scope: "col" }, title)))),
         h("tbody", null, pairs.map((pair) => h("tr", null, h("td", null, inlineText(pair.a)), h("td", null, inlineText(pair.b)), h("td", null, number(pair.n)), h("td", null, number(pair.kappa_weighted)))))),
       h("div", { class: "row" }, h("button", { class: "primary", onclick: this.next }, "Judge more"), undo));
+  }
+}
+
+// One batch of pairs: which of two runs of a task is better, or neither.
+class PairQueue extends Queue {
+  what = "Pair";
+
+  question() {
+    const [left, right] = this.item.text.split(/\n\n(?=----- BEGIN RUN )/);
+    const run = (name, text) => h("section", { class: "card judged-run", tabindex: "0", "aria-label": `${name} run` }, h("h2", null, name), recording(text));
+    return h("div", { class: "stack judging" },
+      h("div", { class: "grid" }, run("Left", left), run("Right", right)),
+      card("Which run did the task better?", h("details", null, h("summary", null, "Rubric"), rubricText(this.batch.rubric)), this.noteField(),
+        h("div", { class: "row" }, button("Left", "←", () => this.prefer("A"), "primary"), button("Tie", "T", () => this.prefer("tie")), button("Right", "→", () => this.prefer("B"), "primary"),
+          button("Skip", "S", () => this.skip()), button("Undo", "U", () => this.undo())),
+        h("p", { class: "quiet" }, "Length is no merit, and neither is the side. A pair may come twice, with the sides exchanged. ", h("kbd", null, "C"), " for the note.")));
+  }
+
+  keys() {
+    return { ArrowLeft: () => this.prefer("A"), ArrowRight: () => this.prefer("B"), t: () => this.prefer("tie") };
+  }
+
+  prefer(better) {
+    const rationale = this.draft.note.trim();
+    return this.submit({ better, ...(rationale && { rationale }) }, "Stored");
   }
 }
 

@@ -17,7 +17,7 @@ export async function render(root, params, api) {
   } }, environments.map((one) => h("option", { value: one, selected: one === environment }, one)));
   root.append(h("header", { class: "head" }, h("h1", null, "Leaderboard"), environments.length > 0 && choice), body);
   if (!environment) {
-    replace(body, empty("No agent was evaluated yet. Ask your assistant to evaluate one, or use quintain evaluate."));
+    replace(body, empty("No agent was evaluated yet. Measure one with `quintain evaluate AGENT --environment ENVIRONMENT`."));
     return null;
   }
 

@@ -70,7 +70,7 @@ function measured(rows) {
     const change = row.before && row.rate.value !== null && row.before.value !== null ? row.rate.value - row.before.value : null;
     const kind = change === null || change === 0 ? "" : row.rate.ci_low > row.before.value ? "good" : row.rate.ci_high < row.before.value ? "bad" : "";
     return h("li", null,
-      h("span", null, idLink(row.agent), h("small", { class: "quiet" }, ` ${row.environment}, ${row.split.replaceAll("_", " ")}`)),
+      h("span", null, idLink(row.agent), h("small", { class: "quiet" }, " ", idLink(row.evaluation_id, `${row.environment}, ${row.split.replaceAll("_", " ")}`))),
       h("span", { class: "interval", title: `${percent(row.rate.value)}, 95 % interval ${percent(row.rate.ci_low)} to ${percent(row.rate.ci_high)}`,
         style: { "--low": row.rate.ci_low ?? 0, "--high": row.rate.ci_high ?? 0, "--value": row.rate.value ?? 0, "--before": row.before?.value ?? -1 } },
         h("i", { class: "span" }), row.before && h("i", { class: "before" }), h("i", { class: "point" })),

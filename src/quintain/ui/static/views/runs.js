@@ -77,7 +77,8 @@ export async function render(root, params, api) {
 function listOf(api, query) {
   return pagedTable({
     label: "Runs",
-    none: "No run matches. Loosen the filter, or let an agent act: quintain rollouts.",
+    none: () => (filterOf(query()) ? "No run matches. Loosen the filter, or let an agent act: `quintain collect starter --environment quintain/inventory`."
+      : "No run yet. Import logs of agents with `quintain import PATH`, or let one act: `quintain collect starter --environment quintain/inventory`."),
     key: (run) => run.id,
     href: (run) => `/runs/${encodeURIComponent(run.id)}`,
     load: (cursor) => api.call("search_trajectories", { limit: 200, cursor, filter: filterOf(query()), sort: query().get("sort") || null }),

@@ -1,4 +1,4 @@
-"""Packed attention on the CPU, merged from calls of the fused kernel.
+"""Packed attention in 16 bits on the CPU, merged from calls of the fused kernel.
 
 Each block of queries attends to ranges of keys, one kernel call a range; the softmax over all ranges follows from their
 log-sum-exps L_p,
@@ -7,7 +7,8 @@ log-sum-exps L_p,
 
 and in the backward pass each call gets the merged `out` and `L`, from which it recomputes its part of the true softmax.
 This is the identity of ring attention (Liu et al. 2023, arXiv 2310.01889). An attention sink is one more term of L without a value.
-There are no masks and no copies of keys, except of the keys that leave a sliding window within a block.
+There are no masks and no copies of keys, except of the keys that leave a sliding window within a block. In 16 bits the kernel
+also sums in float32, where plain products round the scores; float32 is faster by these (`block_attention`).
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
+from quintain.trainers.engine.block_attention import path_slice
 from quintain.trainers.engine.head import at_least_float32
-from quintain.trainers.engine.machine import default_products, products_of
 from quintain.trainers.engine.packing import Range, Segment
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -28,22 +29,6 @@ _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_bac
 
 _BLOCK = 256
 """Rows of a block; see `_blocks`."""
-
-_LONG = 512
-"""Keys from which a range is attended to by the back end of the run's products.
-
-oneDNN's is up to 1.8 times as fast there; it is slower along the diagonal, and compiles a kernel for each new shape.
-"""
-
-
-class Scoring(NamedTuple):
-    """How a layer scores keys."""
-
-    scale: float
-    window: int | None = None
-    """A query sees the keys less than so many tokens before it on its own path, itself included; None: all."""
-    cap: float | None = None
-    """Scores become cap * tanh(score / cap); None: they stay."""
 
 
 class _Block(NamedTuple):
@@ -54,17 +39,6 @@ class _Block(NamedTuple):
     """Keys that all queries of the block see."""
     leaving: tuple[Range, ...]
     """Keys before those, of which each query of the block sees one fewer than the query before it."""
-
-
-def path_slice(path: Sequence[Range], start: int, end: int) -> tuple[Range, ...]:
-    """Return the ranges of the tokens start..end of a path, counted along the path."""
-    kept, offset = [], 0
-    for a, b in path:
-        low, high = max(start - offset, 0), min(end - offset, b - a)
-        if low < high:
-            kept.append((a + low, a + high))
-        offset += b - a
-    return tuple(kept)
 
 
 def _blocks(segments: Sequence[Segment], window: int | None) -> Iterator[_Block]:
@@ -100,11 +74,6 @@ def _reversed(x: torch.Tensor) -> torch.Tensor:
     return x[:, :, :-1].flip(2)
 
 
-def _precision(keys: int, chosen: str) -> str:
-    """Return the precision, which names the back end, of the products with so many keys."""
-    return chosen if keys >= _LONG else "highest"
-
-
 def _pieces(groups: int, heads: int) -> int:
     """Return into how many products to divide the heads of a group: the kernel uses one thread a product."""
     threads = torch.get_num_threads()
@@ -117,49 +86,11 @@ def _folded(x: torch.Tensor, pieces: int) -> torch.Tensor:
 
 
 def _attend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, causal: bool, scoring: Scoring
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, causal: bool, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return output and log-sum-exp of one range of keys."""
-    if scoring.cap is None:
-        out, lse = _flash(query, key, value, 0.0, causal, scale=scoring.scale)
-        return out, lse.reshape(query.shape[:3])
-    scores = _capped(query, key, causal, scoring)[0]
-    lse = scores.logsumexp(-1)
-    return (scores - lse.unsqueeze(-1)).exp().to(value.dtype) @ value, lse
-
-
-def _attend_backward(
-    grad: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    causal: bool,
-    scoring: Scoring,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the gradients of query, key and value, from the merged output and log-sum-exp."""
-    if scoring.cap is None:
-        d_query, d_key, d_value = _flash_backward(grad, query, key, value, out, lse, 0.0, causal, scale=scoring.scale)
-        return d_query, d_key, d_value
-    scores, slope = _capped(query, key, causal, scoring)
-    shares = (scores - lse.unsqueeze(-1)).exp()
-    d_shares = (grad @ value.mT).to(shares.dtype) - _row_products(grad, out).unsqueeze(-1)
-    d_scores = (shares * d_shares * slope * scoring.scale).to(query.dtype)
-    return d_scores @ key, d_scores.mT @ query, shares.to(grad.dtype).mT @ grad
-
-
-def _capped(
-    query: torch.Tensor, key: torch.Tensor, causal: bool, scoring: Scoring
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the capped scores, -inf at hidden keys, and the slope of the cap."""
-    assert scoring.cap is not None
-    scores = (query @ key.mT).to(at_least_float32(query.dtype))
-    squashed = (scores * (scoring.scale / scoring.cap)).tanh()
-    scores = squashed * scoring.cap
-    if causal:
-        scores = scores.masked_fill(torch.ones(scores.shape[2:], dtype=torch.bool).tril().logical_not(), -torch.inf)
-    return scores, 1 - squashed.square()
+    out, lse = _flash(query, key, value, 0.0, causal, scale=scale)
+    return out, lse.reshape(query.shape[:3])
 
 
 def _row_products(grad: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -168,7 +99,7 @@ def _row_products(grad: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     return (grad.to(wide) * out.to(wide)).sum(-1)
 
 
-class PackedAttention(torch.autograd.Function):
+class FusedAttention(torch.autograd.Function):
     """Packed attention by the fused CPU kernel.
 
     Queries are [G, H/G, T, D] and keys [G, 1, T, D]: the kernel reads a key for all heads of its group through a stride of zero.
@@ -183,7 +114,8 @@ class PackedAttention(torch.autograd.Function):
         value: torch.Tensor,
         sinks: torch.Tensor | None,
         segments: tuple[Segment, ...],
-        scoring: Scoring,
+        scale: float,
+        window: int | None,
     ) -> torch.Tensor:
         """Return float [T, G, H/G, D], the layout that the output projection wants; `sinks` is float32 [G, H/G, 1]."""
         groups, heads, n, width = query.shape
@@ -192,27 +124,24 @@ class PackedAttention(torch.autograd.Function):
         lse = torch.empty(groups, heads, n, dtype=at_least_float32(query.dtype))
         pieces = _pieces(groups, heads)
         spread, folds = (-1, heads, -1, -1), (-1, pieces, -1, -1)
-        precision = torch.get_float32_matmul_precision()
-        with default_products():
-            for rows, visible, leaving in _blocks(segments, scoring.window):
-                q = query[:, :, rows]
-                parts = [_attend(q, key[:, :, rows].expand(spread), value[:, :, rows].expand(spread), True, scoring)]
-                folded = _folded(q, pieces) if visible else q
-                for start, end in visible:
-                    k, v = key[:, :, start:end].expand(folds), value[:, :, start:end].expand(folds)
-                    with products_of(_precision(end - start, precision)):
-                        o, total = _attend(folded, k, v, False, scoring)
-                    parts.append((o.reshape(q.shape), total.reshape(q.shape[:3])))
-                if leaving:
-                    at = _backwards(leaving)
-                    o, total = _attend(
-                        _reversed(q), key[:, :, at].expand(spread), value[:, :, at].expand(spread), True, scoring
-                    )
-                    parts.append((F.pad(o.flip(2), (0, 0, 0, 1)), F.pad(total.flip(2), (0, 1), value=-torch.inf)))
-                merged, lse[:, :, rows] = merge_parts(parts, sinks)
-                out[rows] = merged.permute(2, 0, 1, 3)
+        for rows, visible, leaving in _blocks(segments, window):
+            q = query[:, :, rows]
+            parts = [_attend(q, key[:, :, rows].expand(spread), value[:, :, rows].expand(spread), True, scale)]
+            folded = _folded(q, pieces) if visible else q
+            for start, end in visible:
+                k, v = key[:, :, start:end].expand(folds), value[:, :, start:end].expand(folds)
+                o, total = _attend(folded, k, v, False, scale)
+                parts.append((o.reshape(q.shape), total.reshape(q.shape[:3])))
+            if leaving:
+                at = _backwards(leaving)
+                o, total = _attend(
+                    _reversed(q), key[:, :, at].expand(spread), value[:, :, at].expand(spread), True, scale
+                )
+                parts.append((F.pad(o.flip(2), (0, 0, 0, 1)), F.pad(total.flip(2), (0, 1), value=-torch.inf)))
+            merged, lse[:, :, rows] = merge_parts(parts, sinks)
+            out[rows] = merged.permute(2, 0, 1, 3)
         ctx.save_for_backward(query, key, value, sinks, out, lse)
-        ctx.segments, ctx.scoring = segments, scoring
+        ctx.segments, ctx.scale, ctx.window = segments, scale, window
         return out
 
     @staticmethod
@@ -224,36 +153,41 @@ class PackedAttention(torch.autograd.Function):
         d_query = torch.zeros_like(query)
         d_key, d_value = (torch.zeros_like(x[:, 0], dtype=at_least_float32(x.dtype)) for x in (key, value))
         d_sinks = None if sinks is None else torch.zeros_like(sinks)
-        pieces = _pieces(*query.shape[:2])
+        pieces, scale = _pieces(*query.shape[:2]), ctx.scale
         spread, folds = (-1, query.shape[1], -1, -1), (-1, pieces, -1, -1)
-        precision = torch.get_float32_matmul_precision()
-        with default_products():
-            for rows, visible, leaving in _blocks(ctx.segments, ctx.scoring.window):
-                q, g, o, total = own = [x[:, :, rows] for x in (query, grad, out, lse)]
-                k, v = key[:, :, rows].expand(spread), value[:, :, rows].expand(spread)
-                dq, dk, dv = _attend_backward(g, q, k, v, o, total, True, ctx.scoring)
-                d_query[:, :, rows] += dq
-                d_key[:, rows] += dk.sum(1)
-                d_value[:, rows] += dv.sum(1)
-                if d_sinks is not None:
-                    d_sinks += sink_gradient(sinks, total, g, o).sum(2, keepdim=True)
-                q, g, o, total = [_folded(x, pieces) for x in own] if visible else own
-                for start, end in visible:
-                    k, v = key[:, :, start:end].expand(folds), value[:, :, start:end].expand(folds)
-                    with products_of(_precision(end - start, precision)):
-                        dq, dk, dv = _attend_backward(g, q, k, v, o, total, False, ctx.scoring)
-                    d_query[:, :, rows] += dq.reshape(d_query[:, :, rows].shape)
-                    d_key[:, start:end] += dk.sum(1) if pieces > 1 else dk[:, 0]
-                    d_value[:, start:end] += dv.sum(1) if pieces > 1 else dv[:, 0]
-                if leaving:
-                    at = _backwards(leaving)
-                    k, v = key[:, :, at].expand(spread), value[:, :, at].expand(spread)
-                    q, g, o, total = (_reversed(x) for x in own)
-                    dq, dk, dv = _attend_backward(g, q, k, v, o, total, True, ctx.scoring)
-                    d_query[:, :, rows][:, :, :-1] += dq.flip(2)
-                    d_key.index_add_(1, at, dk.sum(1).to(d_key.dtype))
-                    d_value.index_add_(1, at, dv.sum(1).to(d_value.dtype))
-        return d_query, d_key.to(key.dtype).unsqueeze(1), d_value.to(value.dtype).unsqueeze(1), d_sinks, None, None
+        for rows, visible, leaving in _blocks(ctx.segments, ctx.window):
+            q, g, o, total = own = [x[:, :, rows] for x in (query, grad, out, lse)]
+            k, v = key[:, :, rows].expand(spread), value[:, :, rows].expand(spread)
+            dq, dk, dv = _flash_backward(g, q, k, v, o, total, 0.0, True, scale=scale)
+            d_query[:, :, rows] += dq
+            d_key[:, rows] += dk.sum(1)
+            d_value[:, rows] += dv.sum(1)
+            if d_sinks is not None:
+                d_sinks += sink_gradient(sinks, total, g, o).sum(2, keepdim=True)
+            q, g, o, total = [_folded(x, pieces) for x in own] if visible else own
+            for start, end in visible:
+                k, v = key[:, :, start:end].expand(folds), value[:, :, start:end].expand(folds)
+                dq, dk, dv = _flash_backward(g, q, k, v, o, total, 0.0, False, scale=scale)
+                d_query[:, :, rows] += dq.reshape(d_query[:, :, rows].shape)
+                d_key[:, start:end] += dk.sum(1) if pieces > 1 else dk[:, 0]
+                d_value[:, start:end] += dv.sum(1) if pieces > 1 else dv[:, 0]
+            if leaving:
+                at = _backwards(leaving)
+                k, v = key[:, :, at].expand(spread), value[:, :, at].expand(spread)
+                q, g, o, total = (_reversed(x) for x in own)
+                dq, dk, dv = _flash_backward(g, q, k, v, o, total, 0.0, True, scale=scale)
+                d_query[:, :, rows][:, :, :-1] += dq.flip(2)
+                d_key.index_add_(1, at, dk.sum(1).to(d_key.dtype))
+                d_value.index_add_(1, at, dv.sum(1).to(d_value.dtype))
+        return (
+            d_query,
+            d_key.to(key.dtype).unsqueeze(1),
+            d_value.to(value.dtype).unsqueeze(1),
+            d_sinks,
+            None,
+            None,
+            None,
+        )
 
 
 def merge_parts(
