@@ -14,8 +14,9 @@ from quintain.records.job import RecipeSpec
 from quintain.records.job_events import JobEvent
 from quintain.records.lineage import Lineage
 from quintain.records.score import Score
+from quintain.store import engine
 from quintain.store.lineage.links import Ref
-from quintain.store.store import Store
+from quintain.store.store import Store, open_store
 from store_shelves import base_agent, compared, dataset, job, measured, rollout, trained, training
 from trajectory_runs import NOW, answer, later, run, user
 
@@ -217,6 +218,18 @@ def test_a_forgotten_run_is_in_no_list_and_its_text_in_no_file(store: Store, tmp
         store.scores.add_many([score], NOW)
     assert store.lineage.forgotten([first, second, "traj-none"]) == {first}
     assert [node.mark for node in store.lineage.nodes([Ref("trajectory", first)])] == ["forgotten"]
+
+
+def test_a_forgotten_run_leaves_no_text_in_the_write_ahead_log_of_a_newer_sqlite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "wal_is_safe", lambda _version: True)
+    store = open_store(f"sqlite:///{tmp_path / 'quintain.db'}")
+    (added,) = store.trajectories.add_many([run("a", user("the quick brown fox"), answer())], NOW)
+    assert b"quick brown fox" in (tmp_path / "quintain.db-wal").read_bytes()
+    store.lineage.forget([added.id], later(1))
+    assert not any(b"quick brown fox" in path.read_bytes() for path in tmp_path.iterdir())
+    store.close()
 
 
 def test_a_run_that_is_forgotten_while_a_stream_is_read_is_not_given_out(store: Store) -> None:
