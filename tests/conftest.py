@@ -21,7 +21,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # several test processes share th
 
 from hypothesis import settings as generated
 
-from forked_processes import pytest_addoption, pytest_runtestloop  # noqa: F401
 from quintain.settings import Settings
 from quintain.threads import limit_spinning
 
