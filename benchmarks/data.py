@@ -12,13 +12,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.data_import import import_memory, import_speed
+from benchmarks.data_import import import_memory, import_speed, session_memory
 from benchmarks.data_store import add_many, export, search_conditions, search_page
 from benchmarks.figures import say, summarize
 
 CASES = {
     "import": import_speed,
     "import_memory": import_memory,
+    "session_memory": session_memory,
     "add_many": add_many,
     "search": search_page,
     "search_conditions": search_conditions,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,22 @@ def peak_growth_mb(work: Callable[..., object], *arguments: Any) -> float:
     """MB by which the memory of a fresh process grows at most while it does the work; imports count as part of it."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return float(pool.apply(_grow, (work, arguments)))
+
+
+_RUN_AND_PRINT_PEAK = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def peak_of_command_mb(command: Sequence[str]) -> float:
+    """Greatest resident memory of a program that is run to its end, in MB.
+
+    A small process starts it: the kernel counts the memory of the starting process as a program's own.
+    """
+    starter = [sys.executable, "-S", "-c", _RUN_AND_PRINT_PEAK, *command]
+    return int(subprocess.check_output(starter)) * 1024 / 1e6
 
 
 def _grow(work: Callable[..., object], arguments: tuple[Any, ...]) -> float:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks import data_logs
-from benchmarks.data_cost import cpu_seconds, peak_growth_mb
+from benchmarks.data_cost import cpu_seconds, peak_growth_mb, peak_of_command_mb
 from benchmarks.figures import report
 from quintain.importers.log_file import LogFile
 from quintain.importers.pipeline import ImportOptions, import_logs
@@ -139,6 +140,23 @@ def import_memory(folder: Path, *, quick: bool) -> None:
     growth = max(0.0, peaks[large] - peaks[small])
     report("import_peak_mb_growth", [growth], "MB", 16, "lower", files_mb=[small, large])
     report("import_peak_mb", [peaks[large]], "MB", None, "lower", file_mb=large)
+
+
+def session_memory(folder: Path, *, quick: bool) -> None:
+    """Memory of `quintain import` on one long session, which is held whole, and of the program on a tiny one."""
+    command, size = str(Path(sys.executable).with_name("quintain")), 5 if quick else 47
+    for name, n_bytes, repeats in (
+        ("tiny", 1, False),
+        ("with_repeated_results", size * 10**6, True),
+        ("of_text", size * 10**6, False),
+    ):
+        log = folder / name / "session.jsonl"
+        data_logs.claude_session(log, n_bytes, repeats=repeats)
+        peak = peak_of_command_mb([command, "import", str(log), "--home", str(folder / f"home-{name}")])
+        goal = None if n_bytes == 1 else 150
+        report(
+            f"import_session_{name}_peak_mb", [peak], "MB", goal, "lower", file_mb=round(log.stat().st_size / 1e6, 1)
+        )
 
 
 def _import_counting(logs: str) -> None:

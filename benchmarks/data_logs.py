@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -98,7 +99,31 @@ def claude_code(folder: Path, size: int, seed: int = 0) -> int:
     return total
 
 
-def _session(draw: Random, session: str, n: int) -> Iterator[dict[str, Any]]:
+def claude_session(path: Path, size: int, *, repeats: bool, seed: int = 0) -> None:
+    """Write one session until its file has this size.
+
+    Args:
+        path: The file.
+        size: Its bytes.
+        repeats: Whether each result stands twice in its line, as Claude Code writes it; else all of the file is text.
+        seed: Of the texts.
+    """
+    draw = Random(seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        for line in _session(draw, path.stem, 0, count(), lambda: file.tell() >= size, repeats=repeats):
+            file.write(json.dumps(line) + "\n")
+
+
+def _session(
+    draw: Random,
+    session: str,
+    n: int,
+    turns: Iterable[int] | None = None,
+    is_over: Callable[[], bool] = lambda: False,
+    *,
+    repeats: bool = False,
+) -> Iterator[dict[str, Any]]:
     parent: str | None = None
 
     def line(kind: str, message: dict[str, Any]) -> dict[str, Any]:
@@ -119,7 +144,9 @@ def _session(draw: Random, session: str, n: int) -> Iterator[dict[str, Any]]:
         }
 
     yield line("user", {"role": "user", "content": f"Task {n}: " + prose(draw, 300)})
-    for turn in range(draw.randint(8, 24)):
+    for turn in turns or range(draw.randint(8, 24)):
+        if is_over():
+            break
         call = f"toolu_{n}_{turn}"
         content = [
             {"type": "text", "text": prose(draw, 150)},
@@ -132,7 +159,8 @@ def _session(draw: Random, session: str, n: int) -> Iterator[dict[str, Any]]:
         ]
         yield line("assistant", _reply(f"msg_{n}_{turn}", content, "tool_use"))
         result = {"type": "tool_result", "tool_use_id": call, "content": prose(draw, draw.choice((300, 1200, 4000)))}
-        yield line("user", {"role": "user", "content": [result]})
+        noted = {"toolUseResult": {"stdout": result["content"]}} if repeats else {}
+        yield {**line("user", {"role": "user", "content": [result]}), **noted}
     yield line("assistant", _reply(f"msg_{n}_end", [{"type": "text", "text": prose(draw, 300)}], "end_turn"))
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any, Literal
 
 from platformdirs import user_data_path
-from pydantic import AliasChoices, Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from quintain.errors import InvalidInput
 
@@ -22,20 +22,20 @@ _FLAGS |= dict.fromkeys(("1", "true", "yes", "on", "y", "t"), True)
 """Words that pydantic takes for a boolean."""
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Operator settings. Every field can be set as `QUINTAIN_<NAME>`."""
 
-    model_config = SettingsConfigDict(env_prefix="QUINTAIN_", frozen=True, extra="ignore", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, validate_default=True)
 
     home: Path = Field(default_factory=_default_home, description="Folder for the database, datasets, jobs and agents.")
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL; default: quintain.db in the home folder."
     )
-    roots: Annotated[tuple[Path, ...], NoDecode] = Field(
+    roots: tuple[Path, ...] = Field(
         default=(),
         description="Further folders for reading models and files and for agent exports, separated by the path separator.",
     )
-    artifacts: Annotated[tuple[str, ...], NoDecode] = Field(
+    artifacts: tuple[str, ...] = Field(
         default=(),
         description="URL prefixes that tools may read and write, such as s3://bucket/folder, and hub:owner to push to; separated "
         "by commas.",
@@ -46,7 +46,7 @@ class Settings(BaseSettings):
     )
     allow_hub: bool = Field(default=False, description="Allow models to be named by a Hub name and downloaded.")
     slots: int = Field(default=1, ge=1, le=64, description="Maximum number of concurrent jobs that need a device.")
-    devices: Annotated[tuple[str, ...] | None, NoDecode] = Field(
+    devices: tuple[str, ...] | None = Field(
         default=None,
         validation_alias=AliasChoices("QUINTAIN_DEVICES", "CUDA_VISIBLE_DEVICES"),
         description="GPUs that jobs get, as CUDA_VISIBLE_DEVICES names them, separated by commas; default: that variable, "
@@ -69,7 +69,7 @@ class Settings(BaseSettings):
         default=None, ge=1, description="CPU cores of a job on a cluster; default: the cluster's."
     )
     cluster_gpus: int = Field(default=0, ge=0, description="GPUs of each process of a job on a cluster.")
-    cluster_env: Annotated[tuple[str, ...], NoDecode] = Field(
+    cluster_env: tuple[str, ...] = Field(
         default=("GOMP_SPINCOUNT", "HF_HOME", "HF_HUB_OFFLINE", "KMP_BLOCKTIME"),
         description="Names of environment variables that workers on a cluster get from the server, separated by commas.",
     )
@@ -93,7 +93,7 @@ class Settings(BaseSettings):
     job_disk_mb: float | None = Field(
         default=None, ge=1, description="Size of a job's folder above which it is interrupted; default: no limit."
     )
-    redact: Annotated[tuple[Literal["secrets", "personal"], ...], NoDecode] = Field(
+    redact: tuple[Literal["secrets", "personal"], ...] = Field(
         default=("secrets", "personal"),
         description="What is removed from runs, separated by commas: secrets, personal; or off. 1 and 0 mean all and off.",
     )
@@ -121,11 +121,11 @@ class Settings(BaseSettings):
         default=None,
         description="URL under which a proxy publishes the HTTP server, such as https://example.org/quintain.",
     )
-    http_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+    http_hosts: tuple[str, ...] = Field(
         default=(),
         description="Further values of the Host header that the HTTP server accepts, with ports, separated by commas.",
     )
-    http_trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
+    http_trusted_proxies: tuple[str, ...] = Field(
         default=(),
         description="Addresses or networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed, separated by "
         "commas.",
@@ -136,9 +136,7 @@ class Settings(BaseSettings):
     http_audience: str | None = Field(
         default=None, description="Audience that a JWT must have; default: the public URL of the protocol."
     )
-    http_scopes: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(), description="Scopes that a JWT must have, separated by commas."
-    )
+    http_scopes: tuple[str, ...] = Field(default=(), description="Scopes that a JWT must have, separated by commas.")
     http_body_mib: float = Field(default=4.0, gt=0, le=1024, description="Largest body of an HTTP request, in MiB.")
     http_calls_per_s: float = Field(
         default=300.0, gt=0, le=1e6, description="Calls a second of one HTTP client; twice as many may come at once."
@@ -156,6 +154,19 @@ class Settings(BaseSettings):
         description="URL of an OpenTelemetry collector (OTLP over HTTP) that gets a span of each request and job; default: none.",
     )
     poll_s: float = Field(default=0.3, gt=0, le=60, description="Seconds between job checks of the server.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_environment(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Add the variables of the environment, in upper or lower case, for the fields that are not given."""
+        variables = {name.upper(): value for name, value in os.environ.items()}
+        given = dict(values)
+        for name, about in cls.model_fields.items():
+            alias = about.validation_alias
+            names = list(map(str, alias.choices)) if isinstance(alias, AliasChoices) else [f"QUINTAIN_{name.upper()}"]
+            if name not in given and (known := next((one for one in names if one in variables), None)):
+                given[name] = variables[known]
+        return given
 
     @field_validator("roots", mode="before")
     @classmethod

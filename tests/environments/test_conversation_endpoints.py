@@ -10,7 +10,7 @@ import pytest
 
 from fake_endpoint import Answer, Asked, FakeEndpoint, fails, says, serving
 from playing import act, play
-from quintain.environments import registry
+from quintain.environments import configuration, registry
 from quintain.environments.conversation import support_desk as desk
 from quintain.environments.conversation.message_parsing import parse_message
 from quintain.environments.conversation.model_user import END, fence_message
@@ -35,10 +35,10 @@ def configured(home: Path) -> Iterator[Callable[..., None]]:
     ) -> None:
         text = f'[client]\nprotocol = "openai"\nbase_url = "{model.url}/v1"\nmodel = "m"\nmax_attempts = 1\n{more}'
         (home / "endpoints.toml").write_text(text)
-        registry.configure(None, variable, home / "endpoints.toml")
+        configuration.configure(None, variable, home / "endpoints.toml")
 
     yield configure
-    registry.configure(None)
+    configuration.configure(None)
 
 
 def customer(task_id: str = TASK) -> Callable[[Asked, int], Answer]:

@@ -14,7 +14,7 @@ import pytest
 
 from environments.foreign_servers import Solver, foreign_servers
 from playing import Scripted, act, play, text_of
-from quintain.environments import registry
+from quintain.environments import configuration, registry
 from quintain.errors import InvalidInput, NotFound, QuintainError, Unavailable
 from quintain.records.protocols import Environment, Reply, TaskSource, TimeStep
 from quintain.records.trajectory import OutcomeStatus
@@ -28,9 +28,9 @@ PYTHON = "QUINTAIN_FOREIGN_PYTHON"
 def operator(tmp_path: Path) -> Iterator[Path]:
     """The operator's file, in use."""
     path = tmp_path / "environments.toml"
-    registry.configure(path)
+    configuration.configure(path)
     yield path
-    registry.configure(None)
+    configuration.configure(None)
 
 
 @pytest.fixture

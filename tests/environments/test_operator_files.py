@@ -14,7 +14,7 @@ from acting_endpoint import Call
 from acting_endpoint import says as acts
 from fake_endpoint import Answer, Asked, says, serving
 from jobs_in_process import jobs_in_process  # noqa: F401
-from quintain.environments import registry
+from quintain.environments import configuration
 from quintain.errors import InvalidInput
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import UNFINISHED
@@ -49,7 +49,7 @@ def agent_and_customer(asked: Asked, before: int) -> Answer:
 def _configured() -> Iterator[None]:
     """The job configures the registry of this process: undo it."""
     yield
-    registry.configure(None)
+    configuration.configure(None)
 
 
 @pytest.mark.usefixtures("jobs_in_process", "_configured")

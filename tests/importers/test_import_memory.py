@@ -12,10 +12,11 @@ import pytest
 
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.run_sink import DryRun, RunSink
+from quintain.importers.run_splitting import PART_CHARS
 from quintain.records.imports import IngestStatus
-from quintain.records.trajectory import MAX_TRAJECTORY_CHARS, Trajectory
+from quintain.records.trajectory import Trajectory
 
-RESULTS, CHARS = 400, 8_000
+RESULTS, CHARS = 200, 8_000
 
 
 def claude_session() -> list[dict[str, Any]]:
@@ -80,7 +81,7 @@ class Sizes(RunSink):
 
 
 def test_the_parts_of_a_long_run_are_stored_one_by_one(tmp_path: Path) -> None:
-    long = "x" * (MAX_TRAJECTORY_CHARS // 5)
+    long = "x" * (PART_CHARS // 5)
     messages = [{"role": role, "content": long + "." * n} for n in range(5) for role in ("user", "assistant")]
     path = tmp_path / "chat.json"
     path.write_text(json.dumps({"messages": messages}))

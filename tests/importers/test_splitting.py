@@ -9,7 +9,7 @@ import pytest
 
 from quintain.errors import InvalidInput
 from quintain.importers.protocol import Report, Run
-from quintain.importers.run_splitting import characters, require_one_part, split_run, split_trajectory
+from quintain.importers.run_splitting import PART_CHARS, characters, require_one_part, split_run, split_trajectory
 from quintain.records.trajectory import (
     MAX_TRAJECTORY_CHARS,
     Actor,
@@ -97,7 +97,7 @@ def test_the_outcome_stands_with_the_last_part_alone() -> None:
 def test_a_turn_that_is_too_long_alone_is_refused_with_its_length_and_what_to_do() -> None:
     run = session(*ASKED, *said(Actor.AGENT, "a" * 60, "b" * 95, "c"))
     with pytest.raises(InvalidInput, match=r"at most 99 characters .* got one of 95; cut that text in a copy"):
-        split_trajectory(run, BOUND)
+        split_trajectory(run, BOUND, most=BOUND)
     report = Report()
     long = session(*said(Actor.AGENT, "a" * (MAX_TRAJECTORY_CHARS + 1)))
     assert list(split_run(Run(long, 7), report)) == []
@@ -106,8 +106,17 @@ def test_a_turn_that_is_too_long_alone_is_refused_with_its_length_and_what_to_do
         require_one_part(long)
 
 
+def test_a_turn_that_is_longer_than_a_part_but_fits_a_row_is_a_part_of_its_own() -> None:
+    run = session(*ASKED, *said(Actor.AGENT, "a" * 60, "b" * 150, "c"))
+    assert [messages(part) for part in split_trajectory(run, BOUND, most=170)] == [
+        ["S5", "U4", "a60"],
+        ["S5", "U4", "b150"],
+        ["S5", "U4", "c1"],
+    ]
+
+
 def test_parts_are_linked_in_their_order_and_with_what_the_run_was_linked_with() -> None:
-    third = "a" * (MAX_TRAJECTORY_CHARS // 3)
+    third = "a" * (PART_CHARS // 3)
     run = session(*ASKED, *said(Actor.AGENT, *(third + str(n) for n in range(5))))
     report = Report()
     parts = list(split_run(Run(run, 3, key="me", parent="boss", continues="before"), report))

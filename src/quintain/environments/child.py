@@ -8,8 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from quintain.environments.configuration import configure
 from quintain.environments.json_lines import serve
-from quintain.environments.registry import configure, task_source
+from quintain.environments.registry import task_source
 from quintain.records.protocols import Environment
 from quintain.records.trajectory import Action, Task
 

@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from quintain.endpoints.profiles import find_profile
+from quintain.environments.configuration import configuration
 from quintain.environments.data_files import read_data
 from quintain.environments.foreign.profiles import ForeignProfile, list_profiles
 from quintain.environments.foreign.source import factory as foreign_factory
@@ -65,33 +66,6 @@ _ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)*(?::[\w.-]+)?")
 _registered: dict[str, Factory] = {}
 
 
-class _Operator(NamedTuple):
-    """Configuration by the operator of this program."""
-
-    servers: Path | None = None
-    variable: Callable[[str], str | None] = lambda name: None
-    endpoints: Path | None = None
-
-
-_operator = _Operator()
-
-
-def configure(
-    servers: Path | None,
-    variable: Callable[[str], str | None] = lambda name: None,
-    endpoints: Path | None = None,
-) -> None:
-    """Set the operator's configuration for this process; composition roots call it once.
-
-    Args:
-        servers: Path of `environments.toml`, which need not exist.
-        variable: Returns the value of an environment variable in a server's `pass_env`; only processes that start servers need it.
-        endpoints: Path of `endpoints.toml`, which need not exist: models that play users.
-    """
-    global _operator
-    _operator = _Operator(servers, variable, endpoints)
-
-
 def operator_endpoint(name: str) -> Endpoint:
     """Return an endpoint profile of the operator, for environments in which a model plays a user.
 
@@ -100,12 +74,12 @@ def operator_endpoint(name: str) -> Endpoint:
         InvalidInput: as `endpoints.profiles.find_profile`.
         Refused: as `endpoints.profiles.find_profile`.
     """
-    return find_profile(_operator.endpoints or Path("endpoints.toml"), name)
+    return find_profile(configuration().endpoints or Path("endpoints.toml"), name)
 
 
 def operator_variable(name: str) -> str | None:
     """Return an environment variable that the operator named; None if it is not set for this process."""
-    return _operator.variable(name)
+    return configuration().variable(name)
 
 
 def installed_extensions() -> Extensions:
@@ -137,7 +111,7 @@ def list_foreign() -> list[ForeignProfile]:
     Raises:
         InvalidInput: as `foreign.profiles.list_profiles`.
     """
-    return list_profiles(_operator.servers)
+    return list_profiles(configuration().servers)
 
 
 def list_servers() -> list[ServerProfile]:
@@ -147,7 +121,8 @@ def list_servers() -> list[ServerProfile]:
         InvalidInput: as `servers.read_servers`.
         Refused: as `servers.read_servers`.
     """
-    servers = read_servers(_operator.servers) if _operator.servers else {}
+    file = configuration().servers
+    servers = read_servers(file) if file else {}
     return [servers[name] for name in sorted(servers)]
 
 
@@ -214,7 +189,7 @@ def open_source(reference: str | Mapping[str, float]) -> TaskSource:
     if getattr(_factory(name), "may_hang", name not in _BUILT_IN):
         from quintain.environments.isolated import IsolatedSource
 
-        return IsolatedSource(reference, servers=_operator.servers)
+        return IsolatedSource(reference, servers=configuration().servers)
     return task_source(reference)
 
 
@@ -253,11 +228,11 @@ def _mixed(parts: Mapping[str, int], open_part: Callable[[str], TaskSource]) -> 
 
 def _factory(name: str) -> Factory:
     if is_foreign(name):
-        return foreign_factory(name, _operator.servers)
+        return foreign_factory(name, configuration().servers)
     if name.startswith(PREFIX):
         from quintain.environments.mcp_server.source import factory as server_factory
 
-        return server_factory(find_server(_operator.servers, name.removeprefix(PREFIX)), _operator.variable)
+        return server_factory(find_server(configuration().servers, name.removeprefix(PREFIX)), configuration().variable)
     if name in _registered and name not in _entries():
         return _registered[name]
     require_single(GROUP, name, frozenset(_BUILT_IN))

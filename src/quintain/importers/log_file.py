@@ -53,10 +53,11 @@ class LogFile:
         """
         parser, number = Parser(self.reading.repairs, self.reading.parsed), 0
         try:
-            for piece in self.pieces():
-                number = piece.number
-                for value in _values(piece, parser, report):
-                    yield NumberedValue(number, value)
+            pieces = self.pieces()
+            while (piece := next(pieces, None)) is not None:
+                number, values = piece.number, _values(piece, parser, report)
+                del piece  # its bytes would stay in memory while the caller works on the values
+                yield from (NumberedValue(number, value) for value in values)
         except InvalidInput as error:
             report.reject(number + 1, error.message)
 
@@ -151,18 +152,21 @@ class LogFile:
             return []
 
 
-def _values(piece: RawValue, parser: Parser, report: Report) -> Iterator[Any]:
+def _values(piece: RawValue, parser: Parser, report: Report) -> list[Any]:
+    """Return the values of a piece, usually one; report why there is none."""
     if piece.raw is None:
         report.reject(piece.number, f"larger than {MAX_LINE_BYTES // 2**20} MB")
-    elif not piece.raw:
+        return []
+    if not piece.raw:
         report.reject(piece.number, "the file ends before its array is closed; what followed is lost")
-    else:
-        try:
-            yield parser.parse(piece.raw)
-        except InvalidInput as error:
-            several = list(elements([piece.raw])) if error.code == "extra_data" else []
-            if len(several) > 1:  # values that follow each other on one line
-                for inner in several:
-                    yield from _values(inner._replace(number=piece.number), parser, report)
-            else:
-                report.reject(piece.number, error.message + (" (the file ends within it)" if piece.last else ""))
+        return []
+    try:
+        return [parser.parse(piece.raw)]
+    except InvalidInput as error:
+        several = list(elements([piece.raw])) if error.code == "extra_data" else []
+        if len(several) > 1:  # values that follow each other on one line
+            return [
+                value for inner in several for value in _values(inner._replace(number=piece.number), parser, report)
+            ]
+        report.reject(piece.number, error.message + (" (the file ends within it)" if piece.last else ""))
+        return []

@@ -65,13 +65,15 @@ def lines(chunks: Iterable[bytes], limit: int = MAX_LINE_BYTES) -> Iterator[RawV
         first, *rest = chunk.split(b"\n")
         held.add(first)
         if rest:
-            yield from held.end(number)
+            if held.has_value:
+                yield held.take(number)
             for number, line in enumerate(rest[:-1], number + 1):  # noqa: B020 - the count goes on
                 if line and not line.isspace():
                     yield RawValue(number, line if len(line) <= limit else None)
             number += 1
             held.add(rest[-1])
-    yield from held.end(number, last=True)
+    if held.has_value:
+        yield held.take(number, last=True)
 
 
 def elements(chunks: Iterable[bytes], limit: int = MAX_LINE_BYTES) -> Iterator[RawValue]:
@@ -121,11 +123,12 @@ class _Cutter:
         self.held.add(data[start:])
 
     def end(self, part: bytes = b"", *, last: bool = False) -> list[RawValue]:
-        """Yield the value whose last part this is."""
+        """Return the value whose last part this is, unless it is only white space."""
         self.held.add(part)
-        pieces = self.held.end(self.count + 1, last=last)
-        self.count += len(pieces)
-        return pieces
+        if not self.held.has_value:
+            return []
+        self.count += 1
+        return [self.held.take(self.count, last=last)]
 
 
 class _Held:
@@ -141,9 +144,17 @@ class _Held:
         else:
             self._parts.clear()
 
-    def end(self, number: int, *, last: bool = False) -> list[RawValue]:
-        """Return the value unless it is only white space."""
+    @property
+    def has_value(self) -> bool:
+        """Whether there is more than white space; white space alone is dropped."""
+        if self._size <= self._limit and not any(part and not part.isspace() for part in self._parts):
+            self._parts.clear()
+            self._size = 0
+        return self._size > 0
+
+    def take(self, number: int, *, last: bool = False) -> RawValue:
+        """Return the value, and begin the next one."""
         raw = b"".join(self._parts) if self._size <= self._limit else None
         self._parts.clear()
         self._size = 0
-        return [RawValue(number, raw, last)] if raw is None or raw.strip() else []
+        return RawValue(number, raw, last)

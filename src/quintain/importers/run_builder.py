@@ -56,7 +56,7 @@ def build_run(
     if transcript.orphans:
         report.note(_ORPHANS)
     try:
-        run = transcript.trajectory(**fields)
+        run = transcript.trajectory(**fields, is_finished=True)
     except InvalidInput as error:
         report.reject(line, error.message)
         return

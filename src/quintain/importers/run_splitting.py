@@ -22,6 +22,9 @@ from quintain.records.trajectory import (
     Trajectory,
 )
 
+PART_CHARS = 2_000_000
+"""Characters of text at which a part of a long run ends, about 500,000 tokens. Storing one takes six times its size in memory."""
+
 
 def characters(run: Trajectory) -> int:
     """Return the characters of text in a run; a prompt that the first user message repeats counts once."""
@@ -84,22 +87,22 @@ def require_one_part(run: Trajectory) -> None:
         )
 
 
-def split_trajectory(run: Trajectory, bound: int = MAX_TRAJECTORY_CHARS) -> list[Trajectory]:
-    """Return the run, or parts of it with at most `bound` characters each.
+def split_trajectory(run: Trajectory, bound: int = PART_CHARS, most: int = MAX_TRAJECTORY_CHARS) -> list[Trajectory]:
+    """Return the run, or parts of it with at most `bound` characters each; a longer turn is a part of its own.
 
     The last part has the outcome and the group of attempts; the first part has the link to the run that this one
     continues.
 
     Raises:
-        InvalidInput: one turn, or the text outside the turns, is longer than the bound.
+        InvalidInput: one turn, or the text outside the turns, is longer than `most`.
     """
     if characters(run) <= bound:
         return [run]
-    room, opening = bound - _frame(run), _copied(run)
-    copied = sum(map(_step, opening))
+    frame, opening = _frame(run), _copied(run)
+    room, copied = max(bound, min(2 * frame, most)) - frame, sum(map(_step, opening))
     if copied > room // 2:
         opening, copied = (), 0
-    first, *others = _pieces(run.steps, room, copied)
+    first, *others = _pieces(run.steps, room, copied, most - frame)
     parts = [first, *((*opening, *piece) for piece in others)]
     last = len(parts) - 1
     return [
@@ -131,7 +134,7 @@ def split_run(run: Run, report: Report) -> Iterator[Run]:
         yield run
         return
     report.note(
-        f"a run of more than {MAX_TRAJECTORY_CHARS:,} characters was split into several, linked by `continues`; each begins with "
+        f"a run of more than {PART_CHARS:,} characters was split into several, linked by `continues`; each begins with "
         "the first prompt as copied context"
     )
     keys = [*(f"part:{part.identity}" for part in parts[:-1]), run.key]
@@ -147,8 +150,11 @@ def _copied(run: Trajectory) -> tuple[Step, ...]:
     return tuple(step.model_copy(update={"copied_context": True}) for step in before[: asked + 1])
 
 
-def _pieces(steps: tuple[Step, ...], room: int, copied: int) -> Iterator[tuple[Step, ...]]:
-    """Group steps into pieces of at most `room` characters; pieces after the first get `copied` characters less."""
+def _pieces(steps: tuple[Step, ...], room: int, copied: int, most: int) -> Iterator[tuple[Step, ...]]:
+    """Group steps into pieces of at most `room` characters; pieces after the first get `copied` characters less.
+
+    An exchange that is longer alone, up to `most` characters, is a piece of its own.
+    """
     piece: tuple[Step, ...] = ()
     size, bound = 0, room
     for exchange in _exchanges(steps):
@@ -156,10 +162,10 @@ def _pieces(steps: tuple[Step, ...], room: int, copied: int) -> Iterator[tuple[S
         if piece and size + more > bound:
             yield piece
             piece, size, bound = (), 0, room - copied
-        if more > bound:
+        if more > most - (room - bound):
             longest = max(map(_step, exchange))
             raise InvalidInput(
-                f"expected turns of at most {room:,} characters besides task and tools, got one of {longest:,}; "
+                f"expected turns of at most {most:,} characters besides task and tools, got one of {longest:,}; "
                 "cut that text in a copy of the log and import the copy",
                 code="too_large",
             )

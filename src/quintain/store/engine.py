@@ -16,7 +16,7 @@ from typing import Any
 
 import sqlalchemy
 from sqlalchemy import Connection, Dialect, Engine, Table, event
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -202,4 +202,8 @@ def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any
 
 def dialect_insert(table: Table, dialect: Dialect) -> Any:
     """Return an insert statement with the `ON CONFLICT` clauses of the dialect."""
-    return sqlite.insert(table) if dialect.name == "sqlite" else postgresql.insert(table)
+    if dialect.name == "sqlite":
+        return sqlite.insert(table)
+    from sqlalchemy.dialects import postgresql  # takes 2 MB, and most homes have SQLite
+
+    return postgresql.insert(table)

@@ -55,6 +55,7 @@ _ID = String(120)
 
 
 _SEQ = BigInteger().with_variant(Integer, "sqlite")
+# Conditions of indexes are named for SQLite alone; `create_schema` copies them for PostgreSQL, whose dialect takes 2 MB.
 _REMEMBERED, _FORGOTTEN = text("forgotten_at IS NULL"), text("forgotten_at IS NOT NULL")
 
 
@@ -76,7 +77,7 @@ def _findable(name: str) -> Index:
     The reward is in it, so that a bound on the reward is tested without reading the rows.
     """
     columns = ("seq", "reward") if name == "reward" else (name, "seq", "reward")
-    return Index(f"ix_trajectories_{name}", *columns, sqlite_where=_REMEMBERED, postgresql_where=_REMEMBERED)
+    return Index(f"ix_trajectories_{name}", *columns, sqlite_where=_REMEMBERED)
 
 
 trajectories = Table(
@@ -107,7 +108,7 @@ trajectories = Table(
     Index("ix_trajectories_opening", "opening"),
     Index("ix_trajectories_session_id", "session_id"),
     Index("ix_trajectories_job_id", "job_id", "seq"),
-    Index("ix_trajectories_forgotten", "forgotten_at", sqlite_where=_FORGOTTEN, postgresql_where=_FORGOTTEN),
+    Index("ix_trajectories_forgotten", "forgotten_at", sqlite_where=_FORGOTTEN),
     *(_findable(name) for name in ("agent", "agent_label", "environment", "outcome", "reward")),
     sqlite_autoincrement=True,
 )
@@ -267,7 +268,6 @@ jobs = Table(
         "request_key",
         unique=True,
         sqlite_where=_UNFINISHED,
-        postgresql_where=_UNFINISHED,
     ),
     Index("ix_jobs_status", "status", "priority", "seq"),
     Index("ix_jobs_status_seq", "status", "seq"),

@@ -8,7 +8,6 @@ from typing import Annotated
 from pydantic import Field
 
 from quintain.artifacts.locations import HUB, allowed_destination, allowed_location, parse_location
-from quintain.artifacts.transfers import TooLarge, fetch
 from quintain.errors import InvalidInput, Unavailable
 from quintain.next_step import Hint, call
 from quintain.records.artifacts import FetchSpec
@@ -28,6 +27,8 @@ def local_copy(services: Services, url: str) -> Path:
         InvalidInput, NotFound, Refused: As `allowed_location` and `transfers.fetch`.
         Unavailable: A job downloads it first (`fetching`); or as `transfers.fetch`.
     """
+    from quintain.artifacts.transfers import TooLarge, fetch  # few calls name a URL
+
     location, cache = allowed_location(url, services.settings.artifacts), services.settings.artifacts_cache_dir
     try:
         return fetch(location.url, cache, limit_bytes=IN_CALL_BYTES)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from quintain.environments.registry import configure
+from quintain.environments.configuration import configure
 from quintain.errors import Unavailable
 from quintain.settings import Settings
 

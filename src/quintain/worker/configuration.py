@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from quintain.environments import registry
+from quintain.environments import configuration
 from quintain.environments.retrieval import configure_retrieval
 from quintain.records.protocols import TextRetriever
 from quintain.settings import secret
@@ -17,7 +17,7 @@ _home: Path | None = None
 def configure(home: Path) -> None:
     """Configure environments, retrieval and caches of this process."""
     global _home
-    registry.configure(home / "environments.toml", secret, home / "endpoints.toml")
+    configuration.configure(home / "environments.toml", secret, home / "endpoints.toml")
     configure_retrieval(_open_retriever)
     keep_copies(home / "cache" / "models")
     _home = home

@@ -38,6 +38,8 @@ _SIDE_RECORDS = {
     "permission-mode",
     "last-prompt",
 }
+_WRITTEN = {"type": "written"}
+"""Takes the place of a line that was written, which is still a turn."""
 _NOT_A_TASK = (
     "<command-name>",
     "<command-message>",
@@ -103,15 +105,17 @@ def read_sessions(
     branches = {thread: graph.branch(lines) for thread, lines in threads.items()}
     beside, origin = _about_subagent(log, report), _forked(graph) or origin_of(log)
     lent = {line.uuid for thread, branch in branches.items() for line in branch if line.thread != thread}
-    for thread, branch in branches.items():
-        if branch[-1].uuid in lent and not thread[1]:
-            continue  # the beginning of another session of this file, which goes on from its last turn
-        involved = {line.thread for line in branch}
-        turns = [line for one in involved for line in threads[one]]
+    # The others are the beginning of another session of this file, which goes on from their last turn.
+    chosen = [thread for thread, branch in branches.items() if thread[1] or branch[-1].uuid not in lent]
+    for thread in chosen:
         known = origin if not thread[1] and origin and origin.session != thread[0] else None
-        for run in _run(branch, turns, graph, report, known, format=format, agent=agent):
-            about = beside if run.parent else {}
-            yield run._replace(trajectory=run.trajectory.model_copy(update={"extra": run.trajectory.extra | about}))
+        script, line, fields = _written(branches[thread], threads, graph, report, known, format=format, agent=agent)
+        if fields["parent"]:
+            fields["extra"] |= beside
+        if thread == chosen[-1]:
+            for lines in (graph.lines, threads, branches):
+                lines.clear()  # as large as the run, which is built and stored from here on
+        yield from build_session_run(script, report, line, format=format, **fields)
 
 
 def _about_subagent(log: LogFile, report: Report) -> dict[str, str]:
@@ -134,21 +138,21 @@ def _forked(graph: Graph) -> Origin | None:
     return Origin(session, frozenset(line.uuid for line in copied)) if session else None
 
 
-def _run(
+def _written(
     branch: list[Line],
-    turns: list[Line],
+    threads: dict[tuple[str, str], list[Line]],
     graph: Graph,
     report: Report,
     origin: Origin | None,
     *,
     format: str,
     agent: str,
-) -> Iterator[Run]:
-    """Yield the run of a branch.
+) -> tuple[Transcript, int, dict[str, Any]]:
+    """Return the transcript of a branch, the line where it begins, and the further fields of its run.
 
     Args:
         branch: Its lines, from the root on.
-        turns: All turns of its session or sidechain, and of others that it leads through.
+        threads: The turns of each session and sidechain.
         graph: All lines.
         report: Gets a note on branches that are left out.
         origin: The session that this one was forked from.
@@ -157,7 +161,10 @@ def _run(
     """
     session, side = branch[-1].thread
     side = side.removeprefix("?")
-    writer = _Writer(turns, graph, report, origin.shared if origin else frozenset())
+    involved = {line.thread for line in branch}
+    turns = [line for one in involved for line in threads[one]]
+    last_row = branch[-1].row
+    writer = _Writer(turns, graph, report, origin.shared if origin else frozenset(), drops=len(threads) == 1)
     for line in graph.steered(branch):
         writer.write(line)
     left = [line for line in turns if line.uuid not in writer.written and line.thread == branch[-1].thread]
@@ -165,32 +172,30 @@ def _run(
         out = {line.uuid for line in left}
         n = sum((above := graph.turn_above(line)) is None or above.uuid not in out for line in left)
         report.note(f"only the branch with the latest turn is imported: {n} left out (edits, retries, rewinds)")
-    last_row = branch[-1].row
     end = graph.ends.get(session) if not side else None
     key = f"{format}:{session}"
-    yield from build_session_run(
-        writer.script,
-        report,
-        branch[0].number,
-        format=format,
-        key=f"{key}:{side}" if side else key,
-        parent=key if side else None,
-        continues=f"{format}:{origin.session}" if origin else None,
-        prompt=writer.prompt or writer.command or "",
-        session_id=f"{session}:{side}" if side else session,
-        agent=AgentInfo(name=agent, version=nonblank(last_row.get("version")), model=writer.script.model),
-        outcome=Outcome(exit_status=end or None),
-        extra=text_fields({"cwd": last_row.get("cwd"), "git_branch": last_row.get("gitBranch")}),
-    )
+    fields = {
+        "key": f"{key}:{side}" if side else key,
+        "parent": key if side else None,
+        "continues": f"{format}:{origin.session}" if origin else None,
+        "prompt": writer.prompt or writer.command or "",
+        "session_id": f"{session}:{side}" if side else session,
+        "agent": AgentInfo(name=agent, version=nonblank(last_row.get("version")), model=writer.script.model),
+        "outcome": Outcome(exit_status=end or None),
+        "extra": text_fields({"cwd": last_row.get("cwd"), "git_branch": last_row.get("gitBranch")}),
+    }
+    return writer.script, branch[0].number, fields
 
 
 class _Writer:
     """Writes the lines of a branch as turns, each reply and each result once."""
 
-    def __init__(self, turns: list[Line], graph: Graph, report: Report, copied: frozenset[str]) -> None:
+    def __init__(self, turns: list[Line], graph: Graph, report: Report, copied: frozenset[str], *, drops: bool) -> None:
         self.script, self.graph, self.report = Transcript(), graph, report
         self.copied = copied
         """Uuids of lines that also exist in the session this one was forked from."""
+        self.drops = drops
+        """Whether a line is dropped once it is written, because no other branch can need it."""
         self.written: set[str] = set()
         self.prompt: str | None = None
         self.command: str | None = None
@@ -215,9 +220,14 @@ class _Writer:
         if line.row.get("type") == "assistant":
             reply = self._replies.get(as_text(line.row["message"].get("id")), [line])
             self.written.update(part.uuid for part in reply)
-            self._reply(reply if line in reply else [line])
+            lines = reply if line in reply else [line]
+            self._reply(lines)
         else:
+            lines = [line]
             self._user_line(line)
+        if self.drops:
+            for part in lines:
+                part.row = _WRITTEN
 
     def _reply(self, lines: list[Line]) -> None:
         contents, thought, answers = [], [], []

@@ -18,7 +18,7 @@ _NO_REPLY = "No response requested."
 """Placeholder reply that the program writes if its own message needs no answer."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Line:
     """One line of the graph; lines without a turn only keep the graph connected."""
 

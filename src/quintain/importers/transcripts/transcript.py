@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from pydantic import ValidationError
+
 from quintain.importers.transcripts.field_values import refuse_constant
+from quintain.records.record import share_field_sets
 from quintain.records.text import MAX_DEPTH, require_clean
-from quintain.records.trajectory import AgentInfo, Outcome, Source, Task, Trajectory, read_trajectory
+from quintain.records.trajectory import AgentInfo, Outcome, Source, Step, Task, Trajectory, read_trajectory
 
 Parts = str | Sequence[Mapping[str, Any]]
 """Text, or parts shaped as `TextPart` and `ImagePart` in JSON."""
@@ -162,6 +166,7 @@ class Transcript:
         tools: Sequence[Mapping[str, Any]] = (),
         outcome: Outcome | None = None,
         session_id: str | None = None,
+        is_finished: bool = False,
         **fields: Any,
     ) -> Trajectory:
         """Build the run; a task without a prompt takes the first user text as its prompt.
@@ -173,6 +178,7 @@ class Transcript:
             tools: Schemas, OpenAI function style (`function_tool`).
             outcome: As the log states it; unknown by default.
             session_id: Of the log.
+            is_finished: Whether the transcript is not used again: then it is emptied step by step, to save memory.
             **fields: Further fields of `Trajectory` (tags, group_id, episode_key, extra, ...).
 
         Raises:
@@ -184,6 +190,13 @@ class Transcript:
             task = task.model_copy(
                 update={"prompt": next((plain for plain in map(_plain, asked) if plain.strip()), "")}
             )
+        steps: list[Any] = self.steps
+        if is_finished:
+            self.steps = []
+            for place, step in enumerate(steps):
+                with suppress(ValidationError):  # reported below, with its place
+                    steps[place] = valid = Step.model_validate(step)
+                    share_field_sets((valid, *valid.actions, *valid.observations))
         about = {
             "source": Source(format=format),
             "agent": agent or AgentInfo(),
@@ -195,7 +208,7 @@ class Transcript:
                 "session_id": session_id,
                 **about,
                 "tools": [dict(tool) for tool in tools],
-                "steps": self.steps,
+                "steps": steps,
                 **_known(fields),
             }
         )

@@ -23,7 +23,6 @@ from quintain.records.tags import require_tags
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Trajectory
 from quintain.tools.artifacts import url_of
-from quintain.tools.jobs.jobs import start
 from quintain.tools.results import ImportResult
 from quintain.tools.roots import readable
 from quintain.tools.services import Services
@@ -82,6 +81,8 @@ def import_trajectories(
     # Runs of unchanged files get new tags too, so those files must be read.
     unchanged = {} if again or labels else services.store.imports.stamps_below(place)
     if measure(place).bytes > IN_CALL_BYTES:
+        from quintain.tools.jobs.jobs import start  # not needed for what is read within the call
+
         spec = ImportSpec(
             path=str(place),
             format=format,

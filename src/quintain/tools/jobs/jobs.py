@@ -23,7 +23,6 @@ from quintain.tools.data.lineage import forgotten_sources_note, require_no_forgo
 from quintain.tools.jobs.curves import metric_curves, thin_points
 from quintain.tools.jobs.labels import label_of
 from quintain.tools.jobs.next_steps import next_step
-from quintain.tools.jobs.plots import saved_picture
 from quintain.tools.jobs.stalls import lease_notice, quiet_for, stall_of
 from quintain.tools.pages import fitting_page
 from quintain.tools.results import JobList, JobStarted, JobSummary, JobView, WaitingFor
@@ -249,6 +248,8 @@ def _next_step(services: Services, job: Job, stalled: str | None) -> Hint:
     step, result = next_step(job, stalled), job.result
     if job.kind not in {"evaluate", "evaluate_dataset"} or result is None or result.evaluation_id is None:
         return step
+    from quintain.tools.jobs.plots import saved_picture  # loads all that draws
+
     return Hint(step, f" {saved_picture(services, result.evaluation_id)[1]}.")
 
 
