@@ -16,13 +16,13 @@ TYPED := src/quintain build/documented_program.py
 test: style
 	@$(BIN)/python -m scripts.documented_program
 	@told=$$(mktemp); $(BIN)/mypy $(TYPED) >$$told 2>&1 & types=$$!; \
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q --processes 4 -m "not soak and not browser and not docs"; tests=$$?; \
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not soak and not browser and not docs"; tests=$$?; \
 	wait $$types; typed=$$?; cat $$told; rm $$told; \
 	test $$typed -eq 0 && exit $$tests
 
 # The store and its jobs on PostgreSQL, with a throw-away server of the system's package; skipped with the reason without one.
 test-postgres: install
-	@HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.postgres_server $(BIN)/python -m pytest -q --processes 2 -m "not soak" tests/store tests/jobs
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.postgres_server $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not soak" tests/store tests/jobs
 
 # The official protocol suite, the Inspector and tdqs, by npm and pip below .venv; skipped with the reason without node.
 conformance: install

@@ -19,9 +19,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # several test processes share the cores
 
+from hypothesis import HealthCheck
 from hypothesis import settings as generated
 
-from forked_processes import pytest_addoption, pytest_runtestloop  # noqa: F401
 from quintain.settings import Settings
 from quintain.threads import limit_spinning
 
@@ -35,9 +35,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 # What `make test` tries is the same every time, so that it says something of the change and not of chance; `make soak` tries anew.
-# Neither has a deadline for an example: on a busy machine any may be late.
-generated.register_profile("repeatable", derandomize=True, deadline=None)
-generated.register_profile("anew", deadline=None)
+# Neither has a bound on time: on a busy machine any example may be late.
+_PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+generated.register_profile("repeatable", derandomize=True, **_PATIENT)
+generated.register_profile("anew", **_PATIENT)
 generated.load_profile("repeatable")
 
 _LONG = {"system", "worker", "trainers", "jobs", "compatibility", "cli", "tools", "server", "security"}
