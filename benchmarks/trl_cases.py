@@ -124,7 +124,8 @@ def sft(bench: Bench) -> None:
         if bench.precision == "bf16":
             return
         report("matmul_back_end_gain", rounds.matmul_gain, "1", None)
-        attention = [_attention(ours, step) for step in steps[1:]]
+        with products(bench.tuned):
+            attention = [_attention(ours, step) for step in steps[1:]]
         shares = zip(attention, rounds.seconds["ours"], rounds.matmul_flops, strict=True)
         of_step, of_rate = zip(*((s / step, work / s / rate) for (work, s), step, rate in shares), strict=True)
         report("sft_attention_share_of_step", of_step, "1", None, "lower")
