@@ -83,7 +83,12 @@ BAD_INPUT: list[tuple[Any, dict[Any, Any], str, list[str]]] = [
     ("score", {"scorer": "outcome", "filter": {}}, "empty_filter", ["no condition", "job_id"]),
     ("score", {"scorer": "outcome"}, "invalid_input", ["exactly one"]),
     ("score", {"scorer": "magic", "filter": {"tags": ["x"]}}, "not_found", ["magic", "outcome"]),
-    ("export", {"kind": "sft", "name": "d", "filter": {"job_id": "job-none"}}, "nothing_matches", ["no run is stored", "collect_rollouts"]),
+    (
+        "export",
+        {"kind": "sft", "name": "d", "filter": {"job_id": "job-none"}},
+        "nothing_matches",
+        ["no run is stored", "collect_rollouts"],
+    ),
     ("export", {"kind": "sft", "name": "../d", "filter": {"tags": ["x"]}}, "invalid_input", ["name", "../d"]),
     (
         "export",
