@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quintain.environments import registry
+from quintain.environments import configuration, registry
 from quintain.environments.servers import find_server, read_servers
 from quintain.errors import InvalidInput, NotFound, QuintainError, Refused, Unavailable
 from quintain.records.trajectory import Task
@@ -44,8 +44,8 @@ def file(tmp_path: Path):
 
 @pytest.fixture
 def configure():
-    yield registry.configure
-    registry.configure(None)
+    yield configuration.configure
+    configuration.configure(None)
 
 
 def test_servers_are_read_and_their_paths_are_relative_to_the_file(file) -> None:
@@ -135,8 +135,8 @@ def test_servers_take_their_tasks_as_an_option_too(file, configure, tmp_path: Pa
 
 def test_a_program_that_knows_of_servers_imports_no_client_until_one_starts(file) -> None:
     program = (
-        "import sys; from pathlib import Path; from quintain.environments import registry; "
-        f"registry.configure(Path({str(file(GOOD))!r})); registry.task_source('mcp:plain'); "
+        "import sys; from pathlib import Path; from quintain.environments import configuration, registry; "
+        f"configuration.configure(Path({str(file(GOOD))!r})); registry.task_source('mcp:plain'); "
         "print([name for name in ('mcp', 'torch') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
