@@ -155,8 +155,11 @@ class JobRunner:
         Returns:
             Ids of the jobs that changed.
         """
+        return self._pass(self._reconciler.index_texts, wait_s=wait_s)
+
+    def _pass(self, *further: ReconcileStep, wait_s: float = 0.0) -> set[str]:
         work, changes = self._reconciler, self._changes
-        steps = (work.dispatch, work.reconcile_running, work.dispatch_after_ends, work.index_texts)
+        steps = (work.dispatch, work.reconcile_running, work.dispatch_after_ends, *further)
         changed, is_leader = self._run_elected(steps, wait_s=wait_s)
         if is_leader:
             self._newest_pass = _Pass(changes, time.monotonic())
@@ -165,11 +168,12 @@ class JobRunner:
     def refresh(self, within_s: float) -> None:
         """Reconcile for a reader, unless a pass of this runner has ended within these seconds and since its last change.
 
-        Another runner's pass does not count: its clock and its database may be others.
+        Another runner's pass does not count: its clock and its database may be others. A reader does not wait for the texts of
+        new runs: after a large import, indexing takes a fifth of a second of each pass.
         """
         newest = self._newest_pass
         if newest.changes != self._changes or time.monotonic() - newest.ended > within_s:
-            self.reconcile()
+            self._pass()
 
     def states(self, job_ids: Iterable[str]) -> dict[str, JobState]:
         """Return the state of each of these jobs that exists, whichever process stored it."""
