@@ -56,8 +56,8 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_ctrl_c_leaves_the_job_running_and_the_same_command_follows_it_to_its_end(config: Path, home: Path) -> None:
-    """8 epochs of 2 texts, one at a time: 16 steps, in place of the file's 1000, because options go before it."""
-    asked = ("--config", str(config), "--set", "epochs=8", "--name", "scholar")
+    """60 epochs of 2 texts, one at a time: 120 steps, in place of the file's 1000, because options go before it."""
+    asked = ("--config", str(config), "--set", "epochs=60", "--name", "scholar")
     with subprocess.Popen(
         command(*asked, home=home),
         env={**os.environ, "QUINTAIN_POLL_S": "0.1"},
@@ -89,7 +89,7 @@ def test_ctrl_c_leaves_the_job_running_and_the_same_command_follows_it_to_its_en
     assert "agent: agent:scholar@1" in done.stdout
     assert f"{job_id} is succeeded" in done.stdout
     (job,) = list_jobs(services).items
-    assert (job.status, job.step, job.total_steps) == ("succeeded", 16, 16)
+    assert (job.status, job.step, job.total_steps) == ("succeeded", 120, 120)
     services.close()
 
 
