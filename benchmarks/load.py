@@ -351,17 +351,28 @@ PARTS = {"jobs": jobs, "idle": idle, "servers": servers, "pages": pages}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure each part in a home of its own."""
+    """Measure the parts that are asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.load", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few rounds: for a look, not for a claim")
     parser.add_argument("--only", nargs="+", choices=sorted(PARTS), default=list(PARTS), help="parts to measure")
     asked = parser.parse_args(arguments)
-    for name in asked.only:
-        say(f"{name}: {(PARTS[name].__doc__ or '').splitlines()[0]}")
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            PARTS[name](Path(folder), quick=asked.quick)
+    measure(asked.only, quick=asked.quick)
     summarize()
     return 0
+
+
+def measure(names: Sequence[str], *, quick: bool) -> None:
+    """Measure parts, each in a home of its own."""
+    for name in names:
+        say(f"{name}: {(PARTS[name].__doc__ or '').splitlines()[0]}")
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            PARTS[name](Path(folder), quick=quick)
+
+
+def load_goals(count: int) -> None:
+    """Measure all parts so many times."""
+    for _ in range(count):
+        measure(list(PARTS), quick=False)
 
 
 if __name__ == "__main__":
