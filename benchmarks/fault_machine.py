@@ -41,7 +41,7 @@ def out_of_memory(count: int) -> None:
     wrong, killed = [], 0
     with fault_home() as home:
         for trial in range(count):
-            spec = SelftestSpec(steps=20, step_s=0.05, checkpoint_every_steps=1, memory_mb=6 * LIMIT_MB)
+            spec = SelftestSpec(steps=20, step_s=0.3, checkpoint_every_steps=1, memory_mb=6 * LIMIT_MB)
             job = home.runner.start(spec, request_key=f"m{trial}").job
             home.until(lambda i=job.id: home.store.jobs.get(i).step >= 2)
             record = home.directory(job.id).shim()
@@ -50,8 +50,9 @@ def out_of_memory(count: int) -> None:
             assert worker is not None
             with _memory_group(f"quintain-{os.getpid()}-{trial}") as group:
                 if group is not None and trial % 2 == 0:
-                    killed += _kill_by_kernel(group, (worker, record.shim))
-                    wrong += _after_a_kill(home, job.id)
+                    if _kill_by_kernel(group, (worker, record.shim)):
+                        killed += 1
+                        wrong += _after_a_kill(home, job.id)
                 else:
                     most = psutil.Process(worker).memory_info().vms + LIMIT_MB * 2**20
                     resource.prlimit(worker, resource.RLIMIT_AS, (most, most))
@@ -84,14 +85,15 @@ def _memory_group(name: str) -> Iterator[Path | None]:
 
 
 def _kill_by_kernel(group: Path, processes: Sequence[int]) -> bool:
-    """Move processes into a group, and lift its limit when the kernel has killed one. Return whether it has."""
+    """Move processes into a group, and lift its limit when the kernel has killed one. Return False if the first ended by itself."""
     for process in processes:
         (group / "cgroup.procs").write_text(str(process))
-    deadline = time.monotonic() + 60
-    while "oom_kill 0" in (group / "memory.oom_control").read_text() and time.monotonic() < deadline:
+    while not (is_killed := "oom_kill 0" not in (group / "memory.oom_control").read_text()):
+        if not psutil.pid_exists(processes[0]):
+            break
         time.sleep(0.005)
     (group / "memory.limit_in_bytes").write_text("-1")
-    return time.monotonic() < deadline
+    return is_killed
 
 
 def _after_a_kill(home: FaultHome, job_id: str) -> list[str]:

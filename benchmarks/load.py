@@ -10,6 +10,7 @@ import argparse
 import itertools
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import statistics
@@ -27,7 +28,7 @@ import psutil
 
 from benchmarks.data_store import _fill
 from benchmarks.fault_home import call
-from benchmarks.figures import report, say, summarize
+from benchmarks.figures import not_run, report, say, summarize
 from benchmarks.server import OURS, Client
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.launch import JobOptions
@@ -308,6 +309,31 @@ def pages(folder: Path, *, quick: bool) -> None:
         server.close()
 
 
+def many_runs(folder: Path, *, quick: bool) -> None:
+    """Pages of 50 of ten million runs over stdio, and the start of a server on them."""
+    n, calls = (100_000, 60) if quick else (10_000_000, 200)
+    if (free := shutil.disk_usage(folder).free) < (needed := 2_500 * n):
+        reason = f"needs {needed / 1e9:.0f} GB of free disk space, there are {free / 1e9:.0f}"
+        not_run("runs_of_10m_page_p99_ms", "ms", 25, "lower", reason)
+        return
+    Server(folder).close()  # creates the database
+    (folder / "quintain.db").unlink()
+    began = time.perf_counter()
+    _fill(folder / "quintain.db", n, 160)
+    os.sync()
+    size, seconds = (folder / "quintain.db").stat().st_size / 1e9, time.perf_counter() - began
+    report("runs_of_10m_filled_per_s", [n / seconds], "1/s", None, gb=round(size, 1))
+    began = time.perf_counter()
+    server = Server(folder)
+    report("runs_of_10m_server_ready_s", [time.perf_counter() - began], "s", None, "lower")
+    try:
+        _pages_of(server, "runs_of_10m", "search_trajectories", {}, n, calls)
+        _pages_of(server, "runs_of_10m_by_agent", "search_trajectories", {"filter": {"agent": "helper"}}, n, calls)
+        report("runs_of_10m_server_rss_mb", [server.process.memory_info().rss / _MB], "MB", 150, "lower")
+    finally:
+        server.close()
+
+
 def _pages_of(server: Server, name: str, tool: str, given: dict[str, Any], n: int, calls: int) -> None:
     from quintain.store.paging import encode_cursor
 
@@ -347,7 +373,7 @@ def _percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
-PARTS = {"jobs": jobs, "idle": idle, "servers": servers, "pages": pages}
+PARTS = {"jobs": jobs, "idle": idle, "servers": servers, "pages": pages, "many_runs": many_runs}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
