@@ -67,6 +67,12 @@ def test_a_full_disk_is_reported_with_the_remedy_and_costs_no_step_before(model_
     assert not (tmp_path / "out").exists()
 
 
+def replace_in(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
 def save(folder: Path, step: int, *, keep: int = 5) -> Path:
     """Save a checkpoint of a small model."""
     model = torch.nn.Linear(2, 2)
@@ -80,6 +86,7 @@ def save(folder: Path, step: int, *, keep: int = 5) -> Path:
     [
         (lambda p: (p / "manifest.json").unlink(), "manifest.json is missing"),
         (lambda p: (p / "manifest.json").write_text("{"), "manifest.json cannot be read"),
+        (lambda p: replace_in(p / "manifest.json", '"identity": "x"', '"identity": "y"'), "manifest.json differs"),
         (lambda p: (p / "state.pt").unlink(), "state.pt is missing"),
         (lambda p: (p / "state.pt").write_bytes(b"short"), "state.pt has 5 bytes"),
         (lambda p: (p / "manifest.json").unlink() or (p / "manifest.json").mkdir(), "it cannot be read"),
