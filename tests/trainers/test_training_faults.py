@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-import resource
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from full_disk import full_disk
 from quintain.errors import Conflict, TrainingFailed, Unavailable
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, Row
 from quintain.records.trajectory import Trajectory
@@ -24,18 +22,6 @@ from quintain.trainers.loop.passes import ValidationSums
 from tiny_models import save_tiny_model
 from trainers.episodes import episode
 from trainers.runs import Killed, Recorder, dataset, rows_for, run, run_of, spec
-
-
-@contextmanager
-def full_disk(largest_file: int) -> Iterator[None]:
-    """Refuse files beyond so many bytes, as a full disk does."""
-    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 def files(folder: Path) -> set[str]:
