@@ -27,8 +27,10 @@ from quintain.tools import RLTrainingTool
 
 ENVIRONMENT = "quintain/nim?difficulty=easy&types=normal"
 GAMES = 200
+DEMONSTRATIONS = 150
+"""Games of the expert against itself from which the start learns the moves."""
 LEARN_MOVES = {"epochs": 6, "batch_size": 8, "learning_rate": 2e-3}
-"""Settings by which the start learns the moves. After 2 epochs at 1e-3 half of its sampled moves were illegal."""
+"""Settings of that training: a start whose calls cannot be read loses by fouls, and self-play has no moves to choose from."""
 SETTINGS: dict[str, Any] = {
     "self_play": {}, "rollouts": 20, "tasks_per_step": 8, "group_size": 8, "max_new_tokens": 64, "learning_rate": 3e-4,
 }  # fmt: skip
@@ -64,7 +66,9 @@ class Study:
 
     def learn_moves(self) -> str:
         """Train the embedded model on games of the expert against itself; return the agent."""
-        played = self.job("collect_rollouts", agent="expert", environment=ENVIRONMENT, opponent="self", n_tasks=400)
+        played = self.job(
+            "collect_rollouts", agent="expert", environment=ENVIRONMENT, opponent="self", n_tasks=DEMONSTRATIONS
+        )
         found = {"job_id": played["job_id"]}  # both players: the expert's moves are right in lost games too
         keep = ["success", "failure"]
         self._tool.run({"action": "export_dataset", "kind": "sft", "name": "games", "filter": found, "outcomes": keep})
