@@ -230,9 +230,9 @@ def view_of(run: Trajectory, index: ToolIndex) -> View:
 def _turn(step: Step, number: int, index: ToolIndex, user_spoke: bool) -> Turn:
     calls, left = [], False
     if step.actions:
-        calls = [_call(action, number, index, result) for action, result in calls_with_results(step)]
+        calls = [_call(action, number, index, seen) for action, seen in calls_with_results(step)]
     if len(step.observations) > len(step.actions):
-        left = any(result.is_error for result in step.observations[len(step.actions) :])
+        left = any(seen.is_error for seen in step.observations[len(step.actions) :])
     return Turn(
         index=number,
         calls=calls,
@@ -245,7 +245,7 @@ def _turn(step: Step, number: int, index: ToolIndex, user_spoke: bool) -> Turn:
     )
 
 
-def _call(action: Action, turn: int, index: ToolIndex, observed: Observation | None) -> Call:
+def _call(action: Action, turn: int, index: ToolIndex, seen: Observation | None) -> Call:
     known = index.find(action.tool)
     args = action.args if action.args is not None else {}
     category: ToolCategory | None = None
@@ -296,18 +296,14 @@ def _call(action: Action, turn: int, index: ToolIndex, observed: Observation | N
         target=target,
         effect=effect,
         purpose=purpose,
-        result=None
-        if observed is None
-        else observed.content
-        if isinstance(observed.content, str)
-        else text_of(observed.content),
-        failed=observed is not None and observed.is_error,
+        result=None if seen is None else seen.content if isinstance(seen.content, str) else text_of(seen.content),
+        failed=seen is not None and seen.is_error,
         readable=action.args is not None,
         repeatable=known is not None and known.repeatable,
         command=command,
         lines=lines,
         polls=polls,
-        activity=read_call(action, observed, turn),
+        activity=read_call(action, seen, turn),
     )
 
 
