@@ -109,8 +109,8 @@ def is_scorer_name(name: object) -> bool:
 
 def registered_declared(name: str) -> Declared | None:
     """Return the declared scorer that a program registered under a name; None for another kind of scorer."""
-    made = _REGISTERED[name]() if name in _REGISTERED else None
-    return made.declared if isinstance(made, DeclaredScorer) else None
+    registered = _REGISTERED[name]() if name in _REGISTERED else None
+    return registered.declared if isinstance(registered, DeclaredScorer) else None
 
 
 def registered_function(name: str) -> RewardFunction | None:
