@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.fault_home import FaultHome, call, fault_home
-from benchmarks.figures import report, reported, say
+from benchmarks.figures import not_run, report, reported, say
 from benchmarks.server import Client
 from quintain.errors import QuintainError
 from quintain.records.job import UNFINISHED, JobStatus, SelftestSpec
@@ -110,8 +110,7 @@ def read_only(count: int) -> None:
 def _in_namespace(trial: str, count: int) -> None:
     probe = subprocess.run([*NAMESPACE, "true"], capture_output=True, text=True)
     if probe.returncode:
-        say(f"not run: {probe.stderr.strip()}")
-        report(f"faults_of_disk_{trial}", [0], "faults", None, "lower", not_run=probe.stderr.strip()[:200])
+        not_run(f"faults_on_disks_{trial}", "faults", 0, "lower", probe.stderr.strip()[:200])
         return
     with TemporaryDirectory() as mount:
         script = (

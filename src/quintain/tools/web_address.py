@@ -91,7 +91,7 @@ def page_of(answer: Mapping[str, Any]) -> str | None:
         return f"/lineage/{_quoted(rest)}"
     run = answer.get("trajectory")
     ids = [rest.partition("/")[0], run.get("id") if isinstance(run, Mapping) else None]
-    ids += [answer.get(name) for name in ("trajectory_id", "comparison_id", "dataset_id", "agent", "job_id")]
+    ids += [answer.get(name) for name in ("id", "trajectory_id", "comparison_id", "dataset_id", "agent", "job_id")]
     for found in ids:
         for prefix, page in _PAGES.items():
             if isinstance(found, str) and found.startswith(prefix):
