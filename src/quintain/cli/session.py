@@ -117,20 +117,20 @@ def collected_interrupts() -> Iterator[list[int]]:
     lost, and the command waits on. A process that was started to ignore Ctrl-C goes on ignoring it, as a script's `&` and
     `nohup` ask for. Only the main thread may use this.
     """
-    seen: list[int] = []
+    signals: list[int] = []
 
     def collect(number: int, frame: FrameType | None) -> None:
-        if seen:
+        if signals:
             raise KeyboardInterrupt
-        seen.append(number)
+        signals.append(number)
 
     before = signal.getsignal(signal.SIGINT)
     if before is signal.SIG_IGN:
-        yield seen
+        yield signals
         return
     signal.signal(signal.SIGINT, collect)
     try:
-        yield seen
+        yield signals
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -66,12 +66,12 @@ class _Evolution:
 
     def run(self) -> JobResult:
         self.stages.reporter.phase("preparing")
-        seen = selection_tasks(self.spec)
+        selection_ids = selection_tasks(self.spec)
         Path(self.spec.output_dir).mkdir(parents=True, exist_ok=True)
         try:
             start = self._evaluate_candidate("00-start", self.spec.agent, 0)
             best, stopped = self._evolve(start)
-            return self._conclude(start, best, stopped, seen)
+            return self._conclude(start, best, stopped, selection_ids)
         except EvolutionStopped:
             return JobResult(report=self._report("the job was asked to stop"))
 
@@ -158,12 +158,12 @@ class _Evolution:
         self.stages.reporter.progress(self.stages.steps, self.stages.steps + after, curve)
         return _Candidate(agent, evaluation, number, final_loss)
 
-    def _conclude(self, start: _Candidate, best: _Candidate, stopped: str, seen: tuple[str, ...]) -> JobResult:
+    def _conclude(self, start: _Candidate, best: _Candidate, stopped: str, selection_ids: tuple[str, ...]) -> JobResult:
         """Name the best agent, and compare it with the start on tasks that were not used for selection."""
         spec, episodes = self.spec, self.spec.config.final_tasks * self.spec.config.repeats
         result = self._result(best)
         self.stages.reporter.output("agent", result)
-        measuring = (final_spec(spec, agent, seen) for agent in (spec.agent, result))
+        measuring = (final_spec(spec, agent, selection_ids) for agent in (spec.agent, result))
         left = episodes if best.round else 0
         before = after = self.stages.run(next(measuring), self.stages.folder("final-start"), episodes, left, "final_")
         if best.round:

@@ -137,9 +137,9 @@ def _work_of(
 ) -> TrainingWork:
     """Return the work of a finished job from its report."""
     supervised, saved = _number(job, "supervised_tokens"), max(0.0, job.metrics.get("sharing_saved") or 0.0)
-    seen = max(1.0, min(config.epochs * rows, steps * config.batch_size))
+    trained_rows = max(1.0, min(config.epochs * rows, steps * config.batch_size))
     computed = tokens * (1.0 - saved) / steps
-    row_tokens = min(tokens / seen, facts.context_tokens or tokens)
+    row_tokens = min(tokens / trained_rows, facts.context_tokens or tokens)
     return TrainingWork(
         steps=round(steps),
         tokens=tokens,
