@@ -27,6 +27,7 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.hyperparameters import GRPOConfig, LoraConfig, SamplerConfig
 from quintain.records.job import TrainSpec
 from quintain.records.judging import Endpoint
+from quintain.records.reward import LengthReward, RewardPart, RewardSpec
 from quintain.store.store import open_store
 from quintain.tools.training.model_folders import starter_folder
 
@@ -159,7 +160,8 @@ def sampler(machines: TwoMachines, folder: Path, count: int) -> None:
                 else:
                     worker.wait(600)
             last = cluster_faults.events(job)[-1]
-            say(f"attempt {attempts}: {last.type} {last.code or ''}, {done} silences")
+            say(f"attempt {attempts}: {last.type} {last.code or ''} {last.message or ''}, {done} silences")
+            assert last.type == "result" or last.code == "endpoint_busy", last
         server.kill()
     codes = Counter(event.code for event in cluster_faults.events(job) if event.type == "failed")
     apart = cluster_faults.apart(folder / "out-whole", folder / "out-silent", "adapter_model.safetensors")
@@ -186,16 +188,18 @@ def _sampled(folder: Path, name: str, url: str, count: int) -> Any:
     """A job folder of an online training whose episodes a server samples."""
     starter = Agent(name="starter", model=ModelRef(source="starter", path=str(starter_folder())))
     config = GRPOConfig(
-        group_size=2, tasks_per_step=1, rollouts=4 * count, max_new_tokens=4, max_turns=1, learning_rate=1e-4,
+        group_size=3, tasks_per_step=1, rollouts=4 * count, max_new_tokens=12, max_turns=1, learning_rate=1e-4,
         lora=LoraConfig(rank=4), sampler=SamplerConfig(endpoint="endpoint:far"), checkpoint_every_steps=4,
         precision="fp32",
     )  # fmt: skip
+    short = LengthReward(name="short", unit="tokens", of="all", full_at=0, zero_at=24)
+    brevity = RewardSpec(parts=(RewardPart(scorer="short", declared=short),))
     endpoint = Endpoint(
         name="far", protocol="openai", base_url=url, model="base", allow_http=True, timeout_s=TIMEOUT_S, max_attempts=2
     )
     spec = TrainSpec(
         method="grpo", agent=starter, environment="quintain/inventory", name="bench",
-        output_dir=str(folder / f"out-{name}"), config=config, sampler_endpoint=endpoint, seed=1,
+        output_dir=str(folder / f"out-{name}"), config=config, sampler_endpoint=endpoint, reward=brevity, seed=1,
     )  # fmt: skip
     return cluster_faults.job_folder(folder, name, spec)
 
