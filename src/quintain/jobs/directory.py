@@ -74,8 +74,6 @@ class Lines(NamedTuple):
 
     lines: list[bytes]
     end: int
-    has_more: bool = False
-    """Whether the file goes on after what was read at once."""
 
 
 @dataclass(frozen=True)
@@ -288,11 +286,10 @@ def read_lines(path: Path, offset: int) -> Lines:
             data = file.read(CHUNK_BYTES)
             while b"\n" not in data and (more := file.read(CHUNK_BYTES)):
                 data += more
-            has_more = bool(file.read(1))
     except FileNotFoundError:
         return Lines([], offset)
     end = data.rfind(b"\n") + 1
-    return Lines(data[:end].split(b"\n")[:-1], offset + end, has_more)
+    return Lines(data[:end].split(b"\n")[:-1], offset + end)
 
 
 def open_appending(path: Path) -> int:

@@ -149,8 +149,8 @@ def _new_outputs(job_id: str, directory: JobDirectory, offsets: Mapping[str, int
         start = offsets.get(names[kind], 0)
         read = read_lines(directory.path / names[kind], start)
         if read.lines:
-            span = Span(job_id, names[kind], start, read.end)
-            found.append(_NewOutputs(kind, *_records(kind, job_id, read.lines), span, read.has_more))
+            span, has_more = Span(job_id, names[kind], start, read.end), read.end < sizes.get(f"{kind}.jsonl", 0)
+            found.append(_NewOutputs(kind, *_records(kind, job_id, read.lines), span, has_more))
     if found and found[-1].kind == "trajectory":
         runs = found.pop()
         found = [runs] if runs.has_more else [runs, *found]
