@@ -33,7 +33,7 @@ from quintain.tools.training.model_folders import starter_folder
 
 PORT = 29500
 LEASE_S = 2.0
-TIMEOUT_S = 2.0
+TIMEOUT_S = 4.0
 """Of requests and of the database's connections; by default 60 and 30 s."""
 
 _WRITER = """
@@ -141,27 +141,28 @@ def _until(condition: Callable[[], bool], what: str, limit_s: float = 120.0) -> 
 def sampler(machines: TwoMachines, folder: Path, count: int) -> None:
     """See `silent_sampler`."""
     program = [sys.executable, str(ROOT / "tests" / "sampling_server.py"), str(starter_folder()), FIRST]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as server:
+    server = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+    try:
         assert server.stdout is not None
         url = server.stdout.readline().strip()
-        whole = _sampled(folder, "whole", url, count)
-        _attempt_alone(machines, whole, 1).wait()
+        _attempt_alone(machines, _sampled(folder, "whole", url, count), 1).wait()
         job, attempts, done = _sampled(folder, "silent", url, count), 0, 0
         dice = random.Random(18)
         while not _has_ended(job, attempts):
             attempts += 1
             worker = _attempt_alone(machines, job, attempts)
-            while worker.poll() is None:
-                if done < count and _wait(worker, dice.uniform(0.2, 1.5)):
-                    done += 1
-                    machines.silence()
-                    _wait(worker, dice.uniform(0.1, 5 * TIMEOUT_S))
-                    machines.restore()
-                else:
-                    worker.wait(600)
+            _until(lambda n=attempts, one=worker: _trains(job, n) or one.poll() is not None, "an update of the server")
+            while done < count and _wait(worker, dice.uniform(0.1, 1.0)):
+                done += 1
+                machines.silence()
+                _wait(worker, dice.uniform(0.1, 3 * TIMEOUT_S))
+                machines.restore()
+            worker.wait(600)
             last = cluster_faults.events(job)[-1]
             say(f"attempt {attempts}: {last.type} {last.code or ''} {last.message or ''}, {done} silences")
-            assert last.type == "result" or last.code == "endpoint_busy", last
+            if last.code not in {None, "endpoint_busy"}:
+                raise RuntimeError(last.message)
+    finally:
         server.kill()
     codes = Counter(event.code for event in cluster_faults.events(job) if event.type == "failed")
     apart = cluster_faults.apart(folder / "out-whole", folder / "out-silent", "adapter_model.safetensors")
@@ -180,6 +181,12 @@ def _wait(worker: subprocess.Popen[bytes], seconds: float) -> bool:
     return False
 
 
+def _trains(job: Any, attempt: int) -> bool:
+    """Whether an attempt has begun to train, which talks to the server first of all."""
+    events = cluster_faults.events(job) if job.events.exists() else []
+    return any((event.attempt, event.type, event.name) == (attempt, "phase", "training") for event in events)
+
+
 def _has_ended(job: Any, attempts: int) -> bool:
     return attempts > 0 and cluster_faults.events(job)[-1].type == "result"
 
@@ -192,7 +199,7 @@ def _sampled(folder: Path, name: str, url: str, count: int) -> Any:
         lora=LoraConfig(rank=4), sampler=SamplerConfig(endpoint="endpoint:far"), checkpoint_every_steps=4,
         precision="fp32",
     )  # fmt: skip
-    short = LengthReward(name="short", unit="tokens", of="all", full_at=0, zero_at=24)
+    short = LengthReward(name="short", unit="characters", of="all", full_at=0, zero_at=200)
     brevity = RewardSpec(parts=(RewardPart(scorer="short", declared=short),))
     endpoint = Endpoint(
         name="far", protocol="openai", base_url=url, model="base", allow_http=True, timeout_s=TIMEOUT_S, max_attempts=2

@@ -11,7 +11,6 @@ import logging
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -54,8 +53,9 @@ class PeerWatch:
             on_silence: Called then, in a thread, again and again: connections may be opened later.
         """
         self._rank, self._size, self._silence_s, self._on_silence = rank, size, silence_s, on_silence
-        self._heard: dict[int, float] = {}
-        """Rank -> monotonic time of its last sign; the store counts as that of the first process."""
+        self._missed: dict[int, int] = {}
+        """Rank -> looks since its last sign. The store counts as the first process. A look that comes late counts once, so a
+        process that was suspended itself accuses nobody."""
         self._is_over = threading.Event()
         self.fault: str | None = None
         """What was noticed, as a sentence for the user."""
@@ -74,33 +74,32 @@ class PeerWatch:
         try:
             store = TCPStore(host, port, is_master=False, wait_for_workers=False)
             if self._rank > 0:
-                self._heard[0] = time.monotonic()
+                self._missed[0] = 0
             while not self._is_over.wait(self._silence_s / _BEATS):
                 store.add(f"quintain/beats/{self._rank}", 1)
                 if self._rank > 0:
-                    self._heard[0] = time.monotonic()
+                    self._missed[0] = 0
                     continue
                 for rank in range(1, self._size):
                     count = store.add(f"quintain/beats/{rank}", 0)
                     if count != counts.get(rank, 0):
-                        counts[rank], self._heard[rank] = count, time.monotonic()
+                        counts[rank], self._missed[rank] = count, 0
         except RuntimeError:  # the store is gone, which ends all that waits for it too
             if self.fault is None:
                 self.stop()
 
     def _judge(self) -> None:
-        interval_s = self._silence_s / _BEATS
-        looked_at = time.monotonic()
-        while not self._is_over.wait(interval_s):
-            before, looked_at = looked_at, time.monotonic()
-            if looked_at - before > 2 * interval_s:  # this process was suspended or busy, and could not hear
-                self._heard = dict.fromkeys(self._heard, looked_at)
-            silent = sorted(rank for rank, at in self._heard.items() if looked_at - at > self._silence_s)
+        while not self._is_over.wait(self._silence_s / _BEATS):
+            silent = []
+            for rank in list(self._missed):
+                self._missed[rank] += 1
+                if self._missed[rank] > _BEATS:
+                    silent.append(rank)
             if not silent:
                 continue
             if self.fault is None:
                 self.fault = (
-                    f"expected a sign of process {silent[0] + 1} of {self._size} within {self._silence_s:g} s, got none: its "
+                    f"expected a sign of process {min(silent) + 1} of {self._size} within {self._silence_s:g} s, got none: its "
                     "machine, or the network between, is down"
                 )
                 logger.warning(self.fault)

@@ -6,7 +6,6 @@ on CUDA, with one GPU a process. A method marked *collective* must be called by 
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import distributed
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from quintain.errors import InvalidInput, QuintainError, TrainingFailed
 from quintain.trainers.distributed.peer_watch import PeerWatch
@@ -178,9 +178,7 @@ def leave() -> None:
 
 
 def initialize(silence_s: float = 120.0) -> ProcessGroup:
-    """Connect to the other processes by the variables of the launcher.
-
-    These are RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and GROUP_WORLD_SIZE, the number of machines.
+    """Connect to the other processes by the variables of the launcher: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK.
 
     Args:
         silence_s: Seconds after which a process of another machine that is not heard of counts as lost.
@@ -194,15 +192,17 @@ def initialize(silence_s: float = 120.0) -> ProcessGroup:
     if torch.cuda.is_available():
         torch.cuda.set_device(local)
         backend = "cpu:gloo,cuda:nccl"
-    watch = None
-    if int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1:
-        watch = PeerWatch(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), silence_s)
-        watch.start(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     distributed.init_process_group(backend, timeout=_TIMEOUT)
-    group = ProcessGroup(distributed.get_rank(), distributed.get_world_size(), watch=watch)
+    group = ProcessGroup(distributed.get_rank(), distributed.get_world_size())
     _groups.append(group)
     on_this_machine = group.gather(socket.gethostname()).count(socket.gethostname())
     torch.set_num_threads(max(torch.get_num_threads() // on_this_machine, 1))
+    if on_this_machine < group.size:
+        group.watch = PeerWatch(group.rank, group.size, silence_s)
+        store = _store()
+        while isinstance(store, PrefixStore):
+            store = store.underlying_store
+        group.watch.start(store.host, store.port)
     return group
 
 
