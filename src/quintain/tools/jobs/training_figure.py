@@ -65,6 +65,9 @@ _VIEWS = (
 )
 """Panels of a training in the order of interest; those with data are drawn."""
 
+_OF_SAMPLES = frozenset({"Distance from the start model", "Entropy of the policy"})
+"""Views whose values are estimates only on text that the model sampled, not on rows of a dataset (k3: Schulman 2020)."""
+
 _IN_NATS = frozenset({"sft", "bc", "pretrain", "distill"})
 """Methods whose loss is a mean over tokens in nats."""
 
@@ -139,7 +142,7 @@ def _views(points: Points, spec: TrainSpec) -> list[Panel]:
         if "chosen_reward" in names and ("reward_margin" in names) != paired:
             continue  # a margin is between the runs of a pair, and KTO has none
         shown = tuple((metric, label) for metric, label in view.metrics if metric in varies)
-        is_shown = shown and not (view.title == "Loss" and acts) and not (view.title.startswith("Entropy") and not acts)
+        is_shown = shown and (not acts if view.title == "Loss" else acts or view.title not in _OF_SAMPLES)
         if acts and "mean_reward" in view.metrics[0] and points["mean_reward"] == points.get("success_rate"):
             continue  # the reward of the environment is success itself
         if is_shown:
