@@ -122,6 +122,17 @@ def test_a_config_file_of_wrong_values_is_told_with_exit_status_2(config: Path, 
         assert "Traceback" not in done.stderr
 
 
+def test_options_replace_what_the_file_of_another_trainer_says_under_its_own_names(tmp_path: Path, home: Path) -> None:
+    """Model, data and method are named otherwise there, and an empty seed is none: only the dataset is missing."""
+    path = tmp_path / "lora_sft.yaml"
+    path.write_text(
+        "base_model: org/7b\ndatasets: [{path: org/rows}]\nstage: rm\nseed:\ncutoff_len: 64\n", encoding="utf-8"
+    )
+    done = train("--config", str(path), "--method", "sft", "--model", "starter", "--dataset", "none-yet", home=home)
+    assert "[not_found]" in done.stderr, done.stderr
+    assert "none-yet" in done.stderr
+
+
 def test_settings_of_the_command_line_are_yaml_and_reach_into_groups() -> None:
     given = ["epochs=2", "lora.rank=8", "lora.targets=[q_proj]", "report_to=[tensorboard]", "chunk=true"]
     assert read_settings(given) == {

@@ -31,11 +31,14 @@ MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "num_epochs": ("sft", 2, {"epochs": 2.0}),
     "num_train_epochs": ("dpo", 1.5, {"epochs": 1.5}),
     "per_device_train_batch_size": ("sft", 4, {"batch_size": 4}),
+    "micro_batch_size": ("sft", 4, {"batch_size": 4}),
     "lr": ("sft", 2e-5, {"learning_rate": 2e-5}),
     "max_grad_norm": ("sft", 0.5, {"grad_clip": 0.5}),
     "lr_scheduler": ("sft", "linear", {"schedule": "linear"}),
     "lr_scheduler_type": ("sft", "constant_with_warmup", {"schedule": "constant"}),
     "max_seq_length": ("kto", 2048, {"max_length": 2048}),
+    "cutoff_len": ("sft", 2048, {"max_length": 2048}),
+    "sequence_len": ("dpo", 2048, {"max_length": 2048}),
     "save_steps": ("sft", 500, {"checkpoint_every_steps": 500}),
     "save_total_limit": ("sft", 3, {"keep_checkpoints": 3}),
     "eval_steps": ("sft", 200, {"validate_every_steps": 200}),
@@ -44,6 +47,12 @@ MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "optim": ("sft", "adamw_bnb_8bit", {"optimizer": "adamw_8bit"}),
     "activation_offloading": ("sft", True, {"offload_activations": True}),
     "use_lora": ("sft", True, {"lora": LoraConfig()}),
+    "use_peft": ("dpo", True, {"lora": LoraConfig()}),
+    "adapter": ("sft", "qlora", {"lora": LoraConfig()}),
+    "finetuning_type": ("sft", "lora", {"lora": LoraConfig()}),
+    "lora_rank": ("sft", 8, {"lora": LoraConfig(rank=8)}),
+    "lora_target": ("sft", "all", {"lora": LoraConfig(targets="all-linear")}),
+    "pref_beta": ("dpo", 0.3, {"beta": 0.3}),
     "lora_r": ("sft", 8, {"lora": LoraConfig(rank=8)}),
     "lora_alpha": ("sft", 16, {"lora": LoraConfig(alpha=16)}),
     "lora_dropout": ("sft", 0.05, {"lora": LoraConfig(dropout=0.05)}),
@@ -224,6 +233,19 @@ def test_an_unknown_name_gets_a_suggestion_and_is_quoted_in_part() -> None:
     assert "learnin_rate is not a known field (did you mean 'learning_rate'?)" in message
     assert "lora.rnk is not a known field (did you mean 'lora.rank'?)" in message
     assert len(message) < 400
+
+
+def test_all_names_that_cannot_be_honoured_are_in_one_answer() -> None:
+    message = fault("sft", push_to_hub=True, trust_remote_code=True, dataset_name="org/rows")
+    assert [
+        name for name in ("push_to_hub", "trust_remote_code", "dataset_name") if f"`{name}` cannot be" not in message
+    ] == []
+
+
+def test_values_by_which_other_files_leave_a_setting_open_are_taken() -> None:
+    """TRL's -1 steps, Axolotl's `bf16: auto`, and names of optimizers beside the setting's own name."""
+    assert read("sft", {"max_steps": -1, "bf16": "auto", "optimizer": "adamw_torch"}) == SFTConfig(optimizer="adamw")
+    assert read("sft", {"finetuning_type": "full", "lora_rank": 8}) == SFTConfig()
 
 
 def test_two_names_of_one_setting_may_agree() -> None:

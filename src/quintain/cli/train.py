@@ -12,10 +12,11 @@ from quintain.cli.jobs import follow_start, show_job
 from quintain.cli.session import CommandRun, in_line, plain_console
 from quintain.errors import InvalidInput
 from quintain.records.documents import read_document
+from quintain.records.foreign_settings import DATASETS
 from quintain.records.job import JobResult
 from quintain.records.record import shown
 from quintain.records.text import printable
-from quintain.tools.training.config_files import start_config
+from quintain.tools.training.config_files import canonical_document, start_config
 from quintain.tools.training.start import copy_model, create_folder
 
 _SOURCES = ("dataset", "text", "environment")
@@ -67,9 +68,9 @@ def _document(config: Path | None, arguments: Mapping[str, Any]) -> dict[str, An
         raise InvalidInput(
             "expected a method, got none; give --config FILE, or --method with --dataset or --environment"
         )
-    document = read_document(config) if config is not None else {}
+    document = canonical_document(read_document(config)) if config is not None else {}
     if any(source in arguments for source in _SOURCES):
-        document = {key: value for key, value in document.items() if key not in _SOURCES}
+        document = {key: value for key, value in document.items() if key not in {*_SOURCES, *DATASETS}}
     return {**document, **arguments}
 
 

@@ -32,7 +32,8 @@ def read_document(path: Path) -> dict[str, Any]:
     readers = {".yaml": parse_yaml, ".yml": parse_yaml, ".json": _parse_json}
     if path.suffix.lower() not in readers:
         raise InvalidInput(
-            f"expected a file name ending in .yaml, .yml or .json, got {path}; rename it", code="bad_config"
+            f"expected settings in a file that ends in .yaml, .yml or .json, got {path}; write `name: value` lines in such a file",
+            code="bad_config",
         )
     content = _content(path)
     if len(content) > MAX_BYTES:

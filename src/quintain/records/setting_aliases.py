@@ -13,17 +13,19 @@ from typing import Any
 from pydantic import BaseModel
 
 from quintain.errors import InvalidInput
+from quintain.records.foreign_settings import FIXED, WITHOUT_EFFECT
 from quintain.records.record import shown
 
 RENAMED: dict[str, tuple[str, ...]] = {
     "num_epochs": ("epochs",),
     "num_train_epochs": ("epochs",),
     "per_device_train_batch_size": ("batch_size",),
+    "micro_batch_size": ("batch_size",),
     "lr": ("learning_rate",),
     "max_grad_norm": ("grad_clip",),
     "lr_scheduler": ("schedule",),
     "lr_scheduler_type": ("schedule",),
-    "max_seq_length": ("max_length",),
+    **dict.fromkeys(("max_seq_length", "cutoff_len", "sequence_len"), ("max_length",)),
     "save_steps": ("checkpoint_every_steps",),
     "save_total_limit": ("keep_checkpoints",),
     "eval_steps": ("validate_every_steps",),
@@ -31,11 +33,11 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "load_best_model_at_end": ("keep_best",),
     "optim": ("optimizer",),
     "activation_offloading": ("offload_activations",),
-    "use_lora": ("lora",),
-    "lora_r": ("lora.rank",),
+    **dict.fromkeys(("use_lora", "use_peft", "adapter", "finetuning_type"), ("lora",)),
+    **dict.fromkeys(("lora_r", "lora_rank"), ("lora.rank",)),
     "lora_alpha": ("lora.alpha",),
     "lora_dropout": ("lora.dropout",),
-    "lora_target_modules": ("lora.targets",),
+    **dict.fromkeys(("lora_target_modules", "lora_target"), ("lora.targets",)),
     "use_dora": ("lora.dora",),
     "init_lora_weights": ("lora.init",),
     "loraplus_lr_ratio": ("lora.b_rate_ratio",),
@@ -74,7 +76,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "samples_per_task": ("attempts",),
     "training_method": ("train",),
     "success_threshold": ("min_reward",),
-    "lambda_orpo": ("beta",),
+    **dict.fromkeys(("lambda_orpo", "pref_beta"), ("beta",)),
     "selection_method": ("select",),
     "selection_ratio": ("ratio",),
     "reward_threshold": ("threshold",),
@@ -94,17 +96,26 @@ OTHERWISE = {"num_iterations": "updates_per_rollout"}
 NARROWED = {"epsilon": "epsilon_high"}
 """Alias of two settings -> alias that takes over the second."""
 
+_OPTIMIZERS: dict[Any, Any] = {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_bnb_8bit": "adamw_8bit"}
+
 VALUES: dict[str, dict[Any, Any]] = {
     "step_weighted_loss": {True: "reward", False: "none"},
     "lr_scheduler": {"constant_with_warmup": "constant"},
     "lr_scheduler_type": {"constant_with_warmup": "constant"},
     "coreset_strategy": {"loss_topk": "loss"},
-    "optim": {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_bnb_8bit": "adamw_8bit"},
+    "optim": _OPTIMIZERS,
+    "optimizer": _OPTIMIZERS,
+    "adapter": {"lora": True, "qlora": True},
+    "finetuning_type": {"lora": True, "full": False},
+    "lora_target": {"all": "all-linear"},
     "selection_method": {"rejection_sampling": "rejection"},
     "init_lora_weights": {True: "default", "pissa_niter_4": "pissa", "pissa_niter_16": "pissa"},
     "loss_type": {"exo_pair": "exo", "nca_pair": "nca"},
 }
-"""Alias -> its values that have another name here."""
+"""Name -> its values that have another name here."""
+
+UNSET = {"max_steps": -1}
+"""Setting -> the value by which `TrainingArguments` leaves it unset."""
 
 GROUPS = frozenset({"lora", "curriculum", "coreset", "replay", "ewc"})
 """Settings that are objects: true or {} enables the defaults, false or null disables."""
@@ -112,84 +123,14 @@ GROUPS = frozenset({"lora", "curriculum", "coreset", "replay", "ewc"})
 ACCUMULATION = ("gradient_accumulation_steps", "gradient_accumulation")
 """Aliases that multiply the batch size: here `batch_size` counts the examples of one optimizer step."""
 
+SIZES = ("batch_size", "per_device_train_batch_size", "micro_batch_size")
+"""Names of the batch size, which `ACCUMULATION` multiplies."""
+
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "use_bf16": "bf16", "use_fp16": "fp16"}
 """Switch -> `precision`; fp32 where all given switches are off."""
 
 QUANTIZATIONS = {"load_in_4bit": "nf4", "load_in_8bit": "int8"}
 """Switch -> `quantization`."""
-
-CONTEXT_PARALLEL = (
-    "context_parallel_degree",
-    "context_parallel_dim",
-    "context_parallel_size",
-    "cp_size",
-    "sequence_parallel_degree",
-    "sequence_parallel_size",
-    "sp_size",
-    "ulysses_sequence_parallel_size",
-)
-"""Names under which other trainers divide one sequence over several GPUs."""
-
-FIXED: dict[str, tuple[Any, str]] = {
-    **dict.fromkeys(
-        CONTEXT_PARALLEL,
-        (
-            1,
-            "a run is not divided over processes; for long runs give gradient_checkpointing and offload_activations, or a smaller "
-            "max_length; sharding: full divides the model",
-        ),
-    ),
-    "agent_format": (True, "runs are always trained as multi-turn conversations; leave it out"),
-    "mask_observations": (True, "observations are never trained on; leave it out"),
-    "use_lora_plus": (False, "give lora.b_rate_ratio, such as 16, and leave it out"),
-    "sync_ref_model": (False, "give reference_sync_steps and reference_mixup, and leave it out"),
-    "coreset_metric_key": ("loss", "the loss is that of the start model on the data; leave it out"),
-    "use_advantage": (True, "the advantage of a group is always taken; leave it out"),
-    "trajectories_per_iter": (None, "give tasks_per_iteration and attempts, of which it is the product"),
-    "num_rollouts": (None, "give rollouts and tasks_per_step: rounds of acting, and tasks in each"),
-    "target_kl": (None, "give kl_stop, which ends a run that moved too far; kl_coefficient stays as given"),
-    "use_vllm": (False, "the model under training samples its own rollouts; leave it out"),
-    "assistant_only_loss": (True, "only what the agent wrote is trained; leave it out"),
-    "push_to_hub": (False, "export_agent hands the trained agent over"),
-    "wandb_project": (None, "give report_to: [wandb] and set WANDB_PROJECT"),
-    "run_name": (None, "a run is named after its agent: give `name` beside the hyperparameters"),
-    "wandb_run_name": (None, "a run is named after its agent: give `name` beside the hyperparameters"),
-    "seed": (None, "give `seed` beside the hyperparameters"),
-    "model_name_or_path": (None, "give `model` beside the hyperparameters"),
-    "base_model": (None, "give `model` beside the hyperparameters"),
-    "tokenizer_name": (None, "the tokenizer of the model is used; leave it out"),
-    "train_file": (None, "give a dataset beside the hyperparameters"),
-    "eval_file": (None, "the validation split of the dataset is used; export it with a validation_share"),
-    "reward_funcs": (None, "give `reward` beside the hyperparameters"),
-    "reward_weights": (
-        None,
-        "give `reward` with weights beside the hyperparameters, such as {'outcome': 0.8, 'length': 0.2}",
-    ),
-    "output_dir": (None, "the job chooses the folder; its result names it"),
-    "resume_from_checkpoint": (None, "resume_job continues a job from its newest checkpoint"),
-}
-"""Alias -> the only value accepted, and the remedy for any other."""
-
-
-WITHOUT_EFFECT = frozenset(
-    {
-        "dataloader_num_workers",
-        "dataloader_pin_memory",
-        "ddp_find_unused_parameters",
-        "eval_accumulation_steps",
-        "eval_strategy",
-        "evaluation_strategy",
-        "logging_first_step",
-        "logging_steps",
-        "logging_strategy",
-        "packing",
-        "padding_free",
-        "per_device_eval_batch_size",
-        "remove_unused_columns",
-        "save_strategy",
-    }
-)
-"""Names of other trainers that change no result here: rows are packed without padding, every step is reported."""
 
 SINKS = {"use_wandb": "wandb", "use_tensorboard": "tensorboard"}
 """Switch -> the member of `report_to` that it adds."""
@@ -233,19 +174,26 @@ def _translated(values: Mapping[str, Any], fields: Container[str]) -> Iterator[t
     """Yield (canonical name, given name, value) of each setting."""
     for name in values:
         _require_text(name)
-    values = _with_batch_size(values)
+    refused = [
+        f"`{name}` cannot be {shown(value)}: {FIXED[name][1]}"
+        for name, value in values.items()
+        if name in FIXED and value is not None and value != FIXED[name][0]
+    ]
+    if refused:
+        raise _fault("; ".join(refused))
+    values = _with_batch_size(
+        {name: value for name, value in values.items() if name not in UNSET or value != UNSET[name]}
+    )
     yield from _precision(values)
     yield from _quantization(values)
     yield from _sinks(values)
     for name, value in values.items():
         if name in WITHOUT_EFFECT or name in SINKS or (name == "report_to" and _adds_sinks(values)):
             continue
+        translated = VALUES.get(name, {}).get(value, value) if isinstance(value, str | bool) else value
         if name in FIXED:
-            only, remedy = FIXED[name]
-            if value is not None and value != only:
-                raise _fault(f"`{name}` cannot be {shown(value)}: {remedy}")
-        elif name in RENAMED:
-            translated = VALUES.get(name, {}).get(value, value) if isinstance(value, str | bool) else value
+            continue
+        if name in RENAMED:
             paths = _paths(name, values, fields)
             known = paths[0].split(".")[0] in fields
             if value is not None and (known or value is not False):
@@ -259,7 +207,7 @@ def _translated(values: Mapping[str, Any], fields: Container[str]) -> Iterator[t
             or (name in GROUPS and value is False)
             or _has_no_effect(name, values, fields)
         ):
-            yield name, name, _comparable(value)
+            yield name, name, _comparable(translated)
 
 
 def _paths(name: str, values: Mapping[str, Any], fields: Container[str]) -> tuple[str, ...]:
@@ -294,7 +242,7 @@ def _with_batch_size(values: Mapping[str, Any]) -> dict[str, Any]:
     if not factors:
         return result
     name, factor = next(iter(factors.items()))
-    sizes = [size for size in ("batch_size", "per_device_train_batch_size") if result.get(size) is not None]
+    sizes = [size for size in SIZES if result.get(size) is not None]
     if (
         isinstance(factor, bool)
         or not isinstance(factor, int)
@@ -315,11 +263,13 @@ def _with_batch_size(values: Mapping[str, Any]) -> dict[str, Any]:
 def _precision(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     switches = {name: values[name] for name in PRECISIONS if values.get(name) is not None}
     for name, on in switches.items():
-        if not isinstance(on, bool):
+        if on == "auto":
+            yield "precision", name, "auto"
+        elif not isinstance(on, bool):
             raise _fault(
                 f"`{name}`: expected true or false, got {shown(on)}; or give precision: auto, bf16, fp16 or fp32"
             )
-        if on or not any(switches.values()):
+        elif on or not any(switches.values()):
             yield "precision", name, PRECISIONS[name] if on else "fp32"
 
 

@@ -69,23 +69,30 @@ _ELSEWHERE = {
     "base_model": "model",
     "train_file": "dataset",
     "train_data": "dataset",
-    "algorithm": "method",
+    **dict.fromkeys(("algorithm", "stage", "rl"), "method"),
 }
 """Key of other trainers' config files -> key here."""
 
+_METHODS = {"pt": "pretrain", "rm": "reward"}
+"""LLaMA-Factory's stage -> method."""
+
 
 def canonical_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config file of another trainer under the keys of this one.
+    """Return a config file of another trainer under the keys of this one; a key of the request without a value is left out.
 
     Raises:
         InvalidInput: two names of one key.
     """
-    named = dict(document)
+    named = {
+        name: value for name, value in document.items() if value is not None or name not in {*_REQUEST, *_ELSEWHERE}
+    }
     for alias, key in _ELSEWHERE.items():
         if alias in named:
             if key in named:
                 raise InvalidInput(f"config: expected one of `{alias}` and `{key}`, got both; keep one of them")
             named[key] = named.pop(alias)
+    if isinstance(method := named.get("method"), str):
+        named["method"] = _METHODS.get(method, method)
     return named
 
 

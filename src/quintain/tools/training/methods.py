@@ -14,7 +14,7 @@ from quintain.errors import InvalidInput
 from quintain.records.common_hyperparameters import Settings
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, ONLINE_METHODS, TrainingConfig
-from quintain.records.record import explain, nearest, shown
+from quintain.records.record import clip, explain, nearest, shown
 from quintain.records.setting_aliases import RENAMED, canonical
 
 S = TypeVar("S", bound=Settings)
@@ -46,6 +46,9 @@ METHODS: dict[str, str] = {
 }
 """Method -> description."""
 
+
+_EXPLAINED = 3
+"""Most unknown settings that an error explains one by one; of more it lists the names alone."""
 
 RELATED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(
@@ -129,6 +132,12 @@ def _validated(method: str, model: type[S], settings: Mapping[str, Any]) -> S:
     except ValidationError as error:
         aliases = [name for name, (path, *_) in RENAMED.items() if path.split(".")[0] in model.model_fields]
         faults = explain(error, "hyperparameters", [*describe_settings(model), *aliases])
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        unknown = [
+            clip(fault["loc"][0]) for fault in found if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1
+        ]
+        if len(unknown) > _EXPLAINED:
+            faults = f"hyperparameters: expected settings of {method}, got {len(unknown)} other names; remove {', '.join(unknown)}"
         raise InvalidInput(f"{faults}; fields of {method}: {', '.join(model.model_fields)}") from None
 
 
