@@ -19,6 +19,9 @@ PARTS = {
     "killed_ranks": "cluster_faults.killed_ranks",
     "ray_heads": "cluster_jobs.ray_heads",
     "ray_jobs": "cluster_jobs.ray_jobs",
+    "silent_database": "cluster_network.silent_database",
+    "silent_machine": "cluster_network.silent_machine",
+    "silent_sampler": "cluster_network.silent_sampler",
     "store": "cluster_store.store",
     "training": "cluster_training.training",
 }
