@@ -108,7 +108,7 @@ class Runs(RunSink):
 
 
 def spool_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let 60 kB be what 8 MB of a log and 2 million characters of a run are."""
+    """Let 60 kB be what 1 MB of a log and a million characters of a run are."""
     for module, name in ((claude_graph, "MEMORY_BYTES"), (chat_records, "MEMORY_BYTES"), (transcript, "MEMORY_CHARS")):
         monkeypatch.setattr(module, name, CHARS * 2)
     monkeypatch.setattr(transcript, "PIECE_BYTES", CHARS)

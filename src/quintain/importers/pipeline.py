@@ -222,13 +222,12 @@ class _Loop:
     def _accept(self, run: Run, source: Source, tally: FileSummary, log: LogFile, report: Report) -> None:
         """Redact a run, split it if it is long, and add its parts to the batch."""
         self.batch_bytes += log.reading.take()
-        for n, part in enumerate(split_run(run, report, partial(self._clean, source))):
-            if n == 1:
-                self._flush()
+        for part in split_run(run, report, partial(self._clean, source)):
             self.links.add(part, part.trajectory)
             self.batch.append((part.trajectory, part.line, tally))
             self.taken += 1
-            if n:  # the parts of a long run are handed over one by one
+            if part.is_part:
+                del part  # not in memory while the next one is built
                 self._flush()
         if len(self.batch) >= BATCH_RUNS or self.batch_bytes >= BATCH_BYTES:
             self._flush()

@@ -63,6 +63,8 @@ class Run(NamedTuple):
     """Key of the run that this one continues."""
     rest: Iterable[Trajectory] = ()
     """Further steps of a run too long to hold: runs with the same fields, each with the steps that follow. Read once."""
+    is_part: bool = False
+    """Whether it was split off a run that is too long for one row."""
 
 
 @dataclass

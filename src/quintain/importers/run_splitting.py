@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import chain, takewhile, zip_longest
+from itertools import chain, count, takewhile, zip_longest
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
@@ -105,12 +105,13 @@ def split_run(run: Run, report: Report, clean: Clean = lambda run: (run, ())) ->
     """
     before, n = run.continues, 0
     try:
-        for n, (part, is_last) in enumerate(_parts(run, clean, PART_CHARS, MAX_TRAJECTORY_CHARS)):
+        for part, is_last in _parts(run, clean, PART_CHARS, MAX_TRAJECTORY_CHARS):
             if not n and not is_last:
                 report.note(_SPLIT)
             key = run.key if is_last else f"part:{part.identity}"
-            yield Run(part, run.line, key, None if n else run.parent, before)
-            before = key
+            yield Run(part, run.line, key, None if n else run.parent, before, is_part=n > 0 or not is_last)
+            del part  # not in memory while the next one is built
+            before, n = key, n + 1
     except InvalidInput as error:
         report.reject(run.line, error.message)
 
@@ -129,7 +130,7 @@ class _SizedStep(NamedTuple):
 
 
 def _parts(run: Run, clean: Clean, bound: int, most: int) -> Iterator[tuple[Trajectory, bool]]:
-    """Yield the parts, each with whether it is the last. Two of them are in memory, besides what the reader keeps."""
+    """Yield the parts, each with whether it is the last."""
     first, counts = clean(run.trajectory)
     size = characters(first)
     if not run.rest and size <= bound:
@@ -153,18 +154,18 @@ def _parts(run: Run, clean: Clean, bound: int, most: int) -> Iterator[tuple[Traj
     if copied > room // 2:
         opening, copied = [], 0
     pieces = _pieces(chain(_drain(head), steps), room, copied, most - frame)
-    piece, place = next(pieces, None), 0
-    while piece is not None:
-        after = next(pieces, None)
+    numbers = count(1)
+    for piece, is_last in pieces:
+        number = next(numbers)
         update: dict[str, Any] = {
             "id": None,
-            "extra": {**first.extra, "part": place + 1},
-            "continues": None if place else first.continues,
+            "extra": {**first.extra, "part": number},
+            "continues": first.continues if number == 1 else None,
         }
-        if after is not None:
+        if not is_last:
             update |= {"outcome": Outcome(), "group_id": None, "subagents": ()}
-        yield _part(first, [*opening, *piece] if place else piece, outside, **update), after is None
-        piece, place = after, place + 1
+        yield _part(first, piece if number == 1 else [*opening, *piece], outside, **update), is_last
+        del piece
 
 
 def _part(run: Trajectory, steps: Collection[_SizedStep], outside: Counter[str], **update: Any) -> Trajectory:
@@ -200,8 +201,10 @@ def _copied(steps: Sequence[_SizedStep]) -> list[_SizedStep]:
     return [item._replace(step=item.step.model_copy(update={"copied_context": True})) for item in before[: asked + 1]]
 
 
-def _pieces(steps: Iterable[_SizedStep], room: int, copied: int, most: int) -> Iterator[list[_SizedStep]]:
+def _pieces(steps: Iterable[_SizedStep], room: int, copied: int, most: int) -> Iterator[tuple[list[_SizedStep], bool]]:
     """Group steps into pieces of at most `room` characters; pieces after the first get `copied` characters less.
+
+    Each comes with whether it is the last.
 
     An exchange that is longer alone, up to `most` characters, is a piece of its own.
     """
@@ -210,7 +213,7 @@ def _pieces(steps: Iterable[_SizedStep], room: int, copied: int, most: int) -> I
     for exchange in _exchanges(steps):
         more = sum(item.size for item in exchange)
         if piece and size + more > bound:
-            yield piece
+            yield piece, False
             piece, size, bound = [], 0, room - copied
         if more > most - (room - bound):
             longest = max(item.size for item in exchange)
@@ -221,7 +224,7 @@ def _pieces(steps: Iterable[_SizedStep], room: int, copied: int, most: int) -> I
             )
         piece += exchange
         size += more
-    yield piece
+    yield piece, True
 
 
 def _exchanges(steps: Iterable[_SizedStep]) -> Iterator[list[_SizedStep]]:

@@ -199,7 +199,8 @@ class _Writer:
         self.command: str | None = None
         """Slash command (`<command-name>`), used as the prompt if no other prompt exists."""
         self._replies: dict[str, list[Line]] = {}
-        self._results: dict[str, list[Line]] = {}
+        self._results: dict[str, Line] = {}
+        """Call id -> last line with its result."""
         self._below: dict[str, list[Line]] = {}
         for line in turns:
             if line.reply:
@@ -207,7 +208,7 @@ class _Writer:
             if line.is_meta and (above := graph.turn_above(line)):
                 self._below.setdefault(above.uuid, []).append(line)
             for call_id in line.answers:
-                self._results.setdefault(call_id, []).append(line)
+                self._results[call_id] = line
         self._answered: set[str] = set()
 
     def write(self, line: Line) -> None:
@@ -257,7 +258,7 @@ class _Writer:
         for answer in answers:
             self._answer(answer, last)
         for call_id in calls:
-            for line in self._results.get(call_id, [])[-1:]:
+            if (line := self._results.get(call_id)) is not None:
                 self.write(line)
 
     def _user_line(self, line: Line) -> None:

@@ -20,7 +20,7 @@ _NO_REPLY = "No response requested."
 """Placeholder reply that the program writes if its own message needs no answer."""
 
 
-MEMORY_BYTES = 8 * 2**20
+MEMORY_BYTES = 2**20
 """Bytes of a log after which the rows of further lines go to a file until they are written."""
 
 

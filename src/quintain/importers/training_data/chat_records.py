@@ -26,7 +26,7 @@ _STRANGE = frozenset({"email", "username", "password", "phone", "first_name", "l
 """Fields of user records, which chat messages do not have."""
 _MAX_MESSAGES = 100_000
 """Message limit of a file that is one chat."""
-MEMORY_BYTES = 8 * 2**20
+MEMORY_BYTES = 2**20
 """Bytes of a file that is one chat after which further messages wait in a file."""
 
 

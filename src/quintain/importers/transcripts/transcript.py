@@ -25,10 +25,10 @@ Parts = str | Sequence[Mapping[str, Any]]
 """Text, or parts shaped as `TextPart` and `ImagePart` in JSON."""
 
 
-MEMORY_CHARS = 2_000_000
+MEMORY_CHARS = 1_000_000
 """Characters of text that a transcript keeps in memory before it moves finished steps to a file."""
 
-PIECE_BYTES = 2**20
+PIECE_BYTES = 2**19
 """Size of a piece of a run that is built piece by piece."""
 
 
