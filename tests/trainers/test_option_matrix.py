@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -73,6 +74,7 @@ def examples_of(method: str) -> list[Any]:
     return [Group([run], (float((-1) ** i),)).example() for i, run in enumerate(runs)]
 
 
+@cache
 def loss_of(config: TrainingConfig) -> float:
     """The loss of a method on fixed runs with every stream."""
     examples = examples_of(config.method)  # type: ignore[attr-defined]
