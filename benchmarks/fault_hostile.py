@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.fault_home import FaultHome, call, environment, fault_home
-from benchmarks.figures import report, say
+from benchmarks.figures import not_run, report, say
 from benchmarks.ray_cluster import ray_head
 from quintain.jobs.launchers.contract import ClusterOptions
 from quintain.records.job import UNFINISHED, ImportSpec, JobStatus, SelftestSpec
@@ -251,7 +251,7 @@ def ray_arguments(count: int) -> None:
                 home.close()
             wrong += [f"run: {path}" for folder in (first.folder.parent, Path()) for path in folder.rglob(CANARY)]
     except (FileNotFoundError, RuntimeError) as error:
-        say(f"  not run: {error}")
+        not_run("faults_of_ray_arguments", "faults", 0, "lower", str(error)[:200])
         return
     report("ray_arguments", [len(chosen)], "homes", None)
     report("faults_of_ray_arguments", [len(wrong)], "faults", 0, "lower", found=wrong[:5])

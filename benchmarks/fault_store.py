@@ -19,7 +19,7 @@ from alembic.config import Config
 from sqlalchemy import text
 
 from benchmarks.fault_home import call, exit_code, fault_home, forked, record, wait_for
-from benchmarks.figures import report, say
+from benchmarks.figures import not_run, report
 from benchmarks.postgres_server import NoServer, Server, in_full
 from benchmarks.server import Client
 from quintain.errors import Unavailable
@@ -255,8 +255,7 @@ def postgresql(count: int) -> None:
     try:
         server = Server()
     except NoServer as reason:
-        say(f"not run: {reason}")
-        report("acknowledged_lost_on_postgresql", [0], "rows", None, "lower", not_run=str(reason))
+        not_run("acknowledged_lost_on_postgresql", "rows", 0, "lower", str(reason))
         return
     try:
         url, stop = in_full(server.url()), threading.Event()

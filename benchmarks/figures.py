@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 from collections.abc import Sequence
@@ -11,34 +12,52 @@ from typing import Any
 reported: list[dict[str, Any]] = []
 """Every figure of this process, for the summary."""
 
+_TIMES = frozenset({"s", "ms"})
+"""Units whose figures depend on the other work of the machine."""
+
 
 def report(
     name: str, values: Sequence[float], unit: str, goal: float | None, better: str = "higher", **more: Any
 ) -> None:
-    """One figure: the median of its rounds, with the smallest and the largest where there are several."""
+    """Print one figure: the median of its rounds, with the smallest and the largest where there are several.
+
+    A time is printed with the load of the machine: the mean number of processes that were running or waiting in the last minute.
+    """
     figure: dict[str, Any] = {"name": name, "value": rounded(statistics.median(values)), "unit": unit, "goal": goal}
     figure["better"] = better
     if len(values) > 1:
         figure |= {"min": rounded(min(values)), "max": rounded(max(values)), "rounds": len(values)}
-    figure |= more
+    if unit in _TIMES:
+        figure["load"] = rounded(os.getloadavg()[0])
+    _print(figure | more)
+
+
+def not_run(name: str, unit: str, goal: float | None, better: str, reason: str) -> None:
+    """Print a figure that this machine cannot measure, with the reason."""
+    _print({"name": name, "value": None, "unit": unit, "goal": goal, "better": better, "not_run": reason})
+
+
+def _print(figure: dict[str, Any]) -> None:
     reported.append(figure)
     print(json.dumps(figure), flush=True)
 
 
 def summarize() -> None:
-    """The figures that have a goal, and whether they reach it."""
+    """Print the figures that have a goal, and whether they reach it; and those that were not run, with the reason."""
     for figure in reported:
-        if figure["goal"] is not None:
-            word = "met  " if is_met(figure) else "SHORT"
+        if reason := figure.get("not_run"):
+            say(f"not run {figure['name']:44s} {reason}")
+        elif figure["goal"] is not None:
+            word = "met    " if is_met(figure) else "SHORT  "
             say(f"{word} {figure['name']:44s} {figure['value']:>10} goal {figure['goal']}")
 
 
 def is_met(figure: dict[str, Any]) -> bool:
-    """Whether a figure reaches its goal, or has none."""
+    """Whether a figure reaches its goal, or has none. One that was not run does not reach it."""
     value, goal = figure["value"], figure["goal"]
     if goal is None:
         return True
-    return bool(value >= goal if figure["better"] == "higher" else value <= goal)
+    return value is not None and bool(value >= goal if figure["better"] == "higher" else value <= goal)
 
 
 def say(text: str) -> None:

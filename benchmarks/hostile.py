@@ -333,13 +333,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--generated", type=int, help="number of generated inputs")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args(arguments)
-    generated = asked.generated if asked.generated is not None else _FULL if asked.full else _QUICK
+    most = _FULL if asked.full else _QUICK
+    findings = hostile_inputs(most if asked.generated is None else asked.generated, asked.seed)
+    summarize()
+    return 1 if findings else 0
+
+
+def hostile_inputs(generated: int, seed: int = 0) -> int:
+    """Send the fixed inputs and so many generated ones, and report the figures. Return the number of findings."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        trial = run(Path(folder), generated, asked.seed)
+        trial = run(Path(folder), generated, seed)
     for finding in trial.findings:
         print(json.dumps({"finding": finding._asdict()}), flush=True)
     report("hostile_inputs_fixed", [trial.fixed], "1", 300.0)
-    report("hostile_inputs_generated", [generated], "1", float(_FULL) if asked.full else None)
+    report("hostile_inputs_generated", [generated], "1", float(_FULL) if generated >= _FULL else None)
     report(
         "hostile_inputs_sent",
         [sum(trial.inputs.values())],
@@ -351,8 +358,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, kind in FIGURES.items():
         report(name, [trial.count(kind)], "1", 0, "lower")
     report("hostile_slowest_answer", [trial.slowest.seconds], "s", ANSWER_S, "lower", input=trial.slowest_input)
-    summarize()
-    return 1 if trial.findings else 0
+    return len(trial.findings)
 
 
 FIGURES = {

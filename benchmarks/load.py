@@ -10,6 +10,7 @@ import argparse
 import itertools
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import statistics
@@ -27,7 +28,7 @@ import psutil
 
 from benchmarks.data_store import _fill
 from benchmarks.fault_home import call
-from benchmarks.figures import report, say, summarize
+from benchmarks.figures import not_run, report, say, summarize
 from benchmarks.server import OURS, Client
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.launch import JobOptions
@@ -308,6 +309,31 @@ def pages(folder: Path, *, quick: bool) -> None:
         server.close()
 
 
+def many_runs(folder: Path, *, quick: bool) -> None:
+    """Pages of 50 of ten million runs over stdio, and the start of a server on them."""
+    n, calls = (100_000, 60) if quick else (10_000_000, 200)
+    if (free := shutil.disk_usage(folder).free) < (needed := 6_000 * n):
+        reason = f"needs {needed / 1e9:.0f} GB of free disk space, there are {free / 1e9:.0f}"
+        not_run("many_runs_page_p99_ms", "ms", 25, "lower", reason)
+        return
+    Server(folder).close()  # creates the database
+    (folder / "quintain.db").unlink()
+    began = time.perf_counter()
+    _fill(folder / "quintain.db", n, 160)
+    os.sync()
+    size, seconds = (folder / "quintain.db").stat().st_size / 1e9, time.perf_counter() - began
+    report("many_runs_filled_per_s", [n / seconds], "1/s", None, gb=round(size, 1))
+    began = time.perf_counter()
+    server = Server(folder)
+    report("many_runs_server_ready_s", [time.perf_counter() - began], "s", None, "lower")
+    try:
+        _pages_of(server, "many_runs", "search_trajectories", {}, n, calls)
+        _pages_of(server, "many_runs_by_agent", "search_trajectories", {"filter": {"agent": "helper"}}, n, calls)
+        report("many_runs_server_rss_mb", [server.process.memory_info().rss / _MB], "MB", 150, "lower")
+    finally:
+        server.close()
+
+
 def _pages_of(server: Server, name: str, tool: str, given: dict[str, Any], n: int, calls: int) -> None:
     from quintain.store.paging import encode_cursor
 
@@ -347,21 +373,32 @@ def _percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
-PARTS = {"jobs": jobs, "idle": idle, "servers": servers, "pages": pages}
+PARTS = {"jobs": jobs, "idle": idle, "servers": servers, "pages": pages, "many_runs": many_runs}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure each part in a home of its own."""
+    """Measure the parts that are asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.load", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few rounds: for a look, not for a claim")
     parser.add_argument("--only", nargs="+", choices=sorted(PARTS), default=list(PARTS), help="parts to measure")
     asked = parser.parse_args(arguments)
-    for name in asked.only:
-        say(f"{name}: {(PARTS[name].__doc__ or '').splitlines()[0]}")
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            PARTS[name](Path(folder), quick=asked.quick)
+    measure(asked.only, quick=asked.quick)
     summarize()
     return 0
+
+
+def measure(names: Sequence[str], *, quick: bool) -> None:
+    """Measure parts, each in a home of its own."""
+    for name in names:
+        say(f"{name}: {(PARTS[name].__doc__ or '').splitlines()[0]}")
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            PARTS[name](Path(folder), quick=quick)
+
+
+def load_goals(count: int) -> None:
+    """Measure all parts so many times."""
+    for _ in range(count):
+        measure(list(PARTS), quick=False)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write what derives from the catalog of tools: the server's listings, `docs/reference/tool-arguments.md`, the Python client.
+"""Write what derives from the catalog of tools: listings, options of commands, the page of arguments, the Python client.
 
 Run as `python -m scripts.make_tool_reference` after a change of a tool's signature, docstring or command.
 """
@@ -6,15 +6,17 @@ Run as `python -m scripts.make_tool_reference` after a change of a tool's signat
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from scripts.make_python_client import write as write_client
 
+from quintain.cli import option_forms
 from quintain.cli.table import COMMANDS
 from quintain.cli.tool_options import options_of
 from quintain.server.listings import FILE, derived_listing
-from quintain.tools.catalog import CATALOG
+from quintain.tools.catalog import CATALOG, tool
 from quintain.tools.invocation import arguments_model
 from quintain.tools.spec import ToolSpec
 
@@ -30,6 +32,17 @@ Result keys are in [tools](../tools.md), their meaning in [results](tool-results
 def listings() -> str:
     """Return the content of the server's file of listings."""
     return json.dumps({spec.name: derived_listing(spec) for spec in CATALOG}, indent=1, ensure_ascii=False) + "\n"
+
+
+def forms() -> str:
+    """Return the content of the terminal's file of options: for each command, a line for each option."""
+    names = [one.name for one in fields(option_forms.OptionForm)]
+    rows = {
+        name: [[getattr(option, field) for field in names] for option in options_of(command, tool(command.tool))]
+        for name, command in COMMANDS.items()
+    }
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(found)}" for name, found in rows.items())
+    return f"{{{lines}}}\n".replace("], [", "],\n [")
 
 
 def page() -> str:
@@ -76,6 +89,7 @@ def _type(part: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     FILE.write_text(listings(), encoding="utf-8")
+    option_forms.FILE.write_text(forms(), encoding="utf-8")
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(page(), encoding="utf-8")
     write_client()

@@ -33,6 +33,8 @@ def test_every_manifest_has_the_version_of_the_package() -> None:
         tomllib.loads(project("a.whl"))["project"]["version"],
     ]
     assert set(versions) == {__version__}
+    names = re.findall(r"mcp-name: (\S+)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert names == ([] if server["name"] == "io.github.OWNER/quintain" else [server["name"]])
     assert (len(server["description"]) <= 100, plugin / "skills" / "quintain" / "SKILL.md") == (True, skill_file())
     assert json.loads((plugin / ".mcp.json").read_text())["mcpServers"]["quintain"]["args"] == ["serve"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from scripts.documented_program import BLOCKS, GUIDE
 from scripts.make_python_client import METHODS, WRITTEN, Method, stale
@@ -79,7 +79,9 @@ def test_errors_are_exceptions_with_a_code_and_a_remedy(home: Path) -> None:
         opened.datasets()
 
 
-def test_coroutines_load_what_they_list_and_properties_never_block_the_event_loop(home: Path) -> None:
+@pytest.mark.parametrize("event_loop", ["asyncio", "trio"])
+def test_coroutines_load_what_they_list_and_properties_never_block_the_event_loop(home: Path, event_loop: str) -> None:
+    pytest.importorskip(event_loop, reason=f"{event_loop} is not installed: pip install {event_loop}")
     chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
 
     async def main() -> None:
@@ -95,7 +97,7 @@ def test_coroutines_load_what_they_list_and_properties_never_block_the_event_loo
             assert "outcome='success'" in repr(run)
             assert await opened.jobs() == []
 
-    asyncio.run(main())
+    anyio.run(main, backend=event_loop)
 
 
 def test_a_job_that_fails_or_takes_too_long_raises(home: Path) -> None:

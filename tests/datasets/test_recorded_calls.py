@@ -55,4 +55,14 @@ def test_runs_that_call_fewer_than_two_tools_are_refused_with_the_reasons() -> N
         require_calls([one, unknown])
     assert raised.value.code == "too_few_tools"
     assert "undefined_tool 2; not defined by their runs: fly, swim" in raised.value.message
-    require_calls([one, run("v", user(), call("take"), tools=TOOLS)])
+    require_calls([one, run("v", user("Grab it."), call("take"), tools=TOOLS)])
+
+
+def test_runs_in_which_every_need_calls_all_tools_are_refused_because_nothing_tells_them_apart() -> None:
+    """As in an agent that always searches for a tool and then calls what it found by one other tool."""
+    runs = [run(need, user(need), call("look"), call("take"), answer(), tools=TOOLS) for need in ("a", "b", "c")]
+    with pytest.raises(InvalidInput, match=r"got 3 needs in 3 runs that called all 2 tools \(look, take\)") as raised:
+        require_calls(runs)
+    assert raised.value.code == "no_negatives"
+    require_calls([*runs, run("d", user("d"), call("take"), tools=TOOLS)])
+    require_calls([*runs, run("e", user("e"), call("look"), call("take"), call("wait"), tools=TOOLS)])

@@ -25,8 +25,11 @@ from scripts.run_page import Block, blocks_of, run_shell
 
 from jobs_in_process import in_process
 from quintain.cli.main import app
+from quintain.endpoints.profiles import read_profiles
+from quintain.settings import Settings
 from quintain.tools.catalog import CATALOG
 from quintain.tools.invocation import arguments_model
+from quintain.tools.training.methods import read_hyperparameters
 from terminal import quintain
 
 ROOT = Path(__file__).parents[2]
@@ -132,6 +135,39 @@ def test_every_block_of_data_is_read_by_its_parser(language: str) -> None:
                     raise AssertionError(f"{page}:{block.line}: {error}") from None
 
 
+def test_profiles_and_settings_of_trainings_in_a_page_are_read_by_the_product(tmp_path: Path) -> None:
+    """A page shows parts of files: each profile of an endpoint, and the settings of each training, must be valid."""
+    checked = Counter[str]()
+    for page, block in BLOCKS:
+        where = f"{page}:{block.line}"
+        if block.language == "toml" and "base_url" in block.text:
+            file = tmp_path / "endpoints.toml"
+            file.write_text(block.text, encoding="utf-8")
+            assert read_profiles(file), where
+            checked["profile"] += 1
+        document = yaml.safe_load(block.text) if block.language == "yaml" else {}
+        for stage in document.get("stages", [document] if document else []):
+            if stage["method"] != "evaluate":
+                read_hyperparameters(stage["method"], stage.get("hyperparameters"))
+                checked["training"] += 1
+    assert set(checked) == {"profile", "training"}
+
+
+def test_variables_extras_and_make_targets_of_a_page_exist() -> None:
+    """Of blocks that cannot run here, too: what they name of this project is checked."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    compose = re.findall(r"QUINTAIN_[A-Z_]+", (ROOT / "compose.yaml").read_text(encoding="utf-8"))
+    known = {f"QUINTAIN_{name.upper()}" for name in Settings.model_fields} | set(compose)
+    for page, block in BLOCKS:
+        where = f"{page}:{block.line}"
+        assert set(re.findall(r"QUINTAIN_[A-Z_]+", block.text)) - known == set(), where
+        named = [name for part in re.findall(r"quintain\[([\w,-]+)\]", block.text) for name in part.split(",")]
+        assert set(named) - extras.keys() == set(), where
+        for words in _commands(block.text) if block.language == "sh" else ():
+            assert words[0] != "make" or set(words[1:]) <= set(targets), where
+
+
 @pytest.fixture
 def prepared(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a user: logs of agents in the home directory, runs tagged `good`, a dataset, and agents by name."""
@@ -197,10 +233,13 @@ def test_the_programs_of_a_page_run_with_real_jobs(page: str, tmp_path: Path) ->
     _follow(page, shell)
 
 
-def test_the_blocks_are_counted_by_how_they_are_tested(record_property: Any) -> None:
+def test_the_blocks_are_counted_by_how_they_are_tested() -> None:
+    """`pytest -rP` prints the count of each kind, and the blocks that are not run by their reasons."""
     kinds = Counter(_kind(page, block) for page, block in BLOCKS)
-    for kind, count in kinds.items():
-        record_property(kind, count)
+    lines = [f"{count:4} {kind}" for kind, count in kinds.most_common()]
+    not_run = [(block.reason, f"{page}:{block.line}") for page, block in BLOCKS if block.reason]
+    lines += [f"{reason}: {place}" for reason, place in sorted(not_run)]
+    sys.stdout.write("\n".join(lines))
     assert kinds["run in make test"] > kinds["not run, for the reason shown"] / 4
     assert sum(kinds.values()) == len(BLOCKS)
 

@@ -286,7 +286,7 @@ def test_a_row_that_could_never_be_judged_is_refused_before_anything_is_played(
 
 
 @pytest.mark.parametrize(
-    "answer", ["41 or 42", "1 2 3 42 43", "42, 43", "between 41 and 43", "not 42", "40 + 2", "", "?", "9" * 400]
+    "answer", ["41 or 42", "1 2 3 42 43", "42, 43", "between 41 and 43", "40 + 2", "", "?", "9" * 400]
 )
 def test_an_answer_that_hedges_is_wrong(answer: str) -> None:
     task = Task(id="a", prompt="Well?", metadata={"answer": 42})

@@ -3,10 +3,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from scipy.stats import beta
 
 from quintain.environments.inventory import Inventory
 from quintain.errors import InvalidInput
-from quintain.evaluation.comparison import compare, leaderboard
+from quintain.evaluation.comparison import compare, decide, leaderboard
 from quintain.evaluation.suites import Suite, plan_suite
 from quintain.evaluation.summary import summarize
 from quintain.records.agent import Agent, ModelRef, Sampling
@@ -16,8 +17,10 @@ from quintain.records.job import EvaluateSpec
 STATUS = {"1": "success", "0": "failure", "t": "truncated", "?": "unknown", "e": "error"}
 
 
-def evaluated(name: str, *repeats: str, suite: str = "suite", rewards: Sequence[float | None] = ()) -> Evaluation:
-    """An evaluation from outcomes written as text, one string a repeat, one character a task."""
+def evaluated(
+    name: str, *repeats: str, suite: str = "suite", rewards: Sequence[float | None] = (), digests: str = ""
+) -> Evaluation:
+    """An evaluation from outcomes written as text, one string a repeat, one character a task; `digests` of the tasks' runs."""
     spec = EvaluateSpec(
         agent=Agent(id=f"agent:{name}@1", name=name, model=ModelRef(source="folder", path="/m")),
         environment="test/env",
@@ -34,6 +37,7 @@ def evaluated(name: str, *repeats: str, suite: str = "suite", rewards: Sequence[
             task_type="even" if i % 2 == 0 else "odd",
             difficulty="easy",
             trajectory_id=f"traj-{name}-{i}-{repeat}",
+            digest=digests[i] if digests else None,
         )
         for repeat, outcomes in enumerate(repeats)
         for i, outcome in enumerate(outcomes)
@@ -137,6 +141,29 @@ def test_repeats_that_always_agree_count_as_one_outcome_a_task() -> None:
     assert once.p == twice.p == pytest.approx(0.25)
     assert (once.ci_low, once.ci_high) == (twice.ci_low, twice.ci_high)
     assert twice.ci_low < 1.0
+
+
+def test_tasks_with_equal_greedy_runs_are_one_cluster() -> None:
+    """Clusters of 4, 3, 2 and 1 tasks of which a solves the first and the third: 6 of 10.
+
+    Rate: squares (4 - 2.4)^2 + 1.8^2 + (2 - 1.2)^2 + 0.6^2 = 6.8, variance 4/3 * 6.8 / 100 = 0.090667, so 0.24 / 0.090667 =
+    2.6471 episodes, and t with 9 instead of 3 degrees of freedom takes (2.26216 / 3.18245)^2 of them: 1.33750.
+    Difference: b solves all, so 3 and 1 of 10 tasks more, in mean 0.4, with the same squares: 0.4 -+ 3.18245 * sqrt(0.090667).
+    Of the 4 sign patterns of 3 and 1, two sums are at least as far from 0 as 4.
+    """
+    a, b = evaluated("a", "1111000110", digests="aaaabbbccd"), evaluated("b", "1" * 10, digests="aaaabbbccd")
+    assert (a.rate.successes, a.rate.n, a.rate.n_distinct) == (6, 10, 4)
+    expected = beta.ppf(0.025, 0.6 * 1.3375, 0.4 * 1.3375 + 1), beta.ppf(0.975, 0.6 * 1.3375 + 1, 0.4 * 1.3375)
+    assert (a.rate.ci_low, a.rate.ci_high) == pytest.approx(expected, abs=1e-4)
+    assert b.rate.ci_low == pytest.approx(0.025**0.25), "4 of 4"
+    (pair,) = compare([a, b], ["a", "b"], "c", None).comparisons
+    assert (pair.n_tasks, pair.n_distinct, pair.p) == (10, 4, 0.5)
+    assert (pair.difference, pair.ci_low, pair.ci_high) == pytest.approx((0.4, -0.55827, 1.0), abs=1e-4)
+    assert (pair.reward, pair.p_mid, pair.p_equivalent, pair.tasks_for_5_points) == (None, None, None, None)
+    test = decide(a.results, b.results, [f"t{i}" for i in range(10)], repeats=1, planned=50)
+    assert (test.n_tasks, test.n_planned, test.difference) == (4, 44, 0.5), "a repeat is no new evidence"
+    (mixed,) = compare([a, evaluated("b", "1" * 10)], ["a", "b"], "c", None).comparisons
+    assert (mixed.n_distinct, mixed.p) == (None, 2 / 16), "b samples, so its runs are independent"
 
 
 def test_a_task_with_a_missing_repeat_is_left_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,7 +26,8 @@ def play(a: Policy, b: Policy, n: int = 4, types: str = "normal", **changes: Any
     source = Nim("easy", (types,))
     plans = [EpisodePlan(task) for task in source.tasks("train", n, 0)]
     games = with_players(plans, source, Player("", A, system_prompt="You are a."), Player("", B, "other"))
-    return list(run_episodes(source, PolicyRouter({"": a, "other": b}), games, SETTINGS))
+    settings = replace(SETTINGS, **changes)
+    return list(run_episodes(source, PolicyRouter({"": a, "other": b}), games, settings))
 
 
 def reply(heap: int, stones: int) -> Reply:
@@ -52,6 +54,15 @@ def test_each_player_has_a_run_of_its_own_and_the_roles_change_from_task_to_task
     opening = next(step.message for step in second.steps if step.actor is Actor.USER)
     assert "You move second" in str(opening), "the rules, and the move before"
     assert {len(step.observations) for step in (*first.agent_steps, *second.agent_steps)} == {1}
+
+
+def test_greedy_games_from_equal_positions_have_equal_digests_and_sampled_ones_none() -> None:
+    """40 tasks of a game with 27 positions in two roles: where first and second heap and role are the same, so is the game."""
+    own = [episode for episode in play(expert(), expert(), 40, greedy=True) if not episode.policy]
+    openings = {episode.result.digest: str(episode.trajectory.steps[1].message) for episode in own}
+    games = {(str(e.trajectory.steps[1].message), e.trajectory.extra["role"]) for e in own}
+    assert 1 < len(openings) == len(games) < 40
+    assert {episode.result.digest for episode in play(expert(), expert())} == {None}
 
 
 def test_three_turns_without_a_legal_move_lose_and_text_that_cannot_be_read_is_one() -> None:

@@ -32,6 +32,7 @@ def test_no_episode_gives_no_rate_and_the_edges_stay_in_bounds() -> None:
         "value": None,
         "ci_low": None,
         "ci_high": None,
+        "n_distinct": None,
     }
     assert clopper_pearson(0, 5).ci_low == 0.0
     assert clopper_pearson(5, 5).ci_high == 1.0

@@ -8,8 +8,10 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from quintain.jobs.directory import JobDirectory, open_appending, read_lines
-from quintain.jobs.shim import LogRing
+from quintain.jobs.shim import LogRing, group_memory
 from quintain.records.job import Job, JobStatus, SelftestSpec
 
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -87,6 +89,32 @@ def test_a_resumed_job_begins_with_the_checkpoints_of_the_old_one(tmp_path: Path
     assert new.read_spec() == SelftestSpec()
     (old.checkpoints / "step-1" / "weights").unlink()
     assert (new.checkpoints / "step-1" / "weights").exists()
+
+
+V1 = "9:name=systemd:/\n4:cpu,memory:/pods/a\n0::/\n"
+V2 = "0::/pods/a\n"
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "kills", "limit_mb"),
+    [
+        (V1, {"memory/pods/a/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"}, 3, None),
+        (V1, {"memory/memory.oom_control": "oom_kill 2\n", "memory/memory.limit_in_bytes": "2097152\n"}, 2, 2.0),
+        (V1, {"memory/pods/a/memory.limit_in_bytes": "9223372036854771712\n"}, 0, None),
+        (V2, {"pods/a/memory.events": "low 0\noom 4\noom_kill 1\n", "pods/memory.events": "oom_kill 7\n"}, 1, None),
+        (V2, {"pods/a/memory.max": "max\n", "pods/memory.max": "3145728\n"}, 0, 3.0),
+        ("no groups", {}, 0, None),
+    ],
+)
+def test_kills_and_limit_of_memory_are_read_from_the_innermost_control_group_of_either_version(
+    tmp_path: Path, groups: str, files: dict[str, str], kills: int, limit_mb: float | None
+) -> None:
+    (tmp_path / "cgroup").write_text(groups)
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    machine_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**20
+    assert group_memory(str(tmp_path / "cgroup"), str(tmp_path)) == (kills, limit_mb or machine_mb)
 
 
 def test_the_shim_needs_the_standard_library_alone() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -105,7 +106,9 @@ def test_attempts_used_up_interrupt_the_job_and_resume_gives_one_more(jobs: JobH
     os.kill(jobs.wait_for_step(job.id, 1), signal.SIGKILL)
     stopped = jobs.wait(job.id, JobStatus.INTERRUPTED)
     assert stopped.error.code == "killed"
-    assert "attempt 1 of 1 was killed by SIGKILL" in stopped.error.message
+    assert re.fullmatch(
+        r"attempt 1 of 1 was killed by SIGKILL; its peak memory was [1-9]\d* of [1-9][\d,]* MB", stopped.error.message
+    )
     assert runner.resume(job.id).id == job.id
     done = jobs.wait(job.id, JobStatus.SUCCEEDED)
     assert (done.attempt, done.max_attempts, done.error) == (2, 2, None)

@@ -108,16 +108,18 @@ def test_cancel_stops_at_a_step_and_resume_continues_from_its_checkpoint(jobs: J
     assert jobs.store.jobs.progress(resumed.id)[0].step == stopped.step + 1
 
 
-def test_a_worker_that_ignores_sigterm_is_killed_after_the_grace(jobs: JobHome) -> None:
+def test_a_worker_that_ignores_sigterm_is_killed_after_the_grace_with_its_children(jobs: JobHome) -> None:
     runner = jobs.runner_with(grace_s=0.3)
-    job = runner.start(LONG.model_copy(update={"ignore_sigterm": True})).job
+    job = runner.start(LONG.model_copy(update={"ignore_sigterm": True, "children": 2})).job
     worker = jobs.wait_for_step(job.id, 1)
+    family = {worker, *(child.pid for child in psutil.Process(worker).children())}
+    assert len(family) == 3
     runner.cancel(job.id)
     stopped = jobs.wait(job.id, JobStatus.CANCELLED)
     assert stopped.error.code == "forced"
     record = jobs.directory(job.id).exit(1)
     assert (record.signal, record.forced, record.cancelled) == (9, True, True)
-    assert worker not in {process.pid for process in jobs.processes()}
+    assert not family & {process.pid for process in jobs.processes()}
 
 
 def test_a_failing_job_reports_the_reason_and_its_log_stays_bounded(jobs: JobHome) -> None:

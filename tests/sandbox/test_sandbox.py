@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,7 +106,10 @@ for name, program in ESCAPES.items():
 """Prints the names of the escapes that succeed."""
 
 
-def test_a_command_cannot_escape(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_cannot_escape(
+    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("cases", len(ESCAPES))
     monkeypatch.setenv("QUINTAIN_CANARY", "seen")
     secret, home = tmp_path / "secret", str(Path.home())
     secret.write_text("canary")

@@ -136,9 +136,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_no_code_of_a_model_folder_runs(
-    tiny: tuple[Path, Path], settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: tuple[Path, Path],
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
 ) -> None:
     """Each folder is registered by a client, loaded as the worker does, and used where it could be loaded."""
+    record_property("cases", len(MODELS) + len(ADAPTERS))
     base, adapter = tiny
     services = open_services(settings)
     for number, (name, change) in enumerate((MODELS | ADAPTERS).items()):
@@ -210,8 +215,11 @@ DATA: dict[str, Change] = {
 }
 
 
-def test_no_code_of_a_data_file_runs(settings: Settings, tmp_path: Path) -> None:
+def test_no_code_of_a_data_file_runs(
+    settings: Settings, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     """Each file alone, and in a folder as a script of the library that reads data sets would be."""
+    record_property("cases", len(DATA))
     services = open_services(settings)
     for name, change in DATA.items():
         folder, ran = settings.inbox_dir / name.replace(".", "-"), tmp_path / f"ran-{name}"

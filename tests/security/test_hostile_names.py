@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,12 @@ REWARDS = (
 
 
 def test_no_name_of_a_scorer_or_an_environment_is_run_as_code(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
 ) -> None:
+    record_property("cases", len(CODE))
     canary = tmp_path / "canary"
     (tmp_path / "payload.py").write_text(f"open({str(canary)!r}, 'w').close()\ndef f(*a): pass\n")
     monkeypatch.chdir(tmp_path)
@@ -61,9 +66,10 @@ NAMES = (
 
 
 def test_a_batch_job_gets_hostile_names_as_values_and_never_as_options(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
 ) -> None:
     """`sbatch` here records its arguments and runs the script."""
+    record_property("cases", len(NAMES))
     commands, record, output = tmp_path / "commands", tmp_path / "arguments", tmp_path / "output"
     folder = tmp_path / "--wrap=job $(touch canary) ;touch canary"
     for path in (commands, folder):
@@ -83,3 +89,11 @@ def test_a_batch_job_gets_hostile_names_as_values_and_never_as_options(
     assert f"--chdir={folder}" in options
     assert not any(option.startswith("--wrap") for option in options)
     assert list(tmp_path.rglob("canary")) == []
+
+
+def test_a_home_of_any_name_has_its_database_inside(tmp_path: Path) -> None:
+    names = {"a ? b=c&d", "50%20 #x", 'new\nline "it\'s"', "größe 仓库 \u202e"}
+    for name in names:
+        open_services(Settings(home=tmp_path / name)).close()
+        assert (tmp_path / name / "quintain.db").is_file(), name
+    assert {path.name for path in tmp_path.iterdir()} == names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -192,9 +192,12 @@ def tree(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-def test_no_path_argument_reads_or_writes_outside(client: Services, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_path_argument_reads_or_writes_outside(
+    client: Services, caplog: pytest.LogCaptureFixture, record_property: Callable[[str, object], None]
+) -> None:
     bindings, home = bind_all(CATALOG), client.settings.home
     paths = hostile_paths(home)
+    record_property("cases", len(set(paths)))
     assert len(set(paths)) >= 100
     for tool, name, others in ARGUMENTS:  # what a tool makes by itself
         call(bindings[tool], client, others | {name: "none"})
@@ -219,7 +222,10 @@ def test_a_new_folder_lies_below_the_exports_or_the_inbox(client: Services) -> N
 
 
 def test_no_argument_makes_the_server_ask_another(
-    settings: Settings, client: Services, monkeypatch: pytest.MonkeyPatch
+    settings: Settings,
+    client: Services,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
 ) -> None:
     asked: list[object] = []
 
@@ -235,6 +241,7 @@ def test_no_argument_makes_the_server_ask_another(
         client.clock,
     )
     urls = hostile_urls(9)
+    record_property("cases", len(set(urls)))
     assert len(set(urls)) >= 60
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,7 +31,10 @@ KEYS = (
 )
 
 
-def test_no_key_is_kept_or_repeated(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_key_is_kept_or_repeated(
+    settings: Settings, caplog: pytest.LogCaptureFixture, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("cases", len(KEYS))
     services, bindings = open_services(settings), bind_all(CATALOG)
     answers: list[str] = []
 

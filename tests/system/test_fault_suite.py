@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from benchmarks import fault_files, fault_store
+from benchmarks import fault_files, fault_store, fault_tests
 from benchmarks.fault_safeties import TRIALS
-from benchmarks.figures import is_met, reported
+from benchmarks.fault_tests import GOALS, ROOT
+from benchmarks.faults import PARTS
+from benchmarks.figures import is_met, not_run, reported, summarize
 
 
 @pytest.fixture(autouse=True)
@@ -37,3 +41,32 @@ def test_a_damaged_dataset_is_refused_by_the_name_of_its_file() -> None:
 def test_a_trial_without_its_safety_shows_the_fault(name: str) -> None:
     assert TRIALS[name](True) == 0
     assert TRIALS[name](False) > 0
+
+
+def test_every_part_of_the_suite_and_every_test_that_shows_a_goal_exists() -> None:
+    parts = [part.function.split(".") for part in PARTS.values()]
+    places = [(f"benchmarks/{module}.py", function) for module, function in parts]
+    places += [
+        (path, name) for goal in GOALS.values() for path, _, name in (test.partition("::") for test in goal.tests)
+    ]
+    for path, function in places:
+        assert f"def {function}" in (ROOT / path).read_text(encoding="utf-8")
+
+
+def test_a_goal_that_needs_another_machine_is_printed_as_not_run_and_is_not_met(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    not_run("faults_on_windows", "faults", 0, "lower", "needs a machine with Windows")
+    summarize()
+    output = capsys.readouterr()
+    assert json.loads(output.out)["value"] is None
+    assert output.err.split() == ["not", "run", "faults_on_windows", "needs", "a", "machine", "with", "Windows"]
+    assert not is_met(reported[0])
+
+
+@pytest.mark.soak
+def test_a_goal_shown_by_tests_is_reported_with_the_cases_that_they_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fault_tests, "GOALS", {"secrets": GOALS["secrets"]})
+    fault_tests.tested_goals(1)
+    assert [(figure["name"], figure["value"]) for figure in reported] == [("secrets_tried", 10), ("secrets_failed", 0)]
+    require_goals()

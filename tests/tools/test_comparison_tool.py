@@ -17,7 +17,7 @@ from quintain.evaluation.reports.rendering import as_markdown
 from quintain.evaluation.reports.report import comparison_report
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import Evaluation
-from quintain.records.trajectory import OutcomeStatus
+from quintain.records.trajectory import AgentInfo, OutcomeStatus, Trajectory
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.library import list_library
@@ -63,6 +63,32 @@ def test_agents_without_a_common_suite_are_told_the_call_that_makes_them_compara
         "max_turns=5)"
     )
     assert call in caught.value.message
+
+
+def test_agents_of_recorded_runs_are_compared_on_the_tasks_that_both_did(services: Services) -> None:
+    """Task 0 was tried twice by `gpt`: the newer run counts. Task 9 is that of one, and task 8 has no outcome of the other."""
+    done = {"claude": "11110", "gpt": "10001"}
+    runs = [
+        recorded_run(agent, n, verdict == "1") for agent, outcomes in done.items() for n, verdict in enumerate(outcomes)
+    ]
+    add_runs(
+        services, *runs, recorded_run("gpt", 0, False), recorded_run("gpt", 9, True), recorded_run("claude", 8, None)
+    )
+    found = compare_agents(services, ["claude", "gpt"])
+    (pair,) = found.comparisons
+    assert (pair.n_tasks, pair.only_a, pair.only_b, pair.difference) == (5, 4, 1, pytest.approx(-0.6))
+    assert found.environment == "recorded runs"
+    assert "recorded runs" in found.notes[-1]
+    with pytest.raises(InvalidInput, match="a recorded outcome of each agent") as apart:
+        compare_agents(services, ["claude", "gemini"])
+    assert apart.value.code == "different_suites"
+    with pytest.raises(NotFound, match="expected a registered agent, got 'x'"):
+        compare_agents(services, ["x", "y"])
+
+
+def recorded_run(agent: str, task: int, success: bool | None) -> Trajectory:
+    status = {True: OutcomeStatus.SUCCESS, False: OutcomeStatus.FAILURE, None: OutcomeStatus.UNKNOWN}[success]
+    return run(f"t{task}", user(), answer(f"{agent}: {status}"), status=status, agent=AgentInfo(name=agent))
 
 
 def test_agents_without_a_common_split_of_a_dataset_are_told_so_too(services: Services) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
-from scripts.make_tool_reference import PAGE, listings, page
+from scripts.make_tool_reference import PAGE, forms, listings, page
 
+from quintain.cli import option_forms
 from quintain.records.job import JobSpec
 from quintain.server.listings import FILE
 from quintain.tools.catalog import CATALOG
@@ -54,7 +55,7 @@ CONTRACT: dict[str, tuple[str, str]] = {
     "plot_job": ("job_id", ""),
     "show_training_dashboard": ("", ""),
     "get_lineage": ("id", "ancestors descendants edges counts next_step resource_uri"),
-    "forget": ("id", "dry_run runs before touched removed copies twins next_step"),
+    "forget": ("", "dry_run runs before touched removed copies twins next_step"),
     "list_library": ("kind", "items next_cursor"),
 }
 
@@ -65,6 +66,7 @@ def section(name: str) -> str:
 
 def test_listings_and_reference_derive_from_the_catalog() -> None:
     assert FILE.read_text(encoding="utf-8") == listings(), "run python -m scripts.make_tool_reference"
+    assert option_forms.FILE.read_text(encoding="utf-8") == forms(), "run python -m scripts.make_tool_reference"
     assert PAGE.read_text(encoding="utf-8") == page(), "run python -m scripts.make_tool_reference"
 
 

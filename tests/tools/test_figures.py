@@ -102,6 +102,17 @@ def test_a_training_that_measures_itself_shows_its_curve_with_the_interval_first
     assert "not evaluated" not in figure["subtitle"]
 
 
+def test_marks_without_pairs_show_good_and_bad_runs_as_unbroken_lines_and_no_kl_on_rows(services: Services) -> None:
+    """Steps of good runs alone or of bad ones, and a hole of the whole run from 5 to 20."""
+    steps = [*range(1, 6), *range(20, 25)]
+    rows = [step(n, **{"rejected_reward" if n % 3 else "chosen_reward": 0.1 * n}, loss=1.0 / n, kl=n) for n in steps]
+    figure = figure_of(services, reported(services, trained(method="kto", config={"method": "kto"}), *rows))
+    assert [panel["title"] for panel in figure["panels"]] == ["Implicit reward of good and bad runs", "Loss"]
+    good, bad = figure["panels"][0]["lines"]
+    assert (good["label"], good["x"]) == ("good runs", [3, 21, 24])
+    assert [x for x, y in zip(bad["x"], bad["y"], strict=True) if y is None] == [12.5]
+
+
 def test_a_reward_model_shows_the_order_of_pairs_with_its_held_out_accuracy(services: Services) -> None:
     found = Agreement(of="pairs", right=9, n=10, rate=0.9, ci_low=0.555, ci_high=0.997)
     services.store.agents.add(BASE.model_copy(update={"name": "pupil", "held_out": found}), services.clock())

@@ -29,7 +29,7 @@ from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services
 from quintain.tools.training.methods import METHODS, check_evolution, describe_method, read_hyperparameters
 from quintain.tools.training.planning import estimate
-from quintain.tools.training.planning.cost import TrainingWork, disk_mb, memory_parts, operations
+from quintain.tools.training.planning.cost import PassSize, TrainingWork, disk_mb, memory_parts, operations
 from quintain.tools.training.planning.device import Device, has_bf16
 from quintain.tools.training.planning.estimate import shortages
 from quintain.tools.training.planning.model_files import Matrix, ModelFacts, read_model
@@ -52,6 +52,7 @@ FACTS = ModelFacts(
     hidden=64,
     intermediate=128,
     layers=2,
+    heads=2,
     attention_width=128,
     vocabulary=1000,
     context_tokens=4096,
@@ -319,35 +320,36 @@ def test_settings_of_every_method_are_taken_as_they_are(method: str) -> None:
 
 
 def test_memory_disk_and_operations_are_those_of_the_formula() -> None:
-    parts = memory_parts(FACTS, SFTConfig(), CPU, pass_tokens=1024)
-    mb = 2**20
+    size, mb = PassSize(1024, 512), 2**20
+    parts = memory_parts(FACTS, SFTConfig(), CPU, size)
     assert parts["weights"] == parts["gradients"] == FACTS.parameters * 4 / mb
     assert parts["optimizer"] == FACTS.parameters * 8 / mb
-    assert parts["activations"] == 4 * 2 * (16 * 64 + 8 * 128) * 1024 / mb
-    separate = memory_parts(FACTS, PPOConfig(critic="separate"), CPU, pass_tokens=1024)
+    kept = 2 * 2 * 2 * 512 * 1024  # bytes of probabilities: half of 512 keys, two heads, two layers
+    assert parts["activations"] == (4 * 2 * (16 * 64 + 8 * 128) * 1024 + kept) / mb
+    separate = memory_parts(FACTS, PPOConfig(critic="separate"), CPU, size)
     assert separate["critic"] == 4 * parts["weights"], "weights, gradients and two moments of a copy"
     lora = SFTConfig(lora=LoraConfig(rank=8))
     trained = 2 * 8 * (64 + 64)
     assert FACTS.adapter_parameters(LoraConfig(rank=8)) == trained
     assert FACTS.adapter_parameters(LoraConfig(rank=8, targets=("q_proj",))) == trained / 2
-    assert memory_parts(FACTS, lora, CPU, 1024)["optimizer"] == 8 * trained / mb
-    narrow = memory_parts(FACTS, lora.model_copy(update={"precision": "bf16"}), CPU, 1024)
+    assert memory_parts(FACTS, lora, CPU, size)["optimizer"] == 8 * trained / mb
+    narrow = memory_parts(FACTS, lora.model_copy(update={"precision": "bf16"}), CPU, size)
     assert narrow["weights"] == (2 * FACTS.parameters + 4 * trained) / mb  # passes need more than loading
     assert disk_mb(FACTS, lora) == (12 * trained * 3 + 4 * trained + 4 * trained) / mb
-    halved = memory_parts(FACTS, SFTConfig(optimizer="adamw_bf16"), CPU._replace(kind="cuda"), 1024)
+    halved = memory_parts(FACTS, SFTConfig(optimizer="adamw_bf16"), CPU._replace(kind="cuda"), size)
     assert [halved[name] * mb / FACTS.parameters for name in ("weights", "gradients", "optimizer")] == [2, 2, 4]
     quantised = lora.model_copy(update={"quantization": "nf4", "optimizer": "adamw_8bit"})
-    parts = memory_parts(FACTS, quantised, CPU, 1024)
+    parts = memory_parts(FACTS, quantised, CPU, size)
     matrices = sum(matrix.size for matrix in FACTS.matrices)
     blocks = 0.5 + 1 / 64 + 4 / (64 * 256)  # packed weights, 8-bit scales, scales of the scales
     assert parts["weights"] == (4 * (FACTS.parameters - matrices) + blocks * matrices + 4 * trained) / mb
     assert parts["optimizer"] == 2 * trained / mb
-    assert memory_parts(FACTS._replace(quantization="nf4"), lora, CPU, 1024)["weights"] == parts["weights"]
+    assert memory_parts(FACTS._replace(quantization="nf4"), lora, CPU, size)["weights"] == parts["weights"]
     large = FACTS._replace(parameters=10**9, matrices=(Matrix("q_proj", 30_000, 30_000),))
-    assert sum(memory_parts(large, quantised, CPU, 1).values()) == pytest.approx(
+    assert sum(memory_parts(large, quantised, CPU, PassSize(1, 1)).values()) == pytest.approx(
         4 * (10**9 + 8 * 60_000) / mb + parts["libraries"]
     )
-    work = TrainingWork(10, 1000.0, 100.0, 0.5, 0.25, 1000.0, 0.0)
+    work = TrainingWork(10, 1000.0, 100.0, 0.5, 0.25, PassSize(1000.0, 100.0), 0.0)
     token = 6 * 8192 + 6 * 128 * 100 / 0.5 + 20_000 * 2 * 64
     assert operations(FACTS, SFTConfig(), work) == pytest.approx(
         500 * token + 6 * 64_000 * 250 + 200 * FACTS.parameters * 10

@@ -11,9 +11,11 @@ import pytest
 
 from mcp_client import ToolCaller
 from quintain.datasets.rows import read_rows
+from quintain.errors import NotFound
 from quintain.records.preference import Preference
 from quintain.records.score import Score, StepScore
 from quintain.records.trajectory import OutcomeStatus, Step, Task, Trajectory
+from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import Services
 from tools.stored_records import add_runs
 from trajectory_runs import NOW, answer, call, run, user
@@ -238,6 +240,10 @@ def test_judges_and_people_count_by_the_mean_of_their_newest_verdicts(services: 
     _recorded(ask, source="mined", filter={"tags": ["k"]}, scorer="people")
     (said,) = services.store.preferences.among([a, b])
     assert (said.chosen, said.margin) == (a, pytest.approx(0.2))
+    of_one = [score_trajectories(services, f"people@{who}", trajectory_ids=[a, b]) for who in ("Ada", "person:Bob")]
+    assert [(one.scored, one.summary.mean) for one in of_one if one.summary] == [(2, pytest.approx(0.65)), (1, 0.6)]
+    with pytest.raises(NotFound, match="expected a rater who judged one of these runs, got 'person:Eve'"):
+        score_trajectories(services, "people@Eve", trajectory_ids=[a, b])
 
 
 def test_imported_pairs_are_taken_as_their_log_said(services: Services, ask: ToolCaller) -> None:

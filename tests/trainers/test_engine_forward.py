@@ -131,6 +131,39 @@ def test_long_rows_are_cut_into_blocks_and_the_fused_kernel_gives_the_same_howev
         torch.set_num_threads(before)
 
 
+def test_probabilities_that_are_kept_change_no_bit_of_a_gradient_and_stay_within_their_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(block_attention, "_BLOCK", 4)
+    generator = torch.Generator().manual_seed(0)
+    inputs = [
+        torch.randn(2, 2, 14, 3, generator=generator),
+        *(torch.randn(2, 14, 3, generator=generator) for _ in "kv"),
+    ]
+    query, key, value = (x.requires_grad_() for x in inputs)
+    segments = (Segment(0, 9), Segment(9, 14, ((0, 5),)))
+
+    def gradients(room: int, window: int | None) -> tuple[int, tuple[torch.Tensor, ...]]:
+        saved: list[torch.Tensor] = []
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            saved.append(tensor)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            scoring = block_attention.Scoring(0.7, window)
+            out = block_attention.BlockAttention.apply(query, key, value, None, segments, scoring, room)
+        kept = sum(x.nbytes for x in saved) - sum(x.nbytes for x in (query, key, value, out))
+        return kept, torch.autograd.grad(out.square().sum(), (query, key, value))
+
+    for window in (None, 3):
+        nothing, expected = gradients(0, window)
+        everything, own = gradients(2**20, window)
+        half, some = gradients(everything // 2, window)
+        assert nothing == 0 < half <= everything // 2
+        assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(expected, own, some, strict=True))
+
+
 def test_adapters_train_through_the_engine_and_the_frozen_head_gets_no_gradient() -> None:
     model = get_peft_model(
         build("qwen2"), LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", init_lora_weights=False)

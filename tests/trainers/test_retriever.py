@@ -110,10 +110,14 @@ def test_the_folder_is_one_of_sentence_transformers_and_gives_the_same_vectors(
 
 def test_runs_without_usable_calls_are_counted_and_too_few_end_the_job(model_folder: Path, tmp_path: Path) -> None:
     unknown = DatasetRow(trajectory=run_of("t", user("fly"), call("fly"), tools=TOOLS))
+    every = DatasetRow(trajectory=run_of("all", user("all"), *map(call, NAMES), tools=TOOLS))
     job = spec(model_folder, tmp_path / "out", "retriever", batch_size=4, max_steps=1)
-    report, recorder = run(job, tmp_path / "job", [*rows(4), unknown])
+    report, recorder = run(job, tmp_path / "job", [*rows(4), unknown, every])
     assert report.dropped == {"no_calls": 1}
-    assert any("1 calls teach a retriever nothing: undefined_tool" in message for _, message in recorder.warnings)
+    (warning,) = [message for _, message in recorder.warnings if "teach a retriever nothing" in message]
+    assert "5 calls" in warning
+    assert "no_negative 4" in warning, "every tool answers this need"
+    assert "undefined_tool 1" in warning
     with pytest.raises(TrainingFailed, match="contain their definitions"):
         run(job, tmp_path / "other", [unknown])
 

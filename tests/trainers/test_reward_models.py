@@ -18,7 +18,8 @@ from quintain.records.job import TrainSpec
 from quintain.records.trajectory import Trajectory
 from quintain.trainers.loop.report import TrainingReport
 from quintain.trainers.models import stored_heads
-from quintain.trainers.reward_models import RewardModel, RunValue, UnreadableRun, score_runs
+from quintain.trainers.reward_model_scores import score_runs
+from quintain.trainers.reward_models import RewardModel, RunValue, UnreadableRun
 from quintain.trainers.value_head_files import FILE_NAME
 from trainers.episodes import episode
 from trainers.runs import Recorder, rows_for, run, run_of, same, spec

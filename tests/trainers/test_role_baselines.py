@@ -21,27 +21,31 @@ def group(role: str, *rewards: float) -> GroupRow:
     return GroupRow(key=f"t/{role}", trajectories=(run,) * len(rewards), rewards=rewards)
 
 
-def example(row: GroupRow) -> Example:
-    rows = tuple(token_row([7, 8], [False, True]) for _ in row.rewards)
+def example(row: GroupRow, *lengths: int) -> Example:
+    """A group with so many tokens of the agent in each run, by default one."""
+    sizes = lengths or (1,) * len(row.rewards)
+    rows = tuple(token_row([7] * (n + 1), [False, *[True] * n]) for n in sizes)
     return Example(rows, tuple(range(len(rows))), row.rewards, 1.0, row.key)
 
 
 def test_a_run_is_compared_with_the_running_mean_of_its_role() -> None:
-    """Decay 0.8 from 0.5: first 1, 1 -> 0.6, 0.68; second 0, 1 -> 0.4, 0.52; then first 1, 1 -> 0.744, 0.7952.
+    """Decay 0.8 from 0.5: first 1, 1 -> 0.64 * 0.5 + 0.36 = 0.68, and after two more 0.64 * 0.68 + 0.36 = 0.7952.
 
-    A run of a rollout is compared with the baseline after it.
+    Second 0, 1 with 3 tokens and 1, in the mean 0.25 -> 0.32 + 0.09 = 0.41.
+
+    A run of a rollout is compared with the baseline after it. A run without a turn of its player gives no example, and does not count.
     """
     stage = RoleBaselines(0.8)
     first, second = group("first", 1.0, 1.0), group("second", 0.0, 1.0)
-    found, figures = stage([example(first), example(second)], [first, second])
+    found, figures = stage([example(first), example(second, 3, 1)], [first, group("second", 0.0, 1.0, 1.0)])
     advantages = [float(row.advantage[1]) for one in found for row in one.rows if row.advantage is not None]
-    assert advantages == pytest.approx([0.32, 0.32, -0.52, 0.48]), "equal rewards teach too"
-    assert figures == {"baseline_first": pytest.approx(0.68), "baseline_second": pytest.approx(0.52)}
+    assert advantages == pytest.approx([0.32, 0.32, -0.41, 0.59]), "equal rewards teach too"
+    assert figures == {"baseline_first": pytest.approx(0.68), "baseline_second": pytest.approx(0.41)}
     resumed = RoleBaselines(0.8)
     resumed.restore(stage.state())
     (later,), _ = resumed([example(first)], [first])
     assert [row.advantage[0] for row in later.rows if row.advantage is not None] == pytest.approx([0.2048, 0.2048])
-    assert resumed.baselines["second"] == pytest.approx(0.52), "a role that did not play keeps its baseline"
+    assert resumed.baselines["second"] == pytest.approx(0.41), "a role that did not play keeps its baseline"
 
 
 @pytest.mark.parametrize("setting", [{"step_level": True}, {"constraint": {"limit": 0.1}}])

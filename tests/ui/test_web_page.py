@@ -181,6 +181,12 @@ def test_answers_name_the_page_of_their_object_while_it_is_served(site: Site) ->
         assert json.loads(calls.run({"action": "status", "job_id": "job-train"}))["ui_url"] == url
         calls.close()
         assert f"Page: {url}\n" in terminal.quintain("jobs", "show", "job-train", home=site.home).stdout
+        for command, page in (
+            (("jobs", "show", "job-train"), url),
+            (("show", "eval-after"), url.replace("jobs/job-train", "evaluations/eval-after")),
+        ):
+            printed = json.loads(terminal.quintain(*command, "--json", home=site.home).stdout)
+            assert printed["ui_url"] == page
     assert site.ask(url.removeprefix(f"http://127.0.0.1:{site.port}")).status == 200
 
 

@@ -17,7 +17,8 @@ from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import EvolveSpec
 from quintain.records.reward import LengthReward, RewardPart, RewardSpec
 from quintain.records.trajectory import Actor, Outcome, OutcomeStatus, SampledTokens, Step, Task, Trajectory
-from quintain.worker.evolution.round_dataset import RoundDataset, freeze_round, read_episodes
+from quintain.worker.evolution.played_episodes import read_episodes
+from quintain.worker.evolution.round_dataset import RoundDataset, freeze_round
 
 SAMPLED = SampledTokens(token_ids=(5, 2), logprobs=(-0.1, -0.2), tokenizer="tok")
 

@@ -110,13 +110,13 @@ def test_a_self_play_job_stopped_in_a_rollout_and_between_updates_continues_bit_
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
     curves = [
         [
-            event.metrics and event.metrics["baseline_second"]
+            event.metrics and event.metrics["baseline_first"]
             for event in events(tmp_path / name / "job-1")
             if event.type == "progress"
         ]
         for name in ("whole", "parts")
     ]
     assert curves[0] == curves[1]
-    assert curves[0][0] > 0.5, "who moves first has three turns without a legal move before the other"
+    assert curves[0][0] < 0.5, "who moves first loses by three turns without a legal move before the other has one"
     versions = sorted(path.name for path in (tmp_path / "whole" / "job-1" / "checkpoints" / "versions").iterdir())
     assert versions == [f"{iteration:06d}.safetensors" for iteration in range(3)]

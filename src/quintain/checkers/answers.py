@@ -1,7 +1,8 @@
 """Compare the last stated answer of an agent with the expected answers.
 
-The score is 1 for an equal answer, and 0 for another answer, several answers, or none. There is no score without an expected
-answer, for prose, and for a formula whose equality is undecided.
+The score is 1 for an equal answer, and 0 for another answer, a list of answers, or none. There is no score without an expected
+answer, for prose, for a sentence that contains the expected answer among others, and for a formula whose equality is undecided.
+Doubt, negation and corrections in words are not read.
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from quintain.checkers.quantities import NUMBER
-from quintain.checkers.statements import Statement, last_numbers, last_statement
+from quintain.checkers.statements import last_numbers, last_statement
 from quintain.checkers.texts import boxes, plain, without_open_box
-from quintain.checkers.values import compare, expected_number, names_several, words
+from quintain.checkers.values import compare, expected_number, words
 from quintain.next_step import Hint, call
 from quintain.records.record import clip
 from quintain.records.score import CheckResult
@@ -39,21 +39,6 @@ _NO_ANSWER = "the task states no expected answer; record it as task.metadata.ans
 _JUDGE = Hint("use a judge (", call("get_judging_batch"), ")")
 _PROSE = Hint("the expected answer is prose, which comparing words cannot judge; ", _JUDGE)
 _SPACES = re.compile(r"[ \t]{20,}")
-_CORRECTS = re.compile(
-    r"(?:^|[.!?\n])[\s*_]*(?:no|wait|actually|correction|sorry|oops|hmm|rather|scratch that|i mean|let me correct)\b",
-    re.IGNORECASE,
-)
-"""Openings of a correction; a number after one is a new statement."""
-_WITHDRAWS = re.compile(
-    r"\b(?:i\s+(?:made|did\s+make)\s+(?:a|an|another)\s+(?:\w+\s+)?(?:mistake|error)|my\s+(?:mistake|bad|error)\b|on\s+second\s+thoughts?|i\s+was\s+wrong"
-    r"|i\s+(?:take\s+(?:that|it|this)\s+back|misread|miscalculated|miscounted)|scratch\s+that|(?:ignore|disregard|strike)\s+(?:that|this|the\s+above)"
-    r"|(?:that|this|it|which)\s*(?:'s|\s+is|\s+was)\s+(?:actually\s+|clearly\s+|obviously\s+)?(?:wrong|incorrect|not\s+(?:right|correct)|a\s+mistake|an\s+error)"
-    r"|(?:that|this|it)\s+(?:cannot|can't)\s+be\s+(?:right|correct)|should\s+(?:actually\s+|instead\s+|rather\s+)+be)\b",
-    re.IGNORECASE,
-)
-"""Phrases that withdraw a statement."""
-_LOOKS_BACK = re.compile(r"\b(?:earlier|before|first|previously|initially|originally)\b", re.IGNORECASE)
-_DENIES = re.compile(rf"\b(?:not|isn't|never)\s+({NUMBER.pattern})", re.IGNORECASE)
 
 
 def check_answer(task: Task, messages: Iterable[str], prompt: str = "") -> CheckResult:
@@ -74,11 +59,6 @@ def check_answer(task: Task, messages: Iterable[str], prompt: str = "") -> Check
             "expected a message of the agent, got none: the run contains no text of it and no call that submits an answer",
         )
     numeric = any(_is_number(answer) for answer in expected)
-    if (statement := last_statement(recent[0], prompt)) is not None:
-        fate, _ = _afterwards(recent[0], statement, prompt)
-        if fate == "doubtful" or (not numeric and fate == "withdrawn"):
-            what = f"the answer {clip(statement.clause)!r} may be withdrawn"
-            return CheckResult(None, Hint(f"{what}, which only a reader can decide; ", _JUDGE))
     stated = None
     verdicts: list[bool | None] = []
     for text in _stated(recent, prompt, numeric=numeric):
@@ -93,10 +73,7 @@ def check_answer(task: Task, messages: Iterable[str], prompt: str = "") -> Check
     if None in verdicts:
         reason = f"the stated answer {clip(stated)!r} may equal the expected {clip(expected[0])!r}, which only a reader can decide"
         return CheckResult(None, Hint(f"{reason}; ", _JUDGE))
-    several = ", which names several" if names_several(plain(stated)) else ""
-    return CheckResult(
-        0.0, f"The stated answer is {clip(stated)!r}{several}; expected {clip(' or '.join(expected[:3]))!r}."
-    )
+    return CheckResult(0.0, f"The stated answer is {clip(stated)!r}; expected {clip(' or '.join(expected[:3]))!r}.")
 
 
 def states_number(text: str, prompt: str = "") -> bool:
@@ -171,10 +148,7 @@ def _stated(messages: list[str], prompt: str, *, numeric: bool) -> Iterator[str]
     """
     last = messages[0]
     if statement := last_statement(last, prompt):
-        fate, restated = _afterwards(last, statement, prompt) if numeric else ("stands", None)
-        if fate == "withdrawn":
-            return
-        yield restated or statement.clause
+        yield statement.clause
         if not numeric and statement.line != statement.clause:
             yield statement.line
         return
@@ -189,26 +163,6 @@ def _stated(messages: list[str], prompt: str, *, numeric: bool) -> Iterator[str]
         if statement := last_statement(message, prompt):
             yield statement.clause
             return
-
-
-def _afterwards(message: str, statement: Statement, prompt: str) -> tuple[str, str | None]:
-    """Return whether the rest of a message keeps a statement: `stands`, `restated` with the text, `withdrawn` or `doubtful`."""
-    end = max(statement.start, message.find(statement.clause, statement.start) + len(statement.clause))
-    taken_back = _WITHDRAWS.search(message, statement.start)
-    rest = message[min(end, taken_back.start()) if taken_back else end :]
-    is_denied = any(
-        compare(statement.clause, number[1]) for number in islice(_DENIES.finditer(plain(message[end:])), _MESSAGES)
-    )
-    if taken_back is None and not is_denied and not _CORRECTS.search(rest):
-        return "stands", None
-    restated = last_numbers(plain(rest), plain(prompt))
-    if taken_back is not None:
-        between = NUMBER.search(plain(message[end : taken_back.start()]))
-        if (between and not compare(statement.clause, between.group())) or _LOOKS_BACK.search(restated or ""):
-            return "doubtful", None
-    if restated is not None:
-        return "restated", restated
-    return ("withdrawn" if taken_back is not None or is_denied else "stands"), None
 
 
 def _marked(line: str) -> list[str]:

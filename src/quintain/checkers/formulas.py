@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from quintain.checkers.math_equality import equal_formulas
-from quintain.checkers.quantities import DENIED, SYMBOLS
+from quintain.checkers.quantities import SYMBOLS
 from quintain.checkers.units import Unit, unit_of
 
 _MAX_CHARS = 2000
+_MAX_END, _MOST_WORDS = 400, 20
 _SIGNS = str.maketrans(
     {
         **{
@@ -151,16 +152,24 @@ def _in_ten(numeral: re.Match[str]) -> str:
 
 
 def _candidates(stated: str) -> Iterator[str]:
-    """Where the formula of a statement may be: all of it, after its last `=`, after its last verb, in its only dollar signs."""
+    """Where the formula of a statement may be: all of it, its end without prose, after its last `=`, in its only dollar signs."""
     text = stated.strip(" .!") if not re.search(r"[\w)}]!$", stated.strip()) else stated.strip()
-    parts = [text, re.split(r"\b(?:is|are|equals)\s+", text[-400:])[-1]]
-    inline = [(found.start(), next(filter(None, found.groups()))) for found in _INLINE.finditer(text)]
-    if len(inline) == 1 and not DENIED.search(text[: inline[0][0]]):
-        parts.append(inline[0][1])
+    parts = [text, *_formula_at_end(text)]
+    inline = [next(filter(None, found.groups())) for found in _INLINE.finditer(text)]
+    if len(inline) == 1:
+        parts.append(inline[0])
     parts += [part.rpartition("=")[2] for part in parts if not re.search(r"[<>!]=|,|\bor\b", part)]
     for part in dict.fromkeys(part.strip() for part in parts):
         if part:
             yield part
+
+
+def _formula_at_end(text: str) -> Iterator[str]:
+    """Yield the longest end of a sentence that is a formula, of at most `_MOST_WORDS` words."""
+    starts = [found.start() for found in re.finditer(r"\S+", text[-_MAX_END:])][-_MOST_WORDS:]
+    ends = (text[-_MAX_END:][start:] for start in starts)
+    if (longest := next((end for end in ends if latex(end) is not None), None)) is not None:
+        yield longest
 
 
 def _compare(gold: tuple[str, Unit | None], answer: tuple[str, Unit | None]) -> bool | None:

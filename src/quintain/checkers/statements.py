@@ -1,4 +1,4 @@
-"""Find the answer that a message states. The last statement counts; a quotation of the question is not a statement."""
+"""Find the answer that a message states, by its marker. The last one counts; a quotation of the question is not a statement."""
 
 from __future__ import annotations
 
@@ -6,47 +6,20 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from quintain.checkers.quantities import DENIED, NUMBER
+from quintain.checkers.quantities import NUMBER
 from quintain.checkers.texts import boxes
 
-_PHRASE = re.compile(
-    r"####[ \t]*"
-    r"|<(?:final_)?answer>"
-    r"|\banswers?\b[*_\s\"']{0,4}(?:(?:to|of|for|here|that)\b[^.\n:=]{0,60}?)?"
-    r"(?:\s*[:：=]|\s+(?:is|are|was|equals|will\s+be|would\s+be|should\s+be|must\s+be|=)\b(?:\s*[:：])?)[*_ \t]*"
-    r"|(?:答案|答え)[*_\s]{0,4}(?:是|为|為|は|[:：])[ \t]*"
-    r"|\b(?:Antwort|Ergebnis|r[ée]ponse|respuesta|risposta|resposta|ответ)\b[*_\s]{0,4}(?:\s*[:：]|\s+(?:ist|est|es|è|é)\b)[*_ \t]*",
+_MARKER = re.compile(
+    r"####[ \t]*|<(?:final_)?answer>|\banswers?\b[^.\n:：=?]{0,60}?(?:\s*[:：=]|\s(?:is|are)\b(?:\s*[:：])?)[*_ \t]*",
     re.IGNORECASE,
 )
-_SENTENCE_END = re.compile(r"(?<=[^\s.])[.!?。](?=\s|$|[*\"'”)\]]+(?:\s|$))")
+"""Markers that prompts ask for."""
+_CLOSING_TAG = re.compile(r"</(?:final_)?answer>", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"(?<=[^\s.])[.!?。？](?=\s|$|[*\"'”)\]]+(?:\s|$))")
 _BETWEEN_BOXES = re.compile(r"^[\s$,;.\\()\[\]]*(?:or|and|或)?[\s$,;.\\()\[\]]*$")
-_INSTEAD = re.compile(
-    r"(?:[,;]\s*(?:but\s+|rather\s+|instead\s+)?|\s+but\s+|\s[-–—]\s*)(?:(?:it|that)(?:'s| is)\s+)?(?=\S)",
-    re.IGNORECASE,
-)
-"""Separates a rejected answer from the given one."""
-_REFUSES = re.compile(r"(?i)(?:not|n't|neither|unknown|unclear)\b")
-_QUESTION = re.compile(
-    r"[\s>*#-]*(?:so,?\s+|but\s+|and\s+)?(?:is|are|was|does|do|did|can|could|would|should|what|which|how|why|who|when|where)\b",
-    re.IGNORECASE,
-)
-_AFFIRMED = re.compile(r"\s*(?:yes|yep|yeah|correct|right|indeed)\b", re.IGNORECASE)
-_DOUBTED = re.compile(
-    r"(?:\b(?:if|whether|suppose|assuming|unless|doubt|deny|false|wrong|incorrect|untrue|unlikely|impossible)"
-    r"|(?:\bnot|n't|\bnever)\s+(?:think|believe|say|mean|sure|certain|true|clear|the case))"
-    r"\s+(?:that\s+|if\s+|whether\s+)?(?:the\s+|my\s+|our\s+)?(?:final\s+|correct\s+|right\s+)?$",
-    re.IGNORECASE,
-)
-"""Words before "the answer is 42" that keep it from being a statement."""
-_DOUBTS = re.compile(
-    r"(?:\b(?:doubt|deny)|(?:\bnot|n't|\bnever)\s+(?:think|believe|say|mean|sure|certain|true|clear)"
-    r"|\b(?:false|wrong|incorrect|untrue)\s+that)\b",
-    re.IGNORECASE,
-)
-_COPULA = re.compile(r"(?<=[^\x00-\x7f]|\d)\s?(?:です|でした|である|だ|입니다|이다|है)$")
 _QUOTES = "\"'“”‘’«»>`"
-_MIN_CONTEXT, _MOST_PHRASES = 15, 200
-_MAX_STATEMENT, _MAX_INSTEAD = 2_000, 200
+_MIN_CONTEXT, _MOST_MARKERS = 15, 200
+_MAX_STATEMENT = 2_000
 
 
 class Statement(NamedTuple):
@@ -61,47 +34,35 @@ class Statement(NamedTuple):
 
 
 def last_statement(message: str, prompt: str) -> Statement | None:
-    r"""Return the last statement of an answer in a message.
+    r"""Return the last marked answer of a message that is not a question.
 
-    Markers: `#### x`, `\boxed{x}`, `<answer>x</answer>`, `answer: x`, `the answer is x`, and the like in some other languages.
+    Markers: `#### x`, `\boxed{x}`, `<answer>x</answer>`, `answer: x`, `the answer is x`.
 
     Args:
         message: The agent's message.
         prompt: The task's prompt; text that repeats it is not a statement.
     """
     source = " ".join(prompt.split()).casefold()
-    found = sorted((*_phrases(message), *_boxed(message)), key=lambda statement: statement.start)
+    found = sorted((*_marked(message), *_boxed(message)), key=lambda statement: statement.start)
     return next((s for s in reversed(found) if not is_quoted(message, s.start, s.end, source)), None)
 
 
 def last_numbers(message: str, prompt: str) -> str | None:
-    """Return the last sentence with a number that does not repeat the prompt, for messages that state no answer.
+    """Return the last sentence with a number that is neither a question nor repeats the prompt, for messages without a marker.
 
     Args:
         message: The agent's message.
         prompt: The task's prompt.
     """
     source = " ".join(prompt.split()).casefold()
-    for start, end in reversed(list(_pieces(message))):
+    for start, end in reversed(list(_sentences(message))):
         begin = max(start, end - _MAX_STATEMENT)
-        numbers = [
-            number
-            for number in NUMBER.finditer(message, begin, end)
-            if not DENIED.search(message[max(begin, number.start() - 60) : number.start()])
-        ]
-        if numbers and not _asks(message, begin, end):
+        numbers = list(NUMBER.finditer(message, begin, end))
+        if numbers and message[end : end + 1] not in {"?", "？"}:
             last = numbers[-1]
-            doubted = _DOUBTS.search(message, begin, last.start())
-            if not doubted and not is_quoted(message, last.start(), last.end(), source):
+            if not is_quoted(message, last.start(), last.end(), source):
                 return message[begin:end].strip()
     return None
-
-
-def _asks(message: str, start: int, end: int) -> bool:
-    """Whether a sentence is a question that the next word does not affirm."""
-    if message[end : end + 1] not in {"?", "？"} or _AFFIRMED.match(message, end + 1):
-        return False
-    return bool(_QUESTION.match(message[start:end].strip()))
 
 
 def is_quoted(message: str, start: int, end: int, source: str) -> bool:
@@ -132,12 +93,10 @@ def _flat(text: str) -> str:
     return " ".join(text.split()).casefold().strip(_QUOTES + " .,!")
 
 
-def _phrases(message: str) -> Iterator[Statement]:
-    for found in list(_PHRASE.finditer(message))[-_MOST_PHRASES:]:
-        if _DOUBTED.search(message[max(0, found.start() - 60) : found.start()]):
-            continue
+def _marked(message: str) -> Iterator[Statement]:
+    for found in list(_MARKER.finditer(message))[-_MOST_MARKERS:]:
         if found.group().startswith("<"):
-            close = re.compile(r"</(?:final_)?answer>", re.IGNORECASE).search(message, found.end())
+            close = _CLOSING_TAG.search(message, found.end())
             end = close.start() if close else min(len(message), found.end() + _MAX_STATEMENT)
             inside = message[found.end() : end].strip()
             if inside:
@@ -151,16 +110,10 @@ def _phrases(message: str) -> Iterator[Statement]:
             end = _line_end(message, start)
         end = min(end, start + _MAX_STATEMENT)
         line = message[start:end].strip()
-        if not line:
-            continue
         stop = None if found.group().startswith("#") else _SENTENCE_END.search(line)
-        clause = _COPULA.sub("", line[: stop.start() + _is_factorial(line, stop)] if stop else line)
-        if _REFUSES.match(clause):  # "not 41, it is 42" states what comes after the comma, "not 41" nothing
-            instead = _INSTEAD.search(clause[:_MAX_INSTEAD])
-            if instead is None or not clause.lower().startswith("not"):
-                continue
-            clause = line = clause[instead.end() :]
-        yield Statement(found.start(), end, clause, line)
+        if line and not (stop and stop.group() in "?？"):
+            clause = line[: stop.start() + _is_factorial(line, stop)] if stop else line
+            yield Statement(found.start(), end, clause, line)
 
 
 def _is_factorial(text: str, end: re.Match[str]) -> bool:
@@ -188,10 +141,10 @@ def _line_end(message: str, start: int) -> int:
     return len(message) if end < 0 else end
 
 
-def _pieces(message: str) -> Iterator[tuple[int, int]]:
+def _sentences(message: str) -> Iterator[tuple[int, int]]:
     """Yield the sentences of a message; a line break ends one too."""
     start = 0
-    for stop in re.finditer(r"\n|(?<=[^\s.])[.!?。](?=\s|$)", message):
+    for stop in re.finditer(r"\n|(?<=[^\s.])[.!?。？](?=\s|$)", message):
         yield start, stop.start()
         start = stop.end()
     yield start, len(message)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from quintain.checkers.formulas import is_formula, same_formula
-from quintain.checkers.quantities import DENIED, NUMBER, Quantity, agree, quantity, quantity_at
+from quintain.checkers.quantities import NUMBER, Quantity, agree, quantity, quantity_at
 from quintain.checkers.texts import plain
 
 
@@ -21,6 +21,8 @@ def same(expected: str, stated: str, *, tolerance: float = 0.0) -> bool:
 
 def compare(expected: str, stated: str, *, tolerance: float = 0.0) -> bool | None:
     """Whether the stated answer equals the expected one; None if only a reader can decide.
+
+    A statement that contains the expected answer among others, or among words, is undecided.
 
     Args:
         expected: The task's answer, as written.
@@ -33,13 +35,15 @@ def compare(expected: str, stated: str, *, tolerance: float = 0.0) -> bool | Non
     name, number = _name(left), expected_number(left)
     may_be_two = re.fullmatch(r"-?\d+,\d{1,2}", left)  # 2,4 is a decimal, or two numbers
     if number is not None:
-        found = single_number(right)
-        verdict = agree(number, found, tolerance) if found is not None else False
+        listed = _listed_numbers(right)
+        found = listed or stated_numbers(right)
+        verdicts = {agree(number, one, tolerance) for one in found}
+        verdict = verdicts.pop() if len(verdicts) == 1 else None if verdicts and not listed else False
         if verdict and name and _name(right) not in {"", name}:
             return None
         if verdict is not False:
             return verdict
-        if found is not None and not may_be_two:
+        if found and not may_be_two:
             return same_formula(_unnamed(expected.strip()), stated, is_number=True)
     if words(left) == words(right) and _is_factorial(left) == _is_factorial(right):
         return True
@@ -57,51 +61,34 @@ def compare(expected: str, stated: str, *, tolerance: float = 0.0) -> bool | Non
     return False if parts is not None else _same_words(left, right)
 
 
+def _listed_numbers(stated: str) -> list[Quantity]:
+    """Return the numbers of a statement of several numbers alone (`41, 42`, `1 2 3`, `x = 2 or x = 3`); else nothing."""
+    if quantity(_unnamed(stated)) is not None:
+        return []
+    parts, pieces = _parts(stated), stated.split()
+    items = pieces if all(map(NUMBER.fullmatch, pieces)) else parts.items if parts else ()
+    numbers = [quantity(_unnamed(item)) for item in items]
+    return [number for number in numbers if number is not None] if all(numbers) else []
+
+
 def expected_number(text: str) -> Quantity | None:
-    """Return the quantity of an expected answer; None for anything else, such as the factorial `5!`."""
-    return None if _is_factorial(text) else quantity(_unnamed(text))
+    """Return the quantity of an expected answer; None for anything else, such as the factorial `5!` or the pair `(1,2)`."""
+    return None if _is_factorial(text) or re.match(r"[(\[{].*,", text) else quantity(_unnamed(text))
 
 
 def _is_factorial(text: str) -> bool:
     return re.search(r"\d\s?!$", text) is not None
 
 
-def single_number(stated: str) -> Quantity | None:
-    """Return the only number of a statement: the whole text, the part after its last `=`, its first, or its last number.
-
-    None without a number, with alternatives ("41 or 42", "41, 42, 43"), and if the number is only negated or bounded.
-    """
-    reasoned = re.split(r"\s(?:because|since)\s", stated, maxsplit=1)
-    stated = reasoned[0] if NUMBER.search(reasoned[0]) else stated
+def stated_numbers(stated: str) -> list[Quantity]:
+    """Return the numbers of a statement that differ: the whole text, else those after its last `=`, else all of them."""
     stated = re.sub(r"[<>!]=", lambda sign: {"<=": "≤", ">=": "≥", "!=": "≠"}[sign.group()], stated)
-    if _SEVERAL.search(stated) or _LISTED.search(stated):
-        return quantity(stated)
     _, sign, tail = stated.rpartition("=") if "=" in stated else stated.rpartition("≈")
-    if (found := quantity(tail if sign else stated)) is not None:
-        return found
     text = tail if sign and NUMBER.search(tail) else stated
-    numbers = list(NUMBER.finditer(text))
-    named = [number for number in numbers if not DENIED.search(text[max(0, number.start() - 60) : number.start()])]
-    if not named:
-        return None
-    starts = not re.search(r"[A-Za-z≠<>≤≥]", text[: numbers[0].start()])
-    return quantity_at(text, named[0] if starts else named[-1])
-
-
-_SEVERAL = re.compile(
-    rf"{NUMBER.pattern}[^.\n]{{0,80}}?(?:\bor\b|\beither\b|\balternatively\b|\botherwise\b|\bmaybe\b|\bperhaps\b|\bpossibly\b"
-    rf"|\b(?:could|might|may)\b|\bund?\b|\boder\b|\bou\b|或|或者)[^\n]{{0,80}}?{NUMBER.pattern}",
-    re.IGNORECASE,
-)
-_LISTED = re.compile(
-    rf"^[^A-Za-z\d]*{NUMBER.pattern}(?:\s*[,;|&]\s*(?:and\s+)?|\s+(?:and|to)\s+|\s+|\s?-\s?){NUMBER.pattern}(?![\d.]|\s?[A-Za-z(*+/=^])"
-    rf"|\bbetween\b[^.\n]{{0,40}}?{NUMBER.pattern}[^.\n]{{0,40}}?\band\b[^.\n]{{0,40}}?{NUMBER.pattern}"
-)
-
-
-def names_several(stated: str) -> bool:
-    """Whether a statement offers several numbers."""
-    return bool(_SEVERAL.search(stated) or _LISTED.search(stated)) and quantity(stated) is None
+    if (whole := quantity(text)) is not None:
+        return [whole]
+    found = (quantity_at(text, number) for number in NUMBER.finditer(text))
+    return list({(number.value, number.unit, number.percent): number for number in found if number}.values())
 
 
 def words(text: str) -> str:
@@ -145,7 +132,7 @@ def _parts(text: str) -> _Parts | None:
     items = _split(inner)
     if len(items) < 2 and brackets != "{}":
         return None
-    if not brackets and not all(quantity(_unnamed(item)) or re.fullmatch(r"[A-Za-z]", item) for item in items):
+    if not brackets and not all(quantity(_unnamed(item)) or re.fullmatch(r"\(?[A-Za-z]\)?", item) for item in items):
         return None
     return _Parts(brackets, tuple(items)) if all(items) and len(items) <= 1000 else None
 
@@ -217,65 +204,50 @@ def _bare(expected: str, stated: str) -> str:
 
 
 _TRUTHS = {"yes": True, "true": True, "correct": True, "no": False, "false": False, "incorrect": False}
-_BOTH = re.compile(
-    r"^\w+\W+(?:and|but|or|as well as)\s+(?:also\s+)?(?:yes|no|true|false)\b|\bor\b|^\w+\s*/\s*\w+|^\w+\s*\?"
-)
-_ASIDE = re.compile(
-    r"\s*(?:\(|,?\s+(?:because|since|as|which|where|who|that)\b|,\s+(?:the|a|an|so|i\.e)\b|\s[-–—]\s|;)"
-)
-_BECAUSE = re.compile(r"(?:,|\s)\s?(?:because|since|as|due to|given that|while|whereas)\s|\s-\s", re.IGNORECASE)
+_ASIDE = re.compile(r"\s*(?:\(|;|\s[-–—]\s)")
+"""What ends a short answer before an explanation."""
 _CHOICE = re.compile(
     r"(?<![\w'-])(?:(?P<open>[(\[])\s?)?(?P<letter>[A-Za-z])(?(open)\s?[)\]]|(?P<mark>[).:](?=\s|$)|(?![\w'-])))"
 )
-_NAMED = re.compile(
-    r"\b(?:option|choice|answer|choose|chose|pick|select|go with|correct is)\s*(?:is\s*|:\s*)?$", re.IGNORECASE
-)
-_STRUCK = re.compile(
-    r"(?:\bnot|n't|\bnor|\bneither|\bnever|\beliminat\w*|\brul(?:e|ed|ing) out"
-    r"|\bexclud\w*|\bexcept|\brather than|\binstead of|\bunlike|\bthan)"
-    r"(?:\s+(?:be|the|option|choice|answer|both|either)){0,3}[\s(]*(?:[A-Z][)]?(?:,\s*(?:and\s+|or\s+|nor\s+)?|\s+(?:and|or|nor)\s+)\(?){0,4}$"
-)
-_STRUCK_AFTER = re.compile(
-    r"(?:(?:,|,?\s+(?:and|or|nor))\s*\(?[A-Z]\)?(?![A-Za-z])){0,4}\s*(?:\w+\s+)?(?:(?:is|are|was|were)\s+(?:\w+ly\s+)?(?:wrong|incorrect|false|not\b|out\b|impossible|invalid|eliminated"
-    r"|excluded|ruled out)"
-    r"|(?:is|are|was|were|does|do|can|could)n't\b|(?:does|do|can|could)\s+not\b|cannot\b)",
-    re.IGNORECASE,
-)
-
-
-def _same_words(expected: str, stated: str) -> bool:
-    """Compare by words, choices by their letter; an aside after the answer is ignored."""
-    left = words(expected)
-    if re.fullmatch(r"[a-z]", left):
-        return chosen_letter(stated) == left
-    head = words(_ASIDE.split(stated, maxsplit=1)[0])
-    right = words(stated)
-    if left in _TRUTHS:
-        first = re.match(r"[a-z]+", right)
-        return first is not None and _TRUTHS.get(first.group()) is _TRUTHS[left] and not _BOTH.search(right)
-    return left == head or words(_unnamed(stated)) == left
-
-
-def chosen_letter(stated: str) -> str | None:
-    """Return the chosen letter in lower case, ignoring rejected ones; None if there is none or several."""
-    text = _BECAUSE.split(stated.strip(" *\"'.!")[:_MOST_OF_CHOICE], maxsplit=1)[0]
-    found: list[tuple[str, bool]] = []
-    for letter in _CHOICE.finditer(text):
-        before, after = text[max(0, letter.start() - 60) : letter.start()], text[letter.end() : letter.end() + 40]
-        named = bool(_NAMED.search(before))
-        alone = not before.strip() and not after.strip(" .")
-        marked = letter["open"] or letter["mark"] or named
-        is_word = re.match(r"\s+(?!(?:and|or|is|was|are|so)\b)\w", after)  # an article, or the speaker
-        if letter["letter"] in "aAI" and not marked and is_word:
-            continue
-        if letter["letter"].islower() and not (marked or alone):
-            continue
-        if not _STRUCK.search(before) and not _STRUCK_AFTER.match(after):
-            found.append((letter["letter"].lower(), named))
-    letters = {letter for letter, _ in found}
-    if len(letters) > 1:
-        letters = {found[-1][0]} if found[-1][1] and [named for _, named in found].count(True) == 1 else set()
-    return next(iter(letters), None)
-
-
 _MOST_OF_CHOICE = 400
+
+
+def _same_words(expected: str, stated: str) -> bool | None:
+    """Compare by words, choices by their letter; None where the expected words stand among others."""
+    left, right = words(expected), words(stated)
+    if re.fullmatch(r"[a-z]", left):
+        return _same_choice(left, stated)
+    if left in _TRUTHS:
+        return _same_truth(_TRUTHS[left], right)
+    if left in {right, words(_ASIDE.split(stated, maxsplit=1)[0]), words(_unnamed(stated))}:
+        return True
+    edge = r"(?<!\w)" if left[:1].isascii() else "", r"(?!\w)" if left[-1:].isascii() else ""
+    return None if left and re.search(edge[0] + re.escape(left) + edge[1], right) else False
+
+
+def _same_truth(truth: bool, stated: str) -> bool | None:
+    """Whether a statement begins with this truth value and does not name the other; None where it names both."""
+    named = {_TRUTHS[word] for word in re.findall(r"[a-z]+", stated) if word in _TRUTHS}
+    if truth not in named or all(item in _TRUTHS for item in _split(stated)):
+        return named == {truth}
+    first = re.match(r"[a-z]+", stated)
+    return True if named == {truth} and first and first.group() in _TRUTHS else None
+
+
+def _same_choice(letter: str, stated: str) -> bool | None:
+    """Whether a statement names this choice alone; None where it names several in a sentence, or where a letter may be a word."""
+    if (parts := _parts(stated)) is not None and len({words(item) for item in parts.items}) > 1:
+        return False
+    stated = stated.strip(" *\"'.!")[:_MOST_OF_CHOICE]
+    named: dict[str, bool] = {}
+    for found in _CHOICE.finditer(stated):
+        is_alone = found.group() == stated
+        is_marked = bool(found["open"] or found["mark"] or is_alone)
+        is_word = found["letter"] in "aAI" and re.match(r"\s+\w", stated[found.end() :])
+        if is_marked or (found["letter"].isupper() and not is_word):
+            named[found["letter"].lower()] = True
+        elif found["letter"].isupper():
+            named.setdefault(found["letter"].lower(), False)
+    if letter not in named:
+        return False
+    return True if named == {letter: True} else None

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from quintain.cli.jobs import follow_start, show_job
 from quintain.cli.layout import print_facts
-from quintain.cli.session import CommandRun, plain_console, print_json, show_next_step, write_file
+from quintain.cli.session import CommandRun, plain_console, show_next_step, write_file
 from quintain.records.record import Record
 from quintain.records.text import printable
 from quintain.tools.results import JobStarted
@@ -26,11 +26,11 @@ def run_tool(use: CommandRun) -> int:
     result = use.call(services)
     if isinstance(result, JobStarted):
         view = follow_start(services, use, result)
-        return view if isinstance(view, int) else show_job(console, view, json_out=use.json_out)
+        return view if isinstance(view, int) else show_job(use, view)
     if isinstance(result, Picture):
         _show_picture(console, result, use)
     elif use.json_out:
-        print_json(result)
+        use.print_json(result)
     else:
         show_record(console, result)
     return 0

@@ -7,11 +7,11 @@ import re
 import shlex
 from typing import Any
 
+from quintain.cli.option_forms import OptionForm, stored_forms
 from quintain.cli.table import COMMANDS, Command
-from quintain.cli.tool_options import options_of
 from quintain.next_step import Hint, ToolCall
 from quintain.records.filters import EVERY_RUN
-from quintain.tools.catalog import CATALOG, tool
+from quintain.tools.catalog import CATALOG
 
 _FILE_ARGUMENTS = {"record_trajectory": ("messages", "trajectory"), "record_preferences": ("pairs",)}
 """Arguments that a command reads from its FILE."""
@@ -58,7 +58,7 @@ def command_line(call: ToolCall) -> str:
     words = ["quintain", *name.split()]
     if any(argument in arguments for argument in _FILE_ARGUMENTS.get(call.tool, ())):
         words.append("FILE")
-    return shlex.join([*words, *_arguments(command, call.tool, arguments)])
+    return shlex.join([*words, *_arguments(command, stored_forms()[name], arguments)])
 
 
 def _command_of(call: ToolCall) -> tuple[str, Command]:
@@ -76,17 +76,15 @@ _APPROXIMATE = ("wait_s",)
 """Fixed arguments whose value a command chooses by itself."""
 
 
-def _arguments(command: Command, tool_name: str, values: dict[str, Any]) -> list[str]:
-    options = options_of(command, tool(tool_name))
+def _arguments(command: Command, options: list[OptionForm], values: dict[str, Any]) -> list[str]:
     positional, named = list[str](), list[str]()
     rest = dict(values)
     if command.selects and rest.get("filter") in (..., EVERY_RUN):
         del rest["filter"]
         named.append("--all")
-    for argument, default in command.defaults.items():
-        own_default = next(option for option in options if option.argument == argument)
-        if argument not in rest and not own_default.required:
-            rest |= _tool_default(tool_name, argument, default)
+    for option in options:
+        if option.tool_default is not None and option.argument not in rest:
+            rest[option.argument] = option.tool_default
     for option in options:
         if option.argument not in rest:
             continue
@@ -107,13 +105,5 @@ def _arguments(command: Command, tool_name: str, values: dict[str, Any]) -> list
     return [*positional, *named]
 
 
-def _has_members(options: list[Any], argument: str) -> bool:
+def _has_members(options: list[OptionForm], argument: str) -> bool:
     return any(option.argument == argument and option.member is not None for option in options)
-
-
-def _tool_default(tool_name: str, argument: str, default: Any) -> dict[str, Any]:
-    """Return the tool's own default, where the command has another one."""
-    from quintain.tools.invocation import arguments_model
-
-    field = arguments_model(tool(tool_name)).model_fields[argument]
-    return {} if field.is_required() or field.default == default else {argument: field.default}

@@ -7,7 +7,7 @@ from rich.console import Console
 from quintain.cli.jobs import follow_start, show_job
 from quintain.cli.layout import print_facts, print_table
 from quintain.cli.reports import require_ending, write_report
-from quintain.cli.session import CommandRun, plain_console, print_json, show_next_step
+from quintain.cli.session import CommandRun, plain_console, show_next_step
 from quintain.evaluation.reports.report import Report, comparison_report, evaluation_report
 from quintain.records.text import printable
 from quintain.tools.evaluation.comparison import comparison_of
@@ -30,10 +30,10 @@ def run_evaluate(use: CommandRun) -> int:
     if isinstance(view, int):
         return view
     if view.result is None or view.result.evaluation_id is None:
-        return show_job(console, view, json_out=use.json_out)
+        return show_job(use, view)
     evaluation = services.store.evaluations.get(view.result.evaluation_id)
     if use.json_out:
-        print_json(evaluation)
+        use.print_json(evaluation)
     else:
         print_report(console, evaluation_report(evaluation))
         show_next_step(console, view)
@@ -58,11 +58,11 @@ def run_compare(use: CommandRun) -> int:
         if isinstance(view, int):
             return view
         if view.result is None or view.result.comparison_id is None:
-            return show_job(console, view, json_out=use.json_out)
+            return show_job(use, view)
         found = use.call(services)
     comparison = comparison_of(services, found.comparison_id)
     if use.json_out:
-        print_json(comparison)
+        use.print_json(comparison)
     else:
         print_report(console, comparison_report(comparison))
         if found.contrast is not None:

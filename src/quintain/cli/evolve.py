@@ -9,7 +9,7 @@ from rich.console import Console
 from quintain.cli.jobs import follow_start, show_job
 from quintain.cli.layout import print_table
 from quintain.cli.library import share
-from quintain.cli.session import CommandRun, plain_console
+from quintain.cli.session import CommandRun
 from quintain.cli.train import request_of
 from quintain.errors import InvalidInput
 from quintain.records.documents import read_document
@@ -28,7 +28,6 @@ def run_evolve(use: CommandRun) -> int:
     Returns:
         0: succeeded (or started, with --detach); 1: ended otherwise; 2: not started; 130: left running by Ctrl-C.
     """
-    console = plain_console(stderr=use.json_out)
     config: Path | None = use.own["config"]
     document = {"method": "evolve", **(read_document(config) if config is not None else {})}
     if document["method"] != "evolve" or "stages" in document:
@@ -45,7 +44,7 @@ def run_evolve(use: CommandRun) -> int:
     view = follow_start(services, use, start_config(services, document, {**settings, **chosen}, folder))
     if isinstance(view, int):
         return view
-    return show_job(console, view, _show, json_out=use.json_out)
+    return show_job(use, view, _show)
 
 
 def _show(console: Console, result: JobResult) -> None:

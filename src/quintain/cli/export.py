@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from quintain.cli.jobs import follow_start, show_job
-from quintain.cli.session import CommandRun, plain_console, print_json, show_next_step
+from quintain.cli.session import CommandRun, plain_console, show_next_step
 from quintain.datasets.dataset_writer import folder_aside
 from quintain.errors import Conflict, Unavailable
 from quintain.records.record import counted
@@ -33,7 +33,7 @@ def run_export(use: CommandRun) -> int:
         _copy(Path(result.path), out)
         result = result.model_copy(update={"path": str(out.resolve())})
     if use.json_out:
-        print_json(result)
+        use.print_json(result)
     else:
         _show(plain_console(), result)
     return 0
@@ -51,8 +51,7 @@ def run_export_agent(use: CommandRun) -> int:
     if isinstance(view, int):
         return view
     if view.result is None:
-        show_job(console, view)
-        return 1
+        return show_job(use, view)
     report = view.result.report
     if use.json_out:
         plain_console().print_json(data=report)

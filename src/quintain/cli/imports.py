@@ -9,7 +9,7 @@ from rich.console import Console
 from quintain.artifacts.locations import is_url
 from quintain.cli.jobs import show_job, watch
 from quintain.cli.layout import Column, print_table
-from quintain.cli.session import INTERRUPTED, CommandRun, plain_console, print_json, show_next_step
+from quintain.cli.session import INTERRUPTED, CommandRun, plain_console, show_next_step
 from quintain.records.imports import ImportReport
 from quintain.records.job import UNFINISHED
 from quintain.records.record import counted
@@ -46,11 +46,11 @@ def run_import(use: CommandRun) -> int:
         if view.status in UNFINISHED:
             return INTERRUPTED
         if view.result is None:
-            return show_job(console, view, json_out=use.json_out)
+            return show_job(use, view)
         report = ImportReport.model_validate(view.result.report)
         result = result_of(report, dry_run=bool(use.arguments.get("dry_run")), max_files=max_files)
     if use.json_out:
-        print_json(result)
+        use.print_json(result)
     else:
         show_import(console, result)
     return 0 if result.imported or result.updated or result.duplicates or result.unchanged_files else 1

@@ -16,7 +16,6 @@ from quintain.cli.session import (
     CommandRun,
     collected_interrupts,
     plain_console,
-    print_json,
     show_next_step,
 )
 from quintain.next_step import call
@@ -32,7 +31,7 @@ def run_list(use: CommandRun) -> int:
     """List jobs; returns the exit status."""
     found = use.call(use.services())
     if use.json_out:
-        print_json(found)
+        use.print_json(found)
         return 0
     console = plain_console()
     rows = []
@@ -50,7 +49,7 @@ def run_list(use: CommandRun) -> int:
 def run_show(use: CommandRun) -> int:
     """Show a job after the call; returns 1 where it has failed."""
     view = use.call(use.services())
-    print_json(view) if use.json_out else print_job(plain_console(), view)
+    use.print_json(view) if use.json_out else print_job(plain_console(), view)
     return 1 if view.status == "failed" else 0
 
 
@@ -90,10 +89,8 @@ def print_error_of(console: Console, view: JobView) -> None:
 def run_watch(use: CommandRun) -> int:
     """Follow a job to its end; returns 1 where it has failed, 130 where Ctrl-C ended the watching."""
     view = watch(use.services(), use.arguments["job_id"], plain_console(stderr=use.json_out))
-    if use.json_out:
-        print_json(view)
-    elif view.status not in UNFINISHED:
-        show_job(plain_console(), view)
+    if use.json_out or view.status not in UNFINISHED:
+        show_job(use, view)
     return INTERRUPTED if view.status in UNFINISHED else 1 if view.status == "failed" else 0
 
 
@@ -136,13 +133,12 @@ def show_facts(console: Console, result: JobResult) -> None:
     print_facts(console, result.model_dump(mode="json", exclude_none=True, exclude={"report"}))
 
 
-def show_job(
-    console: Console, view: JobView, show: Callable[[Console, JobResult], None] = show_facts, *, json_out: bool = False
-) -> int:
+def show_job(use: CommandRun, view: JobView, show: Callable[[Console, JobResult], None] = show_facts) -> int:
     """Print the end of a job: its error, its result by `show`, its status and the next step. Return the exit status."""
-    if json_out:
-        print_json(view)
+    if use.json_out:
+        use.print_json(view)
     else:
+        console = plain_console()
         if view.error is not None:
             print_error_of(console, view)
         if view.result is not None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from quintain.cli.command_lines import for_terminal
 from quintain.cli.layout import print_table
 from quintain.cli.record import read_json
-from quintain.cli.session import CommandRun, plain_console, print_json, show_next_step
+from quintain.cli.session import CommandRun, plain_console, show_next_step
 from quintain.errors import InvalidInput
 from quintain.records.record import shown
 from quintain.records.text import printable
@@ -27,17 +27,16 @@ _STOP = "q"
 
 def run_judge(use: CommandRun) -> int:
     """Judge, make a batch, take answers, or show the agreement; returns the exit status: 0 done, 2 refused."""
-    console = plain_console()
     services = use.services()
     if use.own["agreement"]:
-        _show_agreement(console, agreement(services, services.store.judging.iterate()), json_out=use.json_out)
+        _show_agreement(use, agreement(services, services.store.judging.iterate()))
     elif use.own["answers"] is not None:
         answers = check(tool("submit_scores"), _answers(use.own["answers"]))
-        _show_submitted(console, submit_own_scores(services, **answers), json_out=use.json_out)
+        _show_submitted(use, submit_own_scores(services, **answers))
     elif use.json_out or use.arguments["judge"] == "assistant":
-        print_json(use.call(services))
+        use.print_json(use.call(services))
     else:
-        _interview(console, services, check(use.spec, use.arguments))
+        _interview(use, services, check(use.spec, use.arguments))
     return 0
 
 
@@ -50,9 +49,9 @@ def _answers(file: str) -> dict[str, Any]:
     return value
 
 
-def _interview(console: Console, services: Services, arguments: dict[str, Any]) -> None:
+def _interview(use: CommandRun, services: Services, arguments: dict[str, Any]) -> None:
     """Ask at the terminal until all wanted items are judged, none is left, or the person stops."""
-    left = arguments["limit"]
+    console, left = plain_console(), arguments["limit"]
     while left > 0:
         asked = ask_person(services, None, **{**arguments, "limit": min(left, ROUNDS)})
         stopped = False
@@ -63,7 +62,7 @@ def _interview(console: Console, services: Services, arguments: dict[str, Any]) 
             raise InvalidInput(
                 "only a person is asked at the terminal; an assistant judges with --judge assistant --json"
             )
-        _show_round(console, asked)
+        _show_round(use, asked)
         left -= ROUNDS
         if stopped or asked.submitted is None:
             return
@@ -105,17 +104,18 @@ def _line(console: Console, entry: Entry) -> str | None:
         console.print(f"Please choose one of: {', '.join(entry.options)}")
 
 
-def _show_round(console: Console, result: JudgingBatchResult) -> None:
+def _show_round(use: CommandRun, result: JudgingBatchResult) -> None:
     if result.submitted is not None:
-        _show_submitted(console, result.submitted, json_out=False)
+        _show_submitted(use, result.submitted)
     else:
-        show_next_step(console, result)
+        show_next_step(plain_console(), result)
 
 
-def _show_submitted(console: Console, result: SubmitResult, *, json_out: bool) -> None:
-    if json_out:
-        print_json(result)
+def _show_submitted(use: CommandRun, result: SubmitResult) -> None:
+    if use.json_out:
+        use.print_json(result)
         return
+    console = plain_console()
     console.print(f"{result.accepted} stored, {len(result.rejected)} rejected, {len(result.remaining)} open.")
     for one in result.rejected:
         console.print(printable(f"{one.item_id}: {for_terminal(one.reason)}"))
@@ -125,8 +125,9 @@ def _show_submitted(console: Console, result: SubmitResult, *, json_out: bool) -
         console.print(f"Correction stored as {run}.")
 
 
-def _show_agreement(console: Console, found: Agreement | None, *, json_out: bool) -> None:
-    if json_out:
+def _show_agreement(use: CommandRun, found: Agreement | None) -> None:
+    console = plain_console()
+    if use.json_out:
         console.print(found.model_dump_json() if found else "null", emoji=False)
         return
     if found is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from quintain.cli.command_lines import in_commands
 from quintain.cli.layout import Column, print_facts, print_table
-from quintain.cli.session import CommandRun, plain_console, print_json, show_next_step
+from quintain.cli.session import CommandRun, plain_console, show_next_step
 from quintain.tools.results import LibraryResult, SearchResult
 
 Row = Callable[[Mapping[str, Any]], tuple[object, ...]]
@@ -18,7 +18,7 @@ def run_search(use: CommandRun) -> int:
     """List runs; returns the exit status."""
     found: SearchResult = use.call(use.services())
     if use.json_out:
-        print_json(found)
+        use.print_json(found)
         return 0
     sorted_by = use.arguments.get("sort")
     value = Column("score" if sorted_by else "reward", right=True)
@@ -52,7 +52,7 @@ def run_library(use: CommandRun) -> int:
     """List what the library has of one kind; returns the exit status."""
     found: LibraryResult = use.call(use.services())
     if use.json_out:
-        print_json(found)
+        use.print_json(found)
         return 0
     console = plain_console()
     if not found.items:

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from quintain.cli.layout import print_table
-from quintain.cli.session import CommandRun, plain_console, print_json, show_next_step, write_file
+from quintain.cli.session import CommandRun, plain_console, show_next_step, write_file
 from quintain.records.lineage import LineageNode
 from quintain.records.record import counted
 from quintain.records.text import printable
@@ -27,7 +27,7 @@ def run_lineage(use: CommandRun) -> int:
     services = use.services()
     found = use.call(services)
     if use.json_out:
-        print_json(found)
+        use.print_json(found)
     else:
         _print(console, found)
     if (png := use.own["png"]) is not None:
@@ -44,14 +44,14 @@ def run_forget(use: CommandRun) -> int:
         if not use.json_out:
             _print_report(console, planned)
         elif use.arguments.get("dry_run", True):
-            print_json(planned)
+            use.print_json(planned)
     if use.arguments.get("dry_run", True):
         return 0
     if not use.own["yes"] and not typer.confirm("Remove the content of these runs for good? This cannot be undone"):
         return 1
     done = use.call(services)
     if use.json_out:
-        print_json(done)
+        use.print_json(done)
     else:
         _print_report(console, done)
     return 0

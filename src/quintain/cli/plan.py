@@ -20,7 +20,7 @@ def run_plan(use: CommandRun) -> int:
     console = plain_console()
     plan = use.call(use.services())
     if use.json_out:
-        console.print(plan.model_dump_json(indent=2))
+        use.print_json(plan)
     else:
         _show(console, plan)
     return BLOCKED if plan.blockers else 0

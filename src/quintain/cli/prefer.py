@@ -65,7 +65,7 @@ def list_preferences(
 def _print(use: CommandRun, result: PreferencesResult, unread: list[str]) -> None:
     console = plain_console()
     if use.json_out:
-        console.print(json.dumps(result.model_dump(mode="json") | {"unreadable_lines": unread}))
+        use.print_json(result, unreadable_lines=unread)
     else:
         _show(console, result, unread)
 

@@ -7,7 +7,7 @@ from collections import Counter
 from rich.console import Console
 
 from quintain.cli.command_lines import for_terminal
-from quintain.cli.session import CommandRun, plain_console, print_json, show_next_step, write_file
+from quintain.cli.session import CommandRun, plain_console, show_next_step, write_file
 from quintain.records.audit import AuditReport
 from quintain.records.record import counted
 from quintain.records.text import printable
@@ -27,7 +27,7 @@ def run_score(use: CommandRun) -> int:
     combine = {"combine": "lower_bound"} if use.own["lower_bound"] else {}
     result = use.call(use.services(), **combine)
     if use.json_out:
-        print_json(result)
+        use.print_json(result)
     else:
         _show(plain_console(), result)
     return SUSPICIOUS if result.audit and result.audit["verdict"] == "suspicious" else 0
@@ -39,7 +39,7 @@ def run_calibrate(use: CommandRun) -> int:
     services = use.services()
     fitted = use.call(services)
     if use.json_out:
-        print_json(fitted)
+        use.print_json(fitted)
     else:
         spearman = "unknown" if fitted.spearman is None else f"{fitted.spearman:.2f}"
         console.print(printable(f"{fitted.calibration_id}: {fitted.n_labels} labels"))

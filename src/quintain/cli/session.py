@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from rich.console import Console
+import typer
 
 from quintain.cli.command_lines import for_terminal, in_commands
 from quintain.errors import InvalidInput, QuintainError
@@ -22,6 +22,9 @@ from quintain.tools.invocation import call
 from quintain.tools.services import Services, open_services
 from quintain.tools.spec import ToolSpec
 from quintain.tools.web_address import page_url
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 REFUSED = 2
 """Exit status of a command whose request was refused."""
@@ -41,13 +44,17 @@ class Session:
     """Argument of the tool -> what the command line calls it, for errors."""
     _opened: list[Services] = field(default_factory=list)
 
+    def settings(self) -> Settings:
+        """Return what the operator decided about the home folder."""
+        return Settings(home=self.home.resolve()) if self.home else Settings()
+
     def services(self, **changes: Any) -> Services:
         """Open the services until the block ends. This creates the home folder, so check the request before.
 
         Args:
             **changes: Settings that take the place of those of the environment.
         """
-        settings = Settings(home=self.home.resolve()) if self.home else Settings()
+        settings = self.settings()
         note_new_home(settings.home)
         self._opened.append(open_services(settings.model_copy(update=changes), trusted=True))
         return self._opened[-1]
@@ -89,6 +96,18 @@ class CommandRun:
             self.session.page = page_url(services.settings.home, dict(result))
         return result
 
+    def print_json(self, result: Record, **more: Any) -> None:
+        """Print a whole result as JSON, with `ui_url` of its page while a web page shows the home.
+
+        Args:
+            result: What the tool returned.
+            **more: Members besides those of the result.
+        """
+        values = {**json.loads(result.model_dump_json()), **more}
+        if (url := page_url(self.session.settings().home, values)) is not None:
+            values["ui_url"] = url
+        plain_console().print(json.dumps(values, ensure_ascii=False))
+
 
 @contextmanager
 def collected_interrupts() -> Iterator[list[int]]:
@@ -98,20 +117,20 @@ def collected_interrupts() -> Iterator[list[int]]:
     lost, and the command waits on. A process that was started to ignore Ctrl-C goes on ignoring it, as a script's `&` and
     `nohup` ask for. Only the main thread may use this.
     """
-    seen: list[int] = []
+    signals: list[int] = []
 
     def collect(number: int, frame: FrameType | None) -> None:
-        if seen:
+        if signals:
             raise KeyboardInterrupt
-        seen.append(number)
+        signals.append(number)
 
     before = signal.getsignal(signal.SIGINT)
     if before is signal.SIG_IGN:
-        yield seen
+        yield signals
         return
     signal.signal(signal.SIGINT, collect)
     try:
-        yield seen
+        yield signals
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -133,11 +152,13 @@ def write_file(path: Path, content: str | bytes, what: str) -> None:
 def note_new_home(home: Path) -> None:
     """Print on stderr that a home folder is going to be created: a wrong path would look like an empty home."""
     if not home.exists():
-        plain_console(stderr=True).print(printable(f"New home folder: {home}"))
+        typer.echo(printable(f"New home folder: {home}"), err=True)
 
 
 def plain_console(*, stderr: bool = False) -> Console:
     """Return a console that shows stored text as it is: no markup, no highlighting, no wrapping of ids."""
+    from rich.console import Console  # a server has no use for it
+
     return Console(soft_wrap=True, highlight=False, markup=False, emoji=False, stderr=stderr)
 
 
@@ -146,12 +167,7 @@ def print_error(error: QuintainError, flags: Mapping[str, str] = MappingProxyTyp
     text = printable(f"[{error.code}] {in_commands(for_terminal(error.message))}")
     for argument, flag in flags.items():
         text = text.replace(f"`{argument}`", flag)
-    Console(stderr=True, soft_wrap=True).print(text, style="red", markup=False)
-
-
-def print_json(result: Record) -> None:
-    """Print a whole result as JSON."""
-    plain_console().print(result.model_dump_json())
+    plain_console(stderr=True).print(text, style="red")
 
 
 def show_next_step(console: Console, result: Any) -> None:

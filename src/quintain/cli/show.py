@@ -12,7 +12,7 @@ from quintain.cli.evaluate import print_report
 from quintain.cli.jobs import print_job
 from quintain.cli.layout import print_facts, print_table
 from quintain.cli.library import moment, share
-from quintain.cli.session import CommandRun, plain_console, print_json, show_next_step
+from quintain.cli.session import CommandRun, plain_console, show_next_step
 from quintain.errors import InvalidInput
 from quintain.evaluation.reports.report import comparison_report, evaluation_report
 from quintain.records.lineage import LineageNode
@@ -42,11 +42,11 @@ def run_show(use: CommandRun) -> int:
     elif nodes[0].kind == "trajectory":
         view = use.call(services, trajectory_id=nodes[0].id)
         if use.json_out:
-            print_json(view)
+            use.print_json(view)
         else:
             _show_run(plain_console(), view)
     else:
-        _show_other(services, nodes[0], json_out=use.json_out)
+        _show_other(use, services, nodes[0])
     return 0
 
 
@@ -59,30 +59,32 @@ def _show_session(name: str, nodes: list[LineageNode], *, json_out: bool) -> Non
     print_table(console, ("run", "task", "created (UTC)"), [(n.id, n.label, moment(n.created_at)) for n in nodes])
 
 
-def _show_other(services: Services, node: LineageNode, *, json_out: bool) -> None:
+def _show_other(use: CommandRun, services: Services, node: LineageNode) -> None:
     """Show a job, dataset, agent, evaluation or comparison; of a checkpoint its place in the lineage."""
     console, store = plain_console(), services.store
     if node.kind == "job":
         view = get_job(services, node.id)
-        print_json(view) if json_out else print_job(console, view)
+        use.print_json(view) if use.json_out else print_job(console, view)
     elif node.kind == "evaluation":
         evaluation = store.evaluations.get(node.id)
-        print_json(evaluation) if json_out else print_report(console, evaluation_report(evaluation))
+        use.print_json(evaluation) if use.json_out else print_report(console, evaluation_report(evaluation))
     elif node.kind == "comparison":
         comparison = store.evaluations.get_comparison(node.id)
-        print_json(comparison) if json_out else print_report(console, comparison_report(comparison))
+        use.print_json(comparison) if use.json_out else print_report(console, comparison_report(comparison))
     elif node.kind == "dataset":
         dataset = store.datasets.get(node.id)
-        print_json(dataset) if json_out else print_facts(console, dataset.model_dump(mode="json", exclude={"files"}))
+        use.print_json(dataset) if use.json_out else print_facts(
+            console, dataset.model_dump(mode="json", exclude={"files"})
+        )
     elif node.kind == "agent":
         agent = store.agents.get(node.id).without_install_path()
-        if json_out:
-            print_json(agent)
+        if use.json_out:
+            use.print_json(agent)
         else:
             print_facts(console, agent.model_dump(mode="json", exclude={"name", "version"}))
             _show_evaluations(console, services, node.id)
-    elif json_out:
-        print_json(node)
+    elif use.json_out:
+        use.print_json(node)
     else:
         print_facts(console, node.model_dump(mode="json", exclude_none=True))
 

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from quintain.cli.session import CommandRun, plain_console, print_json
+from quintain.cli.session import CommandRun, plain_console
 from quintain.records.text import printable
 from quintain.tools.evaluation.conversations import TalkResult, watch_talk
 from quintain.tools.jobs.jobs import get_job
@@ -25,7 +25,7 @@ def run_talk(use: CommandRun) -> int:
     services = use.services()
     if use.json_out or use.arguments.get("message") or use.arguments.get("end") or use.arguments.get("job_id"):
         result = _exchange(services, use.arguments)
-        print_json(result) if use.json_out else _show(plain_console(), result, 0)
+        use.print_json(result) if use.json_out else _show(plain_console(), result, 0)
         return 1 if result.error is not None else 0
     return _talk(services, use)
 

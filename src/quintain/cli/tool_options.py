@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,9 @@ import typer
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
+from quintain.cli.command_lines import in_commands
 from quintain.cli.completion import completion_of
+from quintain.cli.option_forms import OptionForm, Shape
 from quintain.cli.table import Command, CommandOption
 from quintain.errors import InvalidInput
 from quintain.records.documents import parse_yaml, read_document
@@ -29,18 +30,12 @@ _DOCUMENTS = (".json", ".yaml", ".yml")
 _PLAIN = (str, int, float, bool)
 _SETTINGS = "hyperparameters"
 """The argument that is given as `--set KEY=VALUE`."""
-Shape = Literal["value", "flag", "switch", "list", "settings", "columns", "mix", "document", "yaml"]
 
 
 @dataclass(frozen=True)
-class Option:
-    """One option or positional argument of a command, which gives one argument of the tool or a member of it."""
+class Option(OptionForm):
+    """A form with what the parser and the help need."""
 
-    argument: str
-    member: str | None
-    flag: str | None
-    """`--name`; None: positional."""
-    shape: Shape
     type: Any
     """The type that typer parses."""
     default: Any
@@ -68,8 +63,7 @@ class Option:
             metavar = self.name and self.name.upper()
             info: Any = typer.Argument(help=self.help, show_default=False, metavar=metavar, autocompletion=complete)
         else:
-            metavar = "|".join(self.choices) or None
-            info = typer.Option(self.flag, help=self.help, show_default=False, metavar=metavar, autocompletion=complete)
+            info = typer.Option(self.flag, help=self.help, show_default=False, autocompletion=complete)
         default: Any = inspect.Parameter.empty if self.required else None
         if self.shape in ("flag", "switch"):
             default = self.shape == "switch"
@@ -105,27 +99,6 @@ class Option:
                 near = nearest(one, self.choices)
                 raise InvalidInput(f"{name}: expected one of {', '.join(self.choices)}, got {shown(one)}{near}")
         return value
-
-    def encode(self, value: Any) -> list[str]:
-        """Return the words of a command line that decode to the value; `...` becomes a placeholder."""
-        if self.shape in ("flag", "switch"):
-            return [(self.flag or "").split("/")[self.shape == "switch"]] if value is (self.shape == "flag") else []
-        words = self._texts(value)
-        return words if self.flag is None else [word for text in words for word in (self.flag, text)]
-
-    def _texts(self, value: Any) -> list[str]:
-        name = (self.member or self.argument).upper()
-        if value is ...:
-            return [name]
-        if self.shape == "list":
-            return [name.removesuffix("S") if one is ... else str(one) for one in value]
-        if self.shape == "settings":
-            return [f"{key}={json.dumps(one)}" for key, one in value.items()]
-        if self.shape == "columns":
-            return [f"{key}={one}" for key, one in value.items()]
-        if isinstance(value, Mapping) and self.shape in ("mix", "value") and not _is_nested(value):
-            return [",".join(f"{key}={weight:g}" for key, weight in value.items())]
-        return [str(value)] if isinstance(value, str | int | float) else [json.dumps(value)]
 
 
 def options_of(command: Command, spec: ToolSpec) -> list[Option]:
@@ -228,6 +201,7 @@ def _option(command: Command, name: str, member: str | None, field: FieldInfo) -
         member=member,
         flag=None if dotted in command.positional else flag,
         shape=shape,
+        tool_default=_tool_default(field, default) if dotted in command.defaults else None,
         type=parsed,
         default=default,
         required=field.is_required() and dotted not in command.defaults and dotted not in command.optional,
@@ -235,6 +209,10 @@ def _option(command: Command, name: str, member: str | None, field: FieldInfo) -
         choices=choices,
         name=command.names.get(dotted),
     )
+
+
+def _tool_default(field: FieldInfo, default: Any) -> Any:
+    return None if field.is_required() or field.default == default else field.default
 
 
 def _shape(field: FieldInfo, *, is_mix: bool) -> tuple[Shape, Any]:
@@ -289,7 +267,7 @@ def _singular(name: str, shape: Shape) -> str:
 
 
 def _help(field: FieldInfo, shape: Shape, listed: str | None, default: Any, choices: Sequence[str]) -> str:
-    text = (field.description or "").replace("`", "").rstrip(".")
+    text = in_commands(field.description or "").replace("`", "").rstrip(".")
     parts = [text] if text else []
     if listed:
         module, _, name = listed.partition(":")
@@ -322,10 +300,6 @@ def _mix(written: str) -> str | dict[str, float]:
             f"the mix {written!r:.80} must be NAME=WEIGHT,NAME=WEIGHT, each name once, such as outcome=0.6,rules=0.4"
         )
     return mix
-
-
-def _is_nested(mix: Mapping[str, Any]) -> bool:
-    return not all(isinstance(weight, int | float) for weight in mix.values())
 
 
 def _columns(pairs: Sequence[str], flag: str) -> dict[str, str]:

@@ -27,7 +27,6 @@ def run_train(use: CommandRun) -> int:
     Returns:
         0: succeeded (or started, with --detach); 1: ended otherwise; 2: not started; 130: left running by Ctrl-C.
     """
-    console = plain_console(stderr=use.json_out)
     config: Path | None = use.own["config"]
     request = request_of(use.arguments)
     document = _document(config, request)
@@ -43,7 +42,7 @@ def run_train(use: CommandRun) -> int:
         agent = services.store.agents.get(view.result.agent)
         copy_model(agent.model.adapter or agent.model.path, target)
         plain_console(stderr=use.json_out).print(printable(f"model: {target}"))
-    return show_job(console, view, _show, json_out=use.json_out)
+    return show_job(use, view, _show)
 
 
 def _folder(name: object) -> Path | None:

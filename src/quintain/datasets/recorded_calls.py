@@ -81,20 +81,33 @@ def calls_of_run(run: Trajectory) -> RunCalls:
 
 
 def require_calls(runs: Iterable[Trajectory]) -> None:
-    """Refuse runs from which no retriever can learn; reading ends at the second tool.
+    """Refuse runs from which no retriever can learn; reading ends at the first need that one of the tools does not answer.
 
     Raises:
-        InvalidInput: Fewer than `MIN_TOOLS` different tools were called (`too_few_tools`).
+        InvalidInput: Fewer than `MIN_TOOLS` different tools were called (`too_few_tools`), or each need was answered by all tools
+            (`no_negatives`).
     """
-    tools, undefined, left_out, n = set[str](), dict[str, None](), Counter[str](), 0
+    tools, undefined, left_out, n = dict[str, str](), dict[str, None](), Counter[str](), 0
+    answers: dict[str, set[str]] = {}
     for run in runs:
         calls, reasons, unknown = calls_of_run(run)
-        tools |= {call.document for call in calls}
-        if len(tools) >= MIN_TOOLS:
+        for call in calls:
+            tools.setdefault(call.document, call.tool)
+            answers.setdefault(call.need, set()).add(call.document)
+        needs = [*{call.need for call in calls}, *list(answers)[:1]]  # the first one, in case that a new tool has come
+        if len(tools) >= MIN_TOOLS and any(len(answers[need]) < len(tools) for need in needs):
             return
         n += 1
         left_out += reasons
         undefined |= dict.fromkeys(unknown)
+    if len(tools) >= MIN_TOOLS:
+        names = ", ".join(clip(name, 40) for name in list(tools.values())[:5])
+        raise InvalidInput(
+            f"expected a need that some tool does not answer, got {len(answers)} needs in {n} runs that called all {len(tools)} "
+            f"tools ({names}), so there is nothing to tell apart; record runs that call the tools themselves, not a search for "
+            "them (in quintain/tools-1k: mode=direct)",
+            code="no_negatives",
+        )
     because = ", ".join(f"{reason} {count}" for reason, count in sorted(left_out.items()))
     names = (
         f"; not defined by their runs: {', '.join(clip(name, 40) for name in list(undefined)[:5])}" if undefined else ""

@@ -26,7 +26,7 @@ from quintain.evaluation.statistics.significance import (
     wilcoxon,
 )
 from quintain.evaluation.statistics.success_rates import Interval, clustered_difference, newcombe_paired
-from quintain.evaluation.summary import verdicts_by_task
+from quintain.evaluation.summary import run_clusters, verdicts_by_task
 from quintain.records.evaluation import (
     Comparison,
     Correction,
@@ -57,6 +57,7 @@ class _PairTest(NamedTuple):
     p_method: str
     solved: list[tuple[int, int]]  # (successes of a, successes of b) per task
     n_excluded: int
+    n_distinct: int | None = None
 
 
 def compare(
@@ -113,12 +114,18 @@ def decide(
     Args:
         a: Results so far.
         b: Results so far.
-        order: Tasks played by both, in the order of play. Those without a verdict from both in every repeat are left out.
+        order: Tasks played by both, in the order of play. Those without a verdict from both in every repeat are left out, and
+            those whose greedy runs repeat the runs of an earlier task.
         repeats: Episodes per task, averaged into one outcome.
         planned: Tasks at most.
     """
-    by_task_a, by_task_b = verdicts_by_task(a), verdicts_by_task(b)
-    pairs = [(by_task_a.get(task, []), by_task_b.get(task, [])) for task in order]
+    sides = list(a), list(b)
+    by_task_a, by_task_b = map(verdicts_by_task, sides)
+    clusters_a, clusters_b = map(run_clusters, sides)
+    first: dict[tuple[str, str], str] = {}
+    for task in order:
+        first.setdefault((clusters_a.get(task, task), clusters_b.get(task, task)), task)
+    pairs = [(by_task_a.get(task, []), by_task_b.get(task, [])) for task in first.values()]
     whole = [(sum(x), sum(y)) for x, y in pairs if len(x) == len(y) == repeats]
     differences = [(y - x) / repeats for x, y in whole]
     planned -= len(order) - len(whole)
@@ -153,7 +160,7 @@ def leaderboard(evaluations: Sequence[Evaluation], names: Sequence[str]) -> tupl
 
 
 _FIXED_SIZE = ("reward", "p_equivalent", "tasks_for_5_points")
-"""Figures of a pair that assume a number of tasks that was fixed in advance."""
+"""Figures of a pair that assume independent tasks, of a number that was fixed in advance."""
 
 
 def _notes(named: Sequence[tuple[str, Evaluation]]) -> tuple[str, ...]:
@@ -178,7 +185,7 @@ def _pair(
     (name_a, a), (name_b, b) = named_a, named_b
     n = len(test.solved)
     differences = [(y - x) / a.repeats for x, y in test.solved]
-    return PairedComparison(
+    pair = PairedComparison(
         a=name_a,
         b=name_b,
         evaluation_a=a.id,
@@ -198,10 +205,12 @@ def _pair(
         only_a=sum(x > y for x, y in test.solved),
         only_b=sum(y > x for x, y in test.solved),
         n_excluded=test.n_excluded,
+        n_distinct=test.n_distinct,
         reward=_reward(a, b),
         p_equivalent=equivalence(differences, _EQUIVALENCE_MARGIN).p if n > 1 else None,
         tasks_for_5_points=required_tasks(_EQUIVALENCE_MARGIN, math.fsum(map(abs, differences)) / n),
     )
+    return pair if test.n_distinct is None else pair.model_copy(update=dict.fromkeys(_FIXED_SIZE))
 
 
 def _reward(a: Evaluation, b: Evaluation) -> RewardDifference | None:
@@ -257,9 +266,10 @@ def _test(a: Evaluation, b: Evaluation, error: float = SIGNIFICANCE) -> _PairTes
 
     A task counts if every repeat has a verdict from both agents. If the repeats of a task always agree (as with one
     repeat), it is one binary outcome per agent: exact McNemar test, Newcombe interval. Otherwise repeats are not
-    independent, so the repeats of a task are summed for the test and averaged for the interval.
+    independent, so the repeats of a task are summed for the test and averaged for the interval. Tasks that both agents
+    played greedily in the same words are one cluster, whose differences are summed.
     """
-    solved, n_excluded = _paired_successes(a, b)
+    solved, clusters, n_excluded = _paired_successes(a, b)
     if not solved:
         raise InvalidInput(
             f"expected a task of {a.id} and {b.id} with verdicts from both in every repeat, got none of {n_excluded}; "
@@ -267,6 +277,8 @@ def _test(a: Evaluation, b: Evaluation, error: float = SIGNIFICANCE) -> _PairTes
             code="nothing_to_pair",
         )
     repeats = a.repeats
+    if len(set(clusters)) < len(clusters):
+        return _test_clusters(solved, clusters, repeats, error, n_excluded)
     if all(count in {0, repeats} for pair in solved for count in pair):
         both = sum(x > 0 and y > 0 for x, y in solved)
         only_a, only_b = sum(x > y for x, y in solved), sum(y > x for x, y in solved)
@@ -283,17 +295,34 @@ def _test(a: Evaluation, b: Evaluation, error: float = SIGNIFICANCE) -> _PairTes
     )
 
 
-def _paired_successes(a: Evaluation, b: Evaluation) -> tuple[list[tuple[int, int]], int]:
-    """Return the successes of both per fully judged task, and the number of excluded tasks."""
+def _test_clusters(
+    solved: list[tuple[int, int]], clusters: Sequence[tuple[str, str]], repeats: int, error: float, n_excluded: int
+) -> _PairTest:
+    """Test with clusters of tasks as the unit."""
+    members: dict[tuple[str, str], list[int]] = {}
+    for cluster, (x, y) in zip(clusters, solved, strict=True):
+        members.setdefault(cluster, []).append(y - x)
+    sums, sizes = [sum(found) for found in members.values()], [len(found) for found in members.values()]
+    differences = [total / repeats for total in sums]
+    intervals = clustered_difference(differences, sizes=sizes), clustered_difference(differences, error, sizes)
+    p, unit = sign_flip_exact(sums), "over different runs"
+    test = f"exact sign-flip test {unit}"
+    return _PairTest(*intervals, f"t interval {unit}", p, None, test, solved, n_excluded, len(sums))
+
+
+def _paired_successes(a: Evaluation, b: Evaluation) -> tuple[list[tuple[int, int]], list[tuple[str, str]], int]:
+    """Return the successes of both per fully judged task, the clusters of both per task, and the number of excluded tasks."""
     by_task_a, by_task_b = verdicts_by_task(a.results), verdicts_by_task(b.results)
-    solved, n_excluded = [], 0
+    clusters_a, clusters_b = run_clusters(a.results), run_clusters(b.results)
+    solved, clusters, n_excluded = [], [], 0
     for task_id in sorted(by_task_a.keys() | by_task_b.keys()):
         verdicts = [side.get(task_id, []) for side in (by_task_a, by_task_b)]
         if all(len(side) == a.repeats for side in verdicts):
             solved.append((sum(verdicts[0]), sum(verdicts[1])))
+            clusters.append((clusters_a[task_id], clusters_b[task_id]))
         else:
             n_excluded += 1
-    return solved, n_excluded
+    return solved, clusters, n_excluded
 
 
 def _flips(named_a: tuple[str, Evaluation], named_b: tuple[str, Evaluation]) -> Iterable[Flip]:

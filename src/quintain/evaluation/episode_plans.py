@@ -56,3 +56,5 @@ class EpisodeSettings:
     tags: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
     """Tools that the agent must not call, in addition to those that a task forbids."""
+    greedy: bool = False
+    """Whether no player samples, so that equal runs of different tasks are one observation."""

@@ -11,12 +11,13 @@ recorded, and the policy continues from there. If it responds differently, the e
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from quintain.evaluation.episode_plans import EpisodePlan, EpisodeSettings
 from quintain.evaluation.episode_state import EpisodeState
@@ -37,6 +38,13 @@ logger = logging.getLogger(__name__)
 
 _MAX_PARALLEL = 32
 """Maximum number of concurrent calls to environments."""
+
+_WRITTEN: dict[str, Any] = {
+    **dict.fromkeys(("actor", "message", "thought"), True),
+    "actions": {"__all__": {"tool", "args", "raw_args"}},
+    "observations": {"__all__": {"content"}},
+}
+"""What makes two steps equal: not the ids of calls, and no times."""
 
 TEMPERATURE = "temperature"
 """Key in `Trajectory.extra`: sampling temperature of the tokens. Their log-probs are those at temperature 1."""
@@ -319,5 +327,12 @@ def _to_episode(episode: EpisodeState, settings: EpisodeSettings) -> Episode:
         calls=sum(len(step.actions) for step in trajectory.agent_steps),
         forbidden=forbidden_calls(trajectory, settings.forbidden),
         metrics=with_cost(reference_metrics(trajectory) | episode.metrics, episode.replies),
+        digest=_digest(trajectory) if settings.greedy else None,
     )
     return Episode(trajectory, result, "" if player is None else player.policy)
+
+
+def _digest(run: Trajectory) -> str:
+    """Return a hash of all texts and calls of a run, equal for equal runs of different tasks."""
+    steps = [step.model_dump_json(include=_WRITTEN) for step in run.steps]
+    return hashlib.sha256("\n".join(steps).encode()).hexdigest()[:16]

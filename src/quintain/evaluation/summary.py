@@ -78,8 +78,27 @@ def summarize(
 
 
 def success_rate(results: Iterable[EpisodeResult]) -> Rate:
-    """Return the success rate of episodes with a verdict, with tasks as the unit."""
-    return rate_over_tasks([(sum(verdicts), len(verdicts)) for verdicts in verdicts_by_task(results).values()])
+    """Return the success rate of episodes with a verdict, with tasks of different runs as the unit."""
+    results = list(results)
+    verdicts, clusters = verdicts_by_task(results), run_clusters(results)
+    found: dict[str, list[bool]] = defaultdict(list)
+    for task, known in verdicts.items():
+        if known:
+            found[clusters[task]] += known
+    rate = rate_over_tasks([(sum(known), len(known)) for known in found.values()])
+    is_repeated = len(found) < sum(map(bool, verdicts.values()))
+    return rate.model_copy(update={"n_distinct": len(found)}) if is_repeated else rate
+
+
+def run_clusters(results: Iterable[EpisodeResult]) -> dict[str, str]:
+    """Return task -> cluster: tasks whose greedy runs are equal word for word, repeat for repeat, share one.
+
+    A greedy run that is equal to another shows nothing new, as in a game with few positions. Equal sampled runs are independent.
+    """
+    digests: dict[str, list[str | None]] = defaultdict(list)
+    for result in results:
+        digests[result.task_id].append(result.digest)
+    return {task: task if None in runs else "/".join(map(str, runs)) for task, runs in digests.items()}
 
 
 def verdicts_by_task(results: Iterable[EpisodeResult]) -> dict[str, list[bool]]:

@@ -25,7 +25,7 @@ _LICENSE = (
 
 
 @dataclass
-class _Seen:
+class _SourceCounts:
     """What the card counts while the rows stream by."""
 
     sources: Counter[str] = field(default_factory=Counter)
@@ -49,12 +49,12 @@ class Hub:
 
     def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
         """One file a split."""
-        seen, features = _Seen(), FEATURES[dataset.kind]
+        counts, features = _SourceCounts(), FEATURES[dataset.kind]
         in_parquet = has_pyarrow()
 
         def convert(row: Row, losses: Losses) -> Iterator[Line]:
             lines = list(trl_lines(row, losses))
-            seen.add(row)
+            counts.add(row)
             yield from lines
 
         def write(lines: Iterable[Line], split: SplitName) -> tuple[str, int]:
@@ -65,14 +65,14 @@ class Hub:
             return name, write_lines(lines, folder / name)
 
         export = write_splits(dataset, rows, convert, write)
-        (folder / "README.md").write_text(_card(dataset, export, seen), encoding="utf-8")
+        (folder / "README.md").write_text(_card(dataset, export, counts), encoding="utf-8")
         export.notes["nothing was uploaded; the card's license is `unknown` until you state one"] = None
         if not in_parquet:
             export.notes["the data is JSON lines; with pyarrow (pip install 'quintain[data]') it is Parquet"] = None
         return export
 
 
-def _card(dataset: Dataset, export: Export, seen: _Seen) -> str:
+def _card(dataset: Dataset, export: Export, counts: _SourceCounts) -> str:
     manifest = manifest_entries(Path(dataset.path))
     rows = export.rows.total()
     header = front_matter(
@@ -85,17 +85,17 @@ def _card(dataset: Dataset, export: Export, seen: _Seen) -> str:
         tags=["agent-traces", "tool-use", "trl", "quintain"],
     )
     dropped = {**dataset.dropped, **export.dropped}
-    masks = f"{seen.turns:,} turns of agents, of which {seen.masked:,} are context and not to be trained on."
+    masks = f"{counts.turns:,} turns of agents, of which {counts.masked:,} are context and not to be trained on."
     parts = [
         f"# {_cell(dataset.name)}\n\nKind `{dataset.kind}`, exported by Quintain as `{dataset.id}`"
         + (f" on {dataset.created_at:%Y-%m-%d}" if dataset.created_at else "")
         + ". The columns are those of TRL.",
         f"## Splits\n\n{_table('split', 'rows', {Path(name).stem: n for name, n in export.rows.items()})}\n\n"
         f"Split by task, never by row, with seed {dataset.seed}.",
-        f"## Sources\n\n{_table('format of the log', 'runs', seen.sources)}\n\n{_table('environment', 'runs', dataset.environments)}",
+        f"## Sources\n\n{_table('format of the log', 'runs', counts.sources)}\n\n{_table('environment', 'runs', dataset.environments)}",
         f"## Filters\n\n```json\n{json.dumps(manifest.get('selection', {}), indent=2, ensure_ascii=False)}\n```\n\n"
         f"Left out: {_listed(dropped)}.",
-        f"## Masks\n\n{masks if seen.turns else 'No turns of agents.'}",
+        f"## Masks\n\n{masks if counts.turns else 'No turns of agents.'}",
         f"## Redactions\n\n{_listed(manifest.get('redactions', {}))}.",
         f"## Source models and their terms\n\n{_table('model', 'turns', dataset.source_models)}\n\n"
         + (

@@ -61,6 +61,9 @@ class ExitRecord(Record):
     cancelled: bool
     forced: bool
     peak_rss_mb: float
+    memory_mb: float | None = Field(
+        default=None, description="Memory that the worker could have: of its group or machine."
+    )
     ended_at: Instant
     reason: str | None = Field(
         default=None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from datetime import datetime
 from typing import NamedTuple
@@ -18,7 +17,7 @@ HINT_LINES = 10
 """Log lines shown for a worker that ended without a result."""
 
 NEARLY_ALL = 0.8
-"""Share of the machine's memory at which a SIGKILL is likely that of the kernel."""
+"""Share of the memory that a worker could have at which a SIGKILL is likely that of the kernel."""
 
 RESUME = "Resume the job to continue from its newest complete checkpoint."
 
@@ -115,14 +114,14 @@ def _kill_error(exit_record: ExitRecord | None, job: Job, launcher_exit: str) ->
     if exit_record.signal is None:
         return JobError(code="stopped", message=f"{attempt} was stopped from outside", hint=hint)
     name = signal.Signals(exit_record.signal).name
-    total = f" of {total_mb:,.0f}" if (total_mb := _machine_memory_mb()) else ""
-    message = f"{attempt} was killed by {name}; its peak memory was {exit_record.peak_rss_mb:,.0f}{total} MB"
-    if exit_record.reason == "out_of_memory":
-        hint = f"The kernel killed it because memory was used up. Train with smaller batches or a smaller model. {hint}"
-        return JobError(code="out_of_memory", message=message, hint=hint)
+    total = f" of {exit_record.memory_mb:,.0f}" if exit_record.memory_mb else ""
+    is_counted = exit_record.reason == "out_of_memory"
+    cause = ""
     if _lacked_memory(exit_record):
-        hint = f"Memory was likely used up. Train with smaller batches or a smaller model. {hint}"
-    return JobError(code="killed", message=message, hint=hint)
+        cause = ", out of memory" if is_counted else ", likely out of memory"
+        hint = f"Train with smaller batches or a smaller model. {hint}"
+    message = f"{attempt} was killed by {name}{cause}; its peak memory was {exit_record.peak_rss_mb:,.0f}{total} MB"
+    return JobError(code="out_of_memory" if is_counted else "killed", message=message, hint=hint)
 
 
 def crash_loop(error: JobError | None, step: int) -> ExitStatus:
@@ -134,13 +133,5 @@ def crash_loop(error: JobError | None, step: int) -> ExitStatus:
 
 def _lacked_memory(record: ExitRecord) -> bool:
     """Whether the worker was killed for lack of memory: by the kernel's count, or because it had nearly all of it."""
-    total_mb = _machine_memory_mb()
-    near = total_mb is not None and record.peak_rss_mb > NEARLY_ALL * total_mb
+    near = record.memory_mb is not None and record.peak_rss_mb > NEARLY_ALL * record.memory_mb
     return record.reason == "out_of_memory" or (record.signal == signal.SIGKILL and near)
-
-
-def _machine_memory_mb() -> float | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**2
-    except (OSError, ValueError):
-        return None

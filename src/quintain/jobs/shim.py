@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -53,10 +54,8 @@ class LogRing:
             if self.room <= 0:
                 self._next_segment()
             part, data = data[: self.room], data[self.room :]
-            try:
+            with suppress(OSError):
                 os.write(self.file, part)
-            except OSError:
-                pass
             self.offset += len(part)
             self.room -= len(part)
 
@@ -85,7 +84,7 @@ class Limits:
         self.folder, self.launch = folder, launch
         self.begin = self.next_look = self.last_report = time.monotonic()
         self.reported = -1
-        self.oom_kills = oom_kills()
+        self.oom_kills, self.memory_mb = group_memory()
 
     def exceeded(self, worker: int) -> dict[str, str] | None:
         """Return the first limit that is exceeded, with its figures, or None."""
@@ -109,7 +108,7 @@ class Limits:
 
     def killed_for_memory(self) -> dict[str, str]:
         """Return why the worker ended, if the kernel counted a kill for lack of memory meanwhile."""
-        return {"reason": "out_of_memory"} if oom_kills() > self.oom_kills else {}
+        return {"reason": "out_of_memory"} if group_memory()[0] > self.oom_kills else {}
 
 
 class Shim:
@@ -125,8 +124,7 @@ class Shim:
         self.lock: int | None = self.launch["lock_fd"]
         self.log = LogRing(folder, self.launch["log_bytes"])
         self.limits = Limits(folder, self.launch)
-        self.terminated = False
-        self.beats = 0
+        self.terminated, self.beats = False, 0
         self.last_beat = self.next_beat = time.monotonic()
 
     def path(self, name: str) -> str:
@@ -150,7 +148,7 @@ class Shim:
             return True
         self.beats += 1
         self.next_beat = now + self.launch["beat_s"]
-        try:
+        with suppress(OSError):
             if self.is_superseded():
                 self.log.write(b"supervisor: another start has replaced this one\n")
                 return False
@@ -161,8 +159,6 @@ class Shim:
             finally:
                 os.close(file)
             self.last_beat = now
-        except OSError:
-            pass
         if self.token is None or now - self.last_beat < self.launch["lease_s"]:
             return True
         self.log.write(b"supervisor: the job's folder could not be written for the time of a lease\n")
@@ -213,6 +209,7 @@ class Shim:
                 "cancelled": cancelled,
                 "forced": forced,
                 "peak_rss_mb": round(peak, 1),
+                "memory_mb": round(self.limits.memory_mb),
                 "ended_at": datetime.now(UTC).isoformat(),
                 **(limit or self.limits.killed_for_memory()),
             },
@@ -222,10 +219,7 @@ class Shim:
 
     def start_worker(self) -> subprocess.Popen[bytes]:
         """Start the worker in a new session, with the job's lock, and tied to this process through its stdin."""
-        env = {**os.environ, **{name: value for name, value in self.launch["env"].items() if value is not None}}
-        for name, value in self.launch["env"].items():
-            if value is None:
-                env.pop(name, None)
+        env = {name: value for name, value in {**os.environ, **self.launch["env"]}.items() if value is not None}
         return subprocess.Popen(
             [*self.launch["worker"], *self.arguments],
             stdin=subprocess.PIPE,
@@ -290,10 +284,8 @@ class Shim:
 
 def kill_group(leader: int) -> None:
     """Send SIGKILL to every process of the worker's group."""
-    try:
+    with suppress(ProcessLookupError, PermissionError):  # macOS returns EPERM for a group of zombies
         os.killpg(leader, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):  # macOS returns EPERM for a group of zombies
-        pass
 
 
 def file_size(path: str, *, shared: bool = True) -> int:
@@ -305,15 +297,28 @@ def file_size(path: str, *, shared: bool = True) -> int:
     return found.st_size if shared or found.st_nlink == 1 else 0
 
 
-def oom_kills() -> int:
-    """Return how often the kernel killed a process of this control group for lack of memory; 0 where it does not count."""
-    try:
-        with open("/proc/self/cgroup", encoding="ascii") as file:
-            group = next(line.strip().removeprefix("0::") for line in file if line.startswith("0::"))
-        with open(f"/sys/fs/cgroup{group}/memory.events", encoding="ascii") as file:
-            return int(dict(line.split() for line in file)["oom_kill"])
-    except (OSError, StopIteration, KeyError, ValueError):
-        return 0
+def group_memory(groups: str = "/proc/self/cgroup", mount: str = "/sys/fs/cgroup") -> tuple[int, float]:
+    """Return how often the kernel killed a process of this control group for lack of memory, and the group's limit in MB.
+
+    Both versions of cgroups(7) are read. Without a count it is 0, without a limit the memory of the machine. A container may
+    see the group's path on its host, and the group as the root of the mount: so its parents are read too.
+    """
+    folders: list[str] = []
+    with suppress(OSError, ValueError), open(groups, encoding="utf-8") as file:
+        for _, controllers, path in (line.rstrip("\n").split(":", 2) for line in file):
+            if not controllers or "memory" in controllers.split(","):
+                top, names = os.path.join(mount, "memory" if controllers else ""), path.strip("/").split("/")
+                folders += [os.path.join(top, *names[:n]) for n in range(len(names), -1, -1)]
+    kills, limits = [], [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for name in ("memory.events", "memory.max", "memory.oom_control", "memory.limit_in_bytes"):
+        for folder in folders:
+            with suppress(OSError, ValueError), open(os.path.join(folder, name), encoding="ascii") as file:
+                words = file.read().split()
+                if len(words) == 1:
+                    limits.append(int(words[0]))
+                else:
+                    kills.append(int(words[words.index("oom_kill") + 1]))
+    return next(iter(kills), 0), min(limits) / 1024**2
 
 
 def memory_mb(leader: int) -> float:
@@ -381,13 +386,7 @@ def main(folder: str) -> None:
 
 
 def main_of_other_machine(folder: str, token: str, *arguments: str) -> int:
-    """Supervise in the foreground, for a launcher that follows this process. Return the exit code.
-
-    Args:
-        folder: The job's folder.
-        token: Token of this start.
-        arguments: Further arguments of the worker.
-    """
+    """Supervise in the foreground, for a launcher that follows this process. Return the exit code."""
     shim = Shim(folder, token, arguments)
     os.write(1, f"quintain: the log of this job is in {folder}\n".encode())
     code = shim.supervise(lambda: None)

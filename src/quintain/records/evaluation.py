@@ -55,6 +55,9 @@ class EpisodeResult(Record):
     metrics: dict[str, float] = Field(
         default_factory=dict, description="Metrics of the environment, and metrics relative to the task's references."
     )
+    digest: str | None = Field(
+        default=None, description="Hash of all that was written in a greedy run. Null: it was sampled."
+    )
 
     @property
     def success(self) -> bool | None:
@@ -67,13 +70,19 @@ class EpisodeResult(Record):
 
 
 class Rate(Record):
-    """A success rate with its exact 95 % interval (Clopper & Pearson 1934), with tasks as the unit if there are repeats."""
+    """A success rate with its exact 95 % interval (Clopper & Pearson 1934), with tasks as the unit if there are repeats.
+
+    Tasks whose greedy runs are equal word for word are one unit.
+    """
 
     successes: int = Field(ge=0)
     n: int = Field(ge=0, description="Episodes with a verdict.")
     value: float | None = Field(description="successes / n. Null if n is 0.")
     ci_low: float | None
     ci_high: float | None
+    n_distinct: int | None = Field(
+        default=None, description="Tasks with different runs, where greedy runs of some tasks are equal. Null: no such."
+    )
 
 
 class Estimate(Record):
@@ -228,8 +237,12 @@ class PairedComparison(Record):
     only_a: int = Field(description="Tasks solved by a only.")
     only_b: int = Field(description="Tasks solved by b only.")
     n_excluded: int = Field(default=0, description="Tasks without verdicts from both sides.")
+    n_distinct: int | None = Field(
+        default=None,
+        description="Tasks with different pairs of runs, the unit of interval and test, where greedy runs of some are equal.",
+    )
     reward: RewardDifference | None = Field(
-        default=None, description="Null: fewer than two tasks with both rewards, or sequential."
+        default=None, description="Null: fewer than two tasks with both rewards, equal runs, or sequential."
     )
     p_equivalent: float | None = Field(
         default=None,

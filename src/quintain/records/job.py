@@ -287,6 +287,7 @@ class SelftestSpec(Record):
     checkpoint_every_steps: int = Field(default=1, ge=1)
     fail_at: int | None = Field(default=None, description="Raise an error at this step. Null: never.")
     ignore_sigterm: bool = Field(default=False, description="Ignore SIGTERM, to test a forced stop.")
+    children: int = Field(default=0, ge=0, le=100, description="Child processes to start, to test that none is left.")
     log_bytes: int = Field(
         default=0, ge=0, le=2_000_000_000, description="Bytes to write to the log, to test its size limit."
     )

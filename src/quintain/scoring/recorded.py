@@ -30,7 +30,10 @@ RAW = "raw:"
 """What the name of a scorer begins with whose values are to be taken as they are, without a calibration."""
 
 OF_RATERS = frozenset({"judge", "people"})
-"""Scorers with several raters and rubrics: `judge:RUBRIC` is one rubric."""
+"""Scorers with several raters and rubrics: `judge:RUBRIC` is one rubric, `people@NAME` one rater."""
+
+_OF_RATER = {"judge": "assistant:", "people": "person:"}
+"""Scorer -> what its raters' names begin with where a caller leaves that out."""
 
 _REMEDY = {
     "judge": Hint(
@@ -65,6 +68,8 @@ class Source(NamedTuple):
     """Judged by this one alone; None: by whichever."""
     raw: bool
     """Without a calibration."""
+    rater: str | None = None
+    """Judged by this one alone, such as `person:NAME`; None: by whoever."""
 
 
 def _remedy_by_rubric(source: Source) -> Hint:
@@ -75,11 +80,13 @@ def _remedy_by_rubric(source: Source) -> Hint:
 
 
 def source_of(name: str) -> Source:
-    """Read a name: `judge`, `judge:RUBRIC`, `agent:NAME@V`, any other scorer's; each with or without `raw:` before it."""
+    """Read a name: `judge:RUBRIC@RATER` with both, one or none, `agent:NAME@V`, any other scorer's; `raw:` may come before."""
     bare = name.removeprefix(RAW)
-    scorer, _, rubric = bare.partition(":")
-    if scorer in OF_RATERS and rubric:
-        return Source(scorer, rubric, bare != name)
+    head, _, rater = bare.partition("@")
+    scorer, _, rubric = head.partition(":")
+    if scorer in OF_RATERS:
+        full = rater if ":" in rater or not rater else f"{_OF_RATER[scorer]}{rater}"
+        return Source(scorer, rubric or None, bare != name, full or None)
     return Source(bare, None, bare != name)
 
 
@@ -161,6 +168,8 @@ class RecordedScorer:
             return scores[:1]
         # A calibrated score without a rater is a summary of an older version; it would count what it sums up once more.
         verdicts = [score for score in scores if score.rater is not None or score.calibration is None]
+        if self._source.rater is not None:
+            verdicts = [score for score in verdicts if score.rater == self._source.rater]
         last = next((score for score in verdicts if score.value is not None), None)
         if self._source.rubric is None and last is None:
             return verdicts

@@ -42,7 +42,7 @@ _ABOUT = {
     "sage": "completion, tool choice, efficiency, timing, format, less penalties; needs an outcome",
     "helloagents": "accuracy less length plus steps; needs an expected answer or an outcome",
     "judge": "stored verdicts of judges, of one rubric: judge:RUBRIC; needs get_judging_batch, or judge='endpoint:NAME' or an agent",
-    "people": "stored verdicts of people; needs get_judging_batch(judge='person')",
+    "people": "stored verdicts of people, of one: people@NAME; needs get_judging_batch(judge='person')",
     "montecarlo": "steps by how often playing on from them succeeds; needs judge=AGENT, which plays on, and an environment",
     "length": "short answers: 1 up to 20 words of the last message, 0 from 200 on; other bounds, characters or tokens: {type: "
     "length, unit, of, full_at, zero_at}",
@@ -109,8 +109,8 @@ def is_scorer_name(name: object) -> bool:
 
 def registered_declared(name: str) -> Declared | None:
     """Return the declared scorer that a program registered under a name; None for another kind of scorer."""
-    made = _REGISTERED[name]() if name in _REGISTERED else None
-    return made.declared if isinstance(made, DeclaredScorer) else None
+    registered = _REGISTERED[name]() if name in _REGISTERED else None
+    return registered.declared if isinstance(registered, DeclaredScorer) else None
 
 
 def registered_function(name: str) -> RewardFunction | None:

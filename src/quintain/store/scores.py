@@ -115,6 +115,7 @@ class Scores:
         ids: Sequence[str] | None = None,
         *,
         steps: bool = False,
+        rater: str | None = None,
     ) -> list[str | None]:
         """Return the rubrics by which the selected trajectories were judged, the most recently used first.
 
@@ -123,6 +124,7 @@ class Scores:
             filter: Conditions on the trajectories. None selects all.
             ids: Restrict to these trajectories. None does not restrict.
             steps: Count only scores with step scores.
+            rater: Count only scores by this rater.
         """
         values = filter_parameters(filter or TrajectoryFilter(), self.engine)
         document = json_of(self.engine, table.c.document)
@@ -135,6 +137,8 @@ class Scores:
         )
         if steps:
             query = query.where(document["steps", 0].as_string().is_not(None))
+        if rater is not None:
+            query = query.where(document["rater"].as_string() == rater)
         queries = (
             [query] if ids is None else [query.where(table.c.trajectory_id.in_(part)) for part in chunks(list(ids))]
         )

@@ -91,7 +91,7 @@ def page_of(answer: Mapping[str, Any]) -> str | None:
         return f"/lineage/{_quoted(rest)}"
     run = answer.get("trajectory")
     ids = [rest.partition("/")[0], run.get("id") if isinstance(run, Mapping) else None]
-    ids += [answer.get(name) for name in ("trajectory_id", "comparison_id", "dataset_id", "agent", "job_id")]
+    ids += [answer.get(name) for name in ("id", "trajectory_id", "comparison_id", "dataset_id", "agent", "job_id")]
     for found in ids:
         for prefix, page in _PAGES.items():
             if isinstance(found, str) and found.startswith(prefix):
@@ -105,6 +105,8 @@ def page_of_call(call: ToolCall) -> str | None:
     if call.tool in _OF_ONE:
         return page_of(arguments)
     if call.tool not in _LISTS or (call.tool == "list_library" and arguments.get("kind") not in _LIBRARIES):
+        return None
+    if call.tool == "forget" and "id" not in arguments:
         return None
     named = arguments.get("agents")
     first = named[0] if isinstance(named, list | tuple) and named and isinstance(named[0], str) else None

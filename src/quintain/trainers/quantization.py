@@ -115,23 +115,23 @@ def _quantized(library: Any, layer: nn.Linear, kind: Quantization, device: torch
         "bias": False,
         "device": "meta",
     }
-    made: Any
+    quantized: Any
     if kind == "nf4":
-        made = library.nn.Linear4bit(**shape, quant_type="nf4", compress_statistics=True)
+        quantized = library.nn.Linear4bit(**shape, quant_type="nf4", compress_statistics=True)
         packed = library.nn.Params4bit(
-            weight, requires_grad=False, quant_type="nf4", compress_statistics=True, module=made
+            weight, requires_grad=False, quant_type="nf4", compress_statistics=True, module=quantized
         )
-        made.weight, made.forward = packed.to(device), partial(_nf4_forward, made)
+        quantized.weight, quantized.forward = packed.to(device), partial(_nf4_forward, quantized)
         # Its forward pass would pack the weights anew for decoding in bfloat16, which rounds otherwise than training.
-        made.support_avx512bf16_for_cpu = False
+        quantized.support_avx512bf16_for_cpu = False
     else:
-        made = library.nn.Linear8bitLt(**shape, has_fp16_weights=False, threshold=0.0)
-        made.weight = library.nn.Int8Params(weight, requires_grad=False, has_fp16_weights=False).to(device)
-        made.init_8bit_state()
-        made.state.is_training = True  # on the CPU, evaluation would quantise the inputs too
-        made.forward = partial(_int8_forward, made)
-    made.bias = layer.bias
-    return made
+        quantized = library.nn.Linear8bitLt(**shape, has_fp16_weights=False, threshold=0.0)
+        quantized.weight = library.nn.Int8Params(weight, requires_grad=False, has_fp16_weights=False).to(device)
+        quantized.init_8bit_state()
+        quantized.state.is_training = True  # on the CPU, evaluation would quantise the inputs too
+        quantized.forward = partial(_int8_forward, quantized)
+    quantized.bias = layer.bias
+    return quantized
 
 
 def _nf4_forward(layer: Any, x: torch.Tensor) -> torch.Tensor:

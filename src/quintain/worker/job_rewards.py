@@ -254,7 +254,7 @@ def _by_agent(
     agent: Agent, groups: Sequence[Sequence[Trajectory]], should_stop: Callable[[], bool]
 ) -> dict[str, Score] | None:
     """Return run id -> score by a trained model; None if the job was asked to stop before all were scored."""
-    from quintain.trainers.reward_models import score_runs
+    from quintain.trainers.reward_model_scores import score_runs
 
     runs = [run for group in groups for run in group]
     scores = {score.trajectory_id: score for score in score_runs(agent, runs, should_stop)}

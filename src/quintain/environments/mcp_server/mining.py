@@ -55,9 +55,9 @@ def _asked(run: Trajectory) -> str:
 def _carried_out(run: Trajectory) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the calls that did not end in an error, with their arguments."""
     for step in run.agent_steps:
-        seen = list(step.observations)
-        failed = {one.call_id for one in seen if one.is_error and one.call_id}
+        results = list(step.observations)
+        failed = {one.call_id for one in results if one.is_error and one.call_id}
         for place, action in enumerate(step.actions):
-            by_place = len(seen) == len(step.actions) and seen[place].is_error
+            by_place = len(results) == len(step.actions) and results[place].is_error
             if action.args is not None and not by_place and action.call_id not in failed:
                 yield action.tool, action.args

@@ -99,14 +99,14 @@ class Game:
             return self._foul(TimeStep(observations=(refusal(hint),)))
         self._heaps[move.heap - 1] -= move.stones
         self._turns += 1
-        seen = Observation(content=_shown(self._heaps))
+        observation = Observation(content=_shown(self._heaps))
         if not any(self._heaps):
             winner = 1 - self._mover if self._misere else self._mover
-            return self._over(winner, TimeStep(observations=(seen,)))
+            return self._over(winner, TimeStep(observations=(observation,)))
         self._mover = 1 - self._mover
         rules = f"{self._rules} You move second.\n" if self._turns == 1 else ""
         message = f"{rules}The other player took {move.stones} from heap {move.heap}.\n{_shown(self._heaps)}"
-        return TimeStep(observations=(seen,), message=message, player=self._mover)
+        return TimeStep(observations=(observation,), message=message, player=self._mover)
 
     def close(self) -> None:
         """Do nothing."""

@@ -6,8 +6,8 @@ A description is plain JSON: numbers, texts, and null where a line is broken.
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 from typing import Any, Literal, NotRequired, TypedDict
 
@@ -93,8 +93,9 @@ def line(
     smooth: bool = True,
     breaks: Sequence[int] = (),
     bounds: tuple[Mapping[int, float], Mapping[int, float]] | None = None,
+    reported: Collection[int] = (),
 ) -> Line:
-    """Return a line over steps, broken where steps have no value.
+    """Return a line over steps, broken where nothing was reported for longer than usual between two values.
 
     Args:
         points: Step -> value.
@@ -102,8 +103,10 @@ def line(
         smooth: Whether to smooth a line of enough points; the raw values stay in `y`.
         breaks: Steps before which the line is broken besides.
         bounds: Interval of each value, lower and upper.
+        reported: Steps that the run reported; some have no value where their rows give none.
     """
     steps = sorted(points)
+    known = sorted({*points, *reported})
     averages = _averages([points[step] for step in steps], _segments(steps, breaks)) if smooth else None
     stride = -(-len(steps) // MOST_POINTS)
     kept = [*range(0, len(steps) - 1, stride), len(steps) - 1] if steps else []
@@ -114,7 +117,7 @@ def line(
     for index in kept:
         step = steps[index]
         is_apart = before is not None and (
-            step - before > 1.5 * usual or any(before < place <= step for place in breaks)
+            _longest_gap(known, before, step) > 1.5 * usual or any(before < place <= step for place in breaks)
         )
         if is_apart and before is not None:
             x.append((before + step) / 2)
@@ -132,6 +135,12 @@ def line(
     if bounds is not None:
         found["low"], found["high"] = columns["low"], columns["high"]
     return found
+
+
+def _longest_gap(steps: Sequence[int], first: int, last: int) -> int:
+    """Return the largest difference of neighbours from one step to another, both among the sorted `steps`."""
+    between = steps[bisect_left(steps, first) : bisect_right(steps, last)]
+    return max(b - a for a, b in itertools.pairwise(between))
 
 
 def _segments(steps: Sequence[int], breaks: Sequence[int]) -> list[int]:

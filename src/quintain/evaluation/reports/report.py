@@ -230,7 +230,7 @@ def _pair(pair: PairedComparison) -> tuple[str, ...]:
         else f"[{pair.simultaneous_low:+.1%}, {pair.simultaneous_high:+.1%}]",
         f"{pair.p:.2g} ({pair.p_method}{'' if pair.p_mid is None else f'; mid-p {pair.p_mid:.2g}'})",
         f"{pair.p_corrected:.2g}",
-        str(pair.n_tasks),
+        str(pair.n_tasks) if pair.n_distinct is None else f"{pair.n_tasks}, {pair.n_distinct} different",
         str(pair.n_excluded),
         "" if reward is None else f"{reward.difference:+.3f} [{reward.ci_low:+.3f}, {reward.ci_high:+.3f}]",
     )
@@ -246,7 +246,8 @@ def _power_note(pair: PairedComparison) -> str:
 def _rate(rate: Rate) -> str:
     if rate.value is None:
         return "unknown (0 with a verdict)"
-    return f"{rate.value:.1%} {_interval(rate.ci_low, rate.ci_high)} ({rate.successes} of {rate.n})"
+    distinct = "" if rate.n_distinct is None else f", {rate.n_distinct} different runs"
+    return f"{rate.value:.1%} {_interval(rate.ci_low, rate.ci_high)} ({rate.successes} of {rate.n}{distinct})"
 
 
 def _share(found: Estimate) -> str:

@@ -149,19 +149,26 @@ def _hypotenuse(x: float, y: float, phi: float) -> float:
     return math.sqrt(max(x * x - 2 * phi * x * y + y * y, 0.0))
 
 
-def clustered_difference(differences: Sequence[float], error: float = 0.05) -> Interval:
-    """Return the mean of per-task differences with its t interval, tasks as clusters (Miller 2024, arXiv 2411.00640).
+def clustered_difference(
+    differences: Sequence[float], error: float = 0.05, sizes: Sequence[int] | None = None
+) -> Interval:
+    """Return the mean of per-task differences with its t interval over clusters (Miller 2024, arXiv 2411.00640, section 2.2).
+
+    With d_c the sum of the differences of cluster c, n_c its tasks and m clusters of n tasks, the mean is sum d_c / n and its
+    variance m / (m - 1) sum (d_c - mean n_c)^2 / n^2, with m - 1 degrees of freedom.
 
     Args:
-        differences: One value in -1..1 per task: mean success of b minus mean success of a over its repeats.
+        differences: Per cluster, the sum over its tasks of the mean success of b minus that of a over the repeats, each in -1..1.
         error: 1 - confidence.
+        sizes: Tasks of each cluster; None: one.
     """
-    n = len(differences)
+    sizes = sizes or [1] * len(differences)
+    m, n = len(differences), sum(sizes)
     mean = math.fsum(differences) / n
-    if n == 1:
+    if m == 1:
         return Interval(mean, -1.0, 1.0)
     from scipy.special import stdtrit
 
-    variance = math.fsum((d - mean) ** 2 for d in differences) / (n - 1)
-    half = float(stdtrit(n - 1, 1 - error / 2)) * math.sqrt(variance / n)
+    squares = math.fsum((d - mean * size) ** 2 for d, size in zip(differences, sizes, strict=True))
+    half = float(stdtrit(m - 1, 1 - error / 2)) * math.sqrt(m / (m - 1) * squares) / n
     return Interval(mean, max(mean - half, -1.0), min(mean + half, 1.0))

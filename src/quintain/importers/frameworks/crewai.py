@@ -92,8 +92,8 @@ def _turns(message: dict[str, Any], report: Report) -> list[Turn]:
     if turn is None:
         return []
     if turn.actor == "agent" and isinstance(turn.content, str) and _MARK in turn.content:
-        turn.content, _, seen = turn.content.partition(_MARK)
-        return [turn, Turn("user", f"Observation:{seen}")]
+        turn.content, _, observed = turn.content.partition(_MARK)
+        return [turn, Turn("user", f"Observation:{observed}")]
     return [turn]
 
 

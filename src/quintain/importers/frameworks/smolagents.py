@@ -145,9 +145,9 @@ class _Writer:
 
     def _write_text(self, step: dict[str, Any], failure: str | None) -> None:
         """Write output and error of code as the texts that the model gets, unless they end the run."""
-        seen = nonblank(step.get("observations"))
-        if seen and not step.get("is_final_answer"):
-            self.script.add_message("user", f"Observation:\n{seen}")
+        observed = nonblank(step.get("observations"))
+        if observed and not step.get("is_final_answer"):
+            self.script.add_message("user", f"Observation:\n{observed}")
         if failure:
             self.script.add_message("user", f"Error:\n{failure}", extra={"error": self.error})
 
@@ -161,17 +161,17 @@ def _system_prompt(step: dict[str, Any]) -> str:
 
 def _results(turn: Turn, step: dict[str, Any], failure: str | None, report: Report) -> list[Result]:
     """Return the results of a turn's calls; the log joins those of several calls by line feeds."""
-    seen = as_text(step.get("observations"))
+    observed = as_text(step.get("observations"))
     ids = [call["call_id"] for call in turn.calls]
     if failure:
         named = (call for call in turn.calls if f"'{call['tool']}'" in failure and str(call["args"]) in failure)
         failed = next(named, turn.calls[0])
-        return [Result("\n".join(filter(None, [seen, failure])), failed["call_id"], True)]
-    pieces = seen.split("\n") if len(ids) > 1 else [seen]
+        return [Result("\n".join(filter(None, [observed, failure])), failed["call_id"], True)]
+    pieces = observed.split("\n") if len(ids) > 1 else [observed]
     if len(pieces) == len(ids):
         return [Result(piece, call_id) for piece, call_id in zip(pieces, ids, strict=True)]
     report.note(_SHARED)
-    return [Result(seen, ids[0])]
+    return [Result(observed, ids[0])]
 
 
 def _failure(error: dict[str, Any]) -> str | None:

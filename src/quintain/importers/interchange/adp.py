@@ -144,7 +144,7 @@ def _content(item: dict[str, Any], kind: str) -> str | list[dict[str, Any]]:
         return [{"type": "image", "uri": item["content"]}] if nonblank(item.get("content")) else ""
     if kind == "web_observation":
         page = next((item[key] for key in ("axtree", "html", "url") if nonblank(item.get(key))), "")
-        seen = nonblank(as_dict(item.get("image_observation")).get("content"))
-        return [{"type": "text", "text": page}, {"type": "image", "uri": seen}] if seen else page
+        image = nonblank(as_dict(item.get("image_observation")).get("content"))
+        return [{"type": "text", "text": page}, {"type": "image", "uri": image}] if image else page
     content = item.get("content")
     return content if isinstance(content, str) else str(content)

@@ -98,7 +98,7 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
     ids = [as_name(call.get("id")) or f"#{n}" for n, call in enumerate(calls)]
     counted = {as_name(call.get("parent_id")) for call in calls if _usage(call)}
     models = {id: _call(call, report) for id, call in zip(ids, calls, strict=True) if _is_model(call, id in counted)}
-    asked = {made["tool"] for model in models.values() for turn in model.outputs for made in turn.calls}
+    asked = {call["tool"] for model in models.values() for turn in model.outputs for call in turn.calls}
     nodes = [
         TraceNode(id, as_name(call.get("parent_id")), "model" if id in models else _kind(call, asked), (id, call))
         for id, call in zip(ids, calls, strict=True)

@@ -69,8 +69,8 @@ class Subject:
     @cached_property
     def shown(self) -> str:
         """Everything that the agent could read: prompt, tools, observations."""
-        seen = [text_of(result.content) for step in self.run.steps for result in step.observations]
-        return "\n".join([self.prompt, *tool_texts(self.run), *seen])
+        observed = [text_of(result.content) for step in self.run.steps for result in step.observations]
+        return "\n".join([self.prompt, *tool_texts(self.run), *observed])
 
     @cached_property
     def reply(self) -> str:

@@ -93,18 +93,18 @@ class Auditor:
         """
         run = run.identified()
         rewards = rewards_of(run, score)
-        seen = Subject(run, {name: value for reward in reversed(rewards) for name, value in reward.metrics.items()})
+        subject = Subject(run, {name: value for reward in reversed(rewards) for name, value in reward.metrics.items()})
         self._n += 1
         for check, single in _SINGLE.items():
-            if not is_exempt(run, check) and (sign := single.find(seen)):
-                hit = FlaggedRun(seen.id, {reward.source: reward.value for reward in rewards}, sign.evidence)
+            if not is_exempt(run, check) and (sign := single.find(subject)):
+                hit = FlaggedRun(subject.id, {reward.source: reward.value for reward in rewards}, sign.evidence)
                 self._hits[check, sign.sure].add(hit)
         if not rewards:
             return
         self._rewarded += 1
-        padding = padding_share(seen.reply)
+        padding = padding_share(subject.reply)
         for reward in rewards:
-            self._ledgers.setdefault(reward.source, Ledger(reward.source)).add(seen, reward, padding)
+            self._ledgers.setdefault(reward.source, Ledger(reward.source)).add(subject, reward, padding)
 
     def report(self) -> AuditReport:
         """Return the findings so far."""

@@ -36,31 +36,33 @@ class Ledger:
         """Description of its rewards."""
         return "recorded rewards" if self.source == RECORDED else f"scores of {self.source}"
 
-    def add(self, seen: Subject, reward: Reward, padding: float) -> None:
+    def add(self, subject: Subject, reward: Reward, padding: float) -> None:
         """Add a reward; `padding` is the share of the reply that repeats itself."""
         self.top = max(self.top, reward.value)
         named = correctness(reward.metrics)
         correct = reward.outcome if named is None else named
-        others = {name: value for name, value in seen.run.outcome.scores.items() if not is_correctness(name)}
+        others = {name: value for name, value in subject.run.outcome.scores.items() if not is_correctness(name)}
         self._points.add(
             Point(
-                id=seen.id,
-                task=seen.task,
+                id=subject.id,
+                task=subject.task,
                 reward=reward.value,
-                length=seen.length,
+                length=subject.length,
                 padding=padding,
                 correct=correct,
                 outcome=reward.outcome,
                 parts=dict([item for item in others.items() if not FORM.search(item[0])][:_PARTS]),
             )
         )
-        group = self._groups.get(seen.group)
+        group = self._groups.get(subject.group)
         if group is None and len(self._groups) < _GROUPS:
-            group = self._groups[seen.group] = Group(seen.id, declared=seen.run.group_id is not None)
+            group = self._groups[subject.group] = Group(subject.id, declared=subject.run.group_id is not None)
         if group is None:
             self._untracked += 1
         else:
-            group.add(reward.value, correct, fingerprint(seen.reply) if is_long_enough(seen.reply_words) else None)
+            group.add(
+                reward.value, correct, fingerprint(subject.reply) if is_long_enough(subject.reply_words) else None
+            )
 
     def findings(self) -> dict[AuditCheck, Finding | str]:
         """Return the finding of each check; else the reason why it could not run, `""` for none found."""

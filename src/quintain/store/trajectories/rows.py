@@ -182,11 +182,11 @@ def _is_partial_step(step: Step, finished: Step) -> bool:
     )
 
 
-def _is_partial_observation(seen: Observation, finished: Observation) -> bool:
+def _is_partial_observation(stored: Observation, finished: Observation) -> bool:
     return (
-        seen.call_id == finished.call_id
-        and seen.is_error in (False, finished.is_error)
-        and _is_start(seen.content, finished.content)
+        stored.call_id == finished.call_id
+        and stored.is_error in (False, finished.is_error)
+        and _is_start(stored.content, finished.content)
     )
 
 

@@ -174,8 +174,8 @@ def _group(row: Mapping[str, Any], where: str, record: Callable[[Any], str]) -> 
 
 def _require_fields(row: Any, where: str, *fields: str) -> None:
     if not isinstance(row, Mapping) or set(row) != set(fields):
-        seen = sorted(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
-        raise InvalidInput(f"{where} has {seen}; every row must have exactly `{fields[0]}` and `{fields[1]}`")
+        fields_found = sorted(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
+        raise InvalidInput(f"{where} has {fields_found}; every row must have exactly `{fields[0]}` and `{fields[1]}`")
 
 
 def _checked(lines: Iterable[KeyedRow]) -> Iterator[KeyedRow]:

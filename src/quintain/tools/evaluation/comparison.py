@@ -24,6 +24,7 @@ from quintain.tools.evaluation.benchmarks import chosen_environment
 from quintain.tools.evaluation.contrasts import contrast_of
 from quintain.tools.evaluation.environment_references import Environments, plain_reference
 from quintain.tools.evaluation.learning_curves import ancestors_of, learning_curves
+from quintain.tools.evaluation.recorded_agents import NOTE, recorded_evaluations
 from quintain.tools.evaluation.sequential import compare_sequentially
 from quintain.tools.jobs.plots import saved_picture
 from quintain.tools.pages import count_fitting
@@ -39,7 +40,11 @@ def compare_agents(
     services: Services,
     agents: Annotated[
         list[str],
-        Field(min_length=1, max_length=20, description="Agents (newest evaluation), `eval-` ids, or one `cmp-` id."),
+        Field(
+            min_length=1,
+            max_length=20,
+            description="Agents (newest evaluation; recorded runs of unregistered ones), `eval-` ids, or one `cmp-` id.",
+        ),
     ],
     environment: Annotated[Environments | None, Field(description="Only evaluations in this environment.")] = None,
     correction: Annotated[Correction, Field(description="Of p-values for several pairs.")] = "holm",
@@ -59,8 +64,12 @@ def compare_agents(
     if sequential:
         found = compare_sequentially(services, agents, environment, n_tasks=n_tasks, repeats=repeats)
         return found if isinstance(found, CompareResult) else _result(services, found, show=show)
-    chosen = _evaluations(services, agents, None if environment is None else plain_reference(environment))
+    place = None if environment is None else plain_reference(environment)
+    recorded = recorded_evaluations(services, agents, place)
+    chosen = recorded or _evaluations(services, agents, place)
     comparison = compare(chosen, agents, f"cmp-{uuid.uuid4().hex[:10]}", services.clock(), correction)
+    if recorded:
+        comparison = comparison.model_copy(update={"notes": (*comparison.notes, NOTE)})
     lineage = tuple(_origin(services, name, item) for name, item in zip(agents, chosen, strict=True))
     curves = learning_curves(services, agents, chosen)
     comparison = comparison.model_copy(update={"lineage": lineage, "curves": curves})

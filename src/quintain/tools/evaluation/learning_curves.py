@@ -39,8 +39,8 @@ def learning_curves(
     known = sorted((curve for curve in curves if curve is not None), key=lambda curve: -len(curve.points))
     kept: list[LearningCurve] = []
     for curve in known:
-        seen = {point.evaluation_id for point in curve.points}
-        if not any(seen <= {point.evaluation_id for point in longer.points} for longer in kept):
+        measured = {point.evaluation_id for point in curve.points}
+        if not any(measured <= {point.evaluation_id for point in longer.points} for longer in kept):
             kept.append(curve)
     return tuple(kept)
 

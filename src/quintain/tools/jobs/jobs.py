@@ -134,6 +134,8 @@ def list_jobs(
     step = (
         Hint("Look at the newest with ", call("get_job", job_id=items[0].job_id), ".")
         if items
+        else Hint("No job is of this state and kind; ", call("list_jobs"), " lists all.")
+        if status is not None or kind is not None
         else Hint(
             "No job yet: let an agent act with ",
             call("collect_rollouts", agent="starter", environment="quintain/inventory"),

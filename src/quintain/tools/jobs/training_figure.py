@@ -53,12 +53,20 @@ _VIEWS = (
         "implicit reward, chosen - rejected",
         (("reward_margin", "margin"), ("chosen_reward", "chosen"), ("rejected_reward", "rejected")),
     ),
+    _View(
+        "Implicit reward of good and bad runs",
+        "implicit reward, beta x log-ratio",
+        (("chosen_reward", "good runs"), ("rejected_reward", "bad runs")),
+    ),
     _View("Reward while acting", "mean reward an episode", (("mean_reward", "mean reward"),)),
     _View("Distance from the start model", "KL, nats a token", (("kl", "KL"),)),
     _View("Loss", "loss", (("validation_loss", "held-out rows"), ("loss", "training rows"))),
     _View("Entropy of the policy", "nats a token", (("entropy", "entropy"),)),
 )
 """Panels of a training in the order of interest; those with data are drawn."""
+
+_OF_SAMPLES = frozenset({"Distance from the start model", "Entropy of the policy"})
+"""Views whose values are estimates only on text that the model sampled, not on rows of a dataset (k3: Schulman 2020)."""
 
 _IN_NATS = frozenset({"sft", "bc", "pretrain", "distill"})
 """Methods whose loss is a mean over tokens in nats."""
@@ -126,11 +134,15 @@ def _dataset_title(dataset: Dataset) -> str:
 def _views(points: Points, spec: TrainSpec) -> list[Panel]:
     """Return the panels with data. The loss of a policy gradient does not measure progress, so it is left out."""
     acts = "mean_reward" in points
+    paired = "reward_margin" in points
     varies = {name for name, values in points.items() if len(values) == 1 or _varies(list(values.values()))}
     found = []
     for view in _VIEWS:
+        names = dict(view.metrics)
+        if "chosen_reward" in names and ("reward_margin" in names) != paired:
+            continue  # a margin is between the runs of a pair, and KTO has none
         shown = tuple((metric, label) for metric, label in view.metrics if metric in varies)
-        is_shown = shown and not (view.title == "Loss" and acts) and not (view.title.startswith("Entropy") and not acts)
+        is_shown = shown and (not acts if view.title == "Loss" else acts or view.title not in _OF_SAMPLES)
         if acts and "mean_reward" in view.metrics[0] and points["mean_reward"] == points.get("success_rate"):
             continue  # the reward of the environment is success itself
         if is_shown:
@@ -146,10 +158,14 @@ def _varies(values: Sequence[float]) -> bool:
 
 def _panel(view: _View, points: Points, breaks: Sequence[int] = ()) -> Panel:
     lines = []
+    reported = set[int]().union(*points.values())
     for metric, label in view.metrics:
         low, high = points.get(f"{metric}_low"), points.get(f"{metric}_high")
         bounds = (low, high) if low and high else None
-        found = line(points[metric], label, breaks=breaks, bounds=bounds, smooth=not metric.startswith("validation_"))
+        smooth = not metric.startswith("validation_")
+        # A step whose rows have no value of a metric, such as one without good runs, is no hole in its line.
+        steps = reported if smooth else ()
+        found = line(points[metric], label, breaks=breaks, bounds=bounds, smooth=smooth, reported=steps)
         if metric == "validation_loss":
             step = min(points[metric], key=lambda one: (points[metric][one], one))
             found["best"] = Point(x=step, y=points[metric][step], label=f"best step {step}")

@@ -35,11 +35,11 @@ def create_reward(parameters: Mapping[str, Any]) -> dict[str, Any]:
             f"reward_type is {shown(kind)}; valid: accuracy, length_penalty, step, a declared type, or the name of a scorer"
         )
     settings = {name: value for name, value in parameters.items() if name != "reward_type"}
-    made = None
+    declared = None
     if (declared_type := _TYPES.get(kind, kind)) in DECLARED:
-        made = _named(kind, read_declared({**settings, "type": declared_type}, f"create_reward of type {kind!r}"))
-        register_scorer(made.label, lambda: DeclaredScorer(made))
-        name = made.label
+        declared = _named(kind, read_declared({**settings, "type": declared_type}, f"create_reward of type {kind!r}"))
+        register_scorer(declared.label, lambda: DeclaredScorer(declared))
+        name = declared.label
     else:
         refuse_unknown(f"create_reward of type {kind!r}", parameters, {"reward_type": None})
         name = scorer("answer" if kind == "accuracy" else kind).name
@@ -47,7 +47,7 @@ def create_reward(parameters: Mapping[str, Any]) -> dict[str, Any]:
         "status": "success",
         "reward_type": kind,
         "scorer": name,
-        "parameters": made.model_dump(mode="json", exclude={"type", "name"}) if made is not None else {},
+        "parameters": declared.model_dump(mode="json", exclude={"type", "name"}) if declared is not None else {},
         "next_step": f"Score with scorer={name!r} and export with the same scorer, or train with reward={name!r}.",
     }
 

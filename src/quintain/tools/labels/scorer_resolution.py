@@ -72,7 +72,14 @@ def full_scorer_name(
         agent = services.store.agents.get(source.scorer)
         return ScorerName(f"{prefix}{require_reward_model(agent, 'score runs').id}")
     if source.scorer in OF_RATERS:
-        return _by_rubric(services.store.scores.rubrics(source.scorer, filter, ids, steps=steps), source, prefix)
+        judged = services.store.scores.rubrics(source.scorer, filter, ids, steps=steps, rater=source.rater)
+        if source.rater is not None and not judged:
+            raters = sorted({batch.rater for batch in services.store.judging.iterate()})
+            raise NotFound(
+                f"expected a rater who judged one of these runs, got {shown(source.rater)}{nearest(source.rater, raters)}; "
+                f"raters: {', '.join(map(clip, raters[:10])) or 'none'}"
+            )
+        return _by_rubric(judged, source, prefix)
     require_known(services, source.scorer)
     return ScorerName(scorer)
 
@@ -167,16 +174,17 @@ def group_reward(run: Trajectory) -> float | None:
 def _by_rubric(judged: Sequence[str | None], source: Source, prefix: str) -> ScorerName:
     """The name with a rubric: the one that is asked for, else the one that was judged by last."""
     known = [rubric for rubric in judged if rubric is not None]
+    rater = "" if source.rater is None else f"@{source.rater}"
     if source.rubric is not None:
         if judged and source.rubric not in known:
             raise NotFound(
                 f"none of these runs was judged by the rubric {shown(source.rubric)}{nearest(source.rubric, known)} (scorer "
-                f"{source.scorer!r}); by {_listed(judged)}"
+                f"{source.scorer!r}); they were judged by {_listed(judged)}"
             )
-        return ScorerName(f"{prefix}{source.scorer}:{source.rubric}")
+        return ScorerName(f"{prefix}{source.scorer}:{source.rubric}{rater}")
     if not judged:
         return ScorerName(f"{prefix}{source.scorer}")
-    name = source.scorer if judged[0] is None else f"{source.scorer}:{judged[0]}"
+    name = f"{source.scorer}{'' if judged[0] is None else f':{judged[0]}'}{rater}"
     if len(judged) == 1:
         return ScorerName(prefix + name)
     return ScorerName(

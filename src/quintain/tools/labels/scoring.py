@@ -56,7 +56,7 @@ def score_trajectories(
         RewardInput,
         Field(
             description='Name, see list_library(kind="scorers"), or a mix such as {"outcome": 0.6, "rules": 0.4}. `judge`, '
-            "`people`: stored verdicts; `judge:RUBRIC`: by one."
+            "`people`: stored verdicts; `judge:RUBRIC`, `people@NAME`: by one."
         ),
     ],
     filter: RunFilter = None,

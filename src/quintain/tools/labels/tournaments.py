@@ -62,8 +62,11 @@ def tournament_of_agents(services: Services) -> list[dict[str, Any]]:
         compare = call("score_trajectories", scorer="judge", judge=..., mode="pairwise", filter=...)
         raise InvalidInput(
             Hint(
-                "expected stored preferences between runs of different agents, got none; let a judge compare runs with ",
+                "expected preferences of people or judges between runs of different agents, got none (mined ones do not count); "
+                "let a judge compare runs with ",
                 compare,
+                ", or compare outcomes on tasks that both agents did with ",
+                call("compare_agents", agents=...),
             ),
             code="nothing_compared",
         )

@@ -32,7 +32,7 @@ from quintain.scoring.preferences.mining import Candidate, mine_pairs
 from quintain.trainers.constraint import constraint_of, cost_of
 from quintain.trainers.data.chunking import chunk
 from quintain.trainers.data.example_batch import ExampleBatch as ExampleBatch
-from quintain.trainers.data.retrieval_examples import add_calls
+from quintain.trainers.data.retrieval_examples import add_calls, leave_out_without_negatives
 from quintain.trainers.data.run_lengths import cut_off, penalised_rewards
 from quintain.trainers.data.streams import Example, TokenRow, token_row
 from quintain.trainers.data.teacher_tokens import with_recorded
@@ -66,6 +66,8 @@ class ExampleMaker:
         batch = ExampleBatch()
         for row, factor in zip(rows, self.factors(rows), strict=False):
             self.take(row, batch, factor)
+        if isinstance(self.config, RetrieverConfig):
+            leave_out_without_negatives(batch)
         return batch
 
     def factors(self, rows: Iterable[Row]) -> Iterable[float | str]:

@@ -43,6 +43,16 @@ def add_calls(
         batch.add(Example(rows, tuple(range(len(rows))), values, row.weight, f"{run}/{call.tool}", divisible=False))
 
 
+def leave_out_without_negatives(batch: ExampleBatch) -> None:
+    """Leave out the calls whose need is answered by every tool of the batch: their loss is 0 whatever the model is."""
+    relevant = relevant_tools(batch.examples)
+    tools = {value for example in batch.examples for value in example.value[1:]}
+    kept = [i for i, example in enumerate(batch.examples) if tools - relevant[example.value[0]]]
+    if left_out := len(batch.examples) - len(kept):
+        batch.left_out_calls["no_negative"] += left_out
+        batch.examples, batch.rewards = [batch.examples[i] for i in kept], [batch.rewards[i] for i in kept]
+
+
 def relevant_tools(examples: Sequence[Example]) -> dict[float, set[float]]:
     """Return need -> its tools, by value, from examples as `add_calls` makes them."""
     relevant: dict[float, set[float]] = {}

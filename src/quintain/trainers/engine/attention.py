@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +27,23 @@ NAME = "quintain_packed"
 _FUSED_BYTES = 2
 """Maximum width of the numbers that the fused CPU kernel computes with; see `block_attention`."""
 
+_KEPT_BYTES = 2**30
+"""Of the probabilities that a pass may keep for its backward pass; the cost model of plans counts them too."""
+
 Kernel = Literal["cpu", "flex", "varlen", "sdpa"]
+
+
+class _Inputs(NamedTuple):
+    """Inputs of attention over one packed sequence."""
+
+    query: torch.Tensor
+    """float [1, H, T, D]"""
+    key: torch.Tensor
+    """float [1, G, T, D]"""
+    value: torch.Tensor
+    """float [1, G, T, E]"""
+    sinks: torch.Tensor | None
+    """float [H]"""
 
 
 class Unsupported(ValueError):
@@ -43,6 +59,8 @@ class Layout:
     kernel: Kernel
     windows: Mapping[int, int | None] = field(default_factory=dict)
     """Sliding window of each layer in the model's own cache; a layer that asks for another one is refused."""
+    kept_bytes: int = 0
+    """Of the probabilities that each layer may keep for its backward pass."""
     masks: dict[int | None, flex.TrieMask] = field(default_factory=dict, init=False, compare=False)
     """The mask of each window, which the layers of a pass share."""
     schedules: list[varlen.Schedule] = field(default_factory=list, init=False, compare=False)
@@ -90,16 +108,16 @@ def packed_attention(
         raise Unsupported(f"layer {layer} attends to {window} tokens and caches {layout.windows[layer]}; None is all")
     query, key = query.to(value.dtype), key.to(value.dtype)  # rotary embeddings leave float32 under autocast
     scoring = Scoring(kwargs.get("scaling") or query.shape[-1] ** -0.5, window, kwargs.get("softcap"))
-    dropout, sinks = kwargs.get("dropout") or 0.0, kwargs.get("s_aux")
+    inputs, dropout = _Inputs(query, key, value, kwargs.get("s_aux")), kwargs.get("dropout") or 0.0
     if layout.kernel == "sdpa" or dropout:  # no other kernel has dropout
-        return _generic(query, key, value, sinks, layout.segments, scoring, dropout), None
+        return _generic(inputs, layout.segments, scoring, dropout), None
     if layout.kernel == "flex":
-        return _by_flex(query, key, value, sinks, layout, scoring), None
+        return _by_flex(inputs, layout, scoring), None
     if layout.kernel == "varlen":
         if window is not None or scoring.cap is not None or value.shape[-1] != query.shape[-1]:
             raise Unsupported("varlen attention supports neither windows, nor caps, nor values of another width")
-        return _by_varlen(query, key, value, sinks, layout, scoring.scale), None
-    return _by_blocks(query, key, value, sinks, layout.segments, scoring), None
+        return _by_varlen(inputs, layout, scoring.scale), None
+    return _by_blocks(inputs, layout, scoring), None
 
 
 AttentionInterface.register(NAME, packed_attention)
@@ -130,14 +148,8 @@ def attention_configs(model: Any) -> list[Any]:
     return [config for config in found.values() if hasattr(config, "_attn_implementation_internal")]
 
 
-def _by_blocks(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    sinks: torch.Tensor | None,
-    segments: tuple[Segment, ...],
-    scoring: Scoring,
-) -> torch.Tensor:
+def _by_blocks(inputs: _Inputs, layout: Layout, scoring: Scoring) -> torch.Tensor:
+    query, key, value, sinks = inputs
     groups, same_width = key.shape[1], value.shape[-1] == query.shape[-1]
     grouped = query[0].unflatten(0, (groups, -1))
     if sinks is not None:
@@ -145,53 +157,32 @@ def _by_blocks(
     if (
         query.dtype.itemsize > _FUSED_BYTES or scoring.cap is not None or not same_width
     ):  # the fused kernel has none of these
-        merged = BlockAttention.apply(grouped, key[0], value[0], sinks, segments, scoring)
+        merged = BlockAttention.apply(grouped, key[0], value[0], sinks, layout.segments, scoring, layout.kept_bytes)
     else:
         keys, values = key[0].unsqueeze(1), value[0].unsqueeze(1)
-        merged = FusedAttention.apply(grouped, keys, values, sinks, segments, scoring.scale, scoring.window)
+        merged = FusedAttention.apply(grouped, keys, values, sinks, layout.segments, scoring.scale, scoring.window)
     return merged.flatten(1, 2).unsqueeze(0)
 
 
-def _by_flex(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    sinks: torch.Tensor | None,
-    layout: Layout,
-    scoring: Scoring,
-) -> torch.Tensor:
-    n = query.shape[2]
+def _by_flex(inputs: _Inputs, layout: Layout, scoring: Scoring) -> torch.Tensor:
+    n, device = inputs.query.shape[2], inputs.query.device
     if scoring.window not in layout.masks:
-        layout.masks[scoring.window] = flex.trie_mask(layout.segments, n, scoring.window, query.device)
-    return flex.attend(query, key, value, sinks, layout.masks[scoring.window], scoring)
+        layout.masks[scoring.window] = flex.trie_mask(layout.segments, n, scoring.window, device)
+    return flex.attend(*inputs, layout.masks[scoring.window], scoring)
 
 
-def _by_varlen(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    sinks: torch.Tensor | None,
-    layout: Layout,
-    scale: float,
-) -> torch.Tensor:
+def _by_varlen(inputs: _Inputs, layout: Layout, scale: float) -> torch.Tensor:
     if not layout.schedules:
-        layout.schedules.append(varlen.schedule(layout.segments, query.shape[2], query.device))
-    return varlen.attend(query, key, value, sinks, layout.schedules[0], scale)
+        layout.schedules.append(varlen.schedule(layout.segments, inputs.query.shape[2], inputs.query.device))
+    return varlen.attend(*inputs, layout.schedules[0], scale)
 
 
-def _generic(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    sinks: torch.Tensor | None,
-    segments: tuple[Segment, ...],
-    scoring: Scoring,
-    dropout: float,
-) -> torch.Tensor:
+def _generic(inputs: _Inputs, segments: tuple[Segment, ...], scoring: Scoring, dropout: float) -> torch.Tensor:
     """Compute packed attention by scaled_dot_product_attention, one call a segment over its ancestors and itself.
 
     For MPS, for dropout, and as the reference of the other kernels on CUDA.
     """
+    query, key, value, sinks = inputs
     heads = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(heads, 1), value.repeat_interleave(heads, 1)
     n, width = query.shape[2], value.shape[3]
@@ -239,6 +230,17 @@ def _attend(
     if sinks is not None:
         scores = torch.cat([scores, sinks.to(scores.dtype).reshape(-1, 1, 1).expand(1, -1, n, 1)], -1)
     return F.dropout(scores.softmax(-1)[..., :m], dropout).to(value.dtype) @ value
+
+
+def is_checkpointed(model: Any) -> bool:
+    """Whether blocks of a model compute their activations again in the backward pass."""
+    return any(getattr(m, "gradient_checkpointing", False) for m in model.modules())
+
+
+def kept_bytes(decoder: Any) -> int:
+    """Return the bytes of probabilities that each layer of a pass may keep; checkpointed layers keep theirs one at a time."""
+    layers = 1 if is_checkpointed(decoder) else getattr(decoder.config, "num_hidden_layers", None)
+    return _KEPT_BYTES // layers if layers else 0
 
 
 def enable_checkpointing(whole: Any, configs: Sequence[Any]) -> None:

@@ -1,7 +1,8 @@
 """Packed attention by plain matrix products: a block of queries at a time, with its probabilities in memory.
 
 In float32 this is faster than the fused CPU kernel, because the products take the back end of the run's products. The backward
-pass computes the probabilities P again. With dP = dO V^T and the row sums D = sum_d dO O, the scores get
+pass reads the probabilities P that were kept and computes the others again, to the same bits. With dP = dO V^T and the row sums
+D = sum_d dO O, the scores get
 
     dS = P (dP - D),
 
@@ -26,6 +27,9 @@ _BLOCK = 256
 
 _SCORES = 2**23
 """Maximum number of scores of a block over all heads, unless a block has one query."""
+
+_HIDDEN = torch.full((_BLOCK, _BLOCK), -torch.inf).triu(1)
+"""What hides the keys after their query. Added, because `masked_fill_` takes four times as long."""
 
 _LONG = 256
 """Keys from which the products of a block take the back end of the run's products, which compiles each new shape."""
@@ -92,10 +96,9 @@ def _blocks(segments: Sequence[Segment], heads: int, window: int | None) -> Iter
 def _hide(scores: torch.Tensor, window: int | None) -> None:
     """Set the scores [..., n, K] of keys after their query, and of those that have left its window, to -inf."""
     n, keys = scores.shape[-2:]
-    every = torch.ones(n, keys, dtype=torch.bool)
-    scores[..., keys - n :].masked_fill_(every[:, keys - n :].triu(1), -torch.inf)
+    scores[..., keys - n :] += _HIDDEN[:n, :n]
     if window is not None and keys > window:
-        gone = every[:, : keys - window].tril(keys - window - n)
+        gone = torch.ones(n, keys - window, dtype=torch.bool).tril(keys - window - n)
         scores[..., : keys - window].masked_fill_(gone, -torch.inf)
 
 
@@ -133,9 +136,16 @@ class BlockAttention(torch.autograd.Function):
         sinks: torch.Tensor | None,
         segments: tuple[Segment, ...],
         scoring: Scoring,
+        room: int,
     ) -> torch.Tensor:
-        """Return float [T, G, H/G, E], the layout that the output projection wants; `sinks` is float32 [G, H/G, 1]."""
+        """Return float [T, G, H/G, E], the layout that the output projection wants; `sinks` is float32 [G, H/G, 1].
+
+        Probabilities are kept in at most `room` bytes; with caps or sinks, whose gradients need more, none are.
+        """
         groups, heads, n, _ = query.shape
+        if not any(ctx.needs_input_grad) or sinks is not None or scoring.cap is not None:
+            room = 0
+        kept = []
         complete = sum(s.end - s.start for s in segments) == n
         shape = n, groups, heads, value.shape[2]
         out = query.new_empty(shape) if complete else query.new_zeros(shape)
@@ -146,22 +156,27 @@ class BlockAttention(torch.autograd.Function):
                 p = _probabilities(scores, sinks)[0].flatten(1, 2).to(value.dtype)
                 attended = torch.bmm(p, block.of(value))
             out[block.queries] = attended.unflatten(1, (heads, -1)).permute(2, 0, 1, 3)
-        ctx.save_for_backward(query, key, value, sinks, out)
+            if p.nbytes <= room:
+                kept.append(p)
+                room -= p.nbytes
+            else:
+                room = 0  # so that those that are kept are of the first blocks
+        ctx.save_for_backward(query, key, value, sinks, out, *kept)
         ctx.segments, ctx.scoring = segments, scoring
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Compute the probabilities of each block again, and from them the gradients."""
-        query, key, value, sinks, out = ctx.saved_tensors
+        """Read or compute again the probabilities of each block, and from them the gradients."""
+        query, key, value, sinks, out, *kept = ctx.saved_tensors
         scoring, (groups, heads) = ctx.scoring, query.shape[:2]
         grad, out = grad.permute(1, 2, 0, 3), out.permute(1, 2, 0, 3)
         d_query = torch.zeros_like(query)
         # Transposed, so that the small operand of their products is the transposed one.
         d_key, d_value = (torch.zeros_like(x.mT, dtype=at_least_float32(x.dtype)) for x in (key, value))
         d_sinks = None if sinks is None else torch.zeros_like(sinks)
-        for block in _blocks(ctx.segments, groups * heads, scoring.window):
+        for i, block in enumerate(_blocks(ctx.segments, groups * heads, scoring.window)):
             rows, n = block.queries, block.queries.stop - block.queries.start
             g, k = grad[:, :, rows], block.of(key)
             q = (query[:, :, rows] * scoring.scale).flatten(1, 2)
@@ -169,9 +184,13 @@ class BlockAttention(torch.autograd.Function):
             d = (g.to(wide) * out[:, :, rows].to(wide)).sum(-1)
             g = g.flatten(1, 2)
             with block.products():
-                scores, slope = _scores(q, k, n, scoring)
-                shares, of_sinks = _probabilities(scores, sinks)
-                p = shares.flatten(1, 2)
+                slope = of_sinks = None
+                if i < len(kept):
+                    p = kept[i]
+                else:
+                    scores, slope = _scores(q, k, n, scoring)
+                    shares, of_sinks = _probabilities(scores, sinks)
+                    p = shares.flatten(1, 2)
                 block.add(d_value, torch.bmm(g.mT, p.to(g.dtype)))
                 d_scores = torch.bmm(g, block.of(value).mT).to(p.dtype).sub_(d.reshape(groups, -1, 1)).mul_(p)
                 if slope is not None:
@@ -181,4 +200,4 @@ class BlockAttention(torch.autograd.Function):
                 d_query[:, :, rows] = torch.bmm(d_scores, k).mul_(scoring.scale).unflatten(1, (heads, -1))
             if d_sinks is not None and of_sinks is not None:
                 d_sinks -= (of_sinks * d).sum(2, keepdim=True)
-        return d_query, d_key.mT.to(key.dtype), d_value.mT.to(value.dtype), d_sinks, None, None
+        return d_query, d_key.mT.to(key.dtype), d_value.mT.to(value.dtype), d_sinks, None, None, None

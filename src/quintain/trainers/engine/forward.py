@@ -25,6 +25,8 @@ from quintain.trainers.engine.attention import (
     Layout,
     attention_configs,
     enable_checkpointing,
+    is_checkpointed,
+    kept_bytes,
     kernels_for,
     packed_attention_in,
 )
@@ -126,9 +128,7 @@ class Engine:
             InvalidInput: The model is not causal (`not_causal`).
         """
         whole = model.get_base_model() if is_adapter(model) else model
-        checkpointed = gradient_checkpointing or any(
-            getattr(m, "gradient_checkpointing", False) for m in whole.modules()
-        )
+        checkpointed = gradient_checkpointing or is_checkpointed(whole)
         fastest = Engine(model, "packed", pruned=not checkpointed, shares=share_prefixes)
         with eval_mode(model), torch.no_grad():
             if reads_ahead(model):
@@ -254,7 +254,7 @@ class Engine:
         head = head_of(self.model)
         if head is None or head.trunk is None:
             return None
-        checkpoints = any(getattr(m, "gradient_checkpointing", False) for m in self.model.modules())
+        checkpoints = is_checkpointed(self.model)
         return Engine.of(
             head.trunk, share_prefixes=self.shares, gradient_checkpointing=checkpoints, autocast=self.autocast
         )
@@ -297,7 +297,7 @@ class Engine:
             return _Hidden(head, nothing, plan.source.to(self._device), plan.target.to(self._device))
         runs = query_runs(plan) if self.pruned else ()
         plan = plan.to(self._device)
-        layout = Layout(plan.segments, self._kernel, self._windows)
+        layout = Layout(plan.segments, self._kernel, self._windows, kept_bytes(decoder))
         with ExitStack() as stack:
             stack.enter_context(packed_attention_in(attention_configs(decoder)))
             stack.enter_context(self._rotary.factors_by_row(factors.to(self._device)))

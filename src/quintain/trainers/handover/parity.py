@@ -74,9 +74,9 @@ class Probes:
         )
         user = Message(role="user", content=f"{TEXTS[0]} {TEXTS[2]}")
         call = Action(tool="probe_tool", args={"text": "mango", "n": 3})
-        acted = Message(role="assistant", thought="I look it up first.", actions=(call,))
-        seen = Message(role="tool", content='{"price": 40, "stock": 7}')
-        conversations = ((system, user), (system, user, acted, seen))
+        reply = Message(role="assistant", thought="I look it up first.", actions=(call,))
+        result = Message(role="tool", content='{"price": 40, "stock": 7}')
+        conversations = ((system, user), (system, user, reply, result))
         most = min(_MOST_TOKENS, own.context_tokens)
         openings = [renderer.opening(messages, PROBE_TOOLS) for messages in conversations]
         written = _continuation(own, renderer, conversations[0])

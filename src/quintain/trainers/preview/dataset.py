@@ -145,8 +145,8 @@ class _Survey:
         if split != "train":
             known = [
                 name
-                for name, seen in (("tasks", tasks & self.tasks_seen), ("tokens", tokens in self.tokens_seen))
-                if seen
+                for name, is_known in (("tasks", tasks & self.tasks_seen), ("tokens", tokens in self.tokens_seen))
+                if is_known
             ]
             for name in known[:1]:
                 self.faults.found[f"leaked_{name}"].add(line, 1, split)

@@ -247,8 +247,8 @@ def _content(evidence: Evidence) -> Iterator[Remark]:
         )
         yield Remark("unreadable_arguments", text, "set train=false for these steps, or leave the runs out")
     if empty := found.get("empty_observations"):
-        seen = counted(evidence.faults.observations, "observation")
-        text = f"{empty.times} of {seen} {_verb(empty.times, 'is', 'are')} empty, in {empty.where()}"
+        observations = counted(evidence.faults.observations, "observation")
+        text = f"{empty.times} of {observations} {_verb(empty.times, 'is', 'are')} empty, in {empty.where()}"
         yield Remark("empty_observations", text, "record the tool's output, or '(no output)'")
 
 

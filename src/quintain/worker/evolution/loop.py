@@ -8,29 +8,24 @@ The state follows from the files of the stages: a restarted job reads the finish
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quintain.errors import InvalidInput, TrainingFailed
+from quintain.errors import InvalidInput
 from quintain.evaluation.comparison import compare
-from quintain.jobs.directory import STAGE_RESULT, STAGES
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Evaluation, PairedComparison
 from quintain.records.evolve import RoundReport
-from quintain.records.job import EvaluateSpec, EvolveSpec, JobResult, RolloutSpec, TrainSpec, TrajectorySet
+from quintain.records.job import EvolveSpec, JobResult, TrajectorySet
 from quintain.records.protocols import Reporter
 from quintain.records.record import counted
 from quintain.worker.evolution.curriculum import Curriculum, Patience
-from quintain.worker.evolution.reflection import retry_with_reflection
-from quintain.worker.evolution.round_dataset import RoundDataset, freeze_round, read_episodes
+from quintain.worker.evolution.evolution_stages import EvolutionStages, EvolutionStopped
+from quintain.worker.evolution.round_collection import collect_round
 from quintain.worker.evolution.stage_specs import (
     curriculum_levels,
-    exploration_spec,
     final_spec,
     planned_steps,
     planned_steps_after,
@@ -38,7 +33,7 @@ from quintain.worker.evolution.stage_specs import (
     selection_tasks,
     training_spec,
 )
-from quintain.worker.stages import Span, StageReporter, StageResult, run_stage, run_stage_work
+from quintain.worker.stages import StageResult
 
 
 def run(spec: EvolveSpec, directory: Path, reporter: Reporter) -> JobResult:
@@ -48,11 +43,7 @@ def run(spec: EvolveSpec, directory: Path, reporter: Reporter) -> JobResult:
         InvalidInput: There are fewer tasks than the suites need.
         TrainingFailed: A round has no verdict, or a training cannot continue.
     """
-    return _Evolution(spec, directory, reporter).run()
-
-
-class _Stopped(Exception):
-    """The job was asked to stop."""
+    return _Evolution(spec, EvolutionStages(directory, reporter)).run()
 
 
 class _Candidate(NamedTuple):
@@ -68,27 +59,20 @@ class _Candidate(NamedTuple):
 @dataclass
 class _Evolution:
     spec: EvolveSpec
-    directory: Path
-    reporter: Reporter
-    steps: int = 0
-    """Steps of finished stages."""
-    episodes: int = 0
-    """Episodes that this job played."""
-    inherited_episodes: int = 0
-    """Episodes of the job that this one resumes, stored under that job's id."""
+    stages: EvolutionStages
     rounds: list[RoundReport] = field(default_factory=list)
     dataset: Dataset | None = None
     """Dataset of the newest round that selected runs."""
 
     def run(self) -> JobResult:
-        self.reporter.phase("preparing")
-        seen = selection_tasks(self.spec)
+        self.stages.reporter.phase("preparing")
+        selection_ids = selection_tasks(self.spec)
         Path(self.spec.output_dir).mkdir(parents=True, exist_ok=True)
         try:
             start = self._evaluate_candidate("00-start", self.spec.agent, 0)
             best, stopped = self._evolve(start)
-            return self._conclude(start, best, stopped, seen)
-        except _Stopped:
+            return self._conclude(start, best, stopped, selection_ids)
+        except EvolutionStopped:
             return JobResult(report=self._report("the job was asked to stop"))
 
     def _evolve(self, start: _Candidate) -> tuple[_Candidate, str]:
@@ -103,7 +87,7 @@ class _Evolution:
             best = candidate if candidate is not None and report.decision in {"better", "ahead"} else best
             spent = patience.spend(report.decision) if curriculum.is_last else False
             if warning := curriculum.advance(report.explored_success):
-                self.reporter.warn("level_not_reached", f"round {number}: {warning}")
+                self.stages.reporter.warn("level_not_reached", f"round {number}: {warning}")
             if spent:
                 rounds = counted(config.patience or 0, "round")
                 return best, f"patience: {rounds} in a row without a significant gain"
@@ -114,7 +98,14 @@ class _Evolution:
     ) -> tuple[_Candidate | None, RoundReport]:
         """Run one round. The candidate is None if nothing was selected."""
         start_from = self.spec.config.start_from
-        frozen, report = self._collect_data(number, environment, last.agent if start_from == "last" else best.agent)
+        frozen, report = collect_round(
+            self.spec,
+            number,
+            environment,
+            last.agent if start_from == "last" else best.agent,
+            self.dataset,
+            self.stages,
+        )
         if frozen.output is None:
             return None, report
         self.dataset = frozen.output.dataset
@@ -137,97 +128,46 @@ class _Evolution:
         }
         return candidate, report.model_copy(update=facts)
 
-    def _collect_data(self, number: int, environment: str, actor: Agent) -> tuple[RoundDataset, RoundReport]:
-        """Explore, retry failed tasks, and select the training data.
-
-        Raises:
-            TrainingFailed: No episode has a verdict.
-        """
-        tries, after = self.spec.config.reflect, planned_steps_after(self.spec, number, 1)
-        select, explore, reflect = (self._folder(f"{number:02d}-{name}") for name in ("select", "explore", "reflect"))
-        if not (is_chosen := (select / STAGE_RESULT).exists()):
-            _drop_results_without_runs(explore, reflect)
-        rollout_spec = exploration_spec(self.spec, number, environment, actor)
-        explored = self._run_stage(rollout_spec, explore, planned_steps(self.spec)[0], after, "explore_").result
-        if not explored.n:
-            raise TrainingFailed(
-                f"expected verdicts from the {_episodes(explored)} episodes of round {number} in {environment}, got none",
-                code="no_verdict",
-            )
-        retried = JobResult(n=0, n_error=0)
-        if tries:
-            again = partial(self._retry, rollout_spec, explore, reflect)
-            span = Span(self.steps, 0, after)
-            retried = self._record_stage(
-                run_stage_work(again, reflect, self.reporter, span, prefix="reflect_"), reflect
-            ).result
-        played = chain(read_episodes(explore), (one for one in read_episodes(reflect) if one.result.success))
-        stop = self.reporter.should_stop
-        frozen = freeze_round(self.spec, number, played, self.dataset, select, self.directory.name, stop)
-        if frozen is None:
-            raise _Stopped
-        if frozen.output is not None:
-            self.reporter.output("dataset", frozen.output)
-        elif not is_chosen:
-            reasons = ", ".join(f"{reason} {n}" for reason, n in frozen.left_out.items())
-            self.reporter.warn(
-                "nothing_selected", f"round {number}: no run was selected, so nothing was trained ({reasons})"
-            )
-        return frozen, RoundReport(
-            round=number,
-            environment=environment,
-            explored=_episodes(explored),
-            explored_success=explored.success_rate,
-            retried=_episodes(retried),
-            selected=frozen.selected,
-            left_out=frozen.left_out,
-            reward=frozen.reward,
-            decision="nothing_selected",
-        )
-
-    def _retry(self, rollout_spec: RolloutSpec, explore: Path, reflect: Path, reporter: StageReporter) -> JobResult:
-        return retry_with_reflection(rollout_spec, self.spec.config.reflect, read_episodes(explore), reflect, reporter)
-
     def _train(self, number: int, start: Agent, dataset: Dataset) -> tuple[Agent, float | None]:
         """Train, and output the agent under the round's name, so that it can be evaluated and compared."""
-        folder, origin = self._folder(f"{number:02d}-train"), start.id or start.name
+        folder, origin = self.stages.folder(f"{number:02d}-train"), start.id or start.name
         spec = training_spec(self.spec, number, start, dataset, folder)
 
         def named(agent: Agent) -> Agent:
             about = (
                 f"round {number} of the evolution of {self.spec.agent.id}: {spec.method} of {origin} on {dataset.id}"
             )
-            stage_id = f"{self.directory.name}/{folder.name}"
+            stage_id = f"{self.stages.directory.name}/{folder.name}"
             return agent.model_copy(update={"parent": origin, "job_id": stage_id, "description": about})
 
         after = planned_steps_after(self.spec, number, 2)
-        finished = self._run_stage(spec, folder, planned_steps(self.spec)[1], after, named=named)
+        finished = self.stages.run(spec, folder, planned_steps(self.spec)[1], after, named=named)
         assert finished.agent is not None
-        self.reporter.output("agent", finished.agent)  # repeated on resume: the store identifies it by its stage
+        self.stages.reporter.output("agent", finished.agent)  # repeated on resume: the store identifies it by its stage
         return finished.agent, finished.result.final_loss
 
     def _evaluate_candidate(self, name: str, agent: Agent, number: int, final_loss: float | None = None) -> _Candidate:
         """Evaluate an agent on the selection suite, and report a point of the success curve."""
         after = planned_steps_after(self.spec, number, 3)
-        found = self._run_stage(
-            selection_spec(self.spec, agent), self._folder(name), planned_steps(self.spec)[2], after, "evaluate_"
+        found = self.stages.run(
+            selection_spec(self.spec, agent), self.stages.folder(name), planned_steps(self.spec)[2], after, "evaluate_"
         )
         evaluation = _evaluation_of(found)
         rate = evaluation.rate
         curve = {"success_rate": rate.value, "success_rate_low": rate.ci_low, "success_rate_high": rate.ci_high}
-        self.reporter.progress(self.steps, self.steps + after, curve)
+        self.stages.reporter.progress(self.stages.steps, self.stages.steps + after, curve)
         return _Candidate(agent, evaluation, number, final_loss)
 
-    def _conclude(self, start: _Candidate, best: _Candidate, stopped: str, seen: tuple[str, ...]) -> JobResult:
+    def _conclude(self, start: _Candidate, best: _Candidate, stopped: str, selection_ids: tuple[str, ...]) -> JobResult:
         """Name the best agent, and compare it with the start on tasks that were not used for selection."""
         spec, episodes = self.spec, self.spec.config.final_tasks * self.spec.config.repeats
         result = self._result(best)
-        self.reporter.output("agent", result)
-        measuring = (final_spec(spec, agent, seen) for agent in (spec.agent, result))
+        self.stages.reporter.output("agent", result)
+        measuring = (final_spec(spec, agent, selection_ids) for agent in (spec.agent, result))
         left = episodes if best.round else 0
-        before = after = self._run_stage(next(measuring), self._folder("final-start"), episodes, left, "final_")
+        before = after = self.stages.run(next(measuring), self.stages.folder("final-start"), episodes, left, "final_")
         if best.round:
-            after = self._run_stage(next(measuring), self._folder("final-result"), episodes, 0, "final_")
+            after = self.stages.run(next(measuring), self.stages.folder("final-result"), episodes, 0, "final_")
         ids = [_evaluation_of(found).id for found in (before, after)]
         final: dict[str, Any] = {
             "evaluations": ids,
@@ -243,7 +183,7 @@ class _Evolution:
         return JobResult(
             evaluation_id=ids[1],
             dataset_id=result.dataset_id,
-            trajectories=TrajectorySet(count=self.episodes, filter={"job_id": self.directory.name}),
+            trajectories=TrajectorySet(count=self.stages.episodes, filter={"job_id": self.stages.directory.name}),
             **after.result.model_dump(include={"success_rate", "n", "n_error", "n_unknown"}),
             final_loss=best.final_loss,
             report=self._report(stopped) | chosen,
@@ -262,7 +202,7 @@ class _Evolution:
                 "name": self.spec.name,
                 "parent": best.agent.parent if best.round else self.spec.agent.id,
                 "dataset_id": best.agent.dataset_id if best.round else None,
-                "job_id": self.directory.name,
+                "job_id": self.stages.directory.name,
                 "description": f"evolution of {self.spec.agent.id} in {self.spec.environment}: {outcome}"[:2000],
             }
         )
@@ -270,54 +210,12 @@ class _Evolution:
     def _report(self, stopped: str) -> dict[str, Any]:
         rounds = [report.model_dump(mode="json", exclude_none=True) for report in self.rounds]
         report: dict[str, Any] = {"rounds": rounds, "stopped": stopped}
-        if self.inherited_episodes:
+        if self.stages.inherited_episodes:
             report["taken_over"] = {
-                "episodes": self.inherited_episodes,
+                "episodes": self.stages.inherited_episodes,
                 "note": "runs of stages that the resumed job finished",
             }
         return report
-
-    def _run_stage(
-        self,
-        spec: RolloutSpec | TrainSpec | EvaluateSpec,
-        folder: Path,
-        steps: int,
-        after: int,
-        prefix: str = "",
-        named: Callable[[Agent], Agent] = lambda agent: agent,
-    ) -> StageResult:
-        span = Span(self.steps, steps, after)
-        return self._record_stage(run_stage(spec, folder, self.reporter, span, prefix=prefix, named=named), folder)
-
-    def _record_stage(self, finished: StageResult | None, folder: Path) -> StageResult:
-        if finished is None:
-            raise _Stopped
-        self.steps += finished.steps
-        played = finished.result.trajectories.count if finished.result.trajectories else 0
-        if _is_own(folder):
-            self.episodes += played
-        else:
-            self.inherited_episodes += played
-        return finished
-
-    def _folder(self, name: str) -> Path:
-        return self.directory / STAGES / name
-
-
-def _episodes(played: JobResult) -> int:
-    return (played.n or 0) + (played.n_error or 0) + (played.n_unknown or 0)
-
-
-def _is_own(folder: Path) -> bool:
-    """Whether this job ran the stage. The runs of another job's stages are not copied."""
-    return (folder / "outputs").exists()
-
-
-def _drop_results_without_runs(*folders: Path) -> None:
-    """Remove results whose runs are missing, as in stages copied from a resumed job."""
-    for folder in folders:
-        if not _is_own(folder):
-            (folder / STAGE_RESULT).unlink(missing_ok=True)
 
 
 def _evaluation_of(finished: StageResult) -> Evaluation:

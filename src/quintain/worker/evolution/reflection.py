@@ -15,7 +15,7 @@ from quintain.records.job import JobResult, RolloutSpec, TrajectorySet
 from quintain.records.protocols import Policy, Reporter
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.worker.acting_reports import TurnReports
-from quintain.worker.evolution.round_dataset import PlayedEpisode, read_episodes
+from quintain.worker.evolution.played_episodes import PlayedEpisode, read_episodes
 from quintain.worker.job_kinds.rollouts import episode_settings, with_result
 from quintain.worker.policies import open_policy
 

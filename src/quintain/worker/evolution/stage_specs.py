@@ -71,13 +71,13 @@ def selection_spec(spec: EvolveSpec, agent: Agent) -> EvaluateSpec:
     )
 
 
-def final_spec(spec: EvolveSpec, agent: Agent, seen: Sequence[str]) -> EvaluateSpec:
+def final_spec(spec: EvolveSpec, agent: Agent, selection_ids: Sequence[str]) -> EvaluateSpec:
     """Return the evaluation of an agent on tasks that were not used for selection."""
     return EvaluateSpec(
         agent=agent,
         environment=spec.environment,
         sampling=agent.sampling,
-        excluded=tuple(seen),
+        excluded=tuple(selection_ids),
         actors=spec.config.actors,
         actor_backend=spec.actor_backend,
         **_suite(spec, spec.config.final_tasks, "final"),
@@ -104,15 +104,15 @@ def selection_tasks(spec: EvolveSpec) -> tuple[str, ...]:
     source = open_source(spec.environment)
     try:
         suite = plan_suite(source, **_suite(spec, config.evaluation_tasks, "choose") | {"repeats": 1})
-        seen = tuple(plan.task.id for plan in suite.plans if plan.task.id)
-        plan_suite(source, **_suite(spec, config.final_tasks, "final"), excluded=seen)
+        selection_ids = tuple(plan.task.id for plan in suite.plans if plan.task.id)
+        plan_suite(source, **_suite(spec, config.final_tasks, "final"), excluded=selection_ids)
     except InvalidInput as error:
         raise InvalidInput(
             f"expected {config.evaluation_tasks} held-out tasks (evaluation_tasks) and {config.final_tasks} others (final_tasks) "
             f"in {spec.environment}, got fewer; lower them ({error.message})",
             code="too_few_tasks",
         ) from None
-    return seen
+    return selection_ids
 
 
 def planned_steps(spec: EvolveSpec) -> tuple[int, int, int]:

@@ -138,6 +138,7 @@ def _player(
 def episode_settings(spec: RolloutSpec | EvaluateSpec, source: TaskSource, directory: Path) -> EpisodeSettings:
     """Return the settings shared by all episodes of a job."""
     agent = spec.agent
+    players = [spec.sampling, *([spec.opponent.sampling] if spec.opponent is not None else [])]
     return EpisodeSettings(
         seed=spec.seed,
         max_turns=spec.max_turns,
@@ -147,6 +148,7 @@ def episode_settings(spec: RolloutSpec | EvaluateSpec, source: TaskSource, direc
         job_id=run_name(directory),
         tags=spec.tags if isinstance(spec, RolloutSpec) else ("evaluation",),
         forbidden=() if isinstance(spec, RolloutSpec) else spec.forbidden,
+        greedy=isinstance(spec, EvaluateSpec) and not any(sampling.temperature for sampling in players),
     )
 
 

@@ -22,6 +22,8 @@ def run(spec: SelftestSpec, directory: Path, reporter: Reporter) -> JobResult:
     """Run the steps after the newest checkpoint. `loss` is 1 / step."""
     if spec.ignore_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for _ in range(spec.children):
+        _start_child()
     reporter.phase("preparing")
     _write_log(spec.log_bytes)
     folder = directory / "checkpoints"
@@ -41,6 +43,13 @@ def run(spec: SelftestSpec, directory: Path, reporter: Reporter) -> JobResult:
         if done % spec.checkpoint_every_steps == 0 or done == spec.steps:
             reporter.checkpoint(done, _save(folder, done))
     return JobResult(n=done, report={"steps": done, "planned": spec.steps})
+
+
+def _start_child() -> None:
+    """Start a copy of this process that waits for a signal, with what it does about SIGTERM."""
+    if os.fork() == 0:
+        while True:
+            signal.pause()
 
 
 def _pause(step_s: float, reporter: Reporter) -> bool:

@@ -36,7 +36,7 @@ def _by_head(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
     runs, done = open_run_inputs(spec.runs), dict(scored_runs(directory))
     n, n_scored = len(done), sum(done.values())
     reporter.phase("loading_model")
-    from quintain.trainers.reward_models import score_runs
+    from quintain.trainers.reward_model_scores import score_runs
 
     reporter.phase("scoring")
     left = (run for run in runs.stream() if run.id not in done)

@@ -108,7 +108,7 @@ class AsyncEvaluateMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]
         Evaluate the agents first, with the same arguments, or set `sequential`.
 
         Args:
-            agents: Agents (newest evaluation), `eval-` ids, or one `cmp-` id.
+            agents: Agents (newest evaluation; recorded runs of unregistered ones), `eval-` ids, or one `cmp-` id.
             environment: Only evaluations in this environment.
             correction: Of p-values for several pairs.
             show: Also the picture, and a task that only one solved.

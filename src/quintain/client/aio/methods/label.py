@@ -30,7 +30,7 @@ class AsyncLabelMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
 
         Args:
             scorer: Name, see library(kind="scorers"), or a mix such as {"outcome": 0.6, "rules": 0.4}. `judge`,
-                `people`: stored verdicts; `judge:RUBRIC`: by one.
+                `people`: stored verdicts; `judge:RUBRIC`, `people@NAME`: by one.
             filter: As of runs, not empty.
             trajectories: Which runs, by id.
             profile: Domain profile: name or JSON file. Default: by run.

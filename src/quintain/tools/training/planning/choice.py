@@ -58,7 +58,7 @@ class Wish(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A method, what it would learn from, and the branches that led to it."""
+    """A method with its data, and the branches that led to it."""
 
     method: str | None
     dataset: Dataset | None
@@ -257,7 +257,8 @@ def _making(services: Services, kind: str, environment: str | None) -> Hint:
         return Hint("name files of text: ", call("export_dataset", kind="text", name="texts", path=...))
     if kind == "sft":
         if not outcomes["success"]:
-            return Hint("there is no successful run yet: make some with ", collect, ", import or record runs")
+            place = f" in {environment}" if environment else ""
+            return Hint(f"there is no successful run{place} yet: make some with ", collect, ", import or record runs")
         export = call("export_dataset", kind="sft", name="good-runs", filter={"outcome": "success", **where})
         return Hint(export, f" takes {counted(outcomes['success'], 'run')}")
     chosen: Any = where or ...

@@ -11,6 +11,8 @@ bytes each in NF4 and 1.01 in int8; then the larger of both moments counts)
 
 with P parameters, A parameters of adapters, T trained ones (A, or P where all are trained). Activations are 4 L (16 h + 8 f)
 bytes a token of the largest pass (L layers, h hidden, f feed-forward width), with gradient checkpointing 4 (L h + 16 h + 8 f).
+On the CPU in float32 they have the attention probabilities beside them: 2 L H n bytes a token (H heads, rows of n tokens), at
+most 1 GiB; without L under checkpointing.
 
 Time is start-up (longer where other processes wait for a processor) plus operations over the measured rate of matrix
 products. A token takes in forward and backward
@@ -46,6 +48,9 @@ _LOGITS = 4 * 2**20
 _ACTIVATIONS = (16, 8)
 """Numbers kept a token and layer: times the hidden size, times the feed-forward width."""
 
+_KEPT_PROBABILITIES = 2**30
+"""Maximum bytes of attention probabilities that a pass keeps (trainers/engine/attention.py)."""
+
 _ATTENTION_RATE = 0.5
 _OTHER_OPERATIONS = 20_000.0
 _OTHER_WITH_ADAPTERS = 50_000.0
@@ -70,6 +75,15 @@ _MOMENT_BYTES = {"adamw": 8, "adamw_8bit": 2, "adamw_bf16": 4}
 """Bytes a trained parameter."""
 
 
+class PassSize(NamedTuple):
+    """Size of the largest forward pass."""
+
+    tokens: float
+    """That it computes."""
+    row_tokens: float
+    """Of a row in it."""
+
+
 class TrainingWork(NamedTuple):
     """Amount of work of a training."""
 
@@ -82,8 +96,7 @@ class TrainingWork(NamedTuple):
     """Share of the tokens that are computed once for several rows."""
     trained_share: float
     """Share of the tokens that are in the loss."""
-    pass_tokens: float
-    """That the largest forward pass computes."""
+    largest_pass: PassSize
     forward_tokens: float
     """Of reference and validation passes."""
     characters: float = 0.0
@@ -98,7 +111,7 @@ def trained_parameters(model: ModelFacts, config: TrainingConfig) -> int:
     return model.parameters - round(share * sum(matrix.size for matrix in model.matrices))
 
 
-def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, pass_tokens: float) -> dict[str, float]:
+def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, size: PassSize) -> dict[str, float]:
     """Return the peak memory of a training in MiB, by component."""
     adapters = 0 if config.lora is None else model.adapter_parameters(config.lora)
     trained = trained_parameters(model, config)
@@ -117,7 +130,7 @@ def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, pass
     passes = {
         "gradients": (2 if trains_bf16 else 4) * trained / share / _MB,
         "optimizer": _MOMENT_BYTES[config.optimizer] * trained / share / _MB,
-        "activations": numbers * kept * pass_tokens / _MB,
+        "activations": (numbers * kept * size.tokens + _kept_probabilities(model, config, device, size)) / _MB,
         "logits": 4 * max(_LOGITS, 256 * model.vocabulary) / _MB,
     }
     weights = (_base_bytes(model, config, width) + 4 * adapters) / share / _MB
@@ -134,6 +147,14 @@ def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, pass
     ):
         actors["actors"] = config.actors * weights
     return {"libraries": libraries, "weights": weights, **passes, **ewc, **critic, **actors}
+
+
+def _kept_probabilities(model: ModelFacts, config: TrainingConfig, device: Device, size: PassSize) -> float:
+    """Return the bytes of attention probabilities that a pass keeps for its backward pass."""
+    if device.kind != "cpu" or config.precision == "bf16":
+        return 0.0
+    layers = 1 if config.gradient_checkpointing else model.layers
+    return min(2.0 * layers * model.heads * size.row_tokens * size.tokens, _KEPT_PROBABILITIES)
 
 
 def _base_bytes(model: ModelFacts, config: TrainingConfig, width: int) -> float:

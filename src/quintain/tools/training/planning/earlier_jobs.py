@@ -10,7 +10,7 @@ from quintain.records.agent import ModelRef
 from quintain.records.hyperparameters import TrainingConfig
 from quintain.records.job import Job, JobStatus, TrainSpec
 from quintain.tools.services import Services
-from quintain.tools.training.planning.cost import TrainingWork, memory_parts, operations
+from quintain.tools.training.planning.cost import PassSize, TrainingWork, memory_parts, operations
 from quintain.tools.training.planning.device import Device
 from quintain.tools.training.planning.model_files import ModelFacts, read_model
 
@@ -128,7 +128,7 @@ def _took(services: Services, job: Job, spec: TrainSpec, device: Device) -> _Too
     if isinstance(facts, str) or times is None or not (tokens and steps and rows and peak):
         return None
     work = _work_of(spec.config, job, facts, tokens, steps, rows)
-    modelled = sum(memory_parts(facts, spec.config, device, work.pass_tokens).values())
+    modelled = sum(memory_parts(facts, spec.config, device, work.largest_pass).values())
     return _Took(job.id, operations(facts, spec.config, work) / times.training_s, times.start_s, peak / modelled)
 
 
@@ -137,15 +137,16 @@ def _work_of(
 ) -> TrainingWork:
     """Return the work of a finished job from its report."""
     supervised, saved = _number(job, "supervised_tokens"), max(0.0, job.metrics.get("sharing_saved") or 0.0)
-    seen = max(1.0, min(config.epochs * rows, steps * config.batch_size))
+    trained_rows = max(1.0, min(config.epochs * rows, steps * config.batch_size))
     computed = tokens * (1.0 - saved) / steps
+    row_tokens = min(tokens / trained_rows, facts.context_tokens or tokens)
     return TrainingWork(
         steps=round(steps),
         tokens=tokens,
-        row_tokens=min(tokens / seen, facts.context_tokens or tokens),
+        row_tokens=row_tokens,
         shared_share=saved,
         trained_share=supervised / tokens,
-        pass_tokens=min(float(config.batch_tokens), computed),
+        largest_pass=PassSize(min(float(config.batch_tokens), computed), row_tokens),
         forward_tokens=0.0,
     )
 

@@ -15,7 +15,7 @@ from quintain.tools.training.planning.data import CHARACTERS_A_TOKEN, DataFacts
 from quintain.tools.training.planning.device import Device, free_disk_mb, has_bf16, matmul_flops, slowdown
 from quintain.tools.training.planning.earlier_jobs import Measured, measured_online
 from quintain.tools.training.planning.model_files import ModelFacts
-from quintain.tools.training.planning.settings import pass_tokens, planned_steps, work_of
+from quintain.tools.training.planning.settings import largest_pass, planned_steps, work_of
 
 _BUSY = 1.5
 """Slowdown from which the estimate mentions it."""
@@ -121,7 +121,7 @@ def long_rows(config: TrainingConfig, model: ModelFacts | str) -> list[Blocker]:
 
 
 def _with_sizes(result: Estimate, asked: EstimateRequest, model: ModelFacts) -> Estimate:
-    size = pass_tokens(asked.method, asked.config, asked.data, model)
+    size = largest_pass(asked.method, asked.config, asked.data, model)
     ratio = asked.earlier.memory_ratio if asked.earlier and asked.earlier.same_model else 1.0
     parts = {name: mb * ratio for name, mb in memory_parts(model, asked.config, asked.device, size).items()}
     return result.model_copy(

@@ -59,6 +59,8 @@ class ModelFacts(NamedTuple):
     hidden: int
     intermediate: int
     layers: int
+    heads: int
+    """Of a layer's attention."""
     attention_width: int
     """Heads times head width, summed over the layers."""
     vocabulary: int
@@ -181,6 +183,7 @@ def _facts(
         hidden=hidden,
         intermediate=_number(config, "intermediate_size", "n_inner", "ffn_dim", least=0) or 4 * hidden,
         layers=layers,
+        heads=heads,
         attention_width=layers * heads * width,
         vocabulary=vocabulary,
         context_tokens=_number(config, "max_position_embeddings", "n_positions", least=0) or None,

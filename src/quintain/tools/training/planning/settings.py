@@ -10,7 +10,7 @@ from quintain.records.hyperparameters import ACTING_ONLY, LoraConfig, OnlineConf
 from quintain.records.learning_rates import default_rate
 from quintain.records.recipe import TrainStage
 from quintain.tools.training.methods import EVOLVE, check_evolution, check_settings, merge_settings
-from quintain.tools.training.planning.cost import TrainingWork, memory_parts
+from quintain.tools.training.planning.cost import PassSize, TrainingWork, memory_parts
 from quintain.tools.training.planning.data import DataFacts
 from quintain.tools.training.planning.device import Device
 from quintain.tools.training.planning.model_files import ModelFacts
@@ -112,7 +112,7 @@ def work_of(
         row_tokens=row_tokens,
         shared_share=shared,
         trained_share=counted.trained_tokens / max(1, counted.tokens) if counted else data.agent_share,
-        pass_tokens=max(longest, min(float(config.batch_tokens), step_tokens)),
+        largest_pass=PassSize(max(longest, min(float(config.batch_tokens), step_tokens)), longest),
         forward_tokens=held * config.epochs + (tokens if referenced else 0.0),
         characters=float(data.characters),
     )
@@ -173,7 +173,7 @@ def _fitted(
     reasons = list[str]()
 
     def needs(one: TrainingConfig) -> float:
-        return ratio * sum(memory_parts(model, one, device, pass_tokens(method, one, data, model)).values())
+        return ratio * sum(memory_parts(model, one, device, largest_pass(method, one, data, model)).values())
 
     def attempts() -> list[tuple[str, Any, str]]:
         smaller = max(_FEWEST_BATCH_TOKENS, config.batch_tokens // 2)
@@ -203,12 +203,12 @@ def _can_be_bf16(config: TrainingConfig) -> bool:
     return alone and config.lora is None and config.precision in ("auto", "bf16")
 
 
-def pass_tokens(method: str, config: TrainingConfig, data: DataFacts | None, model: ModelFacts) -> float:
-    """Return the tokens of the largest forward pass; `batch_tokens` where the data is unknown."""
+def largest_pass(method: str, config: TrainingConfig, data: DataFacts | None, model: ModelFacts) -> PassSize:
+    """Return the size of the largest forward pass; of `batch_tokens` where the data is unknown."""
     if data is None:
-        return float(config.batch_tokens)
+        return PassSize(config.batch_tokens, min(config.batch_tokens, model.context_tokens or config.batch_tokens))
     tokens = data.counted.tokens if data.counted else data.tokens_range[1]
-    return work_of(method, config, data, model, float(tokens)).pass_tokens
+    return work_of(method, config, data, model, float(tokens)).largest_pass
 
 
 def _settle_evolution(settings: Mapping[str, Any], model: ModelFacts | None) -> PlanSettings:

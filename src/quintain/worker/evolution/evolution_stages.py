@@ -1,0 +1,91 @@
+"""Stages of an evolution: each is run in its folder, and its steps and episodes are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from quintain.jobs.directory import STAGE_RESULT, STAGES
+from quintain.records.agent import Agent
+from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrainSpec
+from quintain.records.protocols import Reporter
+from quintain.worker.stages import Span, StageReporter, StageResult, run_stage, run_stage_work
+
+
+class EvolutionStopped(Exception):
+    """The job was asked to stop."""
+
+
+@dataclass
+class EvolutionStages:
+    """Runs the stages of an evolution one after the other; a finished one is read."""
+
+    directory: Path
+    """Folder of the job."""
+    reporter: Reporter
+    steps: int = 0
+    """Steps of finished stages."""
+    episodes: int = 0
+    """Episodes that this job played."""
+    inherited_episodes: int = 0
+    """Episodes of the job that this one resumes, stored under that job's id."""
+
+    def folder(self, name: str) -> Path:
+        """Return the folder of a stage."""
+        return self.directory / STAGES / name
+
+    def run(
+        self,
+        spec: RolloutSpec | TrainSpec | EvaluateSpec,
+        folder: Path,
+        steps: int,
+        after: int,
+        prefix: str = "",
+        named: Callable[[Agent], Agent] = lambda agent: agent,
+    ) -> StageResult:
+        """Run a stage that is a job kind.
+
+        Args:
+            spec: Spec of the stage.
+            folder: Folder of the stage.
+            steps: Planned steps.
+            after: Planned steps of later stages.
+            prefix: Prefix of its metrics.
+            named: Returns the trained agent as it is output.
+
+        Raises:
+            EvolutionStopped: The job was asked to stop.
+        """
+        span = Span(self.steps, steps, after)
+        return self._record(run_stage(spec, folder, self.reporter, span, prefix=prefix, named=named), folder)
+
+    def run_work(
+        self, work: Callable[[StageReporter], JobResult], folder: Path, after: int, prefix: str
+    ) -> StageResult:
+        """Run a stage that is not a job kind and has no planned steps, like `run`."""
+        span = Span(self.steps, 0, after)
+        return self._record(run_stage_work(work, folder, self.reporter, span, prefix=prefix), folder)
+
+    def _record(self, finished: StageResult | None, folder: Path) -> StageResult:
+        if finished is None:
+            raise EvolutionStopped
+        self.steps += finished.steps
+        played = finished.result.trajectories.count if finished.result.trajectories else 0
+        if _is_own(folder):
+            self.episodes += played
+        else:
+            self.inherited_episodes += played
+        return finished
+
+
+def drop_results_without_runs(*folders: Path) -> None:
+    """Remove results whose runs are missing, as in stages copied from a resumed job."""
+    for folder in folders:
+        if not _is_own(folder):
+            (folder / STAGE_RESULT).unlink(missing_ok=True)
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether this job ran the stage. The runs of another job's stages are not copied."""
+    return (folder / "outputs").exists()
