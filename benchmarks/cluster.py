@@ -19,19 +19,32 @@ PARTS = {
     "killed_ranks": "cluster_faults.killed_ranks",
     "ray_heads": "cluster_jobs.ray_heads",
     "ray_jobs": "cluster_jobs.ray_jobs",
+    "silent_database": "cluster_network.silent_database",
+    "silent_machine": "cluster_network.silent_machine",
+    "silent_sampler": "cluster_network.silent_sampler",
     "store": "cluster_store.store",
     "training": "cluster_training.training",
 }
 """Name -> module and function."""
+
+FAULTS = frozenset(
+    {"killed_actors", "killed_ranks", "ray_heads", "ray_jobs", "silent_database", "silent_machine", "silent_sampler"}
+)
+"""Parts whose function takes a number of faults."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=sorted(PARTS), default=sorted(PARTS), help="parts to measure")
-    for name in parser.parse_args(arguments).only:
+    parser.add_argument(
+        "--faults", type=int, help="number of faults on purpose in each part that makes any; default: 30"
+    )
+    asked = parser.parse_args(arguments)
+    for name in asked.only:
         module, function = PARTS[name].split(".")
-        getattr(import_module(f"benchmarks.{module}"), function)()
+        counts = [asked.faults] if asked.faults is not None and name in FAULTS else []
+        getattr(import_module(f"benchmarks.{module}"), function)(*counts)
     summarize()
     return 0
 

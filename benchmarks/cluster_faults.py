@@ -17,7 +17,7 @@ import psutil
 
 from benchmarks.figures import report, say
 
-STEPS, EVERY = 40, 4
+STEPS, EVERY = 200, 4
 """Steps of the run, and from one checkpoint to the next."""
 
 
@@ -42,14 +42,13 @@ def killed_ranks(kills: int = 30) -> None:
         )
 
 
-def prepared(folder: Path, name: str) -> Any:
+def prepared(folder: Path, name: str, **settings: Any) -> Any:
     """A job folder of a training in two processes."""
     from benchmarks.workload import row_of
     from quintain.datasets.manifest import sha256_of
-    from quintain.jobs.directory import JobDirectory
     from quintain.records.agent import Agent, ModelRef
     from quintain.records.hyperparameters import SFTConfig
-    from quintain.records.job import Job, JobStatus, TrainSpec
+    from quintain.records.job import TrainSpec
     from quintain.tools.training.model_folders import starter_folder
 
     model, data = ModelRef(source="starter", path=str(starter_folder())), folder / "data"
@@ -69,6 +68,7 @@ def prepared(folder: Path, name: str) -> Any:
         precision="fp32",
         learning_rate=1e-4,
         checkpoint_every_steps=EVERY,
+        **settings,
     )
     spec = TrainSpec(
         method="sft",
@@ -80,10 +80,18 @@ def prepared(folder: Path, name: str) -> Any:
         output_dir=str(folder / f"out-{name}"),
         config=config,
     )
+    return job_folder(folder, name, spec)
+
+
+def job_folder(folder: Path, name: str, spec: Any) -> Any:
+    """A job folder that no server knows."""
+    from quintain.jobs.directory import JobDirectory
+    from quintain.records.job import Job, JobStatus
+
     directory = JobDirectory(folder / name / "jobs" / name)
     now = datetime(2026, 1, 1, tzinfo=UTC)
     times = {"created_at": now, "updated_at": now}
-    directory.prepare(Job(id=name, kind="train", spec=spec, status=JobStatus.QUEUED, request_key="k", **times))
+    directory.prepare(Job(id=name, kind=spec.kind, spec=spec, status=JobStatus.QUEUED, request_key="k", **times))
     return directory
 
 
@@ -137,9 +145,9 @@ def repeated(job: Any) -> int:
     return wrong
 
 
-def apart(one: Path, two: Path) -> float:
+def apart(one: Path, two: Path, file: str = "model.safetensors") -> float:
     """Largest relative distance of a weight."""
     from safetensors.torch import load_file
 
-    left, right = (load_file(folder / "model.safetensors") for folder in (one, two))
+    left, right = (load_file(folder / file) for folder in (one, two))
     return max(float((left[name] - right[name]).norm() / left[name].norm()) for name in left)

@@ -27,6 +27,7 @@ from quintain.records.record import Record
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.tools.training.model_folders import starter_folder
 
+CHECKSUMS = "SHA256SUMS"
 KEPT = 3
 """Checkpoints that a trial keeps."""
 
@@ -259,6 +260,7 @@ def corrupt_agents(count: int) -> None:
         _require_ended(forked(_train, folder / "trained", 1))
         agent = folder / "trained/out"
         trials = [(path.name, name) for path in sorted(agent.iterdir()) for name in DAMAGES]
+        trials.remove((CHECKSUMS, "delete"))  # a folder without checksums is a model from elsewhere
         random.Random(10).shuffle(trials)
         wrong = []
         for file, damage in trials[:count]:
@@ -280,7 +282,8 @@ def _not_refused(folder: Path, file: str) -> str | None:
     refusal = _refusal(folder)
     if refusal is None:
         return "accepted"
-    return None if refusal.startswith("[") and file in refusal else refusal
+    is_named = file in refusal or f"*{Path(file).suffix}" in refusal
+    return None if refusal.startswith("[") and is_named else refusal
 
 
 def _refusal(folder: Path) -> str | None:

@@ -27,6 +27,7 @@ from quintain.jobs.runner import JobRunner
 from quintain.records.job import UNFINISHED, Job, JobStatus
 from quintain.records.job_events import JobEvent
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
+from quintain.settings import sqlite_url
 from quintain.store.damage import problems
 from quintain.store.store import Store, open_store
 
@@ -59,7 +60,7 @@ class FaultHome:
             jobs_dir=folder / "jobs", slots=4, max_attempts=50, auto_resume=True, grace_s=2.0, light_kinds=frozenset()
         )
         self.options.jobs_dir.mkdir(parents=True, exist_ok=True)
-        self.url = f"sqlite:///{folder / 'quintain.db'}"
+        self.url = sqlite_url(folder / "quintain.db")
         self.store: Store = open_store(self.url)
         self.runner = self.runner_with()
         self.seen: dict[str, list[JobStatus]] = {}

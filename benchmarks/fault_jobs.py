@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
+import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import psutil
 
 from benchmarks.fault_home import FaultHome, call, fault_home, starter
 from benchmarks.figures import report, say
+from benchmarks.server import Client
 from quintain.jobs.attempts import ends
 from quintain.jobs.directory import SPEC
 from quintain.jobs.launch import JobLimits
@@ -87,24 +91,21 @@ def _has_moved_on(home: FaultHome, job_id: str, attempt: int) -> bool:
 
 
 def server_kills(count: int) -> None:
-    """Kill the server while it records runs and starts jobs; what it acknowledged has to be there."""
-    dice, runs, started, lost = random.Random(2), [], [], []
+    """Kill the server at a random moment while it records runs, with jobs started; what it acknowledged has to be there."""
+    dice, runs, started = random.Random(2), list[str](), list[str]()
     with fault_home() as home:
         for trial in range(count):
             client = home.server()
-            end = time.monotonic() + dice.uniform(0.0, 0.6)
-            for number in range(10_000):
-                if time.monotonic() > end:
-                    break
-                steps = [{"actor": "user", "message": f"{trial} {number}"}, {"actor": "agent", "message": "yes"}]
-                answer = call(
-                    client, "record_trajectory", trajectory={"task": {"id": f"{trial}-{number}"}, "steps": steps}
-                )
-                runs.append(answer["trajectory_id"])
-            acting = {"agent": "starter", "environment": "quintain/inventory", "n_tasks": 1, "seed": trial}
-            job = call(client, "collect_rollouts", **acting) if trial % 5 == 0 else None
-            started += [job["job_id"]] if job else []
-            client.process.kill()
+            if trial % 5 == 0:
+                acting = {"agent": "starter", "environment": "quintain/inventory", "n_tasks": 1, "seed": trial}
+                started.append(call(client, "collect_rollouts", **acting)["job_id"])
+            runs.append(_recorded(client, f"{trial}-0"))
+            killer = threading.Timer(dice.uniform(0.0, 0.6), client.process.kill)
+            killer.start()
+            with suppress(OSError, ValueError):  # the server has died, in a call or between two
+                for number in itertools.count(1):
+                    runs.append(_recorded(client, f"{trial}-{number}"))
+            killer.join()
             client.process.wait()
         home.finished()
         stored = {found.id for found in home.store.trajectories.iterate()}
@@ -112,6 +113,11 @@ def server_kills(count: int) -> None:
         wrong = home.audit(None)
     report("server_kills", [count], "kills", None, acknowledged=len(runs) + len(started))
     report("acknowledged_lost_after_server_kills", [len(lost)], "rows", 0, "lower", faults=wrong[:5])
+
+
+def _recorded(client: Client, name: str) -> str:
+    steps = [{"actor": "user", "message": name}, {"actor": "agent", "message": "yes"}]
+    return str(call(client, "record_trajectory", trajectory={"task": {"id": name}, "steps": steps})["trajectory_id"])
 
 
 def _exists(home: FaultHome, job_id: str) -> bool:

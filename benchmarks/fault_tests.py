@@ -68,7 +68,7 @@ def tested_goals(count: int) -> None:
 def _run(tests: tuple[str, ...]) -> Outcome:
     with TemporaryDirectory() as folder:
         results = Path(folder) / "results.xml"
-        argv = [sys.executable, "-m", "pytest", "-q", f"--junitxml={results}", *tests]
+        argv = [sys.executable, "-m", "pytest", "-q", "-o", "junit_family=xunit1", f"--junitxml={results}", *tests]
         environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
         ran = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         if not results.exists():
@@ -79,7 +79,8 @@ def _run(tests: tuple[str, ...]) -> Outcome:
             name = test.get("name", "")
             reasons = [item.get("message", "") for item in test.findall("skipped")]
             skipped += [f"{name}: {reason}"[:200] for reason in reasons]
-            failed += [name] if test.find("failure") is not None or test.find("error") is not None else []
+            failures = [*test.findall("failure"), *test.findall("error")]
+            failed += [f"{name}: {item.get('message', '')}"[:200] for item in failures]
             stated = [int(item.get("value", "1")) for item in test.iter("property") if item.get("name") == "cases"]
             cases += 0 if reasons else sum(stated) or 1
     return Outcome(cases, failed, skipped)

@@ -91,6 +91,12 @@ class Server:
         options = " ".join(f"-c {setting}" for setting in self.settings)
         self._call("pg_ctl", "-D", self.data, "-w", "-l", self.folder / "server.log", "-o", options, "start")
 
+    def allow(self, network: str) -> None:
+        """Let clients of another network connect, with the password."""
+        with (self.data / "pg_hba.conf").open("a", encoding="utf-8") as rules:
+            rules.write(f"host all all {network} scram-sha-256\n")
+        self._call("pg_ctl", "-D", self.data, "reload")
+
     def processes(self) -> list[psutil.Process]:
         """Every process of the server, the one that started the others first."""
         leader = psutil.Process(int((self.data / "postmaster.pid").read_text().split()[0]))

@@ -21,8 +21,9 @@ from benchmarks.figures import report, say
 from benchmarks.wishes_assistant import CHARACTERS_PER_TOKEN, WishFailed, connected
 from benchmarks.wishes_cases import WISHES
 from benchmarks.wishes_more import MORE_WISHES
+from benchmarks.wishes_of_teams import TEAM_WISHES
 
-ALL_WISHES = {**WISHES, **MORE_WISHES}
+ALL_WISHES = {**WISHES, **MORE_WISHES, **TEAM_WISHES}
 DETOUR_GOAL = 1.3
 """Calls over the fewest that fulfil the wish."""
 

@@ -104,6 +104,9 @@ _REPLACED = [
     (r"  # noqa: ASYNC\d+", ""),
     (r"as coroutines: the source that `sync` is generated from", "as blocking calls, generated from `aio`"),
 ]
+_POSITIONAL = {("forget", "id")}
+"""Optional arguments that may be given by position."""
+
 _LEFT_OUT = {("get_lineage", "forget")}
 """Arguments that a tool has to refuse them."""
 
@@ -249,7 +252,7 @@ class _Signature:
             own = _OWN_NAMES.get((spec.name, name), _NAMES.get(name, name))
             self.names[name] = own
             is_required = parameter.default is inspect.Parameter.empty
-            if not is_required and not has_star:
+            if not is_required and not has_star and (spec.name, name) not in _POSITIONAL:
                 self.parameters.append("*")
                 has_star = True
             kind = _parameter_type(spec.name, name, hints[name], imports)

@@ -1,7 +1,7 @@
 """A server that samples token ids with a real model and LoRA adapters from disk, by the routes of vLLM that Quintain uses.
 
-`python tests/sampling_server.py MODEL_FOLDER` serves a folder, and prints its URL. Requests are sampled token by token, and share the
-model: a pause takes effect between two tokens, and a request that it meets goes on with the weights that are loaded then.
+`python tests/sampling_server.py MODEL_FOLDER [ADDRESS]` serves a folder, and prints its URL. Requests are sampled token by token, and
+share the model: a pause takes effect between two tokens, and a request that it meets goes on with the weights that are loaded then.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def serving(sampler: Sampler, port: int = 0) -> Iterator[str]:
         thread.join()
 
 
-def _server(sampler: Sampler, port: int = 0) -> ThreadingHTTPServer:
+def _server(sampler: Sampler, port: int = 0, host: str = "127.0.0.1") -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -265,14 +265,15 @@ def _server(sampler: Sampler, port: int = 0) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: object) -> None:
             """Keep the log empty."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server = ThreadingHTTPServer((host, port), Handler)
     server.daemon_threads = True
     return server
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    process = _server(Sampler(Path(sys.argv[1])))
-    sys.stdout.write(f"http://127.0.0.1:{process.server_address[1]}/v1\n")
+    address = sys.argv[2] if sys.argv[2:] else "127.0.0.1"
+    process = _server(Sampler(Path(sys.argv[1])), host=address)
+    sys.stdout.write(f"http://{address}:{process.server_address[1]}/v1\n")
     sys.stdout.flush()
     process.serve_forever()

@@ -51,6 +51,23 @@ GOOD_ZIP = zip_of(
 )
 
 
+def test_a_zip_archive_of_logs_is_read_like_the_folder_in_it_and_nothing_leaves_that_folder(tmp_path: Path) -> None:
+    chat = b'{"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}'
+    members = {"logs/a b.jsonl": chat, "../out.jsonl": chat, "/abs.jsonl": chat, ".hidden/c.jsonl": chat, "n.txt": b"?"}
+    path = tmp_path / "my export.zip"
+    path.write_bytes(zip_of(members))
+    report = imported(path)
+    assert (report.imported, [file.file for file in report.files]) == (1, ["logs/a b.jsonl", "n.txt"])
+    assert [one.name for one in tmp_path.parent.rglob("*.jsonl")] == []
+    many = tmp_path / "many.zip"
+    many.write_bytes(zip_of({f"{n}.json": chat for n in range(3)}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archives, "MAX_UNPACKED", 2)
+        refused = imported(many)
+    assert refused.imported == 0
+    assert "at most 2 are read" in refused.rejected[0].reason
+
+
 def test_a_zip_archive_that_ends_anywhere_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log.eval"
     for cut in range(0, len(GOOD_ZIP), 9):

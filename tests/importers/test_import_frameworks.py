@@ -1,13 +1,14 @@
-"""Readers of agent frameworks: Pydantic AI, smolagents, the AI SDK, AutoGen, CrewAI."""
+"""Readers of agent frameworks: Pydantic AI, smolagents, the AI SDK, AutoGen, CrewAI, Google ADK."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent_logs import outline, read, read_one, write
+from agent_logs import outline, read, read_as, read_one, write
 from quintain.records.trajectory import Trajectory
 
 TIME = "2026-01-01T00:00:00Z"
@@ -452,3 +453,50 @@ def test_the_log_file_of_crewai_gives_tasks_and_answers_and_says_what_is_missing
     run, report = read_one("crewai", write(tmp_path / "logs.json", rows), tmp_path)
     assert outline(run) == ["user: Where is order 7?", "agent: It has shipped."]
     assert any("what happened between them is unknown" in note for note in report.notes)
+
+
+# --- Google ADK ------------------------------------------------------------------------------------------------------
+
+
+def adk_event(author: str, *parts: dict[str, Any], **more: Any) -> dict[str, Any]:
+    role = "user" if author == "user" or "function_response" in parts[0] else "model"
+    return {"author": author, "actions": {}, "timestamp": 1.76e9, "content": {"role": role, "parts": parts}, **more}
+
+
+def adk_session() -> dict[str, Any]:
+    call = {"function_call": {"id": "c1", "name": "get_order", "args": {"id": 7}}}
+    result = {"function_response": {"id": "c1", "name": "get_order", "response": {"status": "shipped"}}}
+    usage = {"prompt_token_count": 9, "candidates_token_count": 3}
+    events = [
+        adk_event("user", {"text": "Where is order 7?"}),
+        adk_event("desk", {"text": "I loo"}, partial=True),
+        adk_event("desk", {"text": "I look.", "thought": True}, call, usage_metadata=usage, model_version="gemini-x"),
+        adk_event("desk", result),
+        {"author": "desk", "actions": {"state_delta": {"seen": 7}}},
+        adk_event("courier", {"text": "It has shipped."}),
+    ]
+    return {"id": "s1", "app_name": "shop", "user_id": "u", "state": {}, "events": events}
+
+
+def test_a_google_adk_session_keeps_thoughts_calls_and_the_agent_that_wrote_each_turn(tmp_path: Path) -> None:
+    run, report = read_one("google_adk", write(tmp_path / "1.session.json", adk_session()), tmp_path)
+    assert outline(run) == [
+        "user: Where is order 7?",
+        'agent:  > get_order(c1) < {"status": "shipped"}(c1)',
+        "agent: It has shipped.",
+    ]
+    first, last = run.trajectory.agent_steps
+    assert (first.thought, first.usage and first.usage.input_tokens) == ("I look.", 9)
+    assert [step.extra["author"] for step in (first, last)] == ["desk", "courier"]
+    made = run.trajectory
+    assert (made.session_id, made.agent.name, made.agent.model) == ("s1", "shop", "gemini-x")
+    assert report.unknown == {"piece of a streamed message": 1, "event without content": 1}
+
+
+def test_google_adk_sessions_are_read_from_lines_and_with_the_names_of_the_web_api(tmp_path: Path) -> None:
+    session = adk_session() | {"appName": "shop", "app_name": None}
+    renamed = json.loads(
+        json.dumps(session).replace("function_call", "functionCall").replace("function_re", "functionRe")
+    )
+    runs, _ = read_as("google_adk", write(tmp_path / "all.jsonl", [adk_session(), renamed]), tmp_path)
+    assert outline(runs[0]) == outline(runs[1])

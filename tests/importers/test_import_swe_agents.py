@@ -11,6 +11,8 @@ from agent_logs import function_call, message, outline, read_as, read_one, write
 from hostile import survives
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
+from quintain.importers.pipeline import ImportOptions, import_logs
+from quintain.importers.run_sink import DryRun
 from quintain.records.trajectory import OutcomeStatus
 
 
@@ -204,6 +206,15 @@ def test_a_harness_report_on_another_model_is_no_verdict_on_a_run(tmp_path: Path
     write(tmp_path / "theirs.e.json", HARNESS)
     run, _ = read_one("swe_agent", path, tmp_path)
     assert run.trajectory.outcome.status.value == "unknown"
+
+
+def test_a_file_that_was_opened_in_search_of_a_report_stays_in_the_answer(tmp_path: Path) -> None:
+    """Its name is that of a harness report, `MODEL.RUN.json`, and its content is something else."""
+    path = swe_run(tmp_path / "run", "a-1")
+    write(path.parent / "notes.session.json", {"todo": 1})
+    report = import_logs(tmp_path, ImportOptions(), DryRun({}))
+    assert [file.file.rpartition("/")[2] for file in report.files] == ["a-1.traj", "notes.session.json"]
+    assert report.n_files == 2
 
 
 def test_without_a_history_calls_and_whole_outputs_come_from_the_queries_of_later_steps(tmp_path: Path) -> None:

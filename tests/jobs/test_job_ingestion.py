@@ -16,6 +16,7 @@ from quintain.records.dataset import Dataset, DatasetOutput
 from quintain.records.evaluation import Evaluation, Rate
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import JobError, JobResult, JobStatus, SelftestSpec
+from quintain.records.score import Score
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.store.engine import read_transaction, write_transaction
 from quintain.store.tables import jobs as table
@@ -228,9 +229,15 @@ def test_a_pass_stores_all_live_jobs_in_one_transaction_and_leaves_out_only_the_
 
     for _, reporter in live:
         reporter.progress(3, 3, {"loss": 0.4})
+    run = trajectory(1).identified()
+    live[0][1].output("trajectory", run)
+    live[0][1].output("score", Score(trajectory_id=run.id or "", scorer="length", status="scored", value=1.0))
     with write_transaction(jobs.store.engine) as connection:
         connection.execute(update(table).where(table.c.id == bad).values(metrics="["))
     assert jobs.runner.reconcile() == set(good)
+    assert jobs.store.trajectories.count(TrajectoryFilter()) == 0, (
+        "its run and its events are stored together or not at all"
+    )
     assert "cannot be looked after" in (jobs.runner.trouble(bad) or "")
     assert [jobs.runner.trouble(job_id) for job_id in good] == [None, None]
     during: list[str | None] = []
@@ -243,6 +250,11 @@ def test_a_pass_stores_all_live_jobs_in_one_transaction_and_leaves_out_only_the_
     jobs.runner.reconcile()
     assert len(during) == 3
     assert None not in during, "a trouble that lasts is there for readers while a pass runs"
+    with write_transaction(jobs.store.engine) as connection:
+        connection.execute(update(table).where(table.c.id == bad).values(metrics="{}"))
+    assert jobs.runner.reconcile() == {bad}
+    assert jobs.store.jobs.get(bad).step == 3
+    assert [score.value for score in jobs.store.scores.of_trajectory(run.id or "")] == [1.0]
     for job_id, lock in zip((bad, *good), locks, strict=True):
         jobs.store.jobs.finish(job_id, 1, JobStatus.FAILED, now())
         processes.unlock(lock)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from full_disk import full_disk
 from quintain.jobs import processes
 from quintain.jobs.attempts import AttemptEnd, pause_left_s
 from quintain.jobs.directory import write_atomically
@@ -23,18 +21,6 @@ if TYPE_CHECKING:
     from jobs.conftest import JobHome
 
 SLOW = SelftestSpec(steps=3, step_s=60)
-
-
-@contextmanager
-def no_larger_files() -> Iterator[None]:
-    """This process cannot extend a file, as on a full disk."""
-    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_a_suspended_worker_is_ended_after_the_silence_allowed_and_the_job_goes_on(jobs: JobHome) -> None:
@@ -84,7 +70,7 @@ def test_what_a_full_disk_keeps_from_being_stored_is_reported_until_it_has_space
         pytest.skip("the database's files are those of another process")
     job = jobs.runner.start(SLOW).job
     jobs.until(lambda: jobs.directory(job.id).shim() and jobs.directory(job.id).shim().worker, "the worker is known")
-    with no_larger_files():
+    with full_disk():
         os.kill(jobs.shim(job.id), signal.SIGKILL)
         for _ in range(5):
             jobs.until(lambda: (jobs.runner.reconcile(), jobs.runner.trouble(job.id))[1], "trouble is noted")

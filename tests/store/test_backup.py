@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from full_disk import full_disk
 from jobs_in_process import in_process
 from quintain.errors import QuintainError
 from quintain.records.job import JobStatus, SelftestSpec
@@ -169,6 +170,16 @@ def test_links_in_an_archive_are_not_followed(folder: Path, tmp_path: Path) -> N
         verify(archive)
     with pytest.raises(QuintainError, match="no_backup"):
         verify(Path(__file__))
+
+
+def test_a_backup_that_does_not_fit_on_the_disk_is_refused_with_the_remedy_and_leaves_nothing(
+    used: Settings, tmp_path: Path
+) -> None:
+    for largest in (4096, (used.home / "quintain.db").stat().st_size):
+        with full_disk(largest), pytest.raises(QuintainError, match=r"; (free disk space|check the disk)$") as refused:
+            back_up(used.home, tmp_path / "b.tar", version="1", now=NOW)
+        assert "doctor" not in refused.value.message
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_a_damaged_database_is_not_backed_up(tmp_path: Path) -> None:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import random
-import socket
-import struct
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import NamedTuple
 
 import pytest
 import sqlalchemy
 from benchmarks.postgres_server import PASSWORD, Server
 
+from network_path import NetworkPath
 from quintain.errors import Unavailable
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import Job, JobStatus, SelftestSpec
@@ -25,54 +23,6 @@ from quintain.store.store import Store, open_store
 from trajectory_runs import NOW, run
 
 _SERVERS = 4
-
-
-class NetworkPath:
-    """A network path to the server's socket, which can be cut: a TCP proxy that resets its connections."""
-
-    def __init__(self, target: str) -> None:
-        self.target = target
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        self.open: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            behind = socket.socket(socket.AF_UNIX)
-            try:
-                behind.connect(self.target)
-            except OSError:
-                client.close()
-                behind.close()
-                continue
-            self.open += [client, behind]
-            for source, sink in ((client, behind), (behind, client)):
-                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
-
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65_536):
-                sink.sendall(data)
-        with suppress(OSError):
-            sink.shutdown(socket.SHUT_RDWR)  # ends the other pump, which closes it
-        source.close()
-
-    def cut(self) -> None:
-        """Reset every connection, in both directions."""
-        ends, self.open = self.open, []
-        for end in ends:
-            with suppress(OSError):
-                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() resets
-                end.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self.listener.close()
-        self.cut()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from benchmarks import fault_files, fault_store
+from benchmarks import fault_files, fault_store, fault_tests
 from benchmarks.fault_safeties import TRIALS
 from benchmarks.fault_tests import GOALS, ROOT
 from benchmarks.faults import PARTS
@@ -62,3 +62,11 @@ def test_a_goal_that_needs_another_machine_is_printed_as_not_run_and_is_not_met(
     assert json.loads(output.out)["value"] is None
     assert output.err.split() == ["not", "run", "faults_on_windows", "needs", "a", "machine", "with", "Windows"]
     assert not is_met(reported[0])
+
+
+@pytest.mark.soak
+def test_a_goal_shown_by_tests_is_reported_with_the_cases_that_they_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fault_tests, "GOALS", {"secrets": GOALS["secrets"]})
+    fault_tests.tested_goals(1)
+    assert [(figure["name"], figure["value"]) for figure in reported] == [("secrets_tried", 10), ("secrets_failed", 0)]
+    require_goals()

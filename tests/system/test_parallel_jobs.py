@@ -122,7 +122,7 @@ def test_two_machines_that_meet_share_a_sharded_job_that_acts(home: Path, monkey
     machines = [["quintain.worker", str(directory.path), "1"], [*other, str(directory.path)]]
     launchers = [subprocess.Popen([sys.executable, "-m", *command], start_new_session=True) for command in machines]
     try:
-        assert launchers[0].wait(250) == 0
+        assert [launcher.wait(250) for launcher in launchers] == [0, 0], "both end, the second one too"
     finally:
         for launcher in launchers:
             with suppress(ProcessLookupError):

@@ -55,7 +55,7 @@ CONTRACT: dict[str, tuple[str, str]] = {
     "plot_job": ("job_id", ""),
     "show_training_dashboard": ("", ""),
     "get_lineage": ("id", "ancestors descendants edges counts next_step resource_uri"),
-    "forget": ("id", "dry_run runs before touched removed copies twins next_step"),
+    "forget": ("", "dry_run runs before touched removed copies twins next_step"),
     "list_library": ("kind", "items next_cursor"),
 }
 

@@ -70,6 +70,23 @@ def test_a_dry_run_is_the_default_and_reports_what_then_happens(
     assert [(thing.id, thing.state) for thing in done.touched] == [(dataset.dataset_id, "blocked")]
 
 
+def test_a_filter_names_runs_and_the_next_step_forgets_the_same_ones(services: Services, runs: list[str]) -> None:
+    chosen = TrajectoryFilter(tags=("mine",))
+    for named in ({"filter": chosen}, {"id": runs[0], "trajectory_ids": runs[1:4]}):
+        planned = forget(services, **named)
+        (step,) = (one for one in planned.next_step.calls if one.tool == "forget")
+        assert planned.runs == 4
+        assert {**step.arguments, "dry_run": True} == {
+            **{name: value if name != "filter" else {"tags": ["mine"]} for name, value in named.items()},
+            "dry_run": True,
+        }
+    for wrong in ({}, {"id": runs[0], "filter": chosen}):
+        with pytest.raises(InvalidInput, match="expected `id` or `filter`, got both or neither"):
+            forget(services, **wrong)
+    assert forget(services, filter=chosen, dry_run=False).runs == 4
+    assert [item.id for item in search_trajectories(services).items] == [runs[4]]
+
+
 def test_equal_runs_are_named_and_go_along_on_request(services: Services, runs: list[str]) -> None:
     first = forget(services, "s1", dry_run=False)
     assert (first.runs, first.twins, first.twins_count, first.twins_forgotten) == (1, tuple(runs[1:3]), 2, False)

@@ -60,6 +60,7 @@ def as_format_2(checkpoint: Path) -> None:
         path.name: {"size": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
         for path in checkpoint.iterdir()
     }
+    del manifest["sha256"]
     (checkpoint / "manifest.json").write_text(json.dumps(manifest | {"format": 2, "files": files}))
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-import resource
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from full_disk import full_disk
 from quintain.errors import Conflict, TrainingFailed, Unavailable
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, Row
 from quintain.records.trajectory import Trajectory
@@ -24,18 +22,6 @@ from quintain.trainers.loop.passes import ValidationSums
 from tiny_models import save_tiny_model
 from trainers.episodes import episode
 from trainers.runs import Killed, Recorder, dataset, rows_for, run, run_of, spec
-
-
-@contextmanager
-def full_disk(largest_file: int) -> Iterator[None]:
-    """Refuse files beyond so many bytes, as a full disk does."""
-    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 def files(folder: Path) -> set[str]:
@@ -67,6 +53,12 @@ def test_a_full_disk_is_reported_with_the_remedy_and_costs_no_step_before(model_
     assert not (tmp_path / "out").exists()
 
 
+def replace_in(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
 def save(folder: Path, step: int, *, keep: int = 5) -> Path:
     """Save a checkpoint of a small model."""
     model = torch.nn.Linear(2, 2)
@@ -80,6 +72,7 @@ def save(folder: Path, step: int, *, keep: int = 5) -> Path:
     [
         (lambda p: (p / "manifest.json").unlink(), "manifest.json is missing"),
         (lambda p: (p / "manifest.json").write_text("{"), "manifest.json cannot be read"),
+        (lambda p: replace_in(p / "manifest.json", '"identity": "x"', '"identity": "y"'), "manifest.json differs"),
         (lambda p: (p / "state.pt").unlink(), "state.pt is missing"),
         (lambda p: (p / "state.pt").write_bytes(b"short"), "state.pt has 5 bytes"),
         (lambda p: (p / "manifest.json").unlink() or (p / "manifest.json").mkdir(), "it cannot be read"),

@@ -219,7 +219,7 @@ COMMANDS: Mapping[str, Command] = {
     "forget": Command(
         "forget",
         run="quintain.cli.lineage:run_forget",
-        names={"dry_run": "--dry-run/--for-good"},
+        names={"dry_run": "--dry-run/--for-good", **_RUNS},
         positional=("id",),
         own=(CommandOption("yes", "--yes", bool, False, "Do not ask before forgetting."),),
     ),

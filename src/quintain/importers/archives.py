@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
 from quintain.errors import InvalidInput
@@ -20,6 +20,9 @@ MAX_MEMBER_BYTES = 256 * 2**20
 
 MAX_DIRECTORY_BYTES = 64 * 2**20
 """Bytes of an archive's table of contents; enough for about 500,000 members."""
+
+MAX_UNPACKED = 10_000
+"""Members of an archive that is read like a folder."""
 
 _ZSTD = 93
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
@@ -113,6 +116,27 @@ class Archive:
             raise zipfile.BadZipFile("no local header at the offset in the table of contents")
         self._file.seek(name + extra, os.SEEK_CUR)
         yield zstd_reader(cast(BinaryIO, _Window(self._file, info.compress_size)))
+
+
+def unpack(path: Path, root: Path, folder: Path) -> None:
+    """Write the members of a zip archive below an empty folder; hidden ones and those outside it are left out.
+
+    Raises:
+        InvalidInput: damaged, encrypted, too many members, or too large unpacked.
+    """
+    with archive(path, root) as opened:
+        if len(opened.names) > MAX_UNPACKED:
+            raise InvalidInput(f"has {len(opened.names):,} members, at most {MAX_UNPACKED:,} are read; unpack it first")
+        for name in opened.names:
+            parts = PurePosixPath(name.replace("\\", "/")).parts
+            if name.endswith("/") or any(part.startswith((".", "/", "__MACOSX")) for part in parts):
+                continue
+            place = folder.joinpath(*parts)
+            try:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(opened.read(name))
+            except (OSError, ValueError) as error:
+                raise InvalidInput(f"{name[:80]!r} in the archive cannot be unpacked ({error})") from None
 
 
 @dataclass

@@ -129,6 +129,10 @@ class LogFile:
             return None
         return LogFile(path, root, self.reading.beside())
 
+    def disown(self) -> None:
+        """State that this sibling, which was read, has nothing on the log: it is a file of its own in the report."""
+        self.reading.companions.discard(self.path.resolve())
+
     def folders(self, relative: str) -> list[str]:
         """Return the sorted names of the folders in a folder, given relative to this file's folder."""
         return [entry.name for entry in self._entries(relative) if entry.is_dir(follow_symlinks=False)][:MAX_SIBLINGS]

@@ -10,11 +10,15 @@ import traceback
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from quintain.errors import Conflict, InvalidInput
+from quintain.importers.archives import is_zip, unpack
 from quintain.importers.byte_streams import ReadState, open_regular
 from quintain.importers.garbage_collection import gc_relaxed
 from quintain.importers.import_summary import FileSummary, ImportSummary, Links
@@ -95,7 +99,38 @@ def import_logs(path: Path, options: ImportOptions, sink: RunSink) -> ImportRepo
     """
     forced = None if options.format == "auto" else importer(options.format)
     folder = log_folder(path)
-    loop = _Loop(folder, options, sink, forced, sum(file.size for file in folder.files))
+    if len(folder.files) == 1 and _is_packed_folder(folder, folder.files[0].path):
+        return _import_packed(folder, options, sink, forced)
+    return _import_folder(folder, options, sink, forced)
+
+
+def _import_packed(folder: LogFolder, options: ImportOptions, sink: RunSink, forced: Importer | None) -> ImportReport:
+    """Import the only file of a folder, a zip archive, as the folder that it contains; its runs name the archive."""
+    (packed,) = folder.files
+    with TemporaryDirectory() as name:
+        try:
+            unpack(packed.path, folder.root, Path(name))
+        except InvalidInput as error:
+            refused = LogFolder(folder.root, refused=[(packed.path.name, error.message)])
+            return _import_folder(refused, options, sink, forced)
+        place = (options.url or folder.root.as_uri()).rstrip("/")
+        inside = replace(options, url=f"{place}/{quote(packed.path.name)}#")
+        return _import_folder(log_folder(Path(name)), inside, sink, forced, keeps_stamps=False)
+
+
+def _is_packed_folder(folder: LogFolder, path: Path) -> bool:
+    """Whether a file is a zip archive that is no log by itself, but may have logs in it."""
+    try:
+        return is_zip(path, folder.root) and detect(probe_file(path, folder.root).probe).importer is None
+    except InvalidInput:
+        return False
+
+
+def _import_folder(
+    folder: LogFolder, options: ImportOptions, sink: RunSink, forced: Importer | None, *, keeps_stamps: bool = True
+) -> ImportReport:
+    total = sum(file.size for file in folder.files)
+    loop = _Loop(folder, options, sink, forced, total, keeps_stamps=keeps_stamps)
     loop.tally.files += [FileSummary(_safe(name), notes=(f"not read: {reason}",)) for name, reason in folder.refused]
     with gc_relaxed():
         for file in folder.files:
@@ -113,6 +148,8 @@ class _Loop:
     sink: RunSink
     forced: Importer | None
     bytes_total: int
+    keeps_stamps: bool = True
+    """Whether the next import may leave out unchanged files: those of an archive are written anew for each."""
     tally: ImportSummary = field(default_factory=ImportSummary)
     links: Links = field(default_factory=Links)
     batch: list[tuple[Trajectory, int | None, FileSummary]] = field(default_factory=list)
@@ -141,7 +178,7 @@ class _Loop:
             tally = FileSummary(_safe(file.path.relative_to(self.folder.root).as_posix()), file.path)
             self.tally.files.append(tally)
             reader, parsed = self._reader(tally)
-            if reader is not None and self._read(file, reader, parsed, tally):
+            if reader is not None and self._read(file, reader, parsed, tally) and self.keeps_stamps:
                 self.through.append(stamp.model_copy(update={"format": reader.name}))
         self.bytes_done += file.size
         self._advance(0)
@@ -219,30 +256,34 @@ class _Loop:
         return _safe(uri) if self.options.redact else uri
 
     def _accept(self, run: Run, source: Source, tally: FileSummary, log: LogFile, report: Report) -> None:
-        """Redact a run and add it to the batch, without its id, which would name a run of this store."""
-        trajectory = run.trajectory if run.trajectory.id is None else run.trajectory.model_copy(update={"id": None})
-        if self.options.redact:
-            from quintain.redaction.redact import redact
-
-            trajectory = redact(trajectory, self.options.redact)
-            if trajectory.redactions:
-                self.tally.redactions += Counter(trajectory.redactions) - Counter(run.trajectory.redactions)
-        trajectory = trajectory.model_copy(
-            update={
-                "source": source if trajectory.source.uri is None else trajectory.source,
-                "tags": usable_tags((*trajectory.tags, *self.options.tags)),
-            }
-        )
+        """Redact a run, split it if it is long, and add its parts to the batch."""
         self.batch_bytes += log.reading.take()
-        for n, part in enumerate(split_run(run._replace(trajectory=trajectory), report)):
-            if n:  # the parts of a long run are handed over one by one
-                self._flush()
+        for part in split_run(run, report, partial(self._clean, source)):
             self.links.add(part, part.trajectory)
             self.batch.append((part.trajectory, part.line, tally))
             self.taken += 1
+            if part.is_part:
+                del part  # not in memory while the next one is built
+                self._flush()
         if len(self.batch) >= BATCH_RUNS or self.batch_bytes >= BATCH_BYTES:
             self._flush()
             self._advance(log.reading.position)
+
+    def _clean(self, source: Source, run: Trajectory) -> tuple[Trajectory, Sequence[Counter[str]]]:
+        """Return a run redacted, with source and tags, without its id, which would name a run of this store."""
+        clean = run if run.id is None else run.model_copy(update={"id": None})
+        counts: Sequence[Counter[str]] = ()
+        if self.options.redact:
+            from quintain.redaction.redact import redact_by_step
+
+            clean, counts = redact_by_step(clean, self.options.redact)
+            if clean.redactions:
+                self.tally.redactions += Counter(clean.redactions) - Counter(run.redactions)
+        update = {
+            "source": source if clean.source.uri is None else clean.source,
+            "tags": usable_tags((*clean.tags, *self.options.tags)),
+        }
+        return clean.model_copy(update=update), counts
 
     def _flush(self) -> None:
         """Hand over the batch, then the files that it completes."""

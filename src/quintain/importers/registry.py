@@ -34,6 +34,7 @@ from quintain.importers.frameworks.ai_sdk import AiSdk
 from quintain.importers.frameworks.autogen import AutoGen
 from quintain.importers.frameworks.autogen_v0 import AutoGenV0
 from quintain.importers.frameworks.crewai import CrewAI
+from quintain.importers.frameworks.google_adk import GoogleAdk
 from quintain.importers.frameworks.pydantic_ai import PydanticAI
 from quintain.importers.frameworks.smolagents import Smolagents
 from quintain.importers.harnesses.agentgym import AgentGym
@@ -125,6 +126,7 @@ IMPORTERS: tuple[Importer, ...] = (
     CrewAI(),
     Cursor(),
     GeminiCli(),
+    GoogleAdk(),
     Goose(),
     GrokCli(),
     HarborTraces(),

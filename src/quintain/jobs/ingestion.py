@@ -1,7 +1,7 @@
 """Ingestion of a job's directory into the store: events into the job's row, outputs into their tables.
 
-Every step is idempotent: events are identified by (attempt, seq), records by their identity, and the offset of a file
-advances only after its content is stored.
+The offset of a file advances in the transaction that stores its content, so nothing is stored twice. Events are identified
+by (attempt, seq) and records by their identity besides, for a worker may repeat them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -23,22 +23,40 @@ from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.imports import FileStamp, RunLink
 from quintain.records.job_events import Envelope, JobEvent
 from quintain.records.preference import Preference
-from quintain.records.record import explain
+from quintain.records.record import Record, explain
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.store.job_spans import Span
 from quintain.store.store import Store
+from quintain.store.trajectories.rows import encode_run
+
+_TYPES: Mapping[str, type[Record]] = {
+    "agent": Agent,
+    "comparison": Comparison,
+    "dataset": DatasetOutput,
+    "evaluation": Evaluation,
+    "link": RunLink,
+    "preference": Preference,
+    "score": Score,
+    "stamp": FileStamp,
+    "trajectory": Trajectory,
+}
+"""Kind of `OUTPUT_KINDS` -> its records."""
 
 
 def ingest(store: Store, job_id: str, directory: JobDirectory, now: datetime) -> bool:
     """Store what the worker has written since the last call. Return whether there was anything."""
     offsets, changed = store.jobs.offsets(job_id), False
     while True:
-        span = new_events(job_id, directory, offsets)
-        changed |= ingest_outputs(store, job_id, directory, now, offsets)
-        if span is None or not store.jobs.ingest_spans([span], now):
+        events = new_events(job_id, directory, offsets)
+        changed |= ingest_outputs(store, job_id, directory, now, offsets, events)
+        if events is None:
             return changed
-        offsets[span.file], changed = span.end, True
+        if offsets.get(events.file) != events.end:
+            if not store.jobs.ingest_spans([events], now):
+                return changed
+            offsets[events.file] = events.end
+        changed = True
 
 
 def new_events(job_id: str, directory: JobDirectory, offsets: Mapping[str, int]) -> Span | None:
@@ -58,34 +76,101 @@ def new_events(job_id: str, directory: JobDirectory, offsets: Mapping[str, int])
     return Span(job_id, path.name, offset, read.end, *_events(read.lines)) if read.lines else None
 
 
-def ingest_outputs(store: Store, job_id: str, directory: JobDirectory, now: datetime, offsets: dict[str, int]) -> bool:
-    """Store new outputs of a job, and advance `offsets`. Return whether there were any."""
+def ingest_outputs(
+    store: Store,
+    job_id: str,
+    directory: JobDirectory,
+    now: datetime,
+    offsets: dict[str, int],
+    events: Span | None = None,
+) -> bool:
+    """Store new outputs of a job, and with the last of them the events, in one transaction; longer files in several.
+
+    Args:
+        store: Where to store them.
+        job_id: The job.
+        directory: Its folder.
+        now: Time of ingestion.
+        offsets: File name -> number of its bytes that were ingested. Advanced here.
+        events: Events that were read before the outputs. They are left to the caller where there are no new outputs.
+
+    Returns:
+        Whether there were any outputs.
+    """
+    changed = has_more = False
+    while parts := _new_outputs(job_id, directory, offsets):
+        has_more = any(part.has_more for part in parts)
+        spans = [events] if events is not None and not has_more else []
+        try:
+            with store.transaction():
+                spans += [part.span._replace(warnings=_store_part(store, directory, part, now)) for part in parts]
+                if not store.jobs.ingest_spans(spans, now):
+                    raise _IngestedElsewhere
+        except _IngestedElsewhere:
+            break
+        offsets |= {span.file: span.end for span in spans}
+        changed = True
+        if not has_more:
+            break
+    return changed
+
+
+class _IngestedElsewhere(Exception):
+    """Another process has ingested the same files meanwhile."""
+
+
+class _NewOutputs(NamedTuple):
+    """New records of one output file, read and checked before the database is locked."""
+
+    kind: str
+    records: list[Any]
+    errors: list[str]
+    """Of lines that are no valid records."""
+    span: Span
+    has_more: bool
+    """Whether the file goes on."""
+
+
+def _new_outputs(job_id: str, directory: JobDirectory, offsets: Mapping[str, int]) -> list[_NewOutputs]:
+    """Return new records of a job, in the order in which to store them, about `CHUNK_BYTES` a file at most.
+
+    The runs are read last and stored first, because other records refer to them. Where they go on, they come alone.
+    """
+    folder = directory.outputs
     try:
-        with os.scandir(directory.outputs) as entries:
+        with os.scandir(folder) as entries:
             sizes = {entry.name: entry.stat().st_size for entry in entries}
     except FileNotFoundError:
-        return False
-    folder, names = directory.outputs, (f"{kind}.jsonl" for kind in OUTPUT_KINDS)
-    grown = [name for name in names if sizes.get(name, 0) != offsets.get(f"{folder.name}/{name}", 0)]
-    changed = [_ingest_file(store, job_id, directory, folder / name, now, offsets) for name in grown]
-    return any(changed)
+        return []
+    names = {kind: f"{folder.name}/{kind}.jsonl" for kind in OUTPUT_KINDS}
+    grown = [kind for kind, name in names.items() if sizes.get(f"{kind}.jsonl", 0) != offsets.get(name, 0)]
+    found = []
+    for kind in [*(kind for kind in grown if kind != "trajectory"), *(["trajectory"] if grown else [])]:
+        start = offsets.get(names[kind], 0)
+        read = read_lines(directory.path / names[kind], start)
+        if read.lines:
+            span, has_more = Span(job_id, names[kind], start, read.end), read.end < sizes.get(f"{kind}.jsonl", 0)
+            found.append(_NewOutputs(kind, *_records(kind, job_id, read.lines), span, has_more))
+    if found and found[-1].kind == "trajectory":
+        runs = found.pop()
+        found = [runs] if runs.has_more else [runs, *found]
+    return found
 
 
-def _ingest_file(
-    store: Store, job_id: str, directory: JobDirectory, path: Path, now: datetime, offsets: dict[str, int]
-) -> bool:
-    """Ingest the new lines of an output file, and advance its offset in the store and in `offsets`."""
-    name = path.relative_to(directory.path).as_posix()
-    offset, changed = offsets.get(name, 0), False
-    while (read := read_lines(path, offset)).lines:
-        if path.stem in {"link", "score", "dataset"}:  # they refer to runs, including new ones
-            _ingest_file(store, job_id, directory, path.with_stem("trajectory"), now, offsets)
-        warnings = _store_outputs(store, directory, path.stem, read.lines, now)
-        if not store.jobs.ingest_spans([Span(job_id, name, offset, read.end, warnings=warnings)], now):
-            break
-        offsets[name] = offset = read.end
-        changed = True
-    return changed
+def _records(kind: str, job_id: str, lines: Sequence[bytes]) -> tuple[list[Any], list[str]]:
+    """Return the valid records of lines, runs as rows, and the errors of the other lines."""
+    records: list[Any] = []
+    errors: list[str] = []
+    for line in lines:
+        try:
+            fields = _record(line, kind) | ({"job_id": job_id} if kind in {"trajectory", "evaluation"} else {})
+            record = _TYPES[kind].model_validate(fields)
+            records.append(encode_run(record) if isinstance(record, Trajectory) else record)
+        except ValidationError as error:
+            errors.append(explain(error, kind))
+        except ValueError as error:  # not JSON, or an InvalidInput
+            errors.append(str(error))
+    return records, errors
 
 
 def agent_of_job(store: Store, directory: JobDirectory, now: datetime, name: str | None = None) -> str | None:
@@ -95,7 +180,7 @@ def agent_of_job(store: Store, directory: JobDirectory, now: datetime, name: str
         try:
             record = _record(line, "agent")
             if name in {None, record.get("name")}:
-                return store.agents.add(_agent(store, directory, record, now), now).id
+                return store.agents.add(_agent(store, directory, Agent.model_validate(record), now), now).id
         except (ValueError, ValidationError):
             continue
     return None
@@ -112,52 +197,37 @@ def _events(lines: Sequence[bytes]) -> tuple[list[JobEvent], list[str]]:
     return events, _warnings("event", errors)
 
 
-def _store_outputs(
-    store: Store, directory: JobDirectory, kind: str, lines: Sequence[bytes], now: datetime
-) -> list[str]:
-    """Store the records of these lines. An invalid record is counted and does not affect the others."""
-    job_id = directory.path.name
+def _store_part(store: Store, directory: JobDirectory, part: _NewOutputs, now: datetime) -> list[str]:
+    """Store records, and return warnings about those that could not be. They do not affect the others."""
+    in_batches: dict[str, Callable[[Sequence[Any], datetime], object]] = {
+        "preference": store.preferences.add_many,
+        "score": store.scores.add_many,
+        "stamp": store.imports.add,
+        "trajectory": store.trajectories.add_encoded,
+    }
     errors: list[str] = []
-    trajectories: list[Trajectory] = []
-    links: list[RunLink] = []
-    stamps: list[FileStamp] = []
-    scores: list[Score] = []
-    preferences: list[Preference] = []
-    for line in lines:
-        try:
-            record = _record(line, kind)
-            if kind == "trajectory":
-                trajectories.append(Trajectory.model_validate(record | {"job_id": job_id}))
-            elif kind == "link":
-                links.append(RunLink.model_validate(record))
-            elif kind == "stamp":
-                stamps.append(FileStamp.model_validate(record))
-            elif kind == "score":
-                scores.append(Score.model_validate(record))
-            elif kind == "preference":
-                preferences.append(Preference.model_validate(record))
-            elif kind == "dataset":
-                result = DatasetOutput.model_validate(record)
-                store.datasets.add_from_job(result.dataset, result.trajectory_ids, now)
-            elif kind == "agent":
-                store.agents.add(_agent(store, directory, record, now), now)
-            elif kind == "comparison":
-                store.evaluations.add_comparison(Comparison.model_validate(record), now)
-            else:
-                evaluation = Evaluation.model_validate(record | {"job_id": job_id})
-                agent_id = _agent_id(store, directory, evaluation.agent_id, now)
-                store.evaluations.add(evaluation.model_copy(update={"agent_id": agent_id}), now)
-        except ValidationError as error:
-            errors.append(explain(error, kind))
-        except ValueError as error:  # not JSON, or an InvalidInput of the store
-            errors.append(str(error))
-    errors += _add_valid(store.scores.add_many, scores, now)
-    errors += _add_valid(store.preferences.add_many, preferences, now)
-    if links:
-        store.trajectories.link(links)
-    errors += _add_valid(store.imports.add, stamps, now)
-    errors += _add_valid(store.trajectories.add_many, trajectories, now)
-    return _warnings(kind, errors)
+    if part.kind == "link":
+        store.trajectories.link(part.records)
+    elif part.kind in in_batches:
+        errors = _add_valid(in_batches[part.kind], part.records, now)
+    else:
+        add = partial(_add_alone, store, directory)
+        errors = [error for record in part.records for error in _add_valid(add, [record], now)]
+    return _warnings(part.kind, part.errors + errors)
+
+
+def _add_alone(store: Store, directory: JobDirectory, records: Sequence[Any], now: datetime) -> None:
+    """Store one record of a kind that refers to others by name."""
+    (record,) = records
+    if isinstance(record, DatasetOutput):
+        store.datasets.add_from_job(record.dataset, record.trajectory_ids, now)
+    elif isinstance(record, Agent):
+        store.agents.add(_agent(store, directory, record, now), now)
+    elif isinstance(record, Comparison):
+        store.evaluations.add_comparison(record, now)
+    else:
+        agent_id = _agent_id(store, directory, record.agent_id, now)
+        store.evaluations.add(record.model_copy(update={"agent_id": agent_id}), now)
 
 
 def _add_valid(
@@ -182,9 +252,8 @@ def _record(line: bytes, kind: str) -> dict[str, object]:
     return envelope.record
 
 
-def _agent(store: Store, directory: JobDirectory, record: dict[str, object], now: datetime) -> Agent:
+def _agent(store: Store, directory: JobDirectory, agent: Agent, now: datetime) -> Agent:
     """Return the agent with its job id. For an agent of a stage it is JOB/STAGE, since a job has one agent."""
-    agent = Agent.model_validate(record)
     if agent.parent is not None and agent.parent != agent.name:
         agent = agent.model_copy(update={"parent": _agent_id(store, directory, agent.parent, now)})
     return agent if "/" in (agent.job_id or "") else agent.model_copy(update={"job_id": directory.path.name})

@@ -102,11 +102,21 @@ class Launch(Record):
 
 def read_launch(directory: JobDirectory, attempt: int) -> Launch | None:
     """Return the launch file of this attempt, or None if there is none that this version can read."""
+    launch = _newest_launch(directory)
+    return launch if launch is not None and launch.attempt == attempt else None
+
+
+def lease_s(directory: JobDirectory) -> float:
+    """Return the lease of a job's newest attempt in seconds; the default without a launch file."""
+    launch = _newest_launch(directory)
+    return launch.lease_s if launch is not None else JobOptions.lease_s
+
+
+def _newest_launch(directory: JobDirectory) -> Launch | None:
     try:
-        launch = Launch.model_validate_json(directory.launch.read_bytes())
+        return Launch.model_validate_json(directory.launch.read_bytes())
     except (FileNotFoundError, ValidationError):
         return None
-    return launch if launch.attempt == attempt else None
 
 
 def known_attempt(directory: JobDirectory, job: Job, launch: Launch | None) -> Attempt:

@@ -328,11 +328,13 @@ class Reconciler:
         )
 
     def _look(self, job: RunningJob, directory: JobDirectory, *, is_alive: bool) -> _Look:
-        """Store a job's new outputs, and return what else is to be stored: its new events, and the lease if it is due."""
+        """Store a job's new outputs with its new events. Return what else is to be stored: events alone, a lease that is due."""
         now, length = self._clock(), timedelta(seconds=self._options.lease_s)
         is_due = is_alive and (job.lease_until is None or not now + length / 2 < job.lease_until <= now + length)
         events = new_events(job.id, directory, job.offsets)
-        has_outputs = ingest_outputs(self._store, job.id, directory, now, job.offsets)
+        has_outputs = ingest_outputs(self._store, job.id, directory, now, job.offsets, events)
+        if events is not None and job.offsets.get(events.file) == events.end:
+            events = None
         return _Look(job.id, has_outputs, events, Lease(job.id, job.attempt, now + length) if is_due else None)
 
     def _enforce_cancel(self, directory: JobDirectory, attempt: Attempt, launcher: Launcher) -> None:

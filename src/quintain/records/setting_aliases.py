@@ -118,7 +118,27 @@ PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "use_bf16": "bf16", "use_fp16": "f
 QUANTIZATIONS = {"load_in_4bit": "nf4", "load_in_8bit": "int8"}
 """Switch -> `quantization`."""
 
+CONTEXT_PARALLEL = (
+    "context_parallel_degree",
+    "context_parallel_dim",
+    "context_parallel_size",
+    "cp_size",
+    "sequence_parallel_degree",
+    "sequence_parallel_size",
+    "sp_size",
+    "ulysses_sequence_parallel_size",
+)
+"""Names under which other trainers divide one sequence over several GPUs."""
+
 FIXED: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(
+        CONTEXT_PARALLEL,
+        (
+            1,
+            "a run is not divided over processes; for long runs give gradient_checkpointing and offload_activations, or a smaller "
+            "max_length; sharding: full divides the model",
+        ),
+    ),
     "agent_format": (True, "runs are always trained as multi-turn conversations; leave it out"),
     "mask_observations": (True, "observations are never trained on; leave it out"),
     "use_lora_plus": (False, "give lora.b_rate_ratio, such as 16, and leave it out"),

@@ -119,6 +119,10 @@ def back_up(home: Path, target: Path, *, version: str, now: datetime) -> BackupM
     return manifest
 
 
+_FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE})
+"""Codes of SQLite for a disk that takes no more."""
+
+
 def copy_database(source: Path, copy: Path) -> str:
     """Copy a SQLite database in one read transaction, check the copy, and return its schema's revision.
 
@@ -132,7 +136,8 @@ def copy_database(source: Path, copy: Path) -> str:
             (state,) = target.execute("PRAGMA quick_check(1)").fetchone()
             (revision,) = target.execute("SELECT version_num FROM alembic_version").fetchone()
     except (sqlite3.Error, TypeError) as error:
-        raise Unavailable(f"cannot copy the database {source}: {error}; run quintain doctor") from error
+        remedy = "free disk space" if getattr(error, "sqlite_errorcode", None) in _FULL else "run quintain doctor"
+        raise Unavailable(f"cannot copy the database {source}: {error}; {remedy}") from error
     if state != "ok":
         raise Unavailable(f"expected a sound database, got a damaged one: {state}; restore an earlier backup")
     return str(revision)

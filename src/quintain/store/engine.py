@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -32,6 +33,9 @@ JOURNAL_BYTES = 4 * 1024 * 1024
 """Size to which a larger journal is cut after a transaction."""
 
 _PRAGMAS = ("synchronous=FULL", "fullfsync=1", "foreign_keys=ON")
+
+_shared = threading.local()
+"""`connection` is that of this thread's shared transaction."""
 
 
 def create_engine(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Engine:
@@ -129,6 +133,10 @@ def wal_is_safe(version: tuple[int, ...]) -> bool:
 @contextmanager
 def read_transaction(engine: Engine) -> Iterator[Connection]:
     """Open a short transaction with a consistent snapshot and without the write lock."""
+    if (shared := _shared_connection(engine)) is not None:
+        with translate_errors(engine):
+            yield shared
+        return
     options: Mapping[str, Any] = {"sqlite_begin": "BEGIN"} if engine.dialect.name == "sqlite" else READ_OPTIONS
     with translate_errors(engine), _begin_on(engine.connect().execution_options(**options)) as connection:
         yield connection
@@ -137,11 +145,34 @@ def read_transaction(engine: Engine) -> Iterator[Connection]:
 @contextmanager
 def write_transaction(engine: Engine) -> Iterator[Connection]:
     """Open a short transaction that takes the write lock at once and rolls back on an exception."""
+    if (shared := _shared_connection(engine)) is not None:
+        with translate_errors(engine), shared.begin_nested():
+            yield shared
+        return
     with translate_errors(engine) as progress, _in_turn(engine), _begin_on(engine.connect()) as connection:
         if engine.dialect.name != "sqlite":
             take_write_lock(connection)
         yield connection
         progress.committing = engine.dialect.name != "sqlite"
+
+
+@contextmanager
+def shared_transaction(engine: Engine) -> Iterator[None]:
+    """Let all transactions that this thread opens meanwhile be parts of one, which is stored as a whole or not at all.
+
+    A part that raises an error is undone; the others stay unless the error leaves the block.
+    """
+    with write_transaction(engine) as connection:
+        before, _shared.connection = _shared_connection(engine), connection
+        try:
+            yield
+        finally:
+            _shared.connection = before
+
+
+def _shared_connection(engine: Engine) -> Connection | None:
+    connection: Connection | None = getattr(_shared, "connection", None)
+    return connection if connection is not None and connection.engine is engine else None
 
 
 def _in_turn(engine: Engine) -> AbstractContextManager[None]:

@@ -19,7 +19,7 @@ MAX_WARNINGS = 50
 
 
 class Span(NamedTuple):
-    """A part of a file of a job, and what it contains."""
+    """A part of a job's file with its content."""
 
     job_id: str
     file: str
@@ -42,31 +42,36 @@ class Lease(NamedTuple):
 
 
 def store_spans(connection: Connection, spans: Sequence[Span], now: datetime) -> set[str]:
-    """Store the events of spans of different jobs, and advance the offsets.
+    """Store the events of spans, one of each file, and advance the offsets.
 
-    A span that does not begin at the offset ingested so far is left out. Events known by (attempt, seq) are skipped.
+    The spans of a job are stored together, and left out if one does not begin at the offset ingested so far. Events known by
+    (attempt, seq) are skipped.
 
     Returns:
-        Ids of the jobs whose span was stored.
+        Ids of the jobs whose spans were stored.
     """
-    by_job = {span.job_id: span for span in spans}
-    accepted, changes = [], []
+    by_job: dict[str, list[Span]] = {}
+    for span in spans:
+        by_job.setdefault(span.job_id, []).append(span)
+    events: dict[str, list[JobEvent]] = {}
+    changes = []
     ids = list(by_job)
     for start in range(0, len(ids), CHUNK):
         for row in connection.execute(select(jobs).where(jobs.c.id.in_(ids[start : start + CHUNK]))).all():
-            span, offsets = by_job[row.id], json.loads(row.offsets)
-            if offsets.get(span.file, 0) != span.start:
+            own, offsets = by_job[row.id], json.loads(row.offsets)
+            if any(offsets.get(span.file, 0) != span.start for span in own):
                 continue
-            accepted.append(span)
+            events[row.id] = [event for span in own for event in span.events]
+            warnings = [warning for span in own for warning in span.warnings]
             kept = {"phase": row.phase, "step": row.step, "total_steps": row.total_steps}
-            changed = kept | row_changes(row, span.events, span.warnings)
-            offsets[span.file] = span.end
+            changed = kept | row_changes(row, events[row.id], warnings)
+            offsets |= {span.file: span.end for span in own}
             changes.append(changed | {"offsets": json.dumps(offsets), "updated_at": now, "key": row.id})
-    if accepted:
-        add_events(connection, {span.job_id: span.events for span in accepted})
+    if changes:
+        add_events(connection, events)
         values: dict[str, Any] = {name: bindparam(name) for name in changes[0] if name != "key"}
         connection.execute(update(jobs).where(jobs.c.id == bindparam("key")).values(values), changes)
-    return {span.job_id for span in accepted}
+    return set(events)
 
 
 def row_changes(row: Row[Any], events: Sequence[JobEvent], warnings: Sequence[str]) -> dict[str, Any]:

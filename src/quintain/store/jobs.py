@@ -343,7 +343,7 @@ class Jobs:
         return bool(self.ingest_spans([Span(job_id, file, *span, events, warnings)], now))
 
     def ingest_spans(self, spans: Sequence[Span], now: datetime, leases: Sequence[Lease] = ()) -> set[str]:
-        """Ingest spans of different jobs and extend leases in one transaction. Return the ids whose span was stored."""
+        """Ingest spans as `store_spans` and extend leases in one transaction. Return the ids whose spans were stored."""
         with write_transaction(self._engine) as connection:
             for job_id, attempt, until in leases:
                 self._transition(connection, job_id, attempt, {JobStatus.RUNNING}, {"lease_until": until})

@@ -17,7 +17,14 @@ from quintain.store.agents import Agents
 from quintain.store.calibrations import Calibrations
 from quintain.store.datasets import Datasets
 from quintain.store.driver_errors import translate_errors
-from quintain.store.engine import BUSY_TIMEOUT_S, create_engine, empty_log, read_transaction, write_transaction
+from quintain.store.engine import (
+    BUSY_TIMEOUT_S,
+    create_engine,
+    empty_log,
+    read_transaction,
+    shared_transaction,
+    write_transaction,
+)
 from quintain.store.evaluations import Evaluations
 from quintain.store.imports import Imports
 from quintain.store.jobs import Jobs
@@ -54,6 +61,10 @@ class Store:
     def url(self) -> str:
         """URL of the database, with its password."""
         return self.engine.url.render_as_string(hide_password=False)
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Return a context in which all calls of this thread are one transaction."""
+        return shared_transaction(self.engine)
 
     def description(self) -> str:
         """Return the database's program and version, its place, and how it is backed up; without the password."""

@@ -106,6 +106,8 @@ def page_of_call(call: ToolCall) -> str | None:
         return page_of(arguments)
     if call.tool not in _LISTS or (call.tool == "list_library" and arguments.get("kind") not in _LIBRARIES):
         return None
+    if call.tool == "forget" and "id" not in arguments:
+        return None
     named = arguments.get("agents")
     first = named[0] if isinstance(named, list | tuple) and named and isinstance(named[0], str) else None
     if call.tool == "compare_agents" and first is not None:

@@ -18,19 +18,24 @@ def write_checksums(folder: Path) -> None:
 
 
 def require_unchanged(folder: Path) -> None:
-    """Refuse a folder with a file that differs from its hash. One without `SHA256SUMS` is not checked.
+    """Refuse a folder with a file that differs from its hash, or a list without the weights. One without `SHA256SUMS` is not checked.
 
     Raises:
-        InvalidInput: A file is missing or has changed (`model_damaged`).
+        InvalidInput: A file is missing, has changed, or is not listed (`model_damaged`).
     """
     sums = folder / FILE_NAME
     if not sums.is_file():
         return
     try:
-        listed = [line.split(maxsplit=1) for line in sums.read_text(encoding="utf-8").splitlines()]
-        expected = {name.removeprefix("*"): digest for digest, name in listed}
+        text = sums.read_text(encoding="utf-8")
+        expected = {
+            name.removeprefix("*"): digest for digest, name in (line.split(maxsplit=1) for line in text.splitlines())
+        }
         fault = next((name for name, digest in expected.items() if sha256_of(folder / name) != digest), None)
-        problem = f"{fault} has changed since" if fault else None if expected else f"{FILE_NAME} is empty"
+        unlisted = next((path.name for path in sorted(folder.glob("*.safetensors")) if path.name not in expected), None)
+        problem = f"{fault} has changed since" if fault else None
+        if unlisted or not text.endswith("\n"):
+            problem = problem or f"{FILE_NAME} is cut" + (f" before {unlisted}" if unlisted else "")
     except FileNotFoundError as error:
         problem = f"{Path(error.filename).name} is missing"
     except (OSError, ValueError):

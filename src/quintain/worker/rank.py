@@ -14,6 +14,7 @@ from pathlib import Path
 
 from quintain.errors import QuintainError
 from quintain.jobs.directory import JobDirectory
+from quintain.jobs.launch import lease_s
 from quintain.records.job import JobError
 from quintain.records.job_events import Activity
 from quintain.records.record import Record
@@ -24,6 +25,9 @@ from quintain.worker.attempt import configure_process, failure_of, home_of, run_
 from quintain.worker.shared_rollouts import playing_partner
 
 logger = logging.getLogger(__name__)
+
+_SILENT_LEASES = 2
+"""Leases of a job after whose time a process of another machine that is not heard of counts as lost."""
 
 
 class SilentReporter:
@@ -70,7 +74,7 @@ def main(arguments: list[str]) -> int:
     parent_watch.end_with_launcher()
     directory = JobDirectory(Path(arguments[0]))
     configure_process(home_of(directory))
-    group = initialize()
+    group = initialize(_SILENT_LEASES * lease_s(directory))
     if group.is_first:
         return _lead(group, directory, int(arguments[1]))
     return _follow(group)

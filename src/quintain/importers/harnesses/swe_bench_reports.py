@@ -57,6 +57,8 @@ def _by_model(log: LogFile, instance: str) -> Iterator[tuple[str, Any]]:
                 report = as_dict(_content(beside))
                 if isinstance(report.get("resolved_ids"), list):
                     yield model, report
+                else:
+                    beside.disown()
         place = f"{above}/logs/run_evaluation"
         for run in log.folders(place):
             for model in log.folders(f"{place}/{run}"):

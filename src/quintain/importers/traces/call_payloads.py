@@ -8,6 +8,8 @@ from typing import Any
 from quintain.importers.protocol import Report
 from quintain.importers.transcripts.chat_messages import Turn
 from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, first_text, parse_json_text, to_text
+from quintain.importers.transcripts.message_parts import CALLS, part_kind
+from quintain.importers.transcripts.responses_api import is_items
 from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.vendor_messages import PARTS, parse_vendor_message, parse_vendor_messages
 
@@ -33,6 +35,7 @@ def input_turns(value: Any, report: Report) -> list[Turn]:
         return []
     if _is_message(value):
         return _one(value, report)
+    value = {**as_dict(value.get("config")), **value}  # Gemini's request keeps the system prompt there
     payload = next((value[key] for key in _LISTS if value.get(key)), None)
     if payload is None:
         payload = first_text(*(value.get(key) for key in _ASKED)) or _only_text(value)
@@ -63,6 +66,8 @@ def output_turns(value: Any, report: Report, *, whole: bool = False) -> list[Tur
         return []
     if _is_message(value):
         return _one({**value, "role": value.get("role") or value.get("type") or "assistant"}, report)
+    if "parts" in as_dict(value.get("content")):  # Gemini's answer without its list of candidates (ADK)
+        return output_turns(value["content"], report)
     for key in _CANDIDATES:
         if isinstance(value.get(key), list):
             return _candidate(value[key], report)
@@ -97,6 +102,12 @@ def payload_usage(value: Any) -> dict[str, int | None] | None:
 
 
 def _listed(value: list[Any], report: Report) -> list[Turn]:
+    if (
+        value
+        and all(part_kind(item) in CALLS and "role" not in as_dict(item) for item in value)
+        and not is_items(value)
+    ):
+        return _one({"role": "assistant", "content": value}, report)
     if value and isinstance(value[0], list) and not _is_pair(value[0]):
         return _candidate(value, report)
     if value and all(isinstance(item, str) for item in value):
@@ -149,9 +160,15 @@ def _opened(value: Any) -> Any:
         return value
     members = known if isinstance(known, list) else [known]
     inner = [item for member in members for item in (member if isinstance(member, list) else [member])]
-    enveloped = (as_dict(item).keys() & _ENVELOPES or as_text(as_dict(item).get("type")) in PARTS for item in inner)
+    enveloped = (
+        as_dict(item).keys() & _ENVELOPES
+        or part_kind(item) in PARTS
+        or "parts" in as_dict(as_dict(item).get("content"))
+        for item in inner
+    )
     asks = isinstance(known, dict) and bool(known.keys() & {*_LISTS[:2], *_ASKED, "output"})
-    return known if inner and (all(enveloped) or asks) else value
+    is_request = isinstance(known, dict) and "prompt" in known and known.keys() <= {"prompt", "system", "messages"}
+    return known if inner and (all(enveloped) or asks or is_request) else value
 
 
 def _is_pair(value: list[Any]) -> bool:

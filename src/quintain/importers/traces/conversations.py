@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import pairwise, takewhile
 from typing import Any
 
 from quintain.importers.protocol import Report
@@ -115,6 +116,7 @@ def build_conversations(calls: Sequence[ModelCall], *, is_one: bool) -> list[Con
             known = Conversation(inputs, call.tools)
             found.append(known)
         else:
+            _insert_results(known, call.inputs[:position])
             known.turns += call.inputs[position:]
             known.tools = known.tools or call.tools
         answer = next((turn for turn in call.outputs if turn.actor == "agent"), None)
@@ -124,6 +126,18 @@ def build_conversations(calls: Sequence[ModelCall], *, is_one: bool) -> list[Con
         known.turns += call.outputs
         index.add(known)
     return found
+
+
+def _insert_results(known: Conversation, history: list[Turn]) -> None:
+    """Insert the results that a history has between the messages of the last response, each with its own calls (Koog)."""
+    start = len(known.turns)
+    while start and known.turns[start - 1].actor == "agent":
+        start -= 1
+    written = known.turns[start:-1]
+    answers = {call.key: turn for call, turn in pairwise(history) if call.actor == "agent" and turn.actor == "tool"}
+    if any(turn.key in answers for turn in written):
+        between = [other for turn in written for other in (turn, answers.get(turn.key)) if other is not None]
+        known.turns[start:-1] = between
 
 
 def _continued(
@@ -164,6 +178,12 @@ class _Asked:
     conversation: Conversation
     turn: int
     call: dict[str, Any]
+
+    def is_answered(self) -> bool:
+        """Whether as many results without an id follow the turn as it has calls."""
+        after = takewhile(lambda turn: turn.actor != "agent", self.conversation.turns[self.turn + 1 :])
+        nameless = sum(result.call_id is None for turn in after for result in turn.results)
+        return nameless >= len(self.conversation.turns[self.turn].calls)
 
 
 def match_results(found: Sequence[Conversation], tool_calls: Sequence[ToolCall], report: Report) -> None:
@@ -215,6 +235,8 @@ def _add_tool_result(
         turn.results[n] = turn.results[n]._replace(is_error=turn.results[n].is_error or result.is_error)
     elif not call_id and nameless[content]:
         nameless[content] -= 1
+    elif not call_id and asked.is_answered():
+        pass
     else:
         asked.conversation.results.setdefault(asked.turn, []).append(result._replace(call_id=call_id))
 

@@ -86,8 +86,7 @@ def model_call(span: Span, report: Report) -> ModelCall | None:
 
 def tool_call(span: Span) -> ToolCall | None:
     """Return the tool call of a span; None if it does not name the tool."""
-    tool = span.first("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name")
-    tool = tool or span.name.removeprefix("execute_tool ").removesuffix(".tool")
+    tool = span_tool(span) or span.name.removeprefix("execute_tool ").removesuffix(".tool")
     if not tool:
         return None
     arguments = span.get(
@@ -101,11 +100,19 @@ def tool_call(span: Span) -> ToolCall | None:
         arguments = message.get("content") if arguments is None else arguments
         message = {"id": message.get("id"), "content": _content(answered.get("message"))}
     result = result if result is not None else message.get("content")
-    call_id = span.first("gen_ai.tool.call.id", "ai.toolCall.id", "tool_call.id", "tool.id") or as_name(
-        message.get("id")
-    )
+    call_id = span_call_id(span) or as_name(message.get("id"))
     answer = visible_content(result) or (span.error or "")
     return ToolCall(make_call(tool, arguments, call_id), Result(answer, call_id, span.error is not None), span.start)
+
+
+def span_tool(span: Span) -> str | None:
+    """Return the tool that a span names."""
+    return span.first("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name")
+
+
+def span_call_id(span: Span) -> str | None:
+    """Return the id of the call whose tool a span ran."""
+    return span.first("gen_ai.tool.call.id", "ai.toolCall.id", "tool_call.id", "tool.id")
 
 
 def agent_name(span: Span) -> str | None:
@@ -127,6 +134,12 @@ def evaluations(span: Span) -> dict[str, float]:
     return {key: value for key, value in scores.items() if key and value is not None}
 
 
+def span_inputs(span: Span, report: Report) -> list[Turn]:
+    """Return the input messages whose fields are attributes of their own (Traceloop, OpenInference)."""
+    prefixes = ("gen_ai.prompt", "llm.input_messages")
+    return next((turns for p in prefixes if (turns := parse_vendor_messages(_indexed(span, p), report))), [])
+
+
 def _inputs(span: Span, report: Report) -> list[Turn]:
     turns: list[Turn] = []
     messages = parse_json_text(_attribute(span, "gen_ai.input.messages"))
@@ -134,8 +147,7 @@ def _inputs(span: Span, report: Report) -> list[Turn]:
         turns = input_turns(messages, report)
     else:
         turns = [turn for event in span.events if (turn := _event_turn(event, report))]
-    for prefix in ("gen_ai.prompt", "llm.input_messages"):
-        turns = turns or parse_vendor_messages(_indexed(span, prefix), report)
+    turns = turns or span_inputs(span, report)
     for key in ("gen_ai.prompt", "ai.prompt.messages", "ai.prompt", "llm.prompts", "input.value"):
         turns = turns or input_turns(_attribute(span, key), report)
     instructions = parse_json_text(_attribute(span, "gen_ai.system_instructions"))

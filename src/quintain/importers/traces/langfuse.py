@@ -14,6 +14,8 @@ from typing import Any
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.conversations import ModelCall, ToolCall
+from quintain.importers.traces.genai_spans import span_call_id, span_inputs, span_tool
+from quintain.importers.traces.otel_spans import Span
 from quintain.importers.traces.trace_records import (
     Trace,
     TraceGroup,
@@ -26,11 +28,13 @@ from quintain.importers.traces.trace_records import (
     outermost,
     recorded_call,
     tags_of,
+    tool_result,
     trace_outcome,
     whole_call,
 )
 from quintain.importers.transcripts.field_values import (
     as_dict,
+    as_list,
     as_name,
     as_score,
     as_text,
@@ -38,9 +42,7 @@ from quintain.importers.transcripts.field_values import (
     first_text,
     parse_json_text,
     short_fields,
-    to_text,
 )
-from quintain.importers.transcripts.message_parts import Result
 from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.transcript import make_call, parse_time
 
@@ -176,29 +178,49 @@ def _error(observation: dict[str, Any]) -> str | None:
     return (first_text(_pick(observation, "statusMessage")) or "error") if observation.get("level") == "ERROR" else None
 
 
+def _span(observation: dict[str, Any]) -> Span:
+    """Return the OpenTelemetry span that an observation came from, with the attributes that Langfuse keeps."""
+    metadata = as_dict(parse_json_text(observation.get("metadata")))
+    return Span("", "", None, "", None, as_dict(metadata.get("attributes")))
+
+
 def _call(observation: dict[str, Any], report: Report) -> ModelCall:
+    metadata = as_dict(parse_json_text(observation.get("metadata")))
     params = as_dict(parse_json_text(_pick(observation, "modelParameters")))
     named = first_text(*(_pick(observation, key) for key in ("providedModelName", "model", "internalModel")))
     details = [as_dict(parse_json_text(_pick(observation, key))) for key in ("usageDetails", "usage")]
     plain = {key: _pick(observation, f"{key}Tokens") for key in ("prompt", "completion")}
-    return recorded_call(
+    call = recorded_call(
         observation.get("input"),
         observation.get("output"),
         _pick(observation, "startTime"),
         report,
         model=named,
         usage=parse_usage(*details, plain),
-        settings=(params, as_dict(parse_json_text(observation.get("metadata")))),
+        settings=(params, metadata),
         error=_error(observation),
     )
+    if not _has_messages(observation.get("input")):  # some instrumentations print them there as text (Agno)
+        call.inputs = span_inputs(_span(observation), report) or call.inputs
+    return call
+
+
+def _has_messages(value: Any) -> bool:
+    """Whether the input of a generation is messages as objects, by themselves or in a request."""
+    known = parse_json_text(value)
+    lists = [as_list(known), *(as_list(as_dict(known).get(key)) for key in ("messages", "contents", "input"))]
+    return any(messages and all(isinstance(message, dict) for message in messages) for messages in lists)
 
 
 def _tool_call(observation: dict[str, Any]) -> ToolCall:
     metadata, output = as_dict(parse_json_text(observation.get("metadata"))), observation.get("output")
-    call_id = first_text(metadata.get("tool_call_id"), as_dict(parse_json_text(output)).get("tool_call_id"))
-    error = _error(observation)
+    named, span = as_dict(parse_json_text(output)).get("tool_call_id"), _span(observation)
+    call_id = first_text(metadata.get("tool_call_id"), named, span_call_id(span))
+    arguments = parse_json_text(observation.get("input"))
+    wrapped = as_dict(arguments).get("input")  # LangSmith's record of a tool has its arguments as the only field
+    arguments = wrapped if isinstance(wrapped, dict) and len(arguments) == 1 else arguments
     return ToolCall(
-        make_call(as_text(observation.get("name")), parse_json_text(observation.get("input")), call_id),
-        Result(to_text(output) or error or "", call_id, error is not None),
+        make_call(span_tool(span) or as_text(observation.get("name")), arguments, call_id),
+        tool_result(output, _error(observation))._replace(call_id=call_id),
         parse_time(_pick(observation, "startTime")),
     )

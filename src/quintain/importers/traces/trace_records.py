@@ -19,8 +19,9 @@ from quintain.importers.traces.conversations import (
     match_results,
     whole_exchange,
 )
-from quintain.importers.transcripts.field_values import as_dict, as_list, to_text
-from quintain.importers.transcripts.message_parts import Result
+from quintain.importers.transcripts.field_values import as_dict, as_list, parse_json_text, to_text
+from quintain.importers.transcripts.message_parts import Result, parse_result
+from quintain.importers.transcripts.result_envelopes import mcp_result
 from quintain.importers.transcripts.tool_schemas import offered_tools
 from quintain.importers.transcripts.transcript import parse_time
 from quintain.importers.transcripts.vendor_messages import parse_vendor_message
@@ -175,7 +176,7 @@ def recorded_call(
         output_turns(outputs, report),
         parse_time(start),
         {"model": model or model_of(outputs) or model_of(inputs), "usage": usage or payload_usage(outputs)},
-        offered_tools(inputs, *settings),
+        offered_tools(inputs, as_dict(parse_json_text(inputs)).get("config"), *settings),
         error,
     )
 
@@ -193,13 +194,14 @@ def whole_call(inputs: Any, outputs: Any, start: Any, report: Report) -> ModelCa
 
 
 def tool_result(answer: Any, error: str | None) -> Result:
-    """Return the result of a tool's record: a message of LangChain with its call id, or any value.
+    """Return the result of a tool's record: of an MCP server, a message of LangChain with its call id, or any value.
 
     Args:
         answer: What the tool returned.
         error: Error of the record; None if the tool did not fail.
     """
-    result = Result(to_text(answer))
+    known = mcp_result(answer)
+    result = parse_result(known, known["content"], "result", Report().refuse) if known else Result(to_text(answer))
     if as_dict(answer).keys() & {"kwargs", "tool_call_id"}:
         message = parse_vendor_message(answer, Report(), "tool")
         result = message.results[0] if message and message.results else result

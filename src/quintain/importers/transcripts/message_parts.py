@@ -24,6 +24,7 @@ from quintain.importers.transcripts.field_values import (
     parse_json_text,
     to_text,
 )
+from quintain.importers.transcripts.result_envelopes import unwrap_result
 from quintain.importers.transcripts.transcript import make_call
 from quintain.records.text import require_clean
 
@@ -42,13 +43,14 @@ _FILES = frozenset({"file", "input_file", "document", "audio", "video"})
 _SEALED = frozenset({"redacted_thinking", "encrypted_content"})
 """Encrypted by the provider and unreadable."""
 _SHOWN = frozenset({*_TEXTS, *_PICTURES, *_FILES, *_SEALED, *THOUGHTS})
+_CALL_KEYS = ("functionCall", "function_call", "toolUse")
+_RESULT_KEYS = ("functionResponse", "function_response", "toolResult")
 _BY_KEY = {
-    "functionCall": "tool_call",
-    "functionResponse": "tool_result",
+    **dict.fromkeys(("functionCall", "function_call"), "tool_call"),
+    **dict.fromkeys(_RESULT_KEYS, "tool_result"),
     "toolUse": "tool_use",
-    "toolResult": "tool_result",
 }
-"""Keys that identify the kind of a part without a type (Gemini, Bedrock)."""
+"""Keys that identify the kind of a part without a type (Gemini in either spelling, Bedrock)."""
 _NAMES = {"function_response": "tool_result"}
 _CALL_IDS = ("call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "id")
 _ARGUMENTS = ("arguments", "args", "input", "parameters")
@@ -147,7 +149,11 @@ def part_kind(part: Any) -> str:
         return "thought"
     kind = part.get("type")
     if not isinstance(kind, str) or not kind:
+        if "toolName" in part and "toolCallId" in part:  # the AI SDK's calls and results in spans have no type
+            return "tool_result" if part.keys() & {"output", "result"} else "tool_call"
         return next((_BY_KEY[key] for key in _BY_KEY if isinstance(part.get(key), Mapping)), "")
+    if kind == "function" and "arguments" in as_dict(part.get("function")):  # without arguments it is a tool's schema
+        return "tool_call"
     snake = _HUMP.sub(lambda found: "_" + found[0].lower().strip("-"), kind)
     return _NAMES.get(snake, "tool_result" if snake.endswith("tool_result") else snake)
 
@@ -166,7 +172,7 @@ def parse_call(value: Any, where: str, refuse: OnInvalid) -> dict[str, Any] | No
         refuse("call of another form", f"{where} must be an object with `function` holding `name` and `arguments`")
         if not isinstance(value, Mapping):
             return None
-        value = next((value[k] for k in ("tool_call", "functionCall", "toolUse") if as_dict(value.get(k))), value)
+        value = next((value[k] for k in ("tool_call", *_CALL_KEYS) if as_dict(value.get(k))), value)
         function = value.get("function", function)
         inner = as_dict(value.get("custom")) or as_dict(function) or value
         function = {
@@ -197,6 +203,7 @@ def _first_field(held: Mapping[str, Any], keys: Iterable[str]) -> Any:
 
 def parse_result(held: Mapping[str, Any], body: Any, where: str, refuse: OnInvalid) -> Result:
     """Parse a tool result and its error status by any vendor's names; an error without text gets that of its fields."""
+    body = unwrap_result(held, body) if refuse is not raise_invalid else body
     error = held.get("error")
     failed = bool(error) or held.get("status") == "error" or bool(held.get("is_error", held.get("isError", False)))
     if refuse is raise_invalid:
@@ -238,7 +245,7 @@ def _sort(part: Any, where: str, parts: Parts, refuse: OnInvalid) -> None:
     elif kind in CALLS:
         _call(part, where, parts, refuse)
     elif kind in RESULTS:
-        held = next((part[key] for key in ("functionResponse", "toolResult") if as_dict(part.get(key))), part)
+        held = next((part[key] for key in _RESULT_KEYS if as_dict(part.get(key))), part)
         bodies = (held.get(key) for key in ("content", "response", "result", "output"))
         parts.results.append(parse_result(held, next((b for b in bodies if b is not None), None), where, refuse))
     elif kind in _SEALED:

@@ -7,7 +7,7 @@ from typing import Any
 
 from quintain.importers.transcripts.field_values import as_count, as_dict
 
-_WHOLE = ("prompt_tokens", "promptTokens", "promptTokenCount", "inputUsage", "prompt")
+_WHOLE = ("prompt_tokens", "promptTokens", "promptTokenCount", "prompt_token_count", "inputUsage", "prompt")
 """Input tokens that include cached tokens."""
 _FRESH = ("input_tokens", "inputTokens", "input")
 """Input tokens; records that count the cache separately exclude it here."""
@@ -17,9 +17,9 @@ _CACHED = (
 )
 _OUTPUT = (
     *("output_tokens", "completion_tokens", "outputTokens", "completionTokens", "candidatesTokenCount"),
-    *("outputUsage", "output", "completion"),
+    *("candidates_token_count", "outputUsage", "output", "completion"),
 )
-_THOUGHT = ("thoughts", "reasoning", "thoughtsTokenCount")
+_THOUGHT = ("thoughts", "reasoning", "thoughtsTokenCount", "thoughts_token_count")
 """Output tokens of thoughts, where they are counted apart from the answer."""
 
 

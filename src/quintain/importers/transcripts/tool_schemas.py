@@ -27,7 +27,8 @@ def parse_tool_schemas(value: Any) -> list[dict[str, Any]]:
     """Convert tool schemas of any vendor, objects or JSON text, to OpenAI functions."""
     value = parse_json_text(value)
     tools = dicts_in([parse_json_text(tool) for tool in (value if isinstance(value, list) else [value])])
-    tools += [inner for tool in tools for inner in dicts_in(tool.get("functionDeclarations"))]
+    declared = ("functionDeclarations", "function_declarations")
+    tools += [inner for tool in tools for key in declared for inner in dicts_in(tool.get(key))]
     # Codex keeps tools in namespaces, and calls them `namespace.tool`.
     spaces = [tool for tool in tools if dicts_in(tool.get("tools"))]
     inner = [
@@ -47,9 +48,17 @@ def parse_tool_schemas(value: Any) -> list[dict[str, Any]]:
     return schemas
 
 
+def is_tool_schema(value: Any) -> bool:
+    """Whether a value is the schema of a function rather than a call of it."""
+    function = as_dict(as_dict(value).get("function"))
+    return as_dict(value).get("type") == "function" and "name" in function and "arguments" not in function
+
+
 def offered_tools(*holders: Any) -> list[dict[str, Any]]:
-    """Return the schemas of the first tool column that has some, in the first object that has one."""
-    for holder in map(as_dict, map(parse_json_text, holders)):
+    """Return the schemas of the first tool column that has some, in the first object or list of messages that has one."""
+    for known in map(parse_json_text, holders):
+        listed = [message.get("content") for message in dicts_in(known)] if isinstance(known, list) else []
+        holder = as_dict(known) or {"tools": [content for content in listed if is_tool_schema(content)]}
         for column in _COLUMNS:
             if schemas := parse_tool_schemas(holder.get(column)):
                 return schemas
@@ -58,7 +67,7 @@ def offered_tools(*holders: Any) -> list[dict[str, Any]]:
 
 def declared_tools(transcript: Transcript) -> list[dict[str, Any]]:
     """Return the tools in the system prompt if the log separates calls from text; else both stay text."""
-    if not any(step.get("actions") for step in transcript.steps):
+    if not transcript.called:
         return []
     opening: Mapping[str, Any] = transcript.steps[0]
     found = _DECLARED.search(opening["message"]) if isinstance(opening["message"], str) else None
@@ -71,8 +80,7 @@ def declared_tools(transcript: Transcript) -> list[dict[str, Any]]:
 
 def inferred_tools(transcript: Transcript) -> list[dict[str, Any]]:
     """Infer schemas from the calls: tool names and argument names."""
-    seen: dict[str, dict[str, dict[str, Any]]] = {}
-    for step in transcript.steps:
-        for call in step.get("actions", ()):
-            seen.setdefault(call["tool"], {}).update({name: {} for name in call["args"] or {}})
-    return [function_tool(name, None, {"type": "object", "properties": names}) for name, names in seen.items()]
+    return [
+        function_tool(name, None, {"type": "object", "properties": dict(arguments)})
+        for name, arguments in transcript.called.items()
+    ]

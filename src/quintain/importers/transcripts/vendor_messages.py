@@ -14,6 +14,7 @@ from quintain.importers.transcripts.chat_messages import parse_message as chat_t
 from quintain.importers.transcripts.field_values import as_dict, as_list, as_name, first_text, nonblank, parse_json_text
 from quintain.importers.transcripts.message_parts import CALLS, RESULTS, THOUGHTS, part_kind
 from quintain.importers.transcripts.responses_api import is_items, items_to_messages
+from quintain.importers.transcripts.tool_schemas import is_tool_schema
 
 PARTS = CALLS | RESULTS | THOUGHTS | {"text", "image_url", "message"}
 """Kinds that identify a JSON text as a list of message parts or items."""
@@ -43,7 +44,20 @@ def parse_vendor_messages(messages: Any, report: Report) -> list[Turn]:
     """Parse a list of messages; the items of one model response (thought, text, calls) become one turn."""
     held = as_list(parse_json_text(messages))
     held = list(items_to_messages(held)) if is_items(held) else held
-    return [turn for message in held if (turn := parse_vendor_message(message, report)) is not None]
+    turns: list[Turn] = []
+    called: set[str] = set()
+    for message in held:
+        if is_tool_schema(
+            as_dict(message).get("content")
+        ):  # Langfuse's record of LangChain lists the tools as messages
+            continue
+        role = as_dict(message).get("role")
+        if isinstance(role, str) and role in called and role not in _ROLES:  # LangChain for JavaScript, by Langfuse
+            message = {**message, "role": "tool", "name": role}
+        if (turn := parse_vendor_message(message, report)) is not None:
+            turns.append(turn)
+            called.update(call["tool"] for call in turn.calls)
+    return turns
 
 
 def parse_vendor_message(message: Any, report: Report, role: str | None = None) -> Turn | None:
@@ -66,6 +80,8 @@ def parse_vendor_message(message: Any, report: Report, role: str | None = None) 
         known = "tool" if part_kind(message) in RESULTS else "assistant"
         return chat_turn({"role": known, "content": [message]}, "message", report.refuse)
     stated_role = stated_role or kind or "user"
+    if _ROLES.get(stated_role) == "tool" and _is_calls(message.get("content")):  # Koog's spans name them so
+        stated_role = "assistant"
     turn = chat_turn(_chat_message(message, _ROLES.get(stated_role, "user")), "message", report.refuse)
     if turn is not None and (stated_role not in _ROLES or stated_role in {"developer", "bot"}):
         turn.fields["extra"] = {"role": stated_role[:80]}
@@ -123,8 +139,14 @@ def _chat_message(message: dict[str, Any], role: str) -> dict[str, Any]:
 
 def _parts_or_text(body: Any) -> Any:
     """Parse a list of parts that a tracer stored as JSON text; other JSON is message text."""
-    parts = parse_json_text(body) if isinstance(body, str) and '"type"' in body[:40] else body
+    parts = parse_json_text(body) if isinstance(body, str) and body.startswith("[{") and '"type"' in body else body
     return parts if as_list(parts) and all(part_kind(part) in PARTS for part in as_list(parts)) else body
+
+
+def _is_calls(body: Any) -> bool:
+    """Whether content is only calls, as a list or its JSON text."""
+    parts = as_list(_parts_or_text(body))
+    return bool(parts) and all(part_kind(part) in CALLS for part in parts)
 
 
 def _unwrapped(message: Any) -> Any:

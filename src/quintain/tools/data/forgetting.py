@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -23,6 +23,7 @@ from quintain.records.record import counted
 from quintain.tools.data.lineage import datasets_of
 from quintain.tools.data.run_files import files_of_runs, files_with_runs
 from quintain.tools.results import ForgetResult, TouchedThing
+from quintain.tools.run_selection import RunFilter, select
 from quintain.tools.services import Services
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ _SHOWN = 100
 class _Request(NamedTuple):
     """Options of one call."""
 
-    id: str
+    named: Mapping[str, Any]
+    """The arguments that name the runs."""
     dry_run: bool
     twins: bool
     copies: bool
@@ -43,7 +45,7 @@ class _Request(NamedTuple):
 
 def forget(
     services: Services,
-    id: Annotated[str, Field(min_length=1, max_length=500, description="Id of a run, or a session id.")],
+    id: Annotated[str | None, Field(min_length=1, max_length=500, description="Id of a run, or a session id.")] = None,
     trajectory_ids: Annotated[list[str] | None, Field(max_length=10_000, description="More runs, as `id`.")] = None,
     dry_run: Annotated[StrictBool, Field(description="false: forget for good.")] = True,
     twins: Annotated[StrictBool, Field(description="Also forget equal runs under other ids.")] = False,
@@ -51,16 +53,23 @@ def forget(
         StrictBool,
         Field(description="Also delete their datasets, exports and inputs of finished jobs."),
     ] = False,
+    filter: RunFilter = None,
 ) -> ForgetResult:
     """Forget runs or a session, for good. By default a dry run, which reports what would happen.
 
     Their content is removed and kept out. Datasets with them are blocked, trainings on them stop, and all that they touched
     is listed. `twins` names equal runs under other ids, `copies` the files left to delete.
     """
-    lineage = services.store.lineage
-    refs = [ref for one in dict.fromkeys((id, *(trajectory_ids or ()))) for ref in lineage.resolve(one)]
-    request = _Request(id, dry_run, twins, copies)
-    return _forget(services, list(dict.fromkeys(refs)), request)
+    ids = [one for one in (id, *(trajectory_ids or ())) if one is not None]
+    if bool(ids) == (filter is not None):
+        raise InvalidInput("expected `id` or `filter`, got both or neither; name the runs by one of them")
+    if filter is not None:
+        ids = [run.id or "" for run in select(services, filter, None)]
+    refs = [ref for one in dict.fromkeys(ids) for ref in services.store.lineage.resolve(one)]
+    selection = None if filter is None else filter.model_dump(mode="json", exclude_defaults=True)
+    given = {"id": id, "trajectory_ids": trajectory_ids, "filter": selection}
+    named = {name: value for name, value in given.items() if value}
+    return _forget(services, list(dict.fromkeys(refs)), _Request(named, dry_run, twins, copies))
 
 
 def _forget(services: Services, refs: Sequence[Ref], request: _Request) -> ForgetResult:
@@ -78,7 +87,7 @@ def _forget(services: Services, refs: Sequence[Ref], request: _Request) -> Forge
     done = services.store.lineage.forget(
         runs,
         services.clock(),
-        session_id=None if request.id in runs else request.id,
+        session_id=None if (name := request.named.get("id")) in runs else name,
         twins=request.twins,
         dry_run=request.dry_run,
     )
@@ -122,7 +131,7 @@ def _next_step(request: _Request, done: Forgotten, left: Sequence[str], *, touch
         options = {name: True for name in ("twins", "copies") if getattr(request, name)}
         steps += [
             "Nothing was changed. To forget for good: ",
-            Hint(call("forget", id=request.id, dry_run=False, **options)),
+            Hint(call("forget", **request.named, dry_run=False, **options)),
             ".",
         ]
         return Hint(*steps)

@@ -16,8 +16,10 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import distributed
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from quintain.errors import InvalidInput, QuintainError, TrainingFailed
+from quintain.trainers.distributed.peer_watch import PeerWatch
 
 _T = TypeVar("_T")
 
@@ -45,6 +47,8 @@ class ProcessGroup:
     size: int = 1
     _waits: int = field(default=0, init=False)
     """Number of results of the first process that this one has waited for."""
+    watch: PeerWatch | None = None
+    """Watches the processes of other machines. None: there are none."""
 
     @property
     def is_first(self) -> bool:
@@ -134,9 +138,13 @@ class ProcessGroup:
         _store().set(_FAILURE, failure)
 
     def reported_failure(self) -> str | None:
-        """Return what another process has left with `report_failure`."""
-        store = _store() if self.size > 1 else None
-        return store.get(_FAILURE).decode() if store is not None and store.check([_FAILURE]) else None
+        """Return what another process has left with `report_failure`; None also where the connection to the store is lost."""
+        if self.size == 1:
+            return None
+        try:
+            return _store().get(_FAILURE).decode() if _store().check([_FAILURE]) else None
+        except RuntimeError:
+            return None
 
 
 _groups: list[ProcessGroup] = []
@@ -162,12 +170,18 @@ def group_of(processes: int) -> ProcessGroup:
 
 def leave() -> None:
     """Close the connections to the other processes."""
+    for group in _groups:
+        if group.watch is not None:
+            group.watch.stop()
     _groups.clear()
     distributed.destroy_process_group()
 
 
-def initialize() -> ProcessGroup:
+def initialize(silence_s: float = 120.0) -> ProcessGroup:
     """Connect to the other processes by the variables of the launcher: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK.
+
+    Args:
+        silence_s: Seconds after which a process of another machine that is not heard of counts as lost.
 
     Raises:
         InvalidInput: This process has no GPU of its own (`too_many_processes`).
@@ -183,6 +197,12 @@ def initialize() -> ProcessGroup:
     _groups.append(group)
     on_this_machine = group.gather(socket.gethostname()).count(socket.gethostname())
     torch.set_num_threads(max(torch.get_num_threads() // on_this_machine, 1))
+    if on_this_machine < group.size:
+        group.watch = PeerWatch(group.rank, group.size, silence_s)
+        store = _store()
+        while isinstance(store, PrefixStore):
+            store = store.underlying_store
+        group.watch.start(store.host, store.port)
     return group
 
 
@@ -220,6 +240,9 @@ def collective_errors_explained(group: ProcessGroup) -> Iterator[None]:
     except RuntimeError as error:
         if group.size == 1:
             raise
+        if group.watch is not None and group.watch.fault is not None:
+            remedy = "check both, then resume the job from the newest checkpoint"
+            raise TrainingFailed(f"{group.watch.fault}; {remedy}", code=LOST) from error
         raise _lost(f"the {group.size} processes lost their connection: {error}") from error
 
 

@@ -57,16 +57,23 @@ class LlamaCpp:
         body = {"messages": list(messages), **({"tools": list(tools)} if tools else {})}
         return str(self._post("/apply-template", body)["prompt"])
 
+    def wait_until_it_serves(self) -> None:
+        """Wait until the server works through its queue. One that is closed before it does waits for ever."""
+        self._ask("/slots", None)
+
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        answer: dict[str, Any] = self._ask(path, json.dumps(body).encode())
+        return answer
+
+    def _ask(self, path: str, body: bytes | None) -> Any:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.key}"}
-        request = urllib.request.Request(self.url + path, data=json.dumps(body).encode(), headers=headers)
+        request = urllib.request.Request(self.url + path, data=body, headers=headers)
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with direct.open(request, timeout=_TIMEOUT_S) as response:
-                answer: dict[str, Any] = json.load(response)
+                return json.load(response)
         except OSError as error:
             raise RuntimeError(f"llama.cpp refused {path}: {error}") from error
-        return answer
 
 
 @contextmanager
@@ -93,6 +100,8 @@ def model_served(file: Path, *, context_tokens: int) -> Iterator[LlamaCpp]:
     options.api_keys = [key]
     server = xllamacpp.Server(options)
     try:
-        yield LlamaCpp(server.listening_address, key)
+        model = LlamaCpp(server.listening_address, key)
+        model.wait_until_it_serves()
+        yield model
     finally:
         del server

@@ -2,8 +2,9 @@
 
 `checkpoints/step-00000020/` is a folder of a model or an adapter, as `save_pretrained` writes it, so that it can be used as one.
 Beside it are the states of optimizer, random generators, loss scale and example source, and `manifest.json` with size and SHA-256
-of each file. It is written under another name: all files are fsynced, the manifest last, then the folder is renamed. A folder that
-does not match its manifest is never read. `checkpoints/best/` contains the weights of the lowest validation loss in the same form.
+of each file and a SHA-256 of itself. It is written under another name: all files are fsynced, the manifest last, then the folder is
+renamed. A folder that does not match its manifest is never read. `checkpoints/best/` contains the weights of the lowest validation
+loss in the same form.
 
 Of a sharded run, each process writes its shards of the optimizer's moments (torch.distributed.checkpoint) into the same folder, which
 all of them must see. Any number of processes reads them, sharded or not.
@@ -11,6 +12,7 @@ all of them must see. Any number of processes reads them, sharded or not.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -34,6 +36,8 @@ from quintain.trainers.loop.checkpoint_weights import read_weights, trainable, w
 from quintain.trainers.models import publish
 
 _MANIFEST = "manifest.json"
+_OWN = "sha256"
+"""Key of the manifest's own SHA-256, which earlier releases did not write."""
 _STATE = "state.pt"
 _BEST = "best"
 _FORMAT = 4
@@ -255,8 +259,14 @@ def _publish(aside: Path, path: Path, step: int, identity: str) -> None:
     """Write the manifest of the files in `aside`, and rename the folder to `path`."""
     files = {file.name: {"size": file.stat().st_size, "sha256": sha256_of(file)} for file in sorted(aside.iterdir())}
     manifest = {"format": _FORMAT, "step": step, "identity": identity, "files": files}
-    (aside / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    (aside / _MANIFEST).write_text(json.dumps(manifest | {_OWN: _digest(manifest)}, indent=1), encoding="utf-8")
     publish(aside, path)
+
+
+def _digest(manifest: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a manifest without its own."""
+    rest = {name: value for name, value in manifest.items() if name != _OWN}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _require_identity(path: Path, identity: str) -> None:
@@ -278,6 +288,8 @@ def _fault(path: Path) -> str | None:
     """Return why the checkpoint cannot be used; None if it is complete."""
     try:
         manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+        if manifest.get(_OWN) not in (None, _digest(manifest)):
+            return f"{_MANIFEST} differs from its SHA-256"
         if manifest["format"] not in _FORMATS:
             return f"it has format {manifest['format']}, this version writes {_FORMAT}"
         files = {name: (int(about["size"]), about["sha256"]) for name, about in manifest["files"].items()}

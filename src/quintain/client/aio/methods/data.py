@@ -166,8 +166,9 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             "trajectory_ids": trajectories})
         return result
 
-    async def forget(self, thing: Reference, *, trajectories: Sequence[Reference] | None = None, dry_run: bool = True,
-        twins: bool = False, copies: bool = False) -> ForgetResult:
+    async def forget(self, thing: Reference | None = None, *, trajectories: Sequence[Reference] | None = None,
+        dry_run: bool = True, twins: bool = False, copies: bool = False,
+        filter: RunFilter | None = None) -> ForgetResult:
         """Forget runs or a session, for good. By default a dry run, which reports what would happen.
 
         Their content is removed and kept out. Datasets with them are blocked, trainings on them stop, and all that they
@@ -179,7 +180,8 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             dry_run: false: forget for good.
             twins: Also forget equal runs under other ids.
             copies: Also delete their datasets, exports and inputs of finished jobs.
+            filter: As of runs, not empty.
         """
         result: ForgetResult = await self._call("forget", {"id": thing, "trajectory_ids": trajectories,
-            "dry_run": dry_run, "twins": twins, "copies": copies})
+            "dry_run": dry_run, "twins": twins, "copies": copies, "filter": filter})
         return result

@@ -1,0 +1,23 @@
+"""Objects that tracing tools and protocols put around the result of a tool call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from quintain.importers.transcripts.field_values import as_dict, dicts_in, parse_json_text
+
+_OF_MCP = {"content", "structuredContent", "isError", "_meta"}
+
+
+def unwrap_result(message: Mapping[str, Any], body: Any) -> Any:
+    """Return the result within an object that repeats the call's id (Microsoft's Agent Framework); else the body."""
+    inner = as_dict(parse_json_text(body)) if not isinstance(body, str) or '"call_id"' in body else {}
+    own = inner.get("call_id")
+    return inner["result"] if own is not None and "result" in inner and own in message.values() else body
+
+
+def mcp_result(value: Any) -> dict[str, Any]:
+    """Return the object that an MCP server answers a call with; {} for another value."""
+    known = as_dict(parse_json_text(value))
+    return known if dicts_in(known.get("content")) and known.keys() <= _OF_MCP else {}
