@@ -195,7 +195,7 @@ def _sampled(folder: Path, name: str, url: str, count: int) -> Any:
     """A job folder of an online training whose episodes a server samples."""
     starter = Agent(name="starter", model=ModelRef(source="starter", path=str(starter_folder())))
     config = GRPOConfig(
-        group_size=3, tasks_per_step=1, rollouts=4 * count, max_new_tokens=12, max_turns=1, learning_rate=1e-4,
+        group_size=3, tasks_per_step=1, rollouts=count + 10, max_new_tokens=12, max_turns=1, learning_rate=1e-4,
         lora=LoraConfig(rank=4), sampler=SamplerConfig(endpoint="endpoint:far"), checkpoint_every_steps=4,
         precision="fp32",
     )  # fmt: skip

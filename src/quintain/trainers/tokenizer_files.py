@@ -37,7 +37,7 @@ def load_tokenizer(files: ModelFiles) -> Any:
     """Load a tokenizer.
 
     Raises:
-        InvalidInput: There are no files, they are damaged, or the tokenizer of a GGUF file does not write what it reads.
+        InvalidInput: There are no files, they are damaged, or the tokenizer of a GGUF file does not decode its ids to the same text.
     """
     folder = files.folder
     if files.gguf is None and not _has_vocabulary(folder):
