@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import cluster_faults
-from benchmarks.figures import report, say, summarize
+from benchmarks.figures import not_run, report, say, summarize
 from benchmarks.postgres_server import NoServer, Server
 from benchmarks.two_machines import DEVICES, FIRST, ROOT, NoNamespaces, TwoMachines, isolated, module
 from quintain.jobs.launch import JobOptions, Launch
@@ -77,7 +77,7 @@ def _alone(name: str, count: int) -> None:
         if isolated(*module("benchmarks.cluster_network", name, str(count))):
             raise RuntimeError(f"{name} has failed")
     except NoNamespaces as reason:
-        say(f"not run: {reason}")
+        not_run(f"{name}_faults", "faults", 0, "lower", str(reason))
 
 
 def database(machines: TwoMachines, folder: Path, count: int) -> None:
