@@ -27,14 +27,24 @@ PARTS = {
 }
 """Name -> module and function."""
 
+FAULTS = frozenset(
+    {"killed_actors", "killed_ranks", "ray_heads", "ray_jobs", "silent_database", "silent_machine", "silent_sampler"}
+)
+"""Parts whose function takes a number of faults."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=sorted(PARTS), default=sorted(PARTS), help="parts to measure")
-    for name in parser.parse_args(arguments).only:
+    parser.add_argument(
+        "--faults", type=int, help="number of faults on purpose in each part that makes any; default: 30"
+    )
+    asked = parser.parse_args(arguments)
+    for name in asked.only:
         module, function = PARTS[name].split(".")
-        getattr(import_module(f"benchmarks.{module}"), function)()
+        counts = [asked.faults] if asked.faults is not None and name in FAULTS else []
+        getattr(import_module(f"benchmarks.{module}"), function)(*counts)
     summarize()
     return 0
 

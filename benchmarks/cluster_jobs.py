@@ -188,6 +188,7 @@ def heads(folder: Path, n: int) -> None:
             if job_id:
                 home.until_end(job_id)
                 right += home.is_whole(job_id, steps)
+                say(f"after {number} deaths: {right} of {number} jobs are right")
             job_id = home.runner.start(spec, request_key=f"head {number}").job.id
             home.until_step(job_id, dice.randrange(1, 10))
             if number % 2:  # the rest dies with the cluster below
@@ -257,18 +258,18 @@ def homes(folder: Path, servers: int = 8, jobs: int = 200, n_homes: int = 4) -> 
     )
 
 
-def ray_jobs() -> None:
-    """Measure starts and deaths of jobs on Ray, and kill 30 of their processes."""
+def ray_jobs(count: int = 30) -> None:
+    """Measure starts and deaths of jobs on Ray, and kill so many of their processes."""
     with tempfile.TemporaryDirectory() as folder, ray_head() as head:
         starts(Path(folder), head)
         deaths(Path(folder), head)
-        kills(Path(folder), head, 30)
+        kills(Path(folder), head, count)
 
 
-def ray_heads() -> None:
-    """Kill 30 heads or nodes."""
+def ray_heads(count: int = 30) -> None:
+    """Kill so many heads or nodes."""
     with tempfile.TemporaryDirectory() as folder:
-        heads(Path(folder), 30)
+        heads(Path(folder), count)
 
 
 def job_homes() -> None:

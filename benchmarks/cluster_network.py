@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import cluster_faults
-from benchmarks.figures import report, say, summarize
+from benchmarks.figures import not_run, report, say, summarize
 from benchmarks.postgres_server import NoServer, Server
 from benchmarks.two_machines import DEVICES, FIRST, ROOT, NoNamespaces, TwoMachines, isolated, module
 from quintain.jobs.launch import JobOptions, Launch
@@ -77,7 +77,7 @@ def _alone(name: str, count: int) -> None:
         if isolated(*module("benchmarks.cluster_network", name, str(count))):
             raise RuntimeError(f"{name} has failed")
     except NoNamespaces as reason:
-        say(f"not run: {reason}")
+        not_run(f"{name}_faults", "faults", 0, "lower", str(reason))
 
 
 def database(machines: TwoMachines, folder: Path, count: int) -> None:
@@ -195,7 +195,7 @@ def _sampled(folder: Path, name: str, url: str, count: int) -> Any:
     """A job folder of an online training whose episodes a server samples."""
     starter = Agent(name="starter", model=ModelRef(source="starter", path=str(starter_folder())))
     config = GRPOConfig(
-        group_size=3, tasks_per_step=1, rollouts=4 * count, max_new_tokens=12, max_turns=1, learning_rate=1e-4,
+        group_size=3, tasks_per_step=1, rollouts=count + 10, max_new_tokens=12, max_turns=1, learning_rate=1e-4,
         lora=LoraConfig(rank=4), sampler=SamplerConfig(endpoint="endpoint:far"), checkpoint_every_steps=4,
         precision="fp32",
     )  # fmt: skip

@@ -42,15 +42,20 @@ def peak_of_command_mb(command: Sequence[str]) -> float:
     return int(subprocess.check_output(starter)) * 1024 / 1e6
 
 
+def peak_of_process_mb(pid: int) -> float:
+    """Greatest resident memory of a running process since its start, in MB."""
+    return _memory("VmHWM", str(pid)) * 1024 / 1e6
+
+
 def _grow(work: Callable[..., object], arguments: tuple[Any, ...]) -> float:
     before = _memory("VmRSS")
     work(*arguments)
     return (_memory("VmHWM") - before) / 1024
 
 
-def _memory(field: str) -> int:
+def _memory(field: str, process: str = "self") -> int:
     """KiB; the peak is that of the program since its start (proc(5)), not of the process that started it."""
-    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+    for line in Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1])
-    raise LookupError(f"/proc/self/status has no {field}")
+    raise LookupError(f"/proc/{process}/status has no {field}")

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks import data_logs
-from benchmarks.data_cost import cpu_seconds, peak_growth_mb, peak_of_command_mb
+from benchmarks.data_cost import cpu_seconds, peak_growth_mb, peak_of_command_mb, peak_of_process_mb
 from benchmarks.figures import report
+from benchmarks.server import OURS, Client
 from quintain.importers.log_file import LogFile
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
@@ -143,20 +144,39 @@ def import_memory(folder: Path, *, quick: bool) -> None:
 
 
 def session_memory(folder: Path, *, quick: bool) -> None:
-    """Memory of `quintain import` on one long session, which is held whole, and of the program on a tiny one."""
-    command, size = str(Path(sys.executable).with_name("quintain")), 5 if quick else 47
-    for name, n_bytes, repeats in (
-        ("tiny", 1, False),
-        ("with_repeated_results", size * 10**6, True),
-        ("of_text", size * 10**6, False),
-    ):
-        log = folder / name / "session.jsonl"
-        data_logs.claude_session(log, n_bytes, repeats=repeats)
+    """Memory of one long session, by `quintain import` and by the tool of a server, and of both on a tiny one."""
+    size = (5 if quick else 47) * 10**6
+    write: dict[str, Callable[[Path], object]] = {
+        "tiny": lambda log: data_logs.claude_session(log, 1, repeats=False),
+        "claude_code_with_repeated_results": lambda log: data_logs.claude_session(log, size, repeats=True),
+        "claude_code": lambda log: data_logs.claude_session(log, size, repeats=False),
+        "codex": lambda log: data_logs.codex_session(log, size),
+        "chat_messages": lambda log: data_logs.chat_session(log, size, by_line=True),
+        "chat_in_one_line": lambda log: data_logs.chat_session(log, size, by_line=False),
+    }
+    command = str(Path(sys.executable).with_name("quintain"))
+    for name, writer in write.items():
+        log = folder / name / "inbox" / "session.jsonl"
+        log.parent.mkdir(parents=True)
+        writer(log)
+        goal, facts = None if name == "tiny" else 150, {"file_mb": round(log.stat().st_size / 1e6, 1)}
         peak = peak_of_command_mb([command, "import", str(log), "--home", str(folder / f"home-{name}")])
-        goal = None if n_bytes == 1 else 150
-        report(
-            f"import_session_{name}_peak_mb", [peak], "MB", goal, "lower", file_mb=round(log.stat().st_size / 1e6, 1)
-        )
+        report(f"import_session_{name}_peak_mb", [peak], "MB", goal, "lower", **facts)
+        report(f"import_session_{name}_server_peak_mb", [_server_peak(log)], "MB", goal, "lower", **facts)
+        log.unlink()
+
+
+def _server_peak(log: Path) -> float:
+    """Return the greatest memory of a server process that imports a log of its inbox, in MB."""
+    client = Client(OURS, log.parents[1])
+    try:
+        client.list_tools()
+        answer = client.ask("tools/call", {"name": "import_trajectories", "arguments": {"path": log.name}})
+        assert not answer.get("isError"), answer
+        assert answer["structuredContent"]["imported"], answer
+        return peak_of_process_mb(client.process.pid)
+    finally:
+        client.close()
 
 
 def _import_counting(logs: str) -> None:

@@ -115,6 +115,52 @@ def claude_session(path: Path, size: int, *, repeats: bool, seed: int = 0) -> No
             file.write(json.dumps(line) + "\n")
 
 
+def codex_session(path: Path, size: int, seed: int = 0) -> None:
+    """Write one Codex session until its file has this size."""
+    draw = Random(seed)
+
+    def line(kind: str, payload: dict[str, Any]) -> str:
+        return json.dumps({"timestamp": "2026-03-04T11:11:13.000Z", "type": kind, "payload": payload}) + "\n"
+
+    with path.open("w", encoding="utf-8") as file:
+        file.write(line("session_meta", {"id": "session"}))
+        asked = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Mend the login."}]}
+        file.write(line("response_item", asked))
+        for n in count():
+            spoken = [{"type": "output_text", "text": prose(draw, 150)}]
+            arguments = json.dumps({"command": ["cat", f"src/module_{n}.py"]})
+            call = {"type": "function_call", "name": "shell", "arguments": arguments, "call_id": f"call_{n}"}
+            output = prose(draw, draw.choice((300, 1200, 4000)))
+            for item in (
+                {"type": "message", "role": "assistant", "content": spoken},
+                call,
+                {"type": "function_call_output", "call_id": f"call_{n}", "output": output},
+            ):
+                file.write(line("response_item", item))
+            if file.tell() >= size:
+                break
+
+
+def chat_session(path: Path, size: int, *, by_line: bool, seed: int = 0) -> None:
+    """Write one run as chat messages until its file has this size, a message a line or all in one line."""
+    draw = Random(seed)
+    with path.open("w", encoding="utf-8") as file:
+        between = "\n" if by_line else ", "
+        file.write(("" if by_line else '{"messages": [') + json.dumps({"role": "user", "content": "Mend the login."}))
+        for n in count():
+            call = {"name": "bash", "arguments": json.dumps({"command": f"cat src/module_{n}.py"})}
+            calls = [{"id": f"call_{n}", "type": "function", "function": call}]
+            output = prose(draw, draw.choice((300, 1200, 4000)))
+            for message in (
+                {"role": "assistant", "content": prose(draw, 150), "tool_calls": calls},
+                {"role": "tool", "tool_call_id": f"call_{n}", "content": output},
+            ):
+                file.write(between + json.dumps(message))
+            if file.tell() >= size:
+                break
+        file.write("\n" if by_line else "]}\n")
+
+
 def _session(
     draw: Random,
     session: str,

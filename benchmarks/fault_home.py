@@ -27,6 +27,7 @@ from quintain.jobs.runner import JobRunner
 from quintain.records.job import UNFINISHED, Job, JobStatus
 from quintain.records.job_events import JobEvent
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
+from quintain.settings import sqlite_url
 from quintain.store.damage import problems
 from quintain.store.store import Store, open_store
 
@@ -35,19 +36,6 @@ SECRET = "quintain-canary-7f3a91"
 
 COUNTED = frozenset({"selftest", "train"})
 """Kinds of jobs that report each step once."""
-
-NEXT = {
-    JobStatus.QUEUED: {JobStatus.RUNNING, JobStatus.CANCELLED, JobStatus.INTERRUPTED},
-    JobStatus.RUNNING: {
-        JobStatus.QUEUED,
-        JobStatus.SUCCEEDED,
-        JobStatus.FAILED,
-        JobStatus.CANCELLED,
-        JobStatus.INTERRUPTED,
-    },
-    JobStatus.INTERRUPTED: {JobStatus.QUEUED, JobStatus.CANCELLED},
-}
-"""State -> states that may follow."""
 
 
 class FaultHome:
@@ -59,7 +47,7 @@ class FaultHome:
             jobs_dir=folder / "jobs", slots=4, max_attempts=50, auto_resume=True, grace_s=2.0, light_kinds=frozenset()
         )
         self.options.jobs_dir.mkdir(parents=True, exist_ok=True)
-        self.url = f"sqlite:///{folder / 'quintain.db'}"
+        self.url = sqlite_url(folder / "quintain.db")
         self.store: Store = open_store(self.url)
         self.runner = self.runner_with()
         self.seen: dict[str, list[JobStatus]] = {}
@@ -176,7 +164,7 @@ class FaultHome:
             yield f"ended as {job.status}: {job.error}"
         states = self.seen.get(job.id, [])
         for before, after in pairwise(states):
-            if after not in NEXT.get(before, set()):
+            if before not in UNFINISHED:  # looks are too seldom to see every state before the end
                 yield f"went from {before} to {after}"
         progress = self.store.jobs.events(job.id, type="progress")
         stored = [event.step for event in progress]

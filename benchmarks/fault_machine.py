@@ -28,7 +28,7 @@ SLEEP_S = 8 * 3600
 ABSENT = {
     "faults_after_power_loss": "needs a machine whose power can be cut while it writes",
     "faults_after_loss_of_a_slurm_node": "needs a Slurm cluster; its launcher is tested with commands that stand in for it",
-    "faults_after_loss_of_a_machine": "needs several machines; a lease of silence is tested with processes of one",
+    "faults_after_loss_of_a_machine": "needs several machines; network namespaces of one stand in for them",
     "faults_after_gpu_memory_was_used_up": "needs a GPU",
     "faults_on_macos": "needs a machine with macOS",
     "faults_on_windows": "needs a machine with Windows",

@@ -71,7 +71,7 @@ class Client:
     def close(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(20)
+        self.process.wait(120)
         if self.process.stdout is not None:
             self.process.stdout.close()
 

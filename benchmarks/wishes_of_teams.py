@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import zipfile
 from collections.abc import Awaitable, Callable
@@ -161,7 +162,7 @@ async def report_to_boss(a: Assistant) -> None:
     page = a.home / "reports" / f"{found['comparison_id']}.html"
     require(f"reports/{page.name}" in found["next_step"], f"no file is named: {found['next_step']}")
     text = page.read_text(encoding="utf-8")
-    require("<html" in text and "http" not in text.partition("<body")[0], "the file needs a network")
+    require(not re.search(r"(src|href)=.https?:", text), "the file needs a network")
 
 
 async def _support(a: Assistant) -> None:

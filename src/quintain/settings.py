@@ -6,11 +6,17 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 from platformdirs import user_data_path
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from quintain.errors import InvalidInput
+
+
+def sqlite_url(path: Path) -> str:
+    """Return the SQLAlchemy URL of a SQLite file, whatever characters its path has: `?` and `%` mean something in a URL."""
+    return f"sqlite:///{quote(str(path))}"
 
 
 def _default_home() -> Path:
@@ -206,7 +212,7 @@ class Settings(BaseModel):
     @property
     def url(self) -> str:
         """Effective SQLAlchemy URL."""
-        return self.database_url or f"sqlite:///{self.home / 'quintain.db'}"
+        return self.database_url or sqlite_url(self.home / "quintain.db")
 
     @property
     def jobs_dir(self) -> Path:

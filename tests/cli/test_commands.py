@@ -55,9 +55,12 @@ def test_help_is_in_sections_and_names_commands_where_tools_name_tools(home: Pat
     names = [spec.name for spec in CATALOG if "_" in spec.name]
     built = {name: command(name) for name in COMMANDS}
     helps = {name: [one.help, *(getattr(param, "help", None) for param in one.params)] for name, one in built.items()}
+    before_choices = {name: [(text or "").partition("one of ")[0] for text in texts] for name, texts in helps.items()}
     assert not [
-        (name, text) for name, texts in helps.items() for text in texts for tool in names if text and tool in text
+        (name, text) for name, texts in before_choices.items() for text in texts for tool in names if tool in text
     ]
+    assert "replay, talk, export_agent, fetch" in str(helps["jobs list"]), "a choice is no tool"
+    assert quintain("jobs", "list", "--help").stdout.count("queued") == 1, "choices are listed once"
     assert "quintain export --scorer SCORER --min-score MIN_SCORE" in str(helps["score"])
 
 

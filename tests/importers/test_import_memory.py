@@ -1,22 +1,36 @@
-"""What an import holds of a long session: its text once, and not the program's own records of the same results."""
+"""Memory of an import of a long session: older turns wait in a temporary file, and the parts are built one by one."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import tempfile
 import tracemalloc
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from quintain.errors import Unavailable
+from quintain.importers import byte_streams, run_splitting
+from quintain.importers.coding_agents import claude_graph
 from quintain.importers.pipeline import ImportOptions, import_logs
-from quintain.importers.run_sink import DryRun, RunSink
+from quintain.importers.run_sink import RunSink
 from quintain.importers.run_splitting import PART_CHARS
-from quintain.records.imports import IngestStatus
+from quintain.importers.training_data import chat_records
+from quintain.importers.transcripts import transcript
+from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.records.imports import IngestStatus, RunLink
 from quintain.records.trajectory import Trajectory
 
-RESULTS, CHARS = 200, 8_000
+RESULTS, CHARS = 250, 30_000
+
+
+def result_text(n: int) -> str:
+    """One in fifty has a key, which is redacted."""
+    return f"{n} {'API_KEY=q1w2e3r4t5y6u7i8 ' if n % 50 == 7 else ''}".ljust(CHARS, "x")
 
 
 def claude_session() -> list[dict[str, Any]]:
@@ -24,7 +38,7 @@ def claude_session() -> list[dict[str, Any]]:
     lines = [claude(0, "user", "Go")]
     for n in range(1, 2 * RESULTS, 2):
         call = {"type": "tool_use", "id": f"c{n}", "name": "Bash", "input": {"command": "x"}}
-        text = f"{n} ".ljust(CHARS, "x")
+        text = result_text(n // 2)
         result = {"type": "tool_result", "tool_use_id": f"c{n}", "content": text}
         lines += [
             claude(n, "assistant", [call]),
@@ -44,7 +58,7 @@ def codex_session() -> list[dict[str, Any]]:
     for n in range(RESULTS):
         items += [
             {"type": "function_call", "name": "shell", "arguments": "{}", "call_id": f"c{n}"},
-            {"type": "function_call_output", "call_id": f"c{n}", "output": f"{n} ".ljust(CHARS, "x")},
+            {"type": "function_call_output", "call_id": f"c{n}", "output": result_text(n)},
         ]
     return [
         {"type": "session_meta", "payload": {"id": "s"}},
@@ -52,32 +66,112 @@ def codex_session() -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("lines", [claude_session(), codex_session()], ids=["claude_code", "codex"])
-def test_a_long_session_is_held_once(tmp_path: Path, lines: list[dict[str, Any]]) -> None:
-    path = tmp_path / "session.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    import_logs(path, ImportOptions(), DryRun({}))  # loads what an import needs once
-    tracemalloc.start()
-    try:
-        report = import_logs(path, ImportOptions(), DryRun({}))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert report.imported == 1
-    text = RESULTS * CHARS
-    # The text and the objects around it, and about 1 MB each for the chunk, a group of texts and their lowered blocks.
-    assert peak < 1.5 * text + 5 * 2**20, f"{peak / text:.2f} times the text"
+def chat() -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Go"}]
+    for n in range(RESULTS):
+        call = {"id": f"c{n}", "type": "function", "function": {"name": "shell", "arguments": "{}"}}
+        messages += [
+            {"role": "assistant", "content": f"Step {n}", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{n}", "content": result_text(n)},
+        ]
+    return messages
 
 
-class Sizes(RunSink):
-    """Keeps how many runs came in each batch."""
+SESSIONS = pytest.mark.parametrize(
+    "lines", [claude_session, codex_session, chat], ids=["claude_code", "codex", "chat_messages"]
+)
+
+
+def written(path: Path, lines: Callable[[], list[dict[str, Any]]]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines()))
+    return path
+
+
+class Runs(RunSink):
+    """Keeps a digest of each run, its redactions, and the links, but not the runs."""
 
     def __init__(self) -> None:
         self.batches: list[int] = []
+        self.digests: list[str] = []
+        self.redactions: Counter[str] = Counter()
+        self.links: list[RunLink] = []
 
     def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
         self.batches.append(len(runs))
+        for run in runs:
+            self.digests.append(hashlib.sha256(run.model_dump_json().encode()).hexdigest())
+            self.redactions.update(run.redactions)
         return ["new" for _ in runs]
+
+    def link(self, links: Sequence[RunLink]) -> None:
+        self.links += links
+
+
+def spool_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let 60 kB be what 1 MB of a log and a million characters of a run are."""
+    for module, name in ((claude_graph, "MEMORY_BYTES"), (chat_records, "MEMORY_BYTES"), (transcript, "MEMORY_CHARS")):
+        monkeypatch.setattr(module, name, CHARS * 2)
+    monkeypatch.setattr(transcript, "PIECE_BYTES", CHARS)
+    monkeypatch.setattr(byte_streams, "CHUNK_BYTES", CHARS)
+
+
+@SESSIONS
+def test_a_long_session_is_not_in_memory_whole_and_its_parts_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Callable[[], list[dict[str, Any]]]
+) -> None:
+    path = written(tmp_path / "session.jsonl", lines)
+    monkeypatch.setattr(run_splitting, "PART_CHARS", CHARS * 10)
+    whole, parts = Runs(), Runs()
+    report = import_logs(path, ImportOptions(), whole)
+    assert report.redactions == whole.redactions == {"api_key": RESULTS // 50}
+    assert len(whole.digests) > RESULTS // 10
+    spool_early(monkeypatch)
+    tracemalloc.start()
+    try:
+        assert import_logs(path, ImportOptions(), parts) == report
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (parts.digests, parts.redactions, parts.links) == (whole.digests, whole.redactions, whole.links)
+    text = RESULTS * CHARS
+    assert peak < text / 2, f"{peak / text:.2f} times the text"
+
+
+def test_a_transcript_corrects_and_cuts_steps_that_are_in_the_file() -> None:
+    script = Transcript(memory_chars=10)
+    for n in range(6):
+        script.add_message("user", f"question {n}, which is long")
+        script.add_agent_turn(f"answer {n}", actions=[make_call(f"tool{n}", {"x": n}, f"c{n}")], model="m")
+        if n != 1:
+            script.add_result("a result that is long", call_id=f"c{n}")
+    assert script.steps.is_spooled
+    script.add_result("a late result", call_id="c1")
+    script.steps[3]["message"] += ", corrected"
+    script.cut(10)
+    assert [step["message"] for step in script.steps][3::2] == [
+        "answer 1, corrected",
+        "answer 2",
+        "answer 3",
+        "answer 4",
+    ]
+    assert list(script.called) == [f"tool{n}" for n in range(5)]
+    whole = script.trajectory(format="f")
+    pieces = list(script.pieces(format="f"))
+    assert len(pieces) > 1
+    assert tuple(step for piece in pieces for step in piece.steps) == whole.steps
+    assert [step.observations[0].content for step in whole.agent_steps][:2] == [
+        "a result that is long",
+        "a late result",
+    ]
+
+
+def test_a_session_that_cannot_be_spooled_ends_the_import_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool_early(monkeypatch)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises(Unavailable, match=r"temporary file, got No such file.*; .*TMPDIR"):
+        import_logs(written(tmp_path / "session.jsonl", chat), ImportOptions(), Runs())
 
 
 def test_the_parts_of_a_long_run_are_stored_one_by_one(tmp_path: Path) -> None:
@@ -85,7 +179,7 @@ def test_the_parts_of_a_long_run_are_stored_one_by_one(tmp_path: Path) -> None:
     messages = [{"role": role, "content": long + "." * n} for n in range(5) for role in ("user", "assistant")]
     path = tmp_path / "chat.json"
     path.write_text(json.dumps({"messages": messages}))
-    sink = Sizes()
-    assert import_logs(path, ImportOptions(redact=False), sink).imported == len(sink.batches)
+    sink = Runs()
+    assert import_logs(path, ImportOptions(redact=()), sink).imported == len(sink.batches)
     assert set(sink.batches) == {1}
     assert len(sink.batches) > 1

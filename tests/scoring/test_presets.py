@@ -81,39 +81,29 @@ def test_process_alone_is_scored_where_the_profile_asks_for_it() -> None:
     assert (score.value, _parts(score)["outcome"]) == (1.0, None)
 
 
-def test_no_failed_run_comes_above_a_successful_one() -> None:
+@pytest.mark.parametrize(
+    ("mix", "lowest"),
+    [
+        (None, 0.6),
+        ({"outcome": 0.5, "process": 0.5}, 0.5),
+        ({"outcome": 5, "process": 3, "efficiency": 2}, 0.5),
+        ({"outcome": 1}, 1.0),
+    ],
+)
+def test_no_failed_run_comes_above_a_successful_one_in_any_mix(mix: dict[str, float] | None, lowest: float) -> None:
     """The best failure: clean work, 99 % of the tests. The worst success: equal calls, tampering, far too many steps."""
+    changes = {} if mix is None else {"mix": mix}
+    scorer = PRESETS["composite"](DomainProfile.model_validate(profile("coding").model_dump() | changes))
     best = _scored(
         _run(*_reads(3), reference_steps=3),
         Outcome(status=OutcomeStatus.FAILURE, scores={"tests_passed": 99, "tests_total": 100}),
     )
     spoil = call("edit_file", "ok", path="tests/test_a.py", old_string="assert x", new_string="assert True")
     worst = _run(*_reads(1) * 20, spoil, reference_steps=1)
-    scorer = PRESETS["composite"]()
-    bare = _scored(_run(answer()), best.outcome)
-    failed, least = scorer.score(best).value, scorer.score(worst).value
-    assert failed is not None
-    assert least is not None
-    assert max(failed, scorer.score(bare).value or 0.0) < least
-    assert least == pytest.approx(0.6)
-
-
-@pytest.mark.parametrize(
-    "mix", [{"outcome": 0.5, "process": 0.5}, {"outcome": 5, "process": 3, "efficiency": 2}, {"outcome": 1}]
-)
-def test_no_mix_that_a_profile_may_have_puts_a_failure_above_a_success(mix: dict[str, float]) -> None:
-    """The worst success has process and efficiency 0; the best failure process 1 and all but all of the tests."""
-    mine = DomainProfile.model_validate(profile("coding").model_dump() | {"mix": mix})
-    best = _scored(
-        _run(*_reads(3), reference_steps=3),
-        Outcome(status=OutcomeStatus.FAILURE, scores={"tests_passed": 99, "tests_total": 100}),
-    )
-    spoil = call("edit_file", "ok", path="tests/test_a.py", old_string="assert x", new_string="assert True")
-    scorer = PRESETS["composite"](mine)
-    failed, least = scorer.score(best).value, scorer.score(_run(*_reads(1) * 20, spoil, reference_steps=1)).value
-    assert failed is not None
-    assert least is not None
-    assert failed <= least + 1e-12
+    failed, bare, least = (scorer.score(one).value for one in (best, _scored(_run(answer()), best.outcome), worst))
+    assert None not in (failed, least)
+    assert max(failed, bare or 0.0) <= least + 1e-12
+    assert least == pytest.approx(lowest)
 
 
 def test_giving_up_at_once_is_not_efficient() -> None:

@@ -89,3 +89,11 @@ def test_a_batch_job_gets_hostile_names_as_values_and_never_as_options(
     assert f"--chdir={folder}" in options
     assert not any(option.startswith("--wrap") for option in options)
     assert list(tmp_path.rglob("canary")) == []
+
+
+def test_a_home_of_any_name_has_its_database_inside(tmp_path: Path) -> None:
+    names = {"a ? b=c&d", "50%20 #x", 'new\nline "it\'s"', "größe 仓库 \u202e"}
+    for name in names:
+        open_services(Settings(home=tmp_path / name)).close()
+        assert (tmp_path / name / "quintain.db").is_file(), name
+    assert {path.name for path in tmp_path.iterdir()} == names

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from quintain.tools.web_address import page_announced, page_of, web_address
+from quintain.next_step import call
+from quintain.tools.web_address import page_announced, page_of, page_of_call, web_address
 
 
 def test_a_page_is_named_while_it_runs_and_what_a_killed_one_left_is_not_believed(tmp_path: Path) -> None:
@@ -38,3 +39,9 @@ def test_a_page_is_named_while_it_runs_and_what_a_killed_one_left_is_not_believe
 )
 def test_an_answer_has_the_page_of_what_it_is_about(answer: dict[str, object], page: str | None) -> None:
     assert page_of(answer) == page
+
+
+def test_a_call_that_names_nothing_has_no_page_of_one_thing() -> None:
+    for tool in ("forget", "get_lineage"):
+        assert page_of_call(call(tool)) is None
+        assert page_of_call(call(tool, id="traj-1")) == "/lineage/traj-1"

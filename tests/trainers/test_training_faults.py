@@ -35,7 +35,7 @@ def test_a_full_disk_is_reported_with_the_remedy_and_costs_no_step_before(model_
         run(job, tmp_path / "job", rows, Recorder(kill_at=3))
     kept = tmp_path / "job/checkpoints"
     before = files(kept)
-    for part in ("model.safetensors", "state.pt"):
+    for part in ("tokenizer.json", "model.safetensors", "state.pt"):
         with full_disk((kept / "step-00000002" / part).stat().st_size // 2), pytest.raises(Unavailable) as refused:
             run(job, tmp_path / "job", rows)
         assert refused.value.code == "disk_refused"

@@ -27,6 +27,7 @@ from quintain.trainers.models import load_model, save_model
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE
 from quintain.trainers.value_head import head_of
 from quintain.worker.job_kinds.export_agent import run
+from quintain.worker.portable_copies import portable_copy
 from tiny_models import save_tiny_model, tiny_tokenizer
 
 JOB = "job-0000000001"
@@ -157,6 +158,26 @@ def test_a_job_that_resumes_a_failed_push_uploads_the_finished_export(exported: 
     (folder / "README.md").write_text("changed", encoding="utf-8")
     with pytest.raises(Conflict):
         run(spec, tmp_path / "job-other", Uploading())
+
+
+def test_a_copy_for_other_machines_names_no_path_of_this_one_wherever_it_is_mentioned(tmp_path: Path) -> None:
+    folder, tasks = tmp_path / "export", tmp_path / "gone.jsonl"
+    folder.mkdir()
+    described = {
+        "environment": f"quintain/tasks?file={tasks}&split=train",
+        "description": f"grpo in quintain/tasks?file={tasks}; see https://example.org/a/b and application/json, 1/2, /v1/models",
+        "path": str(folder / "model.safetensors"),
+    }
+    (folder / "agent.json").write_text(json.dumps(described), encoding="utf-8")
+    with portable_copy(folder, "job-1", ("agent.json",), ()) as (copy, changed):
+        portable = json.loads((copy / "agent.json").read_bytes())
+    assert changed == ["agent.json"]
+    assert portable == {
+        "environment": "quintain/tasks?file=gone.jsonl&split=train",
+        "description": "grpo in quintain/tasks?file=gone.jsonl; see https://example.org/a/b and application/json, 1/2, /v1/models",
+        "path": "export/model.safetensors",
+    }
+    assert json.loads((folder / "agent.json").read_bytes()) == described, "the original stays"
 
 
 def test_the_folder_contains_what_another_program_needs_and_the_verification(exported: Exported) -> None:

@@ -22,7 +22,7 @@ _KINDS: dict[str, tuple[NamedKind | str, ...]] = {
     "id": ("agents", "datasets", "jobs", "evaluations", "comparisons", "runs"),
     "environment": ("environments",),
 }
-"""Argument, or its name at the terminal, -> kinds of what it takes."""
+"""Argument, or its name at the terminal, -> kinds of its values."""
 
 
 def completion_of(argument: str, name: str | None, choices: Sequence[str] = ()) -> Callable[..., Any] | None:

@@ -19,7 +19,7 @@ from quintain.errors import NotFound, QuintainError, Unavailable, disk_remedy
 from quintain.records.job import SelftestSpec
 from quintain.records.judging import Endpoint
 from quintain.records.text import printable
-from quintain.settings import Settings, has_secret
+from quintain.settings import Settings, has_secret, sqlite_url
 from quintain.store.damage import problems, readable, salvage
 from quintain.store.store import open_store
 from quintain.tools.extensions import list_extensions
@@ -141,7 +141,7 @@ def _salvage(settings: Settings, target: Path) -> str:
     path = settings.home / "quintain.db"
     if not path.is_file():
         raise NotFound(f"expected a database at {path}, got none; name its home with --home")
-    open_store(f"sqlite:///{target.resolve()}").close()
+    open_store(sqlite_url(target.resolve())).close()
     copied = salvage(path, target)
     lost = [one.table for one in copied if one.problem]
     rows = ", ".join(f"{one.table} {one.rows}" for one in copied if one.rows) or "no row"

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -168,7 +167,6 @@ def _summary(name: str) -> str:
 
 
 def _tool_command(name: str) -> TyperCommand:
-    from quintain.cli.command_lines import in_commands
     from quintain.cli.session import REFUSED, CommandRun, Session
     from quintain.cli.tool_options import arguments_of, options_of, own_parameters
     from quintain.tools.catalog import tool
@@ -190,8 +188,7 @@ def _tool_command(name: str) -> TyperCommand:
                 typer.echo(f"Page: {session.page}")
         raise typer.Exit(status)
 
-    shown = (replace(option, help=in_commands(option.help)) for option in options)
-    parameters = [*(option.parameter() for option in shown), *own_parameters(about.own), *_common(name)]
+    parameters = [*(option.parameter() for option in options), *own_parameters(about.own), *_common(name)]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     app = typer.Typer(add_completion=False)
     app.command(name.split()[-1], help=_help(name))(run)

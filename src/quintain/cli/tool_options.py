@@ -15,6 +15,7 @@ import typer
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
+from quintain.cli.command_lines import in_commands
 from quintain.cli.completion import completion_of
 from quintain.cli.option_forms import OptionForm, Shape
 from quintain.cli.table import Command, CommandOption
@@ -266,7 +267,7 @@ def _singular(name: str, shape: Shape) -> str:
 
 
 def _help(field: FieldInfo, shape: Shape, listed: str | None, default: Any, choices: Sequence[str]) -> str:
-    text = (field.description or "").replace("`", "").rstrip(".")
+    text = in_commands(field.description or "").replace("`", "").rstrip(".")
     parts = [text] if text else []
     if listed:
         module, _, name = listed.partition(":")

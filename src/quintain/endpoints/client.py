@@ -261,7 +261,7 @@ class EndpointClient:
             self._count(**used, in_flight=-1)
 
     def _exchange(self, content: bytes, used: dict[str, int]) -> Completion | Trouble:
-        """Send a request and read its answer; `used` gets what it cost."""
+        """Send a request and read its answer; its usage is added to `used`."""
         sent = self._send(self._url, content, used)
         if isinstance(sent, Trouble):
             return sent

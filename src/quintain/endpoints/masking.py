@@ -1,4 +1,4 @@
-"""The key of an endpoint in what comes back from it: a server, or a proxy before it, may repeat what it was sent."""
+"""Mask an endpoint's key in its answers: a server, or a proxy before it, may echo requests."""
 
 from __future__ import annotations
 

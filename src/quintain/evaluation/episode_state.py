@@ -1,4 +1,4 @@
-"""State of a running episode: what its player has seen and done, and how it ended.
+"""State of a running episode: the messages and actions of its player, and its end.
 
 A game has one state per player. Each sees only what is addressed to it, and all end together.
 """

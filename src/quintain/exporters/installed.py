@@ -50,7 +50,7 @@ def load_exporter(entry: EntryPoint) -> InstalledExporter:
     """Return the writer of an entry point.
 
     Raises:
-        Unavailable: its package cannot be imported, or what it names is no writer.
+        Unavailable: its package cannot be imported, or its entry point is not a writer.
     """
     inner = load_object(entry, ("name", "kinds", "write"))
     return InstalledExporter(entry.name, frozenset(inner.kinds), package_of(entry), inner)

@@ -1,4 +1,4 @@
-"""Write one file a split, row by row; count rows that the format cannot represent and what it loses."""
+"""Write one file a split, row by row; count rows that the format cannot represent, and lost fields."""
 
 from __future__ import annotations
 

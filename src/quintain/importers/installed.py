@@ -62,7 +62,7 @@ def load_importer(entry: EntryPoint) -> InstalledImporter:
     """Return the reader of an entry point.
 
     Raises:
-        Unavailable: its package cannot be imported, or what it names is no reader.
+        Unavailable: its package cannot be imported, or its entry point is not a reader.
     """
     inner = load_object(entry, ("name", "title", "detect", "read"))
     return InstalledImporter(entry.name, str(inner.title), package_of(entry), inner)

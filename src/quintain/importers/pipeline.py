@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -255,30 +256,34 @@ class _Loop:
         return _safe(uri) if self.options.redact else uri
 
     def _accept(self, run: Run, source: Source, tally: FileSummary, log: LogFile, report: Report) -> None:
-        """Redact a run and add it to the batch, without its id, which would name a run of this store."""
-        trajectory = run.trajectory if run.trajectory.id is None else run.trajectory.model_copy(update={"id": None})
-        if self.options.redact:
-            from quintain.redaction.redact import redact
-
-            trajectory = redact(trajectory, self.options.redact)
-            if trajectory.redactions:
-                self.tally.redactions += Counter(trajectory.redactions) - Counter(run.trajectory.redactions)
-        trajectory = trajectory.model_copy(
-            update={
-                "source": source if trajectory.source.uri is None else trajectory.source,
-                "tags": usable_tags((*trajectory.tags, *self.options.tags)),
-            }
-        )
+        """Redact a run, split it if it is long, and add its parts to the batch."""
         self.batch_bytes += log.reading.take()
-        for n, part in enumerate(split_run(run._replace(trajectory=trajectory), report)):
-            if n:  # the parts of a long run are handed over one by one
-                self._flush()
+        for part in split_run(run, report, partial(self._clean, source)):
             self.links.add(part, part.trajectory)
             self.batch.append((part.trajectory, part.line, tally))
             self.taken += 1
+            if part.is_part:
+                del part  # not in memory while the next one is built
+                self._flush()
         if len(self.batch) >= BATCH_RUNS or self.batch_bytes >= BATCH_BYTES:
             self._flush()
             self._advance(log.reading.position)
+
+    def _clean(self, source: Source, run: Trajectory) -> tuple[Trajectory, Sequence[Counter[str]]]:
+        """Return a run redacted, with source and tags, without its id, which would name a run of this store."""
+        clean = run if run.id is None else run.model_copy(update={"id": None})
+        counts: Sequence[Counter[str]] = ()
+        if self.options.redact:
+            from quintain.redaction.redact import redact_by_step
+
+            clean, counts = redact_by_step(clean, self.options.redact)
+            if clean.redactions:
+                self.tally.redactions += Counter(clean.redactions) - Counter(run.redactions)
+        update = {
+            "source": source if clean.source.uri is None else clean.source,
+            "tags": usable_tags((*clean.tags, *self.options.tags)),
+        }
+        return clean.model_copy(update=update), counts
 
     def _flush(self) -> None:
         """Hand over the batch, then the files that it completes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -60,6 +61,10 @@ class Run(NamedTuple):
     """Key of the run that started this one as a subagent."""
     continues: str | None = None
     """Key of the run that this one continues."""
+    rest: Iterable[Trajectory] = ()
+    """Further steps of a run too long to hold: runs with the same fields, each with the steps that follow. Read once."""
+    is_part: bool = False
+    """Whether it was split off a run that is too long for one row."""
 
 
 @dataclass

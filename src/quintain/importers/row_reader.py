@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -108,7 +109,7 @@ def read_row(row: Any, line: int, report: Report, read: ReadRow) -> list[Run]:
 
 
 def build_chat_run(
-    messages: Sequence[Any], row: Mapping[str, Any], line: int, report: Report, *, format: str, **fields: Any
+    messages: Iterable[Any], row: Mapping[str, Any], line: int, report: Report, *, format: str, **fields: Any
 ) -> Iterator[Run]:
     """Build one run from chat messages and the other columns of their row.
 
@@ -121,10 +122,12 @@ def build_chat_run(
         **fields: Fields of `Trajectory` that override the columns; `extra` is merged.
     """
     transcript = Transcript()
+    following = iter(messages)
+    opening = list(islice(following, 1))
     system = row.get("system") or row.get("system_prompt")
-    if system and not any(isinstance(m, Mapping) and m.get("role") == "system" for m in messages[:1]):
-        messages = [{"role": "system", "content": system}, *messages]
-    read_turns(with_pictures(list(parse_tagged_calls(messages)), row, report), transcript, report.refuse)
+    if system and not any(isinstance(m, Mapping) and m.get("role") == "system" for m in opening):
+        opening.insert(0, {"role": "system", "content": system})
+    read_turns(with_pictures(parse_tagged_calls(chain(opening, following)), row, report), transcript, report.refuse)
     extra = {**({"row": left} if (left := _left_over(row)) else {}), **fields.pop("extra", {})}
     known: dict[str, Any] = {
         "task": task_of(row),

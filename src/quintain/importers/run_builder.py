@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from quintain.errors import InvalidInput
@@ -10,6 +11,7 @@ from quintain.importers.protocol import Report, Run
 from quintain.importers.transcripts.chat_messages import Turn, append_turn
 from quintain.importers.transcripts.tool_schemas import INFERRED, inferred_tools
 from quintain.importers.transcripts.transcript import Transcript
+from quintain.records.trajectory import Trajectory
 
 NO_RUN = "expected a run, got a task without an agent turn"
 NO_SYSTEM_PROMPT = "the log has no system prompt: the model's input before the first message is unknown"
@@ -33,6 +35,7 @@ def build_run(
     key: str | None = None,
     parent: str | None = None,
     continues: str | None = None,
+    prompt: str | None = None,
     **fields: Any,
 ) -> Iterator[Run]:
     """Build the run of some turns; reject it if no agent turn exists or a field is invalid.
@@ -44,7 +47,8 @@ def build_run(
         key: Of the `Run`, as `parent` and `continues`.
         parent: See `key`.
         continues: See `key`.
-        **fields: As `Transcript.trajectory` takes them. Without `tools` they are inferred from the calls.
+        prompt: The task as it was given, even where that is empty; None: that of `task`, or the first text of the user.
+        **fields: As `Transcript.pieces` takes them. Without `tools` they are inferred from the calls.
     """
     transcript = turns if isinstance(turns, Transcript) else transcript_of(turns)
     if not transcript.has_acted:
@@ -55,30 +59,31 @@ def build_run(
         fields |= {"tools": tools, "extra": {**(fields.get("extra") or {}), "tools": "inferred"}}
     if transcript.orphans:
         report.note(_ORPHANS)
+    is_spooled = transcript.steps.is_spooled
+    pieces = map(partial(_with_prompt, prompt=prompt), transcript.pieces(**fields))
     try:
-        run = transcript.trajectory(**fields, is_finished=True)
+        run = next(pieces)
     except InvalidInput as error:
         report.reject(line, error.message)
         return
-    yield Run(run, line, key, parent, continues)
+    yield Run(run, line, key, parent, continues, pieces if is_spooled else ())
 
 
-def build_session_run(
-    transcript: Transcript, report: Report, line: int | None, *, prompt: str | None = None, **fields: Any
-) -> Iterator[Run]:
+def _with_prompt(run: Trajectory, prompt: str | None) -> Trajectory:
+    if prompt is None:
+        return run
+    return run.model_copy(update={"task": run.task.model_copy(update={"prompt": prompt})})
+
+
+def build_session_run(transcript: Transcript, report: Report, line: int | None, **fields: Any) -> Iterator[Run]:
     """Build the run of an agent session, whose log often lacks the program's own messages to the model.
 
     Args:
         transcript: All turns.
         report: As for `build_run`; also gets a note on a missing system prompt.
         line: Where the run begins.
-        prompt: The task as it was given, even where that is empty; None: the first text of the user.
-        **fields: As `run_of` takes them.
+        **fields: As `build_run` takes them.
     """
-    if transcript.has_acted and not any(step["actor"] == "system" for step in transcript.steps):
+    if transcript.has_acted and not transcript.has_system:
         report.note(NO_SYSTEM_PROMPT)
-    for run in build_run(transcript, report, line, **fields):
-        trajectory = run.trajectory
-        if prompt is not None:
-            trajectory = trajectory.model_copy(update={"task": trajectory.task.model_copy(update={"prompt": prompt})})
-        yield run._replace(trajectory=trajectory)
+    yield from build_run(transcript, report, line, **fields)

@@ -18,7 +18,7 @@ Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 
 
 class EarlierSkill(Record):
-    """What EWC keeps: an agent, and runs of what it learned."""
+    """The skill that EWC keeps: an agent, and runs of the tasks that it learned."""
 
     agent: Agent | None = Field(default=None, description="Null: the agent that the training starts from.")
     stage: str | None = Field(default=None, description="Recipes: label of the stage whose agent it is.")

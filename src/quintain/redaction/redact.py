@@ -46,22 +46,30 @@ def redact(run: Trajectory, levels: Collection[RedactionLevel] = BOTH_LEVELS) ->
         The run itself if nothing is found, else a copy with the counts added to `redactions`. Changed steps lose their
         `sampled` tokens, which still spell the text. An id derived from the old content is removed.
     """
+    return redact_by_step(run, levels)[0]
+
+
+def redact_by_step(
+    run: Trajectory, levels: Collection[RedactionLevel] = BOTH_LEVELS
+) -> tuple[Trajectory, Sequence[Counter[str]]]:
+    """Redact a run like `redact`, and also return the counts of each step; () if nothing is found."""
     texts, is_named = texts_of(run)
     chosen = frozenset(levels)
     found = texts_with_spans(texts, chosen)
     if not found and not is_named and not any(map(_may_contain_escaped_json, texts)):
-        return run
+        return run, ()
     redactor = _Redactor(chosen, frozenset(texts) - found)
     clean = redactor.record(run)
     if clean is run:
-        return run
+        return run, ()
     counts = Counter(run.redactions) + redactor.counts
     if clean.task is not run.task and _repeats_prompt(run):
         repeated = _Redactor(chosen)
         repeated.value(run.task.prompt)
         counts -= repeated.counts
     derived = run.id is not None and run.id == f"traj-{run.identity[:16]}"
-    return clean.model_copy(update={"redactions": dict(counts), **({"id": None} if derived else {})})
+    update = {"redactions": dict(counts), **({"id": None} if derived else {})}
+    return clean.model_copy(update=update), redactor.by_step
 
 
 def _repeats_prompt(run: Trajectory) -> bool:
@@ -148,6 +156,8 @@ class _Redactor:
     known: frozenset[str] = frozenset()
     """Texts known to be clean."""
     counts: Counter[str] = field(default_factory=Counter)
+    by_step: list[Counter[str]] = field(default_factory=list)
+    """Counts of each step so far."""
 
     def text(self, text: str) -> str:
         """The same object where nothing was found."""
@@ -179,7 +189,18 @@ class _Redactor:
             return _changed(value, [self.value(item) if item else item for item in value])
         if kind is dict:
             return self.mapping(value)
+        if kind is Step:
+            return self.step(value)
         return self.record(value) if _is_record(kind) else value
+
+    def step(self, step: Step) -> Step:
+        """Redact a step, and count it apart."""
+        before, self.counts = self.counts, Counter()
+        clean = self.record(step)
+        self.by_step.append(self.counts)
+        before.update(self.counts)
+        self.counts = before
+        return clean
 
     def record(self, record: R) -> R:
         """Redact every field of a record."""

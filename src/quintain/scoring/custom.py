@@ -42,7 +42,7 @@ class _Faults:
 
 @dataclass
 class FunctionScorer:
-    """Scores with a function; what it raises, or returns outside 0..1, is a reason and never a number."""
+    """Scores with a function; an exception, or a value outside 0..1, becomes a reason and never a number."""
 
     name: str
     function: RewardFunction
@@ -113,7 +113,7 @@ class InstalledScorer:
     faults: _Faults = field(default_factory=_Faults)
 
     def score(self, trajectory: Trajectory) -> Score:
-        """Its verdict; what it raises, or returns that is no score of this run, is a reason."""
+        """Return its verdict; an exception, or a result that is not a score of this run, becomes a reason."""
         run = trajectory.identified()
         try:
             verdict: Any = self.inner.score(run)
@@ -132,7 +132,7 @@ def load(entry: EntryPoint) -> Scorer:
     """The scorer of an entry point.
 
     Raises:
-        Unavailable: its package cannot be imported, or what it names is no scorer.
+        Unavailable: its package cannot be imported, or its entry point is not a scorer.
     """
     target = load_object(entry, ())
     if callable(getattr(target, "score", None)):

@@ -19,7 +19,7 @@ MAX_WARNINGS = 50
 
 
 class Span(NamedTuple):
-    """A part of a file of a job, and what it contains."""
+    """A part of a job's file with its content."""
 
     job_id: str
     file: str

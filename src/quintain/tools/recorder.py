@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -102,7 +103,7 @@ class Recording:
     recorder: Recorder
     task: str | Mapping[str, Any]
     about: Mapping[str, Any]
-    turns: Transcript = field(default_factory=Transcript)
+    turns: Transcript = field(default_factory=lambda: Transcript(memory_chars=math.inf))
     failures: list[str] = field(default_factory=list)
     """Messages about values that were changed or left out; secrets in them are redacted."""
     trajectory_id: str | None = None
@@ -205,12 +206,14 @@ class Recording:
             settings = read_settings(home)
         except InvalidInput:
             if home is not None:
-                _write_to_inbox(_raw_document(parts | {"steps": self.turns.steps}, BOTH_LEVELS), home / "inbox")
+                _write_to_inbox(_raw_document(parts | {"steps": list(self.turns.steps)}, BOTH_LEVELS), home / "inbox")
             raise
         try:
             run = self.turns.trajectory(format="recorder", **parts)
         except Exception:
-            _write_to_inbox(_raw_document(parts | {"steps": self.turns.steps}, settings.redact), settings.inbox_dir)
+            _write_to_inbox(
+                _raw_document(parts | {"steps": list(self.turns.steps)}, settings.redact), settings.inbox_dir
+            )
             raise
         run = redact(run, settings.redact) if settings.redact else run
         try:

@@ -106,8 +106,6 @@ def page_of_call(call: ToolCall) -> str | None:
         return page_of(arguments)
     if call.tool not in _LISTS or (call.tool == "list_library" and arguments.get("kind") not in _LIBRARIES):
         return None
-    if call.tool == "forget" and "id" not in arguments:
-        return None
     named = arguments.get("agents")
     first = named[0] if isinstance(named, list | tuple) and named and isinstance(named[0], str) else None
     if call.tool == "compare_agents" and first is not None:
@@ -120,7 +118,10 @@ def page_of_call(call: ToolCall) -> str | None:
     query = (
         {name: value for name, value in wanted.items() if isinstance(value, str)} if isinstance(wanted, Mapping) else {}
     )
-    path = _LISTS[call.tool].format_map({name: _quoted(str(value)) for name, value in arguments.items()})
+    try:
+        path = _LISTS[call.tool].format_map({name: _quoted(str(value)) for name, value in arguments.items()})
+    except KeyError:  # the page of one thing, of which the call names none
+        return None
     return f"{path}?{urlencode(query)}" if query else path
 
 

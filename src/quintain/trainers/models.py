@@ -35,7 +35,13 @@ from quintain.trainers.gguf_copies import UnfaithfulCopy, open_copy, write_manif
 from quintain.trainers.model_files import ModelFiles, model_files
 from quintain.trainers.pooling_files import write_pooling
 from quintain.trainers.quantization import quantize, round_weights, size_of
-from quintain.trainers.tokenizer_files import load_tokenizer, require_embeddings, save_exactly, tokenizer_files
+from quintain.trainers.tokenizer_files import (
+    load_tokenizer,
+    require_embeddings,
+    save_exactly,
+    save_tokenizer,
+    tokenizer_files,
+)
 from quintain.trainers.value_head import attach, head_tensors, value_head_detached
 from quintain.trainers.value_head_files import read_head, save_head
 
@@ -247,7 +253,7 @@ def save_model(model: Any, tokenizer: Any, destination: Path, pooled_length: int
         if pooled_length is not None:
             write_pooling(aside, model.get_input_embeddings().weight.shape[1], pooled_length)
         if tokenizer is not None:
-            tokenizer.save_pretrained(aside)
+            save_tokenizer(tokenizer, aside)
             write_checksums(aside)
 
 

@@ -99,7 +99,7 @@ class Training(NamedTuple):
 
 
 class Acting(NamedTuple):
-    """How an online method collects its groups, and the counts of what it leaves out."""
+    """How an online method collects its groups, and the counts of skipped ones."""
 
     collect: Collect
     dataset: ExampleBatch

@@ -37,7 +37,7 @@ def load_tokenizer(files: ModelFiles) -> Any:
     """Load a tokenizer.
 
     Raises:
-        InvalidInput: There are no files, they are damaged, or the tokenizer of a GGUF file does not write what it reads.
+        InvalidInput: There are no files, they are damaged, or the tokenizer of a GGUF file does not decode its ids to the same text.
     """
     folder = files.folder
     if files.gguf is None and not _has_vocabulary(folder):
@@ -70,6 +70,20 @@ def _require_reading_back(tokenizer: Any, path: Path) -> None:
         )
 
 
+def save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Save a tokenizer with its chat template.
+
+    Raises:
+        OSError: The disk refuses a file; the tokenizers library raises a bare Exception for it.
+    """
+    try:
+        tokenizer.save_pretrained(folder)
+    except Exception as error:
+        if type(error) is Exception:
+            raise OSError(f"tokenizers: {error}") from error
+        raise
+
+
 def save_exactly(tokenizer: Any, folder: Path) -> None:
     """Save a tokenizer so that it loads as it is: by its class, else by the one that takes `tokenizer.json` as it is.
 
@@ -84,7 +98,7 @@ def save_exactly(tokenizer: Any, folder: Path) -> None:
     """
     path = folder / "tokenizer_config.json"
     for own in ({}, {"tokenizer_class": "TokenizersBackend", "padding_side": tokenizer.padding_side}):
-        tokenizer.save_pretrained(folder)
+        save_tokenizer(tokenizer, folder)
         path.write_text(json.dumps(json.loads(path.read_bytes()) | own, indent=2), encoding="utf-8")
         if _facts(load_tokenizer(ModelFiles(folder))) == _facts(tokenizer):
             return

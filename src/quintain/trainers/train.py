@@ -84,7 +84,7 @@ def follow(group: ProcessGroup, reporter: Reporter, partner: Callable[[TrainSpec
 
     Args:
         group: The processes.
-        reporter: Requests a stop; what it receives, the first process reports.
+        reporter: Requests a stop; the first process reports to it.
         partner: Returns what a process calls to take part in rollouts, where all do.
 
     Raises:

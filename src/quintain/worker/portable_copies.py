@@ -23,7 +23,8 @@ def portable_copy(
         folder: Complete folder. The copy lies beside it for the time of the block.
         job_id: Job that makes the copy.
         names: Patterns of the files that describe it, which are small texts.
-        paths: What is named by its last part instead, if it is an absolute path; the home folder is by `.` in any case.
+        paths: What is named by its last part instead, if it is an absolute path. So is every other path into a folder that is
+            there now, such as the file of tasks in the reference of an environment. The home folder is named by `.`.
     """
     instead = {path: _own_name(Path(path)) for path in (*paths, str(folder)) if Path(path).is_absolute()}
     if (home := configured_home()) is not None:
@@ -35,13 +36,24 @@ def portable_copy(
         changed = list[str]()
         for path in sorted({path for name in names for path in aside.glob(name) if path.is_file()}):
             text = path.read_text(encoding="utf-8")
-            if (moved := _without(text, instead)) != text:
+            moved = _without(text, instead)
+            if (moved := _without(moved, _paths_of_this_machine(moved))) != text:
                 path.unlink()  # the link; the original stays
                 path.write_text(moved, encoding="utf-8")
                 changed.append(path.relative_to(aside).as_posix())
         yield aside, changed
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+_PATH = re.compile(r"""(?<![\w:/.~-])/[^\s"'\\?&#=,;:()<>|`]+""")
+"""A path within a text or a URL's query."""
+
+
+def _paths_of_this_machine(text: str) -> dict[str, str]:
+    """Return the absolute paths in a text whose folder is on this machine, and the names to use instead."""
+    found = {Path(path) for path in _PATH.findall(text)}
+    return {str(path): _own_name(path) for path in found if len(path.parts) > 2 and path.parent.is_dir()}
 
 
 def _own_name(path: Path) -> str:
@@ -51,6 +63,8 @@ def _own_name(path: Path) -> str:
 
 def _without(text: str, paths: dict[str, str]) -> str:
     """Return a text with each path replaced, longest first, also where JSON has escaped it."""
+    if not paths:
+        return text
     instead = paths | {_escaped(path): _escaped(name) for path, name in paths.items()}
     ways = sorted(instead, key=len, reverse=True)
     return re.sub(rf"({'|'.join(map(re.escape, ways))})(?![\w-])", lambda found: instead[found[1]], text)

@@ -147,7 +147,7 @@ def _next_seq(path: Path, attempt: int) -> int:
 
 
 def _storable(value: Any) -> Any:
-    """Replace lone surrogates and non-finite numbers, so that a message is not lost because of what it quotes."""
+    """Replace lone surrogates and non-finite numbers, so that a message is not lost because of a quotation."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, float) and not math.isfinite(value):

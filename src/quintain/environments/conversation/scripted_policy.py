@@ -1,6 +1,6 @@
 """A scripted policy for the four dialogue environments: it reads what any policy reads, and solves every task.
 
-It asks for what it needs to know, looks up the rest, and follows the user's last answer.
+It asks for the facts that only the user knows, looks up the rest, and follows the user's last answer.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.coding_agents.claude_forks import Origin, origin_of
-from quintain.importers.coding_agents.claude_graph import Graph, Line
+from quintain.importers.coding_agents.claude_graph import Graph, Line, blocks_in, results_in
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
@@ -38,8 +38,6 @@ _SIDE_RECORDS = {
     "permission-mode",
     "last-prompt",
 }
-_WRITTEN = {"type": "written"}
-"""Takes the place of a line that was written, which is still a turn."""
 _NOT_A_TASK = (
     "<command-name>",
     "<command-message>",
@@ -96,7 +94,7 @@ def read_sessions(
         format: Name of the reader.
         agent: Name of the program that wrote the sessions.
     """
-    graph = Graph()
+    graph = Graph(log.reading)
     for number, row in rows:
         graph.add(number, row, report)
     threads = graph.threads()
@@ -133,8 +131,8 @@ def _about_subagent(log: LogFile, report: Report) -> dict[str, str]:
 
 def _forked(graph: Graph) -> Origin | None:
     """Return the session that `/branch` copied these lines from, as the lines record it."""
-    copied = [line for line in graph.lines.values() if isinstance(line.row.get("forkedFrom"), dict)]
-    session = next((nonblank(line.row["forkedFrom"].get("sessionId")) for line in copied), None)
+    copied = [line for line in graph.lines.values() if line.forked_from is not None]
+    session = next((nonblank(as_dict(line.forked_from).get("sessionId")) for line in copied), None)
     return Origin(session, frozenset(line.uuid for line in copied)) if session else None
 
 
@@ -201,15 +199,16 @@ class _Writer:
         self.command: str | None = None
         """Slash command (`<command-name>`), used as the prompt if no other prompt exists."""
         self._replies: dict[str, list[Line]] = {}
-        self._results: dict[str, list[Line]] = {}
+        self._results: dict[str, Line] = {}
+        """Call id -> last line with its result."""
         self._below: dict[str, list[Line]] = {}
         for line in turns:
-            if line.row.get("type") == "assistant" and (reply := nonblank(line.row["message"].get("id"))):
-                self._replies.setdefault(reply, []).append(line)
-            if line.row.get("isMeta") is True and (above := graph.turn_above(line)):
+            if line.reply:
+                self._replies.setdefault(line.reply, []).append(line)
+            if line.is_meta and (above := graph.turn_above(line)):
                 self._below.setdefault(above.uuid, []).append(line)
-            for result in line.results:
-                self._results.setdefault(as_text(result.get("tool_use_id")), []).append(line)
+            for call_id in line.answers:
+                self._results[call_id] = line
         self._answered: set[str] = set()
 
     def write(self, line: Line) -> None:
@@ -217,8 +216,8 @@ class _Writer:
         if line.uuid in self.written:
             return
         self.written.add(line.uuid)
-        if line.row.get("type") == "assistant":
-            reply = self._replies.get(as_text(line.row["message"].get("id")), [line])
+        if line.kind == "assistant":
+            reply = self._replies.get(line.reply or "", [line])
             self.written.update(part.uuid for part in reply)
             lines = reply if line in reply else [line]
             self._reply(lines)
@@ -227,12 +226,13 @@ class _Writer:
             self._user_line(line)
         if self.drops:
             for part in lines:
-                part.row = _WRITTEN
+                part.drop()
 
     def _reply(self, lines: list[Line]) -> None:
         contents, thought, answers = [], [], []
         calls: dict[str, dict[str, Any]] = {}
-        for block in (block for line in lines for block in line.blocks):
+        rows = [line.row for line in lines]
+        for block in (block for row in rows for block in blocks_in(row)):
             kind = as_text(as_dict(block).get("type"))
             if kind == "thinking":
                 thought.append(as_text(block.get("thinking")))
@@ -245,20 +245,20 @@ class _Writer:
                 answers.append(block)
             else:  # among others `fallback`: another model took over
                 contents.append(spoken_content([block], self.report.skip))
-        last = lines[-1].row
+        last = rows[-1]
         self.script.add_agent_turn(
             join_messages(*contents),
             thought=join_thoughts(thought),
             actions=list(calls.values()),
             model=nonblank(last["message"].get("model")),
-            timestamp=parse_time(lines[0].row.get("timestamp")),
-            usage=_usage(lines),
+            timestamp=parse_time(rows[0].get("timestamp")),
+            usage=_usage(rows),
             copied_context=lines[-1].uuid in self.copied or None,
         )
         for answer in answers:
             self._answer(answer, last)
         for call_id in calls:
-            for line in self._results.get(call_id, [])[-1:]:
+            if (line := self._results.get(call_id)) is not None:
                 self.write(line)
 
     def _user_line(self, line: Line) -> None:
@@ -266,16 +266,17 @@ class _Writer:
         if row.get("type") == "attachment":
             self._ask(visible_content(row["attachment"].get("prompt")), row, {"queued": True})
             return
-        for result in line.results:
+        results = results_in(row)
+        for result in results:
             self._answer(result, row)
         if not isinstance(row["message"].get("content"), str | list):
             self.script.add_result(_result_beside(row))
-        rest = [block for block in line.blocks if not as_text(as_dict(block).get("type")).endswith("tool_result")]
+        rest = [block for block in blocks_in(row) if not as_text(as_dict(block).get("type")).endswith("tool_result")]
         message = visible_content(rest)
         if message:
             marks = {"meta": row.get("isMeta"), "compacted": row.get("isCompactSummary")}
             self._ask(message, row, {name: True for name, mark in marks.items() if mark is True})
-        for child in self._below.get(line.uuid, []) if line.results else []:
+        for child in self._below.get(line.uuid, []) if results else []:
             self.write(child)  # what a hook or a skill added to one of several parallel results
 
     def _ask(self, message: Any, row: dict[str, Any], marks: dict[str, bool]) -> None:
@@ -309,7 +310,7 @@ def _result_beside(row: dict[str, Any]) -> Any:
     return "\n".join(filter(None, streams)) if any(streams) else visible_content(noted)
 
 
-def _usage(lines: list[Line]) -> dict[str, int | None] | None:
+def _usage(rows: list[dict[str, Any]]) -> dict[str, int | None] | None:
     """Return the usage of a reply; each line repeats it, and the last line has the full output count."""
-    usages = [as_dict(line.row["message"].get("usage")) for line in lines]
+    usages = [as_dict(row["message"].get("usage")) for row in rows]
     return parse_usage(*reversed(usages))

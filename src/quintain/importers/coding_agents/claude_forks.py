@@ -57,7 +57,7 @@ def origin_of(log: LogFile) -> Origin | None:
     """Return the fork's origin: of the older files with the same first turn, the one that shares most lines.
 
     Args:
-        log: The file of a session. It is not read again when others change, for what it repeats does not.
+        log: The file of a session. It is not read again when others change, because the repeated part does not change.
     """
     place = LogFile(log.path, log.root)  # what is looked at here does not count as read for the log
     known = _sessions(log.path.parent, log.root, log.path.parent.stat().st_mtime_ns)

@@ -9,13 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from quintain.importers.byte_streams import ReadState
 from quintain.importers.protocol import Report
+from quintain.importers.spooled_list import Place, Spool
 from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank
 from quintain.importers.transcripts.message_parts import plain_text, visible_content
 
 _LINKS = {"user", "assistant", "system", "attachment", "progress"}
 _NO_REPLY = "No response requested."
 """Placeholder reply that the program writes if its own message needs no answer."""
+
+
+MEMORY_BYTES = 2**20
+"""Bytes of a log after which the rows of further lines go to a file until they are written."""
 
 
 @dataclass(eq=False, slots=True)
@@ -27,27 +33,63 @@ class Line:
     parent: str | None
     thread: tuple[str, str]
     """Session and sidechain (empty for the session itself)."""
-    row: dict[str, Any] = field(default_factory=dict)
-    """Empty if the line is not a turn."""
+    kind: str = ""
+    """`user`, `assistant` or `attachment`; empty if the line is not a turn."""
+    reply: str | None = None
+    """Id of the reply of the API that the line is a part of."""
+    is_meta: bool = False
+    answers: tuple[str, ...] = ()
+    """Ids of the calls that the line answers."""
+    forked_from: dict[str, Any] | None = None
     is_loose: bool = False
     """Whether the line has no parent field at all; then it continues the line before it."""
+    _row: dict[str, Any] | Place = field(default_factory=dict)
+    _spool: Spool | None = None
+
+    def describe(self, row: dict[str, Any]) -> None:
+        """Take over the row of a turn."""
+        self._row, self.kind = row, as_text(row.get("type"))
+        if self.kind == "assistant":
+            self.reply = nonblank(row["message"].get("id"))
+        self.is_meta = row.get("isMeta") is True
+        self.answers = tuple(as_text(result.get("tool_use_id")) for result in results_in(row))
+        origin = row.get("forkedFrom")
+        self.forked_from = origin if isinstance(origin, dict) else None
+
+    def store(self, spool: Spool, position: int) -> None:
+        """Move the row to a file; `position` as in `Spool.put`."""
+        self._row, self._spool = spool.put(self._row, position), spool
 
     @property
-    def blocks(self) -> list[Any]:
-        """Content blocks of the message."""
-        content = as_dict(self.row.get("message")).get("content")
-        return content if isinstance(content, list) else [content]
+    def row(self) -> dict[str, Any]:
+        """The row as it was read; empty if the line is not a turn or was dropped."""
+        if isinstance(self._row, dict):
+            return self._row
+        assert self._spool is not None
+        row: dict[str, Any] = self._spool.get(self._row)
+        return row
 
-    @property
-    def results(self) -> list[dict[str, Any]]:
-        """Tool results among the blocks."""
-        return [b for b in self.blocks if isinstance(b, dict) and as_text(b.get("type")).endswith("tool_result")]
+    def drop(self) -> None:
+        """Forget the row."""
+        self._row, self._spool = {}, None
+
+
+def blocks_in(row: dict[str, Any]) -> list[Any]:
+    """Return the content blocks of a row's message."""
+    content = as_dict(row.get("message")).get("content")
+    return content if isinstance(content, list) else [content]
+
+
+def results_in(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the tool results among the blocks."""
+    return [b for b in blocks_in(row) if isinstance(b, dict) and as_text(b.get("type")).endswith("tool_result")]
 
 
 class Graph:
-    """All lines of a file and their parents."""
+    """All lines of a file and their parents. Of a long file, only the first rows are in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, reading: ReadState) -> None:
+        self._reading, self._spool = reading, Spool()
         self.lines: dict[str, Line] = {}
         self.ends: dict[str, str] = {}
         """Session -> result subtype of a headless run."""
@@ -55,6 +97,7 @@ class Graph:
         """Prompts typed while the model was working, delivered from the queue before its next call."""
         self._queued: dict[str, list[str]] = {}
         self._session = "unknown"
+        self._threads: dict[tuple[str, str], tuple[str, str]] = {}
 
     def add(self, number: int, row: dict[str, Any], report: Report) -> None:
         """Add a line, or report why it is not added."""
@@ -73,7 +116,7 @@ class Graph:
         turn = _is_turn(number, kind, row, report)
         uuid = nonblank(row.get("uuid")) or f"#{number}"
         if uuid in self.lines:
-            if not turn or as_dict(self.lines[uuid].row).get("message") == row.get("message"):
+            if not turn or self.lines[uuid].row.get("message") == row.get("message"):
                 report.skip("repeated line")
                 return
             uuid = f"{uuid}#{number}"
@@ -81,7 +124,13 @@ class Graph:
         side = first_text(row.get("agentId"), called_by, "?") if row.get("isSidechain") is True or called_by else None
         parent = first_text(row.get("parentUuid"), row.get("logicalParentUuid"))
         is_loose = parent is None and not {"parentUuid", "logicalParentUuid"} & row.keys()
-        self.lines[uuid] = Line(number, uuid, parent, (session, side or ""), _needed(row) if turn else {}, is_loose)
+        thread = (session, side or "")
+        thread = self._threads.setdefault(thread, thread)  # one object for all lines
+        self.lines[uuid] = line = Line(number, uuid, parent, thread, is_loose=is_loose)
+        if turn:
+            line.describe(_needed(row))
+            if self._reading.unpacked > MEMORY_BYTES:
+                line.store(self._spool, self._reading.unpacked)
 
     def _queue(self, number: int, session: str, row: dict[str, Any]) -> None:
         """Follow the prompt queue: a removed prompt went to the model at once, a dequeued one is a turn of its own."""
@@ -96,14 +145,16 @@ class Graph:
             if operation in ("remove", "popped") and prompt.strip():
                 attachment = {"type": "queued_command", "prompt": prompt}
                 turn = {"type": "attachment", "attachment": attachment, "timestamp": row.get("timestamp")}
-                self.steering.append(Line(number, f"#{number}", None, (session, ""), turn))
+                line = Line(number, f"#{number}", None, (session, ""))
+                line.describe(turn)
+                self.steering.append(line)
 
     def steered(self, branch: list[Line]) -> list[Line]:
         """Insert prompts typed during the run into a branch, unless a turn already has the same text."""
         session, side = branch[-1].thread
         if side or not self.steering:
             return branch
-        texts = {_words(line).strip() for line in self.lines.values() if line.row and line.thread[0] == session}
+        texts = {_words(line).strip() for line in self.lines.values() if line.kind and line.thread[0] == session}
         new = [line for line in self.steering if line.thread[0] == session and _words(line).strip() not in texts]
         if not new:
             return branch
@@ -124,7 +175,7 @@ class Graph:
                 is_root = above is None or above.thread[1] == ""
                 roots[line.uuid] = line.uuid if is_root else roots.get(line.parent or "", line.uuid)
                 line.thread = (line.thread[0], "?" + roots[line.uuid])
-            if line.row:
+            if line.kind:
                 found.setdefault(line.thread, []).append(line)
         return found
 
@@ -136,8 +187,8 @@ class Graph:
         if not any(line.parent in self.lines for line in turns):
             return turns
         chain = self._chain(turns, turns[-1])
-        replies = [line for line in turns if line.row.get("type") == "assistant"]
-        if replies and not any(line.row.get("type") == "assistant" for line in chain):
+        replies = [line for line in turns if line.kind == "assistant"]
+        if replies and not any(line.kind == "assistant" for line in chain):
             return self._chain(turns, replies[-1])
         return chain
 
@@ -148,7 +199,7 @@ class Graph:
         seen: set[str] = set()
         while at is not None and at.uuid not in seen:
             seen.add(at.uuid)
-            if at.row:
+            if at.kind:
                 chain.append(at)
             above = self.lines.get(at.parent or "")
             if above is None and (at.parent or at.is_loose) and order.get(at.uuid, 0) > 0:
@@ -162,7 +213,7 @@ class Graph:
         """Return the nearest ancestor that is a turn."""
         seen: set[str] = set()
         above = self.lines.get(line.parent or "")
-        while above is not None and not above.row and above.uuid not in seen:
+        while above is not None and not above.kind and above.uuid not in seen:
             seen.add(above.uuid)
             above = self.lines.get(above.parent or "")
         return above
@@ -179,8 +230,11 @@ def _needed(row: dict[str, Any]) -> dict[str, Any]:
 
 def _words(line: Line) -> str:
     """Return the text that the user typed in a line."""
-    attached = as_dict(line.row.get("attachment")).get("prompt")
-    spoken = [b for b in line.blocks if b is not None and not as_text(as_dict(b).get("type")).endswith("tool_result")]
+    row = line.row
+    attached = as_dict(row.get("attachment")).get("prompt")
+    spoken = [
+        b for b in blocks_in(row) if b is not None and not as_text(as_dict(b).get("type")).endswith("tool_result")
+    ]
     return plain_text(visible_content(spoken if attached is None else attached))
 
 

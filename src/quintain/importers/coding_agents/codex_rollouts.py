@@ -294,13 +294,19 @@ class Rollout:
         if self._turn is not None:
             self._close()
 
+    def _corrected(self, observation: dict[str, Any]) -> dict[str, Any]:
+        """Return an observation with the exit status that an event reported."""
+        failed = self._failed.get(observation["call_id"], observation["is_error"])
+        return observation if failed == observation["is_error"] else {**observation, "is_error": failed}
+
     def run(self) -> Iterator[Run]:
         """Yield the session as a run."""
         self._close()
         self._write_pending_prompt()
-        for step in self.script.steps:
-            for observation in step.get("observations", ()):
-                observation["is_error"] = self._failed.get(observation["call_id"], observation["is_error"])
+        for place, step in enumerate(self.script.steps if self._failed else ()):
+            corrected = [self._corrected(observation) for observation in step.get("observations", ())]
+            if corrected != step.get("observations", []):
+                self.script.steps[place] = {**step, "observations": corrected}
         source, session = as_dict(as_dict(self.meta.get("source")).get("subagent")), self.session
         spawned = as_dict(source.get("thread_spawn"))
         parent = first_text(spawned.get("parent_thread_id"), self.meta.get("parent_thread_id"))

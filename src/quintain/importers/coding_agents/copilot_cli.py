@@ -107,7 +107,7 @@ class _Writer:
         """Write a system prompt: the first one stands before the prompt, though its event comes behind it."""
         if text and text != self._system:
             if self._system is None and not self.script.has_acted:
-                self.script.steps.insert(0, {"actor": "system", "message": text})
+                self.script.prepend_system(text)
             else:
                 self.script.add_message("system", text)
             self._system = text

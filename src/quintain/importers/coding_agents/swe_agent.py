@@ -169,7 +169,7 @@ def _write_steps(steps: list[dict[str, Any]], script: Transcript, report: Report
 def _write_step(step: dict[str, Any], script: Transcript, report: Report, *, is_last: bool) -> None:
     spoken = {key: step.get(key) for key in ("tool_calls", "action", "thinking_blocks")}
     command = first_text(step.get("action")) or ""
-    if not spoken["tool_calls"] and command.isidentifier() and any(s.get("actions") for s in script.steps):
+    if not spoken["tool_calls"] and command.isidentifier() and script.called:
         # as the last one mostly is: submit
         spoken["tool_calls"] = [{"function": {"name": command, "arguments": {}}}]
     _write_history([{"role": "assistant", "content": step.get("response"), **spoken}], script, report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from quintain.errors import InvalidInput
@@ -10,6 +11,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Report, Run
 from quintain.importers.row_reader import build_chat_run, read_row
 from quintain.importers.run_builder import NO_RUN
+from quintain.importers.spooled_list import SpooledList
 from quintain.importers.transcripts.field_values import dicts_in, parse_json_text, transpose_columns
 from quintain.importers.transcripts.responses_api import is_item, is_items, items_to_messages
 from quintain.importers.transcripts.transcript import parse_time
@@ -24,6 +26,8 @@ _STRANGE = frozenset({"email", "username", "password", "phone", "first_name", "l
 """Fields of user records, which chat messages do not have."""
 _MAX_MESSAGES = 100_000
 """Message limit of a file that is one chat."""
+MEMORY_BYTES = 2**20
+"""Bytes of a file that is one chat after which further messages wait in a file."""
 
 
 def is_message(value: Any) -> bool:
@@ -88,16 +92,19 @@ def read_chats(log: LogFile, report: Report, name: str) -> Iterator[Run]:
         answers = list(_answers(row))
         for place, answer in enumerate(answers):
             messages, columns = (held if answer is row else messages_of(answer)) or ([], answer)
-            messages = [chat_message(message) if is_langchain_dump(message) else message for message in messages]
+            messages = list(map(_plain_message, messages))
             attempt = {"episode_key": str(place)} if len(answers) > 1 else {}
             yield from build_chat_run(messages, columns, line, report, format=name, **attempt)
 
-    chat: list[Any] = []
-    begins = 0
+    chat: SpooledList[Any] = SpooledList()
+    begins, has_items = 0, False
     for line, value in log.rows(report):
         if (is_message(value) or is_item(value)) and not _answer(value):
-            begins = begins or line
-            chat.append(value)
+            begins, has_items = begins or line, has_items or is_item(value)
+            if log.reading.unpacked > MEMORY_BYTES:
+                chat.append_stored(value, log.reading.unpacked)
+            else:
+                chat.append(value)
             if len(chat) > _MAX_MESSAGES:
                 raise InvalidInput(
                     f"{log.path.name} is a chat of more than {_MAX_MESSAGES:,} messages; split it into parts"
@@ -105,7 +112,12 @@ def read_chats(log: LogFile, report: Report, name: str) -> Iterator[Run]:
         else:
             yield from read_row({"messages": value} if isinstance(value, list) else value, line, report, read)
     if chat:
-        yield from read_row({"messages": chat}, begins, report, read)
+        messages = map(_plain_message, items_to_messages(chat) if has_items else chat)
+        yield from read_row({}, begins, report, partial(build_chat_run, messages, format=name))
+
+
+def _plain_message(message: Any) -> Any:
+    return chat_message(message) if is_langchain_dump(message) else message
 
 
 def _of_items(row: Mapping[str, Any]) -> list[Any]:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from quintain.errors import InvalidInput
@@ -95,7 +96,7 @@ def from_messages(
     messages = list(messages)
     if not messages:
         raise InvalidInput("messages is empty; give the messages of the chat in their order")
-    transcript = Transcript()
+    transcript = Transcript(memory_chars=inf)
     read_turns(messages, transcript)
     if not transcript.has_acted:
         if not unfinished:
@@ -117,10 +118,10 @@ def extend_run(run: Trajectory, messages: Sequence[Mapping[str, Any]]) -> Trajec
     read_turns(messages, transcript)
     if not transcript.has_acted:
         transcript.steps.append(_NOT_YET)
-    return read_trajectory(run.model_dump(mode="json") | {"steps": transcript.steps})
+    return read_trajectory(run.model_dump(mode="json") | {"steps": list(transcript.steps)})
 
 
-def read_turns(messages: Sequence[Any], transcript: Transcript, refuse: OnInvalid = raise_invalid) -> None:
+def read_turns(messages: Iterable[Any], transcript: Transcript, refuse: OnInvalid = raise_invalid) -> None:
     """Add the turns of chat messages to a transcript.
 
     Args:

@@ -106,6 +106,20 @@ def transpose_columns(value: Any) -> Any:
     return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
 
 
+def text_chars(value: Any) -> int:
+    """Return the number of characters in the texts of a JSON value, without the keys."""
+    size, stack = 0, [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            size += len(item)
+        elif isinstance(item, dict):
+            stack += item.values()
+        elif isinstance(item, tuple | list):
+            stack += item
+    return size
+
+
 def to_text(value: Any) -> str:
     """Return strings unchanged, None as "", and other values as JSON."""
     if value is None or isinstance(value, str):

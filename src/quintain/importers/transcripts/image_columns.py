@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from quintain.importers.protocol import Report
@@ -13,11 +13,11 @@ _MARK = "<image>"
 _BYTES = "images stored as bytes are left out; only images given by path or URL are kept"
 
 
-def with_pictures(messages: Sequence[Any], row: Mapping[str, Any], report: Report) -> list[Any]:
+def with_pictures(messages: Iterable[Any], row: Mapping[str, Any], report: Report) -> Iterable[Any]:
     """Return the messages with their row's images in order; unmarked images go before the first user message."""
     pictures = _pictures(row, report)
     if not pictures:
-        return list(messages)
+        return messages
     marked = [_marked(message, pictures) for message in messages]
     asked = next((n for n, message in enumerate(marked) if as_dict(message).get("role") == "user"), None)
     if pictures and asked is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from quintain.importers.transcripts.field_values import as_text, first_text
@@ -25,7 +25,7 @@ def is_item(value: Any) -> bool:
     return isinstance(value, (dict, Mapping)) and as_text(value.get("type")) in _NO_MESSAGES and "role" not in value
 
 
-def items_to_messages(items: Sequence[Any]) -> Iterator[Any]:
+def items_to_messages(items: Iterable[Any]) -> Iterator[Any]:
     """Yield chat messages; items without a chat equivalent pass through and are counted later."""
     turn: dict[str, Any] | None = None
     for item in items:

@@ -67,7 +67,7 @@ def offered_tools(*holders: Any) -> list[dict[str, Any]]:
 
 def declared_tools(transcript: Transcript) -> list[dict[str, Any]]:
     """Return the tools in the system prompt if the log separates calls from text; else both stay text."""
-    if not any(step.get("actions") for step in transcript.steps):
+    if not transcript.called:
         return []
     opening: Mapping[str, Any] = transcript.steps[0]
     found = _DECLARED.search(opening["message"]) if isinstance(opening["message"], str) else None
@@ -80,8 +80,7 @@ def declared_tools(transcript: Transcript) -> list[dict[str, Any]]:
 
 def inferred_tools(transcript: Transcript) -> list[dict[str, Any]]:
     """Infer schemas from the calls: tool names and argument names."""
-    seen: dict[str, dict[str, dict[str, Any]]] = {}
-    for step in transcript.steps:
-        for call in step.get("actions", ()):
-            seen.setdefault(call["tool"], {}).update({name: {} for name in call["args"] or {}})
-    return [function_tool(name, None, {"type": "object", "properties": names}) for name, names in seen.items()]
+    return [
+        function_tool(name, None, {"type": "object", "properties": dict(arguments)})
+        for name, arguments in transcript.called.items()
+    ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, pairwise
 from typing import Any
 
 from quintain.importers.transcripts.field_values import as_text, parse_json_text
@@ -17,13 +17,13 @@ _RESULT = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)
 _TOOLS = frozenset({"tool", "function", "observation", "tool_response"})
 
 
-def parse_tagged_calls(messages: Sequence[Any]) -> Iterator[Any]:
+def parse_tagged_calls(messages: Iterable[Any]) -> Iterator[Any]:
     """Convert tagged JSON calls to tool calls where a tool turn answers them.
 
     Where results are turns of the user, text is the whole protocol, and it stays so.
     """
     asked = 0
-    for message, after in zip_longest(messages, messages[1:]):
+    for message, after in pairwise(chain(messages, [None])):
         content = message.get("content") if isinstance(message, dict) else None
         calls: list[dict[str, Any]] = []
         if isinstance(content, str) and "<tool_call>" in content and not message.get("tool_calls"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,7 +15,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from quintain.importers.transcripts.field_values import refuse_constant
+from quintain.importers.spooled_list import SpooledList
+from quintain.importers.transcripts.field_values import refuse_constant, text_chars
 from quintain.records.record import share_field_sets
 from quintain.records.text import MAX_DEPTH, require_clean
 from quintain.records.trajectory import AgentInfo, Outcome, Source, Step, Task, Trajectory, read_trajectory
@@ -24,13 +25,34 @@ Parts = str | Sequence[Mapping[str, Any]]
 """Text, or parts shaped as `TextPart` and `ImagePart` in JSON."""
 
 
+MEMORY_CHARS = 1_000_000
+"""Characters of text that a transcript keeps in memory before it moves finished steps to a file."""
+
+PIECE_BYTES = 2**19
+"""Size of a piece of a run that is built piece by piece."""
+
+
 @dataclass
 class Transcript:
-    """Steps so far as JSON objects, and the calls that still wait for a result."""
+    """Steps so far as JSON objects, and the calls that still wait for a result.
 
-    steps: list[dict[str, Any]] = field(default_factory=list)
+    Of a long session, only steps that can change are in memory: the last turn of the agent with what follows it, and
+    turns with calls that wait.
+    """
+
+    steps: SpooledList[dict[str, Any]] = field(default_factory=SpooledList)
     orphans: int = 0
     """Results without a matching call."""
+    model: str | None = None
+    """Model of the first turn that names one."""
+    has_system: bool = False
+    """Whether there is a system turn."""
+    called: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    """Tool -> names of the arguments in its calls, each with an empty schema."""
+    memory_chars: float = field(default_factory=lambda: MEMORY_CHARS)
+    """Characters above which steps go to a file."""
+    _chars: int = 0
+    """Characters added since steps went to the file."""
     _open: dict[str | tuple[int, int], int] = field(default_factory=dict)
     """Call id -> step index; calls without an id use the key (step index, index of the call)."""
     _places: dict[int, list[int]] = field(default_factory=dict)
@@ -39,7 +61,7 @@ class Transcript:
     @classmethod
     def resumed(cls, steps: Sequence[dict[str, Any]]) -> Transcript:
         """Create a transcript that continues these steps; their unanswered calls wait for results."""
-        transcript = cls(list(steps))
+        transcript = cls(SpooledList(steps))
         for index, step in enumerate(transcript.steps):
             answered = [observation.get("call_id") for observation in step.get("observations", ())]
             calls = list(enumerate(call.get("call_id") for call in step.get("actions", ())))
@@ -51,6 +73,11 @@ class Transcript:
     def cut(self, length: int) -> None:
         """Drop all steps but the first `length`, and their open calls."""
         del self.steps[length:]
+        self.has_system = any(step["actor"] == "system" for step in self.steps)
+        self.model = next((step["model"] for step in self.steps if step.get("model")), None)
+        self.called = {}
+        for call in (call for step in self.steps for call in step.get("actions", ())):
+            self._note_tool(call)
         self._open = {key: index for key, index in self._open.items() if index < length}
 
     @property
@@ -60,7 +87,21 @@ class Transcript:
 
     def add_message(self, actor: str, message: Parts, **fields: Any) -> None:
         """Add a `system` or `user` turn; `fields` are further fields of `Step` (timestamp, extra, ...)."""
+        self._count(len(message) if type(message) is str else text_chars(message))
+        self.has_system |= actor == "system"
         self.steps.append({"actor": actor, "message": message, **_known(fields)})
+
+    def prepend_system(self, message: Parts) -> None:
+        """Insert a system turn before all others, of which none is the agent's."""
+        self.has_system = True
+        self.steps.insert(0, {"actor": "system", "message": message})
+
+    def _count(self, chars: int) -> None:
+        """Count new text; if that is much, move the steps that can no longer change to a file."""
+        self._chars += chars
+        if self._chars > self.memory_chars and (last := self._last_agent_step()) is not None:
+            self.steps.store(last, frozenset(self._open.values()))
+            self._chars = 0
 
     def add_agent_turn(
         self,
@@ -71,9 +112,13 @@ class Transcript:
         **fields: Any,
     ) -> None:
         """Add an agent turn; `actions` come from `make_call`, `fields` are further fields of `Step`."""
+        size = len(message) if type(message) is str else text_chars(message)
+        self._count(size + len(thought or "") + sum(map(_call_chars, actions)))
+        self.model = self.model or fields.get("model")
         index = len(self.steps)
         for n, call in enumerate(actions):
             self._open[call["call_id"] or (index, n)] = index
+            self._note_tool(call)
         self.steps.append(
             {
                 "actor": "agent",
@@ -91,9 +136,13 @@ class Transcript:
         if index is None:
             self.add_agent_turn(actions=[call])
             return
+        self._note_tool(call)
         calls = self.steps[index]["actions"]
         self._open[call["call_id"] or (index, len(calls))] = index
         calls.append(call)
+
+    def _note_tool(self, call: Mapping[str, Any]) -> None:
+        self.called.setdefault(call["tool"], {}).update({name: {} for name in call["args"] or ()})
 
     def add_result(
         self, content: Parts, *, call_id: str | None = None, is_error: bool = False, tool: str | None = None
@@ -109,6 +158,7 @@ class Transcript:
             call_id = None
         if key is None and call_id is None:
             key = call_id = self._named(tool)
+        self._count(len(content) if type(content) is str else text_chars(content))
         index = self._open.pop(key) if key is not None else self._last_agent_step()
         if index is None:
             self.add_message("user", content)
@@ -148,16 +198,47 @@ class Transcript:
         return next((i for i in reversed(range(len(self.steps))) if self.steps[i]["actor"] == "agent"), None)
 
     @property
-    def model(self) -> str | None:
-        """Model of the first turn that names one."""
-        return next((step["model"] for step in self.steps if step.get("model")), None)
-
-    @property
     def has_acted(self) -> bool:
         """Whether there is an agent turn."""
         return self._last_agent_step() is not None
 
-    def trajectory(
+    def trajectory(self, **fields: Any) -> Trajectory:
+        """Build the run; a task without a prompt takes the first user text as its prompt.
+
+        Args:
+            **fields: As for `pieces`.
+
+        Raises:
+            InvalidInput: no agent turn, or an invalid field.
+        """
+        return read_trajectory(self._about(**fields) | {"steps": list(self.steps)})
+
+    def pieces(self, **fields: Any) -> Iterator[Trajectory]:
+        """Build the run like `trajectory` and empty the transcript. If steps are in a file, the run comes in pieces.
+
+        A piece has the fields of the run and some of its steps, in order, with at least one turn of the agent. The first
+        piece ends with the first turn.
+
+        Args:
+            **fields: Of `Trajectory`: `format`, the name of the reader; `task`; `agent`; `tools`, schemas in OpenAI function
+                style (`function_tool`); `outcome` as the log states it; `session_id`, `tags`, `extra`, ...
+
+        Raises:
+            InvalidInput: no agent turn, or an invalid field.
+        """
+        about, last, is_spooled = self._about(**fields), self._last_agent_step(), self.steps.is_spooled
+        piece: list[Any] = []
+        size = PIECE_BYTES
+        for place, (step, n_bytes) in enumerate(self.steps.drain()):
+            size += n_bytes
+            is_end = is_spooled and place != last and size >= PIECE_BYTES and step["actor"] == "agent"
+            piece.append(_validated(step))
+            if is_end:
+                yield read_trajectory(about | {"steps": piece})
+                piece, size = [], 0
+        yield read_trajectory(about | {"steps": piece})
+
+    def _about(
         self,
         *,
         format: str,
@@ -166,52 +247,37 @@ class Transcript:
         tools: Sequence[Mapping[str, Any]] = (),
         outcome: Outcome | None = None,
         session_id: str | None = None,
-        is_finished: bool = False,
         **fields: Any,
-    ) -> Trajectory:
-        """Build the run; a task without a prompt takes the first user text as its prompt.
-
-        Args:
-            format: Name of the reader.
-            task: The task.
-            agent: The agent.
-            tools: Schemas, OpenAI function style (`function_tool`).
-            outcome: As the log states it; unknown by default.
-            session_id: Of the log.
-            is_finished: Whether the transcript is not used again: then it is emptied step by step, to save memory.
-            **fields: Further fields of `Trajectory` (tags, group_id, episode_key, extra, ...).
-
-        Raises:
-            InvalidInput: no agent turn, or an invalid field.
-        """
+    ) -> dict[str, Any]:
+        """Return the fields of the run other than its steps."""
         task = task or Task()
         if not task.prompt:
             asked = (step["message"] for step in self.steps if step["actor"] == "user")
             task = task.model_copy(
                 update={"prompt": next((plain for plain in map(_plain, asked) if plain.strip()), "")}
             )
-        steps: list[Any] = self.steps
-        if is_finished:
-            self.steps = []
-            for place, step in enumerate(steps):
-                with suppress(ValidationError):  # reported below, with its place
-                    steps[place] = valid = Step.model_validate(step)
-                    share_field_sets((valid, *valid.actions, *valid.observations))
-        about = {
+        return {
+            "session_id": session_id,
             "source": Source(format=format),
             "agent": agent or AgentInfo(),
             "task": task,
             "outcome": outcome or Outcome(),
+            "tools": [dict(tool) for tool in tools],
+            **_known(fields),
         }
-        return read_trajectory(
-            {
-                "session_id": session_id,
-                **about,
-                "tools": [dict(tool) for tool in tools],
-                "steps": steps,
-                **_known(fields),
-            }
-        )
+
+
+def _validated(step: dict[str, Any]) -> Any:
+    """Return the step as a record, which is smaller; an invalid one stays, to be reported with its place in the run."""
+    with suppress(ValidationError):
+        valid = Step.model_validate(step)
+        share_field_sets((valid, *valid.actions, *valid.observations))
+        return valid
+    return step
+
+
+def _call_chars(call: Mapping[str, Any]) -> int:
+    return len(call["raw_args"]) if call["raw_args"] else text_chars(call["args"])
 
 
 def make_call(tool: str, arguments: Any, call_id: str | None = None) -> dict[str, Any]:

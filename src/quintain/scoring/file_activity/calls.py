@@ -27,7 +27,7 @@ _FOLDER_NAMES = ("workdir", "cwd", "working_directory")
 _SOURCE_NAMES = ("source", "old_path", "src", "from", "source_path")
 _TARGET_NAMES = ("destination", "new_path", "dst", "dest", "to", "target", "destination_path")
 _EDITOR_COMMANDS = frozenset({"create", "write", "append", "str_replace", "insert", "view", "delete", "undo_edit"})
-"""Values of the argument `command` by which an editor tool names what it does."""
+"""Values of the argument `command` that name the operation of an editor tool."""
 
 _MAKES = re.compile(r"writ|creat|save|put_file|overwrit", re.IGNORECASE)
 _APPENDS = re.compile(r"append", re.IGNORECASE)
@@ -55,7 +55,7 @@ _MAX_CHARS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class FileCall:
-    """A call of the agent with what it did to files.
+    """A call of the agent with its effects on files.
 
     Attributes:
         turn: Index of the agent's turn with the call, from 0.
@@ -96,7 +96,7 @@ def calls_with_results(step: Step) -> Iterator[tuple[Action, Observation | None]
 
 
 def read_call(action: Action, result: Observation | None = None, turn: int = 0) -> FileCall:
-    """Return a call with what it did to files."""
+    """Return a call with its effects on files."""
     text = text_of(result.content) if result else ""
     failed = bool(result and (result.is_error or text.lstrip().lower().startswith("error")))
     script = command_of(action)[:_MAX_CHARS]

@@ -104,7 +104,7 @@ def _call_may_write(node: ast.Call) -> bool:
 
 
 def _called(node: ast.Call) -> tuple[str, str | None]:
-    """Return the name that is called, and what it is an attribute of: empty where that is not a plain name."""
+    """Return the called name, and the object of which it is an attribute: empty where that is not a plain name."""
     if isinstance(node.func, ast.Name):
         return node.func.id, None
     if isinstance(node.func, ast.Attribute):

@@ -37,7 +37,7 @@ class PrintedPart(NamedTuple):
 
 
 def classify(commands: Sequence[Command]) -> tuple[Effect, Purpose]:
-    """Return what a script may change and what it is for; only what is known to be harmless counts as harmless."""
+    """Return the possible changes of a script and its purpose; only commands known as harmless count as harmless."""
     purposes = [purpose_of(command) for command in commands]
     if Purpose.UNDO in purposes:
         return Effect.ANY, Purpose.UNDO

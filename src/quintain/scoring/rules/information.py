@@ -1,4 +1,4 @@
-"""Information use: whether changes build on what the agent was given or has seen."""
+"""Information use: whether changes build on texts that the agent has read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MAX_CHARS, _MAX_EDITS = 4000, 50
 
 
 class _Known:
-    """Words, file names and lines of what the agent was given and has seen; each text is read once, when it is needed."""
+    """Words, file names and lines of the texts that the agent has read; each text is analysed once, when it is needed."""
 
     def __init__(self, prompt: str) -> None:
         self._unread = [prompt] if prompt else []

@@ -46,8 +46,8 @@ _SQLITE: tuple[str, ...] = (
 )
 
 _NEWEST = "SELECT (SELECT seq FROM trajectories_text_state), (SELECT coalesce(max(seq), 0) FROM trajectories)"
-_TEXTS = "SELECT seq, text FROM trajectories WHERE seq > ? ORDER BY seq"
-_ADD = "INSERT INTO trajectories_text(rowid, text) VALUES (?, ?)"
+_SIZES = "SELECT seq, length(text) FROM trajectories WHERE seq > ? ORDER BY seq"
+_ADD = "INSERT INTO trajectories_text(rowid, text) SELECT seq, text FROM trajectories WHERE seq > ? AND seq <= ? ORDER BY seq"
 _AT_ONCE_CHARS = 3_000_000
 """Characters that are indexed under one write lock, which takes about 0.4 s."""
 
@@ -93,11 +93,11 @@ def index_new_texts(engine: Engine, most_chars: int = _AT_ONCE_CHARS) -> bool:
     with write_transaction(engine) as connection:
         indexed, newest = connection.exec_driver_sql(_NEWEST).one()
         last, chars = indexed, 0
-        for seq, text in connection.exec_driver_sql(_TEXTS, (indexed,)):
-            connection.exec_driver_sql(_ADD, (seq, text))
-            last, chars = seq, chars + len(text)
+        for seq, size in connection.exec_driver_sql(_SIZES, (indexed,)):
+            last, chars = seq, chars + size
             if chars > most_chars:
                 break
+        connection.exec_driver_sql(_ADD, (indexed, last))
         connection.exec_driver_sql("UPDATE trajectories_text_state SET seq = ?", (last,))
     return bool(last == newest)
 

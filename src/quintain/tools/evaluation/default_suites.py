@@ -1,4 +1,4 @@
-"""What an agent is measured on when a caller names neither environment nor dataset: what it was trained for."""
+"""Default suites: without environment and dataset, an agent is measured on the kind of tasks that it was trained on."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def agent_report(services: Services, agent: Agent) -> Report:
 
 
 def dataset_report(dataset: Dataset) -> Report:
-    """Build the report of a dataset: what it has, what it left out, whose text it is."""
+    """Build the report of a dataset: its content, what was left out, and whose text it is."""
     facts = {
         "dataset": dataset.id,
         "kind": dataset.kind,

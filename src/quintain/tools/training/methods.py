@@ -214,6 +214,7 @@ def outline_methods() -> tuple[dict[str, Any], ...]:
     )
 
 
+@cache
 def describe_settings(model: type[BaseModel]) -> dict[str, str]:
     """Return setting -> type, default, bounds and description in one line; members of a group have a dotted name."""
     return dict(_lines(inline_definitions(model.model_json_schema())))

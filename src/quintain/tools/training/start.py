@@ -111,9 +111,12 @@ def train(
     earlier = earlier_skill(services, config, agent)
     teacher = teacher_of(services, config, agent, acts=source.environment is not None)
     sampler = sampler_of(services, config)
-    require_effect(config, source.resolve(services, method, make=False).get("environment"))
+    fields = source.resolve(services, method, make=False)
+    require_effect(config, fields.get("environment"))
     reward = training_reward(services, method, request.reward, acts=source.environment is not None)
     create_folder(folder)
+    if not fields or source.max_samples is not None:  # a dataset may have to be made
+        fields = source.resolve(services, method, make=True)
     name = request.name or f"{agent.name}-{method}"[:100]
     spec = TrainSpec(
         method=method,
@@ -128,7 +131,7 @@ def train(
         earlier=earlier,
         reward=reward,
         seed=request.seed,
-        **source.resolve(services, method, make=True),
+        **fields,
     )
     key = request.request_key or spec_key(spec)
     started = start(services, spec.model_copy(update=new_output(services, name)), key)

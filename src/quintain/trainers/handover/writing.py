@@ -32,6 +32,7 @@ from quintain.trainers.pooling_files import read_pooling, write_pooling
 from quintain.trainers.quantization import size_of
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE
+from quintain.trainers.tokenizer_files import save_tokenizer
 from quintain.trainers.value_head import value_head_detached
 from quintain.trainers.value_head_files import FILE_NAME, save_head
 
@@ -230,7 +231,7 @@ def _write_tokenizer(agent: Agent, folder: Path) -> None:
     tokenizer = open_tokenizer(agent.model).tokenizer
     if not getattr(tokenizer, "chat_template", None):
         tokenizer.chat_template = FALLBACK_TEMPLATE
-    tokenizer.save_pretrained(folder)
+    save_tokenizer(tokenizer, folder)
     if agent.role == "retriever":
         write_pooling(folder, *read_pooling(Path(agent.model.adapter or agent.model.path)))
 

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from quintain.trainers.distributed.sharding import local_shard
 from quintain.trainers.models import is_adapter
+from quintain.trainers.tokenizer_files import save_tokenizer
 from quintain.trainers.value_head import head_of
 from quintain.trainers.value_head_files import FILE_NAME, save_head
 
@@ -55,7 +56,7 @@ def write_weights(folder: Path, model: Any, weights: dict[str, torch.Tensor], to
         }
         model.config.save_pretrained(folder)
         if tokenizer is not None:
-            tokenizer.save_pretrained(folder)
+            save_tokenizer(tokenizer, folder)
     save_file(tensors, folder / main, {"format": "pt"})
     if (head := head_of(model)) is not None:
         save_head(head.names, {places[n].name: t for n, t in weights.items() if places[n].file == FILE_NAME}, folder)

@@ -26,7 +26,7 @@ PARTS = ("held_out_sum", "held_out_count")
 """Suffixes under which the tally keeps sum and count of a validation figure of the final weights."""
 
 Sampler = Callable[[int], dict[str, float | None]]
-"""Lets the model act after a step, and returns figures of what it did."""
+"""Lets the model act after a step, and returns figures of its episodes."""
 
 
 @dataclass

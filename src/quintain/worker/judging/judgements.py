@@ -1,4 +1,4 @@
-"""A judging job whoever answers: which items are left, what is handed over, and what it cost.
+"""Parts of a judging job that are the same for every judge: remaining items, output and cost.
 
 Two files record what is done. `judged.jsonl` in the job's folder gets a line for each item before its outputs are written;
 `outputs/` has scores and preferences. An item is done when both have it, or when it failed and has nothing to hand over. An item

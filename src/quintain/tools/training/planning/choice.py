@@ -58,7 +58,7 @@ class Wish(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A method, what it would learn from, and the branches that led to it."""
+    """A method with its data, and the branches that led to it."""
 
     method: str | None
     dataset: Dataset | None

@@ -115,7 +115,7 @@ def look_at_data(
 
 
 class _Piece(NamedTuple):
-    """A run: what it opens with, and the characters of all of it."""
+    """A run: its opening, and its number of characters."""
 
     opening: tuple[str, ...]
     length: int

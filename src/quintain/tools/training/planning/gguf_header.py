@@ -196,7 +196,7 @@ def _unsupported(name: str, values: Mapping[str, Any]) -> Fault | None:
 
 
 def _is_newer() -> bool:
-    """Whether transformers is of a later version than the lists of what it reads."""
+    """Whether transformers is newer than the lists of architectures that it reads."""
     try:
         return tuple(int(part) for part in version("transformers").split(".")[:2]) > _LISTED_FOR
     except (PackageNotFoundError, ValueError):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from quintain.errors import QuintainError
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent, Sampling
+from quintain.records.dataset import Dataset
 from quintain.records.hyperparameters import TrainingConfig
 from quintain.records.job import TrainSpec
 from quintain.records.plan import Blocker
@@ -24,9 +25,10 @@ from quintain.tools.training.planning.settings import fitting_batch, planned_ste
 def start_warnings(services: Services, spec: TrainSpec) -> tuple[Hint, ...]:
     """Return the blockers that `plan_training` would list for a training that can be started all the same, or would avoid."""
     blockers = list[Blocker]()
-    if spec.dataset_id is not None:
-        blockers += data_concerns(services, spec.method, services.store.datasets.get(spec.dataset_id)).blockers
-    asked = _asked(services, spec)
+    dataset = None if spec.dataset_id is None else services.store.datasets.get(spec.dataset_id)
+    if dataset is not None:
+        blockers += data_concerns(services, spec.method, dataset).blockers
+    asked = _asked(services, spec, dataset)
     if asked.data is not None and not blockers:
         blockers += _few_steps(spec, asked.data.rows)
     blockers += shortages(size_estimate(services, asked))
@@ -72,10 +74,9 @@ def _few_steps(spec: TrainSpec, rows: int) -> list[Blocker]:
     return [Blocker(code="few_steps", message=message, remedy=Hint(f"set batch_size to {size}, as ", plan, " does"))]
 
 
-def _asked(services: Services, spec: TrainSpec) -> EstimateRequest:
-    device, config, data = look_at_device(), spec.config, None
-    if spec.dataset_id is not None:
-        data = _data(services, spec, spec.dataset_id)
+def _asked(services: Services, spec: TrainSpec, dataset: Dataset | None) -> EstimateRequest:
+    device, config = look_at_device(), spec.config
+    data = None if dataset is None else _data(services, spec, dataset)
     earlier = measured_figures(services, spec.agent.model, config, device)
     model = read_model(spec.agent.model)
     return EstimateRequest(
@@ -83,9 +84,9 @@ def _asked(services: Services, spec: TrainSpec) -> EstimateRequest:
     )
 
 
-def _data(services: Services, spec: TrainSpec, dataset_id: str) -> DataFacts | None:
+def _data(services: Services, spec: TrainSpec, dataset: Dataset) -> DataFacts | None:
     """Return the facts of the dataset; None where its rows cannot be read, which the job reports."""
-    dataset, reference = services.store.datasets.get(dataset_id), spec.agent.id or spec.agent.name
+    reference = spec.agent.id or spec.agent.name
     try:
         settings = spec.config.model_dump(mode="json", exclude_defaults=True)
         return look_at_data(services, dataset, reference, spec.method, settings, spec.config.batch_size)
