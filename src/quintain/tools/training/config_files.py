@@ -78,14 +78,12 @@ _METHODS = {"pt": "pretrain", "rm": "reward"}
 
 
 def canonical_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config file of another trainer under the keys of this one; a key of the request without a value is left out.
+    """Return a config file of another trainer under the keys of this one; without a value, a seed and those keys are left out.
 
     Raises:
         InvalidInput: two names of one key.
     """
-    named = {
-        name: value for name, value in document.items() if value is not None or name not in {*_REQUEST, *_ELSEWHERE}
-    }
+    named = {name: value for name, value in document.items() if value is not None or name not in {"seed", *_ELSEWHERE}}
     for alias, key in _ELSEWHERE.items():
         if alias in named:
             if key in named:

@@ -134,7 +134,9 @@ def _validated(method: str, model: type[S], settings: Mapping[str, Any]) -> S:
         faults = explain(error, "hyperparameters", [*describe_settings(model), *aliases])
         found = error.errors(include_url=False, include_context=False, include_input=False)
         unknown = [
-            clip(fault["loc"][0]) for fault in found if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1
+            clip(str(fault["loc"][0]))
+            for fault in found
+            if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1
         ]
         if len(unknown) > _EXPLAINED:
             faults = f"hyperparameters: expected settings of {method}, got {len(unknown)} other names; remove {', '.join(unknown)}"
