@@ -23,8 +23,7 @@ def next_baseline(baseline: float, rewards: Sequence[float], lengths: Sequence[i
     may have unequal chances, such as the first and the second move: one baseline for both would praise every run of the better one.
 
     The mean of the new runs is weighted by their tokens, the baseline of least variance where the tokens have gradients of similar
-    size (OPO, Hao et al. 2025, arXiv 2505.23585). With a plain mean, tokens would be discouraged on the whole where lost runs are
-    long, as those of a player who loses by three illegal moves: entropy rises, and with it the share of illegal moves.
+    size (OPO, Hao et al. 2025, arXiv 2505.23585).
 
     Args:
         baseline: Before these runs.
