@@ -59,7 +59,11 @@ def test_a_mix_is_the_weighted_mean_its_lower_bound_takes_the_spread_off_and_a_c
 
 def test_a_product_earns_nothing_where_a_factor_is_0_and_weights_are_exponents() -> None:
     """1/4 x (1/4)^(1/2) = 1/8; a known 0 settles the value, whatever an unscored factor is worth."""
-    parts = [WeightedScorer(Fixed("a", 0.25), 1), WeightedScorer(Fixed("b", 0.25), 0.5), WeightedScorer(Fixed("c", 0), 0)]
+    parts = [
+        WeightedScorer(Fixed("a", 0.25), 1),
+        WeightedScorer(Fixed("b", 0.25), 0.5),
+        WeightedScorer(Fixed("c", 0), 0),
+    ]
     score = MixScorer(parts, "product").score(run())
     assert (score.value, score.scorer) == (0.125, "mix(a=1, b=0.5, c=0, product)")
     assert [(p.name, p.weight, p.value) for p in score.components] == [("a", 1, 0.25), ("b", 0.5, 0.25), ("c", 0, 0)]

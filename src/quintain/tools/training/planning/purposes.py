@@ -52,9 +52,7 @@ PURPOSES: dict[Purpose, Meaning] = {
 }
 """The first nine choose a method. The last three are constraints that change settings."""
 
-REWARDS: dict[Purpose, dict[str, Any]] = {
-    "short_answers": {"parts": {"outcome": 1, "length": 1}, "combine": "product"}
-}
+REWARDS: dict[Purpose, dict[str, Any]] = {"short_answers": {"parts": {"outcome": 1, "length": 1}, "combine": "product"}}
 """Purpose -> the reward that serves it."""
 
 Goal = Annotated[
