@@ -112,7 +112,7 @@ class MixScorer:
     def _value(self, parts: Sequence[Component]) -> float:
         known = [(part.weight, part.value) for part in parts if part.value is not None and part.weight > 0]
         if self._combine == "product":
-            return math.prod(value**exponent for exponent, value in known)
+            return math.prod(math.pow(value, exponent) for exponent, value in known)
         mean = math.fsum(share * value for share, value in known)
         if self._combine == "lower_bound":
             mean -= SPREADS * math.sqrt(math.fsum(share * (value - mean) ** 2 for share, value in known))
