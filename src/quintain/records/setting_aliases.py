@@ -247,9 +247,7 @@ def _component(name: str, block: Mapping[str, Any]) -> Iterator[tuple[str, str, 
         raise _fault(
             f"`{name}.{COMPONENT}` cannot be {shown(component)}: {known.remedy}; known: {', '.join(known.settings)}"
         )
-    stated = known.settings[component] | {
-        known.members[member]: value for member, value in block.items() if member in known.members
-    }
+    stated = {known.members[member]: value for member, value in block.items() if member in known.members}
     for member, value in block.items():
         if member in known.fixed and _comparable(value) not in (known.fixed[member], None):
             raise _fault(
@@ -257,7 +255,7 @@ def _component(name: str, block: Mapping[str, Any]) -> Iterator[tuple[str, str, 
             )
         if member not in {COMPONENT, *known.members, *known.fixed, *known.without_effect}:
             raise _fault(f"`{name}.{shown(member)}` is not a known field; leave it out")
-    for path, value in stated.items():
+    for path, value in {**known.settings[component], **stated}.items():
         yield path, f"{name}.{path}", _comparable(value)
 
 
