@@ -149,7 +149,7 @@ def sampler(machines: TwoMachines, folder: Path, count: int) -> None:
         whole, job, attempts, done = _sampled(folder, "whole", url, count), _sampled(folder, "silent", url, count), 0, 0
         _attempt_alone(machines, whole, 1).wait()
         if not _has_ended(whole, 1):
-            raise RuntimeError(f"the undisturbed training failed: {cluster_faults.events(whole)[-1].message}")
+            raise RuntimeError(f"the undisturbed training failed: {killed_ranks.events(whole)[-1].message}")
         dice = random.Random(18)
         while not _has_ended(job, attempts):
             attempts += 1
