@@ -30,7 +30,7 @@ from quintain.records.imports import IngestStatus, RunLink
 from quintain.records.trajectory import Trajectory
 from small_logs import SMALL_LOGS
 
-RESULTS, CHARS = 150, 30_000
+RESULTS, CHARS = 250, 30_000
 
 
 def result_text(n: int) -> str:
