@@ -1,0 +1,5 @@
+"""Measurements: `python -m benchmarks.NAME` for each module that has a `main`, and for each package; figures are JSON lines.
+
+Used by several: `figures` (output), `process_cost` (CPU time and memory), `workload` (small models and runs), `postgres_server`
+and `ray_cluster` (throw-away services), `server` (a client over stdio).
+"""

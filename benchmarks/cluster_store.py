@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from benchmarks.data_store import _run
+from benchmarks.data.store import noted_run
 from benchmarks.figures import report, say, summarize
 from benchmarks.postgres_server import NoServer, Server, in_full, new_database
 from quintain.records.filters import TrajectoryFilter
@@ -29,7 +29,7 @@ BATCH = 100
 
 def rows(first: int, n: int) -> list[EncodedRun]:
     """Encoded runs of about 2 kB."""
-    return [encode_run(_run(Random(number), number)) for number in range(first, first + n)]
+    return [encode_run(noted_run(Random(number), number)) for number in range(first, first + n)]
 
 
 def batches(found: Sequence[EncodedRun], size: int) -> list[Sequence[EncodedRun]]:

@@ -60,6 +60,11 @@ def is_met(figure: dict[str, Any]) -> bool:
     return value is not None and bool(value >= goal if figure["better"] == "higher" else value <= goal)
 
 
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value below which a share of the values lies."""
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 

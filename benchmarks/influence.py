@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.figures import report, rounded, say, summarize
-from benchmarks.reward_models import _done
+from benchmarks.rewards.reward_model import finished_job
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.trajectory import Actor, Trajectory
 from quintain.scoring.rank_statistics import separation
@@ -75,7 +75,7 @@ def _measured(
         }
         every = [run for runs in ids.values() for run in runs]
         job = score_trajectories(services, "influence", judge="starter", target="target", trajectory_ids=every)
-        ended = _done(services, str(job.job_id))
+        ended = finished_job(services, str(job.job_id))
         assert ended.result is not None
         for name, values in costs.items():
             values.append(ended.result.report[name])
@@ -102,10 +102,10 @@ def _train(services: Services, pool: Sequence[str], seed: int, trained: dict[str
     for arm in ARMS:
         data = export_dataset(services, "sft", arm, trajectory_ids=halves[arm], validation_share=0)
         started = start_training(services, "sft", "starter", dataset_id=data.dataset_id, name=arm, seed=seed)
-        _done(services, started.job_id)
+        finished_job(services, started.job_id)
         agents[arm] = arm
     for arm, agent in agents.items():
-        measured = _done(services, evaluate_agent(services, agent, environment=INVENTORY, n_tasks=100).job_id)
+        measured = finished_job(services, evaluate_agent(services, agent, environment=INVENTORY, n_tasks=100).job_id)
         assert measured.result is not None
         trained.setdefault(arm, []).append(measured.result.success_rate or 0.0)
         say(f"seed {seed}, {arm}: {trained[arm][-1]:.3f}")
@@ -113,7 +113,7 @@ def _train(services: Services, pool: Sequence[str], seed: int, trained: dict[str
 
 def _runs(services: Services, environment: str, n: int, seed: int) -> list[Trajectory]:
     played = collect_rollouts(services, agent="expert", environment=environment, n_tasks=n, seed=seed)
-    view = _done(services, played.job_id)
+    view = finished_job(services, played.job_id)
     return list(services.store.trajectories.iterate(TrajectoryFilter(job_id=view.job_id)))[:n]
 
 

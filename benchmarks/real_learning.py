@@ -21,7 +21,7 @@ import anyio
 
 from benchmarks.figures import report, say, summarize
 from benchmarks.real_model import load_average, model_file
-from benchmarks.wishes_assistant import Assistant, connected
+from benchmarks.wishes.assistant import Assistant, connected
 
 ENVIRONMENT = "quintain/math?difficulty=easy"
 P_GOAL = 0.001

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import psutil
 
-from benchmarks.data_store import _run
+from benchmarks.data.store import noted_run
 from benchmarks.figures import report, say, summarize
 from benchmarks.postgres_server import NoServer, Server, in_full, new_database
 from quintain.jobs.directory import JobDirectory
@@ -85,7 +85,7 @@ def measure(store: Store, server: Server, folder: Path, *, quick: bool, flush_ms
         for _ in range(rounds):
             for _ in range(k):
                 number += 1
-                reporter.output("trajectory", _run(random.Random(number), number))
+                reporter.output("trajectory", noted_run(random.Random(number), number))
             reporter.progress(number, 10**6, {"reward": 0.5})
             began, began_cpu = time.perf_counter(), time.process_time() + server.cpu_seconds()
             assert ingest(store, job.id, directory, utc_now())

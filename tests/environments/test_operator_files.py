@@ -98,8 +98,8 @@ def test_a_job_plays_on_a_server_on_a_users_file_and_against_a_model(settings: S
 @pytest.mark.timeout(1800)
 def test_agents_act_on_servers_from_the_package_index(settings: Settings, tmp_path: Path) -> None:
     """Installs two public servers into virtual environments of their own; needs the network once."""
+    from benchmarks.evaluation.mcp_server import CALCULATOR, TIME, demonstrate, install, open_home
     from benchmarks.figures import say
-    from benchmarks.mcp_server import CALCULATOR, TIME, demonstrate, install, open_home
 
     services = open_home(settings.home, [(server, install(server, tmp_path)) for server in (CALCULATOR, TIME)])
     try:

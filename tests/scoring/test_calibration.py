@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from benchmarks.reward_calibration import JUDGES, error_ratio
+from benchmarks.rewards.calibration import JUDGES, error_ratio
 
 from quintain.errors import InvalidInput
 from quintain.records.calibration import Calibration, CalibrationMap

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import pytest
-from benchmarks.known_order import DOMAINS, cases, pairs
-from benchmarks.rewards import misordered
-from benchmarks.seed_formulas import FORMULAS, knowlyr
+from benchmarks.rewards.known_order import DOMAINS, cases, pairs
+from benchmarks.rewards.ranking import misordered
+from benchmarks.rewards.seed_formulas import FORMULAS, knowlyr
 
 from quintain.records.profiles import DomainProfile
 from quintain.records.score import Score

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.hostile import Trial, draws_of, run
-from benchmarks.hostile_inputs import LINES
-from benchmarks.hostile_servers import StdioTarget
+from benchmarks.hostile.inputs import LINES
+from benchmarks.hostile.servers import StdioTarget
+from benchmarks.hostile.trials import Trial, draws_of, run
 
 from quintain.errors import NotFound
 from quintain.server.failures import protocol_failure

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from benchmarks import fault_files, fault_store, fault_tests
-from benchmarks.fault_safeties import TRIALS
-from benchmarks.fault_tests import GOALS, ROOT
-from benchmarks.faults import PARTS
+from benchmarks.faults import files, store, tested_goals
+from benchmarks.faults.parts import PARTS
+from benchmarks.faults.safeties import TRIALS
+from benchmarks.faults.tested_goals import GOALS, ROOT
 from benchmarks.figures import is_met, not_run, reported, summarize
 
 
@@ -23,17 +23,17 @@ def require_goals() -> None:
 
 
 def test_a_server_whose_database_is_damaged_in_six_ways_answers_plainly_and_goes_on() -> None:
-    fault_store.damaged_databases(1)
+    store.damaged_databases(1)
     require_goals()
 
 
 def test_a_killed_migration_leaves_the_old_or_the_new_schema() -> None:
-    fault_store.migrations(1)
+    store.migrations(1)
     require_goals()
 
 
 def test_a_damaged_dataset_is_refused_by_the_name_of_its_file() -> None:
-    fault_files.corrupt_datasets(2)
+    files.corrupt_datasets(2)
     require_goals()
 
 
@@ -44,8 +44,8 @@ def test_a_trial_without_its_safety_shows_the_fault(name: str) -> None:
 
 
 def test_every_part_of_the_suite_and_every_test_that_shows_a_goal_exists() -> None:
-    parts = [part.function.split(".") for part in PARTS.values()]
-    places = [(f"benchmarks/{module}.py", function) for module, function in parts]
+    parts = [part.function.rsplit(".", 1) for part in PARTS.values()]
+    places = [(f"benchmarks/{module.replace('.', '/')}.py", function) for module, function in parts]
     places += [
         (path, name) for goal in GOALS.values() for path, _, name in (test.partition("::") for test in goal.tests)
     ]
@@ -66,7 +66,7 @@ def test_a_goal_that_needs_another_machine_is_printed_as_not_run_and_is_not_met(
 
 @pytest.mark.soak
 def test_a_goal_shown_by_tests_is_reported_with_the_cases_that_they_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fault_tests, "GOALS", {"secrets": GOALS["secrets"]})
-    fault_tests.tested_goals(1)
+    monkeypatch.setattr(tested_goals, "GOALS", {"secrets": GOALS["secrets"]})
+    tested_goals.tested_goals(1)
     assert [(figure["name"], figure["value"]) for figure in reported] == [("secrets_tried", 10), ("secrets_failed", 0)]
     require_goals()

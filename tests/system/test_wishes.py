@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from benchmarks.wishes import run
+from benchmarks.wishes.run import run
 
 
 def test_wishes_about_stored_runs_reach_their_end(tmp_path: Path) -> None:

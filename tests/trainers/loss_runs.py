@@ -143,7 +143,7 @@ def drawn_run(rng: np.random.Generator, *, longest: int = 6) -> Run:
 
 @cache
 def trl_values() -> dict[str, Any]:
-    """What TRL's loss code gave (benchmarks/trl_values.py)."""
+    """What TRL's loss code gave (benchmarks/trainers/loss_values.py)."""
     content: dict[str, Any] = json.loads(Path(__file__).with_name("trl_values.json").read_text("utf-8"))
     return content
 

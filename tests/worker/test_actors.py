@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import psutil
 import pytest
 import torch
-from benchmarks.cluster_rollouts import kills
+from benchmarks.cluster.actors import kills
 from benchmarks.ray_cluster import RayHead, ray_head
 from safetensors.torch import load_file
 

@@ -215,7 +215,7 @@ class Recording:
                 _raw_document(parts | {"steps": list(self.turns.steps)}, settings.redact), settings.inbox_dir
             )
             raise
-        run, redactions = redact_by_step(run, settings.redact) if settings.redact else (run, ())
+        run, redactions = redact_by_step(run, settings.redact)
         try:
             self.trajectory_id = _store(split_trajectory(run, redactions=redactions), settings)
         except Exception:
