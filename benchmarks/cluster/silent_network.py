@@ -5,6 +5,7 @@ Run as `python -m benchmarks.cluster --only silent_database silent_sampler silen
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -145,8 +146,10 @@ def sampler(machines: TwoMachines, folder: Path, count: int) -> None:
     try:
         assert server.stdout is not None
         url = server.stdout.readline().strip()
-        _attempt_alone(machines, _sampled(folder, "whole", url, count), 1).wait()
-        job, attempts, done = _sampled(folder, "silent", url, count), 0, 0
+        whole, job, attempts, done = _sampled(folder, "whole", url, count), _sampled(folder, "silent", url, count), 0, 0
+        _attempt_alone(machines, whole, 1).wait()
+        if not _has_ended(whole, 1):
+            raise RuntimeError(f"the undisturbed training failed: {killed_ranks.events(whole)[-1].message}")
         dice = random.Random(18)
         while not _has_ended(job, attempts):
             attempts += 1
@@ -205,7 +208,10 @@ def _has_ended(job: Any, attempts: int) -> bool:
 
 
 def _sampled(folder: Path, name: str, url: str, count: int) -> Any:
-    """A job folder of an online training whose episodes a server samples."""
+    """A job folder of an online training whose episodes a server samples, on tasks whose answers have several lengths."""
+    tasks = folder / "tasks.jsonl"
+    row = {"split": "train", "checker": {"type": "regex", "pattern": "heavy"}}
+    tasks.write_text("\n".join(json.dumps({"id": f"t{i}", "prompt": f"Say {i}.", **row}) for i in range(4)), "utf-8")
     starter = Agent(name="starter", model=ModelRef(source="starter", path=str(starter_folder())))
     config = GRPOConfig(
         group_size=3, tasks_per_step=1, rollouts=count + 10, max_new_tokens=12, max_turns=1, learning_rate=1e-4,
@@ -218,7 +224,7 @@ def _sampled(folder: Path, name: str, url: str, count: int) -> Any:
         name="far", protocol="openai", base_url=url, model="base", allow_http=True, timeout_s=TIMEOUT_S, max_attempts=2
     )
     spec = TrainSpec(
-        method="grpo", agent=starter, environment="quintain/inventory", name="bench",
+        method="grpo", agent=starter, environment=f"quintain/tasks?file={tasks}", name="bench",
         output_dir=str(folder / f"out-{name}"), config=config, sampler_endpoint=endpoint, reward=brevity, seed=1,
     )  # fmt: skip
     return killed_ranks.job_folder(folder, name, spec)

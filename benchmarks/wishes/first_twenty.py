@@ -126,8 +126,9 @@ async def stuck(a: Assistant) -> None:
 async def short_answers(a: Assistant) -> None:
     """Write me a reward for short answers and use it in GRPO."""
     plan = await a.call("plan_training", goal=["short_answers"], method="grpo", environment=INVENTORY)
-    require("length" in plan["reward"], f"the plan has no reward for brevity: {plan['reward']}")
-    reward = {"outcome": 0.7, "length": {"weight": 0.3, "unit": "characters", "full_at": 20, "zero_at": 400}}
+    require("length" in plan["reward"]["parts"], f"the plan has no reward for brevity: {plan['reward']}")
+    length = {"unit": "characters", "full_at": 20, "zero_at": 400}
+    reward = {**plan["reward"], "parts": {"outcome": 1, "length": length}}
     short = {"rollouts": 2, "tasks_per_step": 4, "group_size": 4}
     started = await a.follow(plan, "start_training", name="brief", reward=reward, hyperparameters=short)
     report = (await a.done(started))["result"]["report"]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from quintain.errors import InvalidInput
+from quintain.records.filters import TrajectoryFilter
+from quintain.records.imports import PERSONAL_KINDS
 from quintain.records.job import ImportSpec
 from quintain.redaction.redact import redact_text
 from quintain.settings import Settings, read_settings
-from quintain.tools.data.trajectories import record_trajectory
+from quintain.tools.data.datasets import export_dataset
+from quintain.tools.data.trajectories import record_trajectory, search_trajectories
 from quintain.tools.services import open_services
 
 TEXT = "DB_PASSWORD=hunter22 of bob@corp.net, +49 170 1234567, 811218-9876, 10.1.2.3, Visa 4539 5787 6362 1486"
@@ -19,6 +22,8 @@ def test_each_level_removes_its_own_kinds() -> None:
     assert redact_text(TEXT, ("secrets",))[1] == {"password": 1}
     personal = redact_text(TEXT, ("personal",))[1]
     assert personal == {"email": 1, "phone": 1, "national_id": 1, "private_ip": 1, "card": 1}
+    assert personal.keys() <= PERSONAL_KINDS
+    assert not redact_text(TEXT, ("secrets",))[1].keys() & PERSONAL_KINDS
     assert redact_text(TEXT)[1] == personal + redact_text(TEXT, ("secrets",))[1]
     assert redact_text(TEXT, ()) == (TEXT, {})
     assert redact_text("https://bob:hunter22@corp.net/x", ("personal",)) == ("https://bob:hunter22@corp.net/x", {})
@@ -64,3 +69,23 @@ def test_a_recorded_run_is_redacted_by_the_levels_of_the_operator(settings: Sett
         recorded = record_trajectory(services, trajectory={"task": {"prompt": f"{levels}"}, "steps": steps})
         assert set(recorded.redactions) == set().union(*(kinds[level] for level in levels))
         services.close()
+
+
+def test_runs_are_filtered_by_whether_personal_data_was_found_and_searched_for(settings: Settings) -> None:
+    def record(levels: tuple[str, ...], answer: str) -> str:
+        services = open_services(settings.model_copy(update={"redact": levels}))
+        turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": answer}]
+        found = record_trajectory(services, task="q", messages=turns, outcome="success").trajectory_id
+        services.close()
+        return found
+
+    clean, named = record(BOTH, "3"), record(("personal",), "ask bob@corp.net")
+    raw, half = record((), "5"), record(("secrets",), "DB_PASSWORD=hunter22")
+    services = open_services(settings)
+    for state, ids in (("none", {clean}), ("found", {named}), ("unknown", {raw, half})):
+        chosen = TrajectoryFilter(personal_data=state)  # type: ignore[arg-type]
+        assert {run.id for run in search_trajectories(services, chosen).items} == ids
+    assert record(BOTH, "5") == raw, "a run that is known is searched when it comes again"
+    nothing = TrajectoryFilter(personal_data="none")
+    assert export_dataset(services, "sft", "clean", filter=nothing).trajectories == 2
+    services.close()

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quintain.records.imports import BOTH_LEVELS
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.redaction.redact import redact, redact_text
 
@@ -427,7 +428,17 @@ def test_the_kitchen_sink_has_every_field_of_a_trajectory_that_holds_text() -> N
     schema = Trajectory.model_json_schema()
     fields = {(name, field) for name, model in schema["$defs"].items() for field in model.get("properties", {})}
     fields |= {("Trajectory", field) for field in schema["properties"]}
-    numbers = {"redactions", "is_error", "reward", "train", "timestamp", "usage", "sampled", "copied_context"}
+    numbers = {
+        "redactions",
+        "redaction",
+        "is_error",
+        "reward",
+        "train",
+        "timestamp",
+        "usage",
+        "sampled",
+        "copied_context",
+    }
     places = " ".join(where for where, _ in PLANTS)
     untold = {
         (model, field)
@@ -462,8 +473,9 @@ def test_a_secret_in_json_inside_any_field_is_gone() -> None:
 
 
 def test_a_clean_run_is_handed_back_as_it_is() -> None:
-    run = Trajectory.model_validate(_kitchen_sink())
+    run = Trajectory.model_validate({**_kitchen_sink(), "redaction": BOTH_LEVELS})
     assert redact(run) is run
+    assert redact(run, ["secrets"]).model_copy(update={"redaction": run.redaction}) == run
 
 
 def _acting(args: dict[str, Any] | None, raw: str | None = None, **run: Any) -> Trajectory:
@@ -507,7 +519,7 @@ def test_an_argument_with_a_secret_name_loses_its_value_whatever_it_is(kind: str
     ],
 )
 def test_names_and_values_that_only_look_secret_stay(args: dict[str, Any]) -> None:
-    run = _acting(args)
+    run = _acting(args, redaction=BOTH_LEVELS)
     assert redact(run) is run
 
 

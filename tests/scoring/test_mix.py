@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
+from quintain.records.reward import Combine
 from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.mix import MixScorer, WeightedScorer, cap_score
@@ -56,15 +57,34 @@ def test_a_mix_is_the_weighted_mean_its_lower_bound_takes_the_spread_off_and_a_c
     assert cap_score(unscored(run(), "rules", "no"), 0.8).value is None
 
 
-def test_a_lower_bound_of_one_part_is_refused() -> None:
+def test_a_product_earns_nothing_where_a_factor_is_0_and_weights_are_exponents() -> None:
+    """1/4 x (1/4)^(1/2) = 1/8; a known 0 settles the value, whatever an unscored factor is worth."""
+    parts = [
+        WeightedScorer(Fixed("a", 0.25), 1),
+        WeightedScorer(Fixed("b", 0.25), 0.5),
+        WeightedScorer(Fixed("c", 0), 0),
+    ]
+    score = MixScorer(parts, "product").score(run())
+    assert (score.value, score.scorer) == (0.125, "mix(a=1, b=0.5, c=0, product)")
+    assert [(p.name, p.weight, p.value) for p in score.components] == [("a", 1, 0.25), ("b", 0.5, 0.25), ("c", 0, 0)]
+    unknown = WeightedScorer(Fixed("short", None), 1)
+    wrong, right = WeightedScorer(Fixed("outcome", 0), 1), WeightedScorer(Fixed("outcome", 1), 1)
+    assert MixScorer([wrong, unknown], "product").score(run()).value == 0
+    assert MixScorer([right, unknown], "product").score(run()).reason == "short: cannot tell"
+    with pytest.raises(InvalidInput, match="exponent of at most 10 for 'outcome'"):
+        scorer({"outcome": 11, "length": 1}, combine="product")
+
+
+@pytest.mark.parametrize("combine", ["lower_bound", "product"])
+def test_a_lower_bound_or_product_of_one_part_is_refused(combine: Combine) -> None:
     for parts in (
         [WeightedScorer(Fixed("a", 1.0), 1)],
         [WeightedScorer(Fixed("a", 1.0), 1), WeightedScorer(Fixed("b", 0.5), 0)],
     ):
         with pytest.raises(InvalidInput, match="at least two"):
-            MixScorer(parts, "lower_bound")
+            MixScorer(parts, combine)
     with pytest.raises(InvalidInput, match="at least two"):
-        scorer("outcome", combine="lower_bound")
+        scorer("outcome", combine=combine)
 
 
 def test_a_mix_with_an_unscored_part_is_unscored_and_names_it() -> None:

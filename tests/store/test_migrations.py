@@ -66,7 +66,7 @@ def _insert(database: Connection, table: str, **values: object) -> None:
 def _old_row(database: Connection, whole: Trajectory) -> str:
     """Insert a run as revision 0001 held it: tags by its id, no column for them."""
     row = encode_run(whole)
-    columns = {name: value for name, value in row.columns.items() if name != "tags"}
+    columns = {name: value for name, value in row.columns.items() if name not in ("tags", "personal_data")}
     _insert(database, "trajectories", **columns, created_at=MOMENT, updated_at=MOMENT)
     run_id = str(columns["id"])
     for tag in whole.tags:
@@ -74,11 +74,15 @@ def _old_row(database: Connection, whole: Trajectory) -> str:
     return run_id
 
 
+def _first_run() -> Trajectory:
+    return run("t", user(), answer("Straße"), tags=("b", "a"), session_id="s", reward=0.5, redactions={"email": 1})
+
+
 def _fill(url: str) -> tuple[str, str]:
     """Two linked runs, one with tags, score and dataset; the agent that was trained on it, measured and compared."""
     engine = create_engine(url)
     with write_transaction(engine) as database:
-        first = _old_row(database, run("t", user(), answer("Straße"), tags=("b", "a"), session_id="s", reward=0.5))
+        first = _old_row(database, _first_run())
         second = _old_row(database, run("u", continues=first, subagents=("traj-sub",)))
         score = json.dumps({"trajectory_id": first, "scorer": "rules", "status": "scored", "value": 0.5})
         _insert(
@@ -135,8 +139,7 @@ def _job(database: Connection, job_id: str, spec: TrainSpec, resumed_from: str |
 def test_everything_of_the_first_schema_is_there_after_the_upgrade(url: str) -> None:
     first, second = _fill(url)
     store = open_store(url)
-    whole = run("t", user(), answer("Straße"), tags=("b", "a"), session_id="s", reward=0.5)
-    assert store.trajectories.get(first) == whole.model_copy(update={"id": first})
+    assert store.trajectories.get(first) == _first_run().model_copy(update={"id": first})
     newest, oldest = store.trajectories.search(TrajectoryFilter()).items
     assert (newest.id, oldest.id, oldest.tags, oldest.reward, oldest.created_at) == (
         second,
@@ -147,6 +150,9 @@ def test_everything_of_the_first_schema_is_there_after_the_upgrade(url: str) -> 
     )
     for conditions in ({"tags": ("a",)}, {"text": "STRASSE"}, {"tags": ("a", "b"), "outcome": "success"}):
         assert [item.id for item in store.trajectories.search(TrajectoryFilter(**conditions)).items] == [first]
+    for state, run_id in (("found", first), ("unknown", second)):
+        found = store.trajectories.search(TrajectoryFilter(personal_data=state)).items  # type: ignore[arg-type]
+        assert [item.id for item in found] == [run_id]
     assert [score.value for score in store.scores.of_trajectory(first)] == [0.5]
     assert store.datasets.member_ids("ds-1") == [first]
     grown = run("t", user(), answer("Straße"), answer("more"), tags=("c",), session_id="s")
@@ -177,6 +183,8 @@ def test_a_session_of_the_second_schema_still_grows_and_a_forgotten_one_stays_aw
             database.execute(f"DROP TRIGGER trajectories_text_{change}")
         for later_index in ("ix_trajectories_reward", "ix_jobs_status_seq", "ix_jobs_kind", "ix_jobs_kind_status"):
             database.execute(f"DROP INDEX {later_index}")
+        database.execute("DROP INDEX ix_trajectories_personal_data")
+        database.execute("ALTER TABLE trajectories DROP COLUMN personal_data")
         for later_column in ("home", "lease_until"):
             database.execute(f"ALTER TABLE jobs DROP COLUMN {later_column}")
         database.execute("UPDATE alembic_version SET version_num = '0002'")

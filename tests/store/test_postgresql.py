@@ -152,7 +152,7 @@ def test_a_search_finds_what_sqlite_finds_and_starts_from_the_index(
     local.close()
     with shared.engine.connect() as connection:  # so few rows that any other index is cheaper; all of it is rolled back
         connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
-        for name in ("agent", "agent_label", "environment", "outcome", "reward"):
+        for name in ("agent", "agent_label", "environment", "outcome", "personal_data", "reward"):
             connection.exec_driver_sql(f"DROP INDEX ix_trajectories_{name}")
         query = "EXPLAIN SELECT id FROM trajectories WHERE forgotten_at IS NULL AND text LIKE %s ESCAPE '/'"
         plan = connection.exec_driver_sql(query, ("%stra_sse%",)).scalars().all()

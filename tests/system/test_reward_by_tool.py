@@ -51,7 +51,7 @@ async def talk(settings: Settings) -> dict[str, Any]:
             method="grpo",
             model="starter",
             environment="quintain/inventory",
-            reward={**result["plan"]["reward"], "brevity": 0.5},
+            reward={**result["plan"]["reward"], "parts": {**result["plan"]["reward"]["parts"], "brevity": 0.5}},
             hyperparameters={"rollouts": 2, "tasks_per_step": 2, "group_size": 4},
             name="short",
         )
@@ -70,17 +70,15 @@ def test_short_answers_are_planned_and_rewarded_in_grpo_by_named_parts(settings:
     result = anyio.run(talk, settings)
     names = {item["name"]: item["source"] for item in result["scorers"]}
     assert (names["length"], names["brevity"], names["words"]) == ("built in", "installed by acme-scores", "declared")
-    assert result["plan"]["reward"] == {"outcome": 0.8, "length": 0.2}
-    assert "reward={'outcome': 0.8, 'length': 0.2}" in result["plan"]["next_step"]
+    assert result["plan"]["reward"] == {"parts": {"outcome": 1, "length": 1}, "combine": "product"}
+    assert "reward={'parts': {'outcome': 1, 'length': 1}, 'combine': 'product'}" in result["plan"]["next_step"]
     job = result["job"]
     assert (job["status"], job["step"]) == ("succeeded", 2), job
     assert {"reward/outcome", "reward/length", "reward/brevity"} <= job["metrics"].keys()
     found = job["result"]["report"]["reward"]
-    assert (found["reward"], len(result["runs"])) == ("mix(brevity=0.5, length=0.2, outcome=0.8)", 16)
+    assert (found["reward"], len(result["runs"])) == ("mix(brevity=0.5, length=1, outcome=1, product)", 16)
     assert found["scored"] + sum(found["unscored"].values()) == 16
     parts = found["parts"]
-    mean = (0.5 * parts["brevity"] + 0.2 * parts["length"] + 0.8 * parts["outcome"]) / 1.5
-    if not found["unscored"]:
-        assert found["mean"] == pytest.approx(mean)
     assert 0 < parts["brevity"] <= 1
+    assert 0 < found["mean"] <= parts["outcome"] < 1, "brevity earns nothing where the outcome is a failure"
     assert result["groups"]["rows"] >= 1, "the job's scores are stored under the name of the reward"

@@ -23,6 +23,8 @@ class RunFilter(TypedDict, total=False):
     min_reward: float | None
     """Excludes unknown rewards."""
     max_reward: float | None
+    personal_data: Literal["none", "found", "unknown"] | None
+    """By redaction; unknown: it did not search the run."""
     since: datetime | str | None
     """Stored at or after this time."""
     text: str | None

@@ -271,14 +271,12 @@ class _Loop:
 
     def _clean(self, source: Source, run: Trajectory) -> tuple[Trajectory, Sequence[Counter[str]]]:
         """Return a run redacted, with source and tags, without its id, which would name a run of this store."""
-        clean = run if run.id is None else run.model_copy(update={"id": None})
-        counts: Sequence[Counter[str]] = ()
-        if self.options.redact:
-            from quintain.redaction.redact import redact_by_step
+        from quintain.redaction.redact import redact_by_step
 
-            clean, counts = redact_by_step(clean, self.options.redact)
-            if clean.redactions:
-                self.tally.redactions += Counter(clean.redactions) - Counter(run.redactions)
+        clean = run if run.id is None else run.model_copy(update={"id": None})
+        clean, counts = redact_by_step(clean, self.options.redact)
+        if clean.redactions:
+            self.tally.redactions += Counter(clean.redactions) - Counter(run.redactions)
         update = {
             "source": source if clean.source.uri is None else clean.source,
             "tags": usable_tags((*clean.tags, *self.options.tags)),

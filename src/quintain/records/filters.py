@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from pydantic import Field, field_validator
 
 from quintain.records.record import Instant, Record
-from quintain.records.trajectory import OutcomeStatus
+from quintain.records.trajectory import OutcomeStatus, PersonalData
 
 Item = TypeVar("Item", bound=Record)
 
@@ -24,6 +24,9 @@ class TrajectoryFilter(Record):
     tags: tuple[str, ...] = Field(default=(), max_length=50, description="All of these.")
     min_reward: float | None = Field(default=None, description="Excludes unknown rewards.")
     max_reward: float | None = None
+    personal_data: PersonalData | None = Field(
+        default=None, description="By redaction; unknown: it did not search the run."
+    )
     since: Instant | None = Field(default=None, description="Stored at or after this time.")
     text: str | None = Field(
         default=None,

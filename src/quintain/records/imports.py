@@ -15,6 +15,8 @@ session; or forgotten and therefore not stored."""
 
 RedactionLevel = Literal["secrets", "personal"]
 BOTH_LEVELS: tuple[RedactionLevel, ...] = ("secrets", "personal")
+PERSONAL_KINDS = frozenset({"email", "phone", "national_id", "card", "iban", "private_ip"})
+"""Kinds of markers of the level `personal`; all other kinds are of the level `secrets`."""
 
 
 def _levels(value: Any) -> Any:

@@ -58,7 +58,9 @@ class TrainingPlan(Record):
     dataset_id: str | None = None
     environment: str | None = None
     hyperparameters: dict[str, Any]
-    reward: dict[str, float] | None = Field(default=None, description="Weights of scorers. Null: the given reward.")
+    reward: dict[str, Any] | None = Field(
+        default=None, description="As start_training takes it. Null: the given reward."
+    )
     estimate: Estimate
     blockers: tuple[Blocker, ...]
     notes: tuple[Hint, ...] = ()

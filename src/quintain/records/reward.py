@@ -12,7 +12,7 @@ from quintain.records.calibration import Calibration
 from quintain.records.judging import Endpoint, JudgeControl, JudgingMode, Rubric
 from quintain.records.record import Name, Record, require_number
 
-Combine = Literal["mean", "lower_bound"]
+Combine = Literal["mean", "lower_bound", "product"]
 """How parts are combined; see `scoring.mix.MixScorer`."""
 
 MAX_PARTS = 20
@@ -202,7 +202,7 @@ class RewardPart(Record):
     """A scorer of a reward, with what a job needs to run it."""
 
     scorer: str = Field(min_length=1, max_length=300, description="Full name, under which it is logged.")
-    weight: float = Field(default=1.0, ge=0, le=1e6)
+    weight: float = Field(default=1.0, ge=0, le=1e6, description="Relative weight; of a product, the exponent.")
     declared: Declared | None = None
     agent: Agent | None = Field(default=None, description="Reward model or step model of `agent:NAME@VERSION`.")
     judges: tuple[JudgePart, ...] = Field(

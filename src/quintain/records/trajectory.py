@@ -17,7 +17,11 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import to_json, to_jsonable_python
 
 from quintain.errors import InvalidInput
+from quintain.records.imports import PERSONAL_KINDS, RedactionLevel
 from quintain.records.record import Instant, Record, explain
+
+PersonalData = Literal["none", "found", "unknown"]
+"""Whether redaction found personal data in a run."""
 
 MAX_TRAJECTORY_CHARS = 8_000_000
 """Maximum characters of text in one stored trajectory (`importers.splitting`)."""
@@ -214,6 +218,9 @@ class Trajectory(Record):
     outcome: Outcome = Outcome()
     tags: tuple[str, ...] = ()
     redactions: dict[str, int] = Field(default_factory=dict)
+    redaction: tuple[RedactionLevel, ...] = Field(
+        default=(), description="Levels that the whole run was searched for. Empty: none, or not known."
+    )
     subagents: tuple[str, ...] = ()
     continues: str | None = None
     group_id: str | None = None
@@ -225,6 +232,13 @@ class Trajectory(Record):
         if not self.agent_steps:
             raise ValueError("a trajectory needs at least one step with actor 'agent'")
         return self
+
+    @property
+    def personal_data(self) -> PersonalData:
+        """Whether redaction found personal data; unknown where it did not search for them."""
+        if any(self.redactions.get(kind) for kind in PERSONAL_KINDS):
+            return "found"
+        return "none" if "personal" in self.redaction else "unknown"
 
     @property
     def agent_steps(self) -> tuple[Step, ...]:

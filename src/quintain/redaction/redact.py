@@ -31,7 +31,7 @@ _ROUNDS = 8
 _NO_TEXT = frozenset({bool, int, float, datetime, Actor, OutcomeStatus, Usage, SampledTokens})
 """Types of fields without text to redact."""
 _WITH_ARGS = ("raw_args",)
-_DERIVED_FIELDS = ("redactions", "identity")
+_DERIVED_FIELDS = ("redactions", "redaction", "identity")
 """Fields that redaction derives instead of reading."""
 
 
@@ -43,8 +43,9 @@ def redact(run: Trajectory, levels: Collection[RedactionLevel] = BOTH_LEVELS) ->
         levels: What is removed.
 
     Returns:
-        The run itself if nothing is found, else a copy with the counts added to `redactions`. Changed steps lose their
-        `sampled` tokens, which still spell the text. An id derived from the old content is removed.
+        The run itself if nothing is found and `redaction` names these levels, else a copy that names them, with the counts
+        added to `redactions`. Changed steps lose their `sampled` tokens, which still spell the text. An id derived from
+        the old content is removed.
     """
     return redact_by_step(run, levels)[0]
 
@@ -53,8 +54,11 @@ def redact_by_step(
     run: Trajectory, levels: Collection[RedactionLevel] = BOTH_LEVELS
 ) -> tuple[Trajectory, Sequence[Counter[str]]]:
     """Redact a run like `redact`, and also return the counts of each step; () if nothing is found."""
-    texts, is_named = texts_of(run)
     chosen = frozenset(levels)
+    run = _searched(run, chosen)
+    if not chosen:
+        return run, ()
+    texts, is_named = texts_of(run)
     found = texts_with_spans(texts, chosen)
     if not found and not is_named and not any(map(_may_contain_escaped_json, texts)):
         return run, ()
@@ -70,6 +74,12 @@ def redact_by_step(
     derived = run.id is not None and run.id == f"traj-{run.identity[:16]}"
     update = {"redactions": dict(counts), **({"id": None} if derived else {})}
     return clean.model_copy(update=update), redactor.by_step
+
+
+def _searched(run: Trajectory, levels: Levels) -> Trajectory:
+    """Return the run with the levels that it is searched for."""
+    named = tuple(level for level in BOTH_LEVELS if level in levels)
+    return run if run.redaction == named else run.model_copy(update={"redaction": named})
 
 
 def _repeats_prompt(run: Trajectory) -> bool:

@@ -1,4 +1,4 @@
-"""Weighted mixes of scorers. A part that cannot be scored makes the mix unscored: it is never taken as 0."""
+"""Weighted mixes and products of scorers. A part that cannot be scored is never taken as 0."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from quintain.records.score import Component, Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 
+MAX_EXPONENT = 10.0
+"""Highest weight of a factor in a product."""
 SPREADS = 1.0
 """Distance of the lower bound below the mean, in standard deviations of the parts."""
 
@@ -33,24 +35,29 @@ class MixScorer:
 
         mean         m = sum(s_i v_i)
         lower_bound  max(0, m - k sqrt(sum(s_i (v_i - m)^2))), k = SPREADS
+        product      prod(v_i^w_i)
 
     The lower bound is for rewards that a policy learns from: where parts disagree, one of them was probably exploited. It is the
     uncertainty-weighted objective (UWO) of Coste et al. 2023 (arXiv 2310.02743), which subtracts the variance over an
     ensemble; the standard deviation in its place has the unit of the score, so k does not depend on its scale.
+
+    The product is for conditions: a run earns nothing where a factor is 0, whatever the others are. So a factor of 0 gives
+    0 even where another factor is unscored. Parts of weight 0 are logged and never count.
     """
 
     def __init__(self, parts: Sequence[WeightedScorer], combine: Combine = "mean") -> None:
         """Combine the parts.
 
         Args:
-            parts: At least one, weights finite and not negative, not all 0; a lower bound needs two with weight.
+            parts: At least one, weights finite and not negative, not all 0; a lower bound and a product need two with weight.
             combine: How they are combined.
 
         Raises:
-            InvalidInput: A weight is negative or not finite, all are 0, or a lower bound has one part.
+            InvalidInput: A weight is negative or not finite, all are 0, a lower bound or a product has one part, or an
+                exponent is above `MAX_EXPONENT`.
         """
         self.require_weights([(part.scorer.name, part.weight) for part in parts], combine)
-        self._total = math.fsum(part.weight for part in parts)
+        self._total = 1.0 if combine == "product" else math.fsum(part.weight for part in parts)
         self._combine = combine
         self._parts = tuple(sorted(parts, key=lambda part: part.scorer.name))
         named = [f"{part.scorer.name}={part.weight:g}" for part in self._parts]
@@ -71,11 +78,17 @@ class MixScorer:
                 )
         if not any(weight for _, weight in weights):
             raise InvalidInput("a mix needs at least one weight above 0, for example {'outcome': 0.5, 'rules': 0.5}")
-        if combine == "lower_bound" and sum(weight > 0 for _, weight in weights) < 2:
+        if combine != "mean" and sum(weight > 0 for _, weight in weights) < 2:
             raise InvalidInput(
-                "combine='lower_bound' is the mean less the spread of the parts and needs at least two with weight; give a mix "
-                "such as {'judge': 0.5, 'rules': 0.5}, or combine='mean'"
+                f"combine={combine!r} needs at least two parts with weight; give a mix such as "
+                "{'outcome': 1, 'length': 1}, or combine='mean'"
             )
+        for name, weight in weights if combine == "product" else ():
+            if weight > MAX_EXPONENT:
+                raise InvalidInput(
+                    f"expected an exponent of at most {MAX_EXPONENT:g} for {shown(name)} in a product, got {weight:g}; 1 multiplies "
+                    "by the value itself"
+                )
 
     def score(self, trajectory: Trajectory) -> Score:
         """Return the combined value; unscored, with the reason, where a part with weight is unscored."""
@@ -90,13 +103,16 @@ class MixScorer:
                 reasons.append(Hint(f"{scorer.name}: ", part.reason or "no reason stated"))
             verdicts.append(part)
         steps = next((part.steps for part in verdicts if part.steps), ())
-        if reasons:
+        is_settled = self._combine == "product" and any(part.value == 0 and part.weight > 0 for part in components)
+        if reasons and not is_settled:
             return unscored(run, self.name, join_hints("; ", reasons), components, steps)
         feedback = " ".join(part.feedback for part in components if part.feedback)
         return scored(run, self.name, self._value(components), feedback, components, steps)
 
     def _value(self, parts: Sequence[Component]) -> float:
         known = [(part.weight, part.value) for part in parts if part.value is not None and part.weight > 0]
+        if self._combine == "product":
+            return math.prod(math.pow(value, exponent) for exponent, value in known)
         mean = math.fsum(share * value for share, value in known)
         if self._combine == "lower_bound":
             mean -= SPREADS * math.sqrt(math.fsum(share * (value - mean) ** 2 for share, value in known))

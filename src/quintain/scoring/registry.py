@@ -193,7 +193,7 @@ def scorer(
 
     Raises:
         NotFound: a name that is not known; lists those that are.
-        InvalidInput: an empty mix, a weight that is not a number >= 0, or a lower bound of a single scorer.
+        InvalidInput: an empty mix, a weight that is not a number >= 0, or a lower bound or product of a single scorer.
         Unavailable: an installed scorer is broken.
     """
 
@@ -205,7 +205,7 @@ def scorer(
     if isinstance(spec, str):
         if combine != "mean":
             raise InvalidInput(
-                f"combine={combine!r} needs a mix of at least two scorers, such as {{'judge': 0.5, 'rules': 0.5}}; {shown(spec)} is one"
+                f"combine={combine!r} needs a mix of at least two scorers, such as {{'outcome': 1, 'length': 1}}; {shown(spec)} is one"
             )
         return part(spec)
     if not isinstance(spec, Mapping) or not spec:

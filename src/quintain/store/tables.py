@@ -100,6 +100,7 @@ trajectories = Table(
     Column("n_steps", Integer, nullable=False),  # agent steps
     _created_at(),
     Column("updated_at", Moment, nullable=False),
+    Column("personal_data", String(8), nullable=False, server_default="unknown"),
     Column("tags", Text, nullable=False, server_default="[]"),  # JSON, sorted; `trajectory_tags` is the index
     Column("forgotten_at", Moment),  # if set, only ids and hashes are left
     # Large columns are last, so that lists are read without their overflow pages.
@@ -109,7 +110,7 @@ trajectories = Table(
     Index("ix_trajectories_session_id", "session_id"),
     Index("ix_trajectories_job_id", "job_id", "seq"),
     Index("ix_trajectories_forgotten", "forgotten_at", sqlite_where=_FORGOTTEN),
-    *(_findable(name) for name in ("agent", "agent_label", "environment", "outcome", "reward")),
+    *(_findable(name) for name in ("agent", "agent_label", "environment", "outcome", "personal_data", "reward")),
     sqlite_autoincrement=True,
 )
 

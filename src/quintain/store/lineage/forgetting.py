@@ -111,6 +111,7 @@ _EMPTY = {
     "prompt": "",
     "outcome": OutcomeStatus.UNKNOWN.value,
     "reward": None,
+    "personal_data": "unknown",
     "n_steps": 0,
     "text": "",
     "document": "",

@@ -46,6 +46,7 @@ def filter_parameters(filter: TrajectoryFilter, engine: Engine) -> dict[str, Any
         "environment": filter.environment,
         "task_type": filter.task_type,
         "outcome": filter.outcome and filter.outcome.value,
+        "personal_data": filter.personal_data,
         "min_reward": filter.min_reward,
         "max_reward": filter.max_reward,
         "since": filter.since and Moment.text_of(filter.since),

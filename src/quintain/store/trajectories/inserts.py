@@ -43,7 +43,7 @@ class _Session(NamedTuple):
 
 _c = table.c
 _NAMES = select(_c.identity, _c.id)
-_STATES = select(_c.id, _c.identity, _c.outcome, _c.tags, _c.forgotten_at)
+_STATES = select(_c.id, _c.identity, _c.outcome, _c.tags, _c.personal_data, _c.forgotten_at)
 _SESSIONS = select(_c.opening, _c.session_id, _c.id, _c.forgotten_at).order_by(_c.seq.desc())
 _FORGOTTEN = select(forgotten_sessions.c.session_id, forgotten_sessions.c.trajectory_id)
 
@@ -147,28 +147,32 @@ class TrajectoryInserter:
         return next((InsertResult(known.id, "known") for known in relatives if known.forgotten), None)
 
     def _complete_known(self, rows: Sequence[EncodedRun], arrived: Sequence[InsertResult]) -> list[InsertResult]:
-        """Add missing tags and a missing outcome to known runs. Forgotten runs are unchanged."""
+        """Add missing tags, outcome and knowledge of personal data to known runs. Forgotten runs are unchanged."""
         ids = [one.id for one in arrived if one.status == "known"]
         states = {run_id: state for run_id, *state in select_in(self.connection, _STATES, _c.id, ids)} if ids else {}
         added = list(arrived)
         for place, (row, one) in enumerate(zip(rows, arrived, strict=True)):
             if one.status == "known":
-                identity, outcome, tags, forgotten_at = states[one.id]
+                identity, outcome, tags, personal_data, forgotten_at = states[one.id]
                 if forgotten_at is not None:
                     added[place] = InsertResult(one.id, "forgotten")
                     continue
-                has_outcome = _is_known(row.trajectory) and identity == row.columns["identity"]
+                is_same = identity == row.columns["identity"]
+                has_outcome = _is_known(row.trajectory) and is_same
                 # Reading the document is expensive, and most repeated runs agree with the stored one.
                 differs = has_outcome and outcome != row.trajectory.outcome.status
                 lacks = differs and self._load(one.id).takes_outcome_of(None)
-                if lacks or not set(row.trajectory.tags) <= set(json.loads(tags)):
-                    self._complete(one.id, row.trajectory, outcome=lacks)
+                is_searched = is_same and personal_data == "unknown" != row.columns["personal_data"]
+                if lacks or is_searched or not set(row.trajectory.tags) <= set(json.loads(tags)):
+                    self._complete(one.id, row.trajectory, outcome=lacks, redaction=is_searched)
                     added[place] = InsertResult(one.id, "completed")
         return added
 
-    def _complete(self, run_id: str, new: Trajectory, *, outcome: bool) -> None:
+    def _complete(self, run_id: str, new: Trajectory, *, outcome: bool, redaction: bool) -> None:
         old = self._load(run_id)
         changes: dict[str, Any] = {"tags": tuple(dict.fromkeys((*old.tags, *new.tags)))}
+        if redaction:
+            changes |= {"redaction": new.redaction, "redactions": new.redactions}
         if outcome and old.takes_outcome_of(None):
             extra = {name: value for name, value in old.extra.items() if name != STATED_BY}
             changes |= {"outcome": new.outcome, "extra": extra}

@@ -68,6 +68,7 @@ def encode_run(trajectory: Trajectory) -> EncodedRun:
         "prompt": task.prompt[:_PROMPT_CHARS],
         "outcome": trajectory.outcome.status.value,
         "reward": trajectory.outcome.reward,
+        "personal_data": trajectory.personal_data,
         "n_steps": len(trajectory.agent_steps),
         "tags": json.dumps(sorted(set(trajectory.tags)), ensure_ascii=False) if trajectory.tags else "[]",
         "text": _search_text(trajectory),

@@ -86,7 +86,10 @@ MaxPairs = Annotated[int | None, Field(ge=1, le=100, description="dpo: at most s
 ValidationShare = Annotated[float, Field(ge=0, lt=1, description="Share of tasks held back for validation."), _number]
 Outcomes = Annotated[
     list[Literal["success", "failure", "error", "truncated", "unknown"]] | None,
-    Field(min_length=1, description="Keep these outcomes; default: any, for sft without `scorer` success."),
+    Field(
+        min_length=1,
+        description="Keep these outcomes, unknown: not stated; default: any, for sft without `scorer` success.",
+    ),
 ]
 _CURATION = "Filters, sampling, step labels: min_reward, max_steps, max_rows, ...; see guide://curation."
 CurationSettings = Annotated[

@@ -188,7 +188,7 @@ def _next_step(report: ImportReport, tags: Sequence[str], *, dry_run: bool) -> H
             call("record_trajectory", trajectory_id=..., outcome=...),
             ", or score runs: ",
             call("score_trajectories", scorer="rules", filter=these),
-            ", or learn from them as they are: ",
+            ", or learn from them although some may be failures: ",
             call("export_dataset", kind="sft", name="runs", filter=these, outcomes=["success", "unknown"]),
             ".",
         )

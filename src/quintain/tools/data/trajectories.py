@@ -98,8 +98,7 @@ def record_trajectory(
     require_tags(run.tags, "trajectory.tags")
     require_one_part(run)
     run = run.model_copy(update={"tags": tuple(dict.fromkeys([*run.tags, *(tags or [])]))})
-    if services.settings.redact:
-        run = redact(run, services.settings.redact)
+    run = redact(run, services.settings.redact)
     if live == "open":
         run = run.model_copy(update={"id": f"traj-{uuid.uuid4().hex[:16]}", "tags": (*run.tags, LIVE)})
         run = run.model_copy(update={"episode_key": run.id})
@@ -232,7 +231,7 @@ def _grow(services: Services, live: str, trajectory_id: str | None, parts: dict[
         if live == "close":
             del tags[LIVE]
         run = run.model_copy(update={"tags": tuple(tags), "outcome": outcome or run.outcome})
-        return redact(run, services.settings.redact) if services.settings.redact else run
+        return redact(run, services.settings.redact)
 
     grown = services.store.trajectories.grow(trajectory_id, change, services.clock())
     return _recorded(grown, trajectory_id, "grown", live=live == "append")
@@ -287,7 +286,7 @@ def state_outcome(
         )
     # Apart from the run, whose words and so its identity stay as they are.
     statement = Trajectory(steps=(Step(actor=Actor.AGENT),), outcome=outcome, tags=tuple(tags))
-    statement = redact(statement, services.settings.redact) if services.settings.redact else statement
+    statement = redact(statement, services.settings.redact)
     before = StatedBefore(OutcomeStatus.UNKNOWN, None)
 
     def change(run: Trajectory) -> Trajectory:
@@ -304,6 +303,7 @@ def state_outcome(
                 "outcome": statement.outcome,
                 "tags": tuple(dict.fromkeys([*run.tags, *statement.tags])),
                 "redactions": dict(counts),
+                "redaction": tuple(level for level in run.redaction if level in statement.redaction),
                 "extra": extra if rater is None else {**extra, STATED_BY: rater},
             }
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
@@ -21,7 +21,7 @@ RewardInput = str | dict[str, Any]
 
 _LONG = ("parts", "combine", "cap")
 _JUDGE_FIELDS = ("judge", "rubric", "mode")
-_COMBINE: tuple[Combine, ...] = ("mean", "lower_bound")
+_COMBINE: tuple[Combine, ...] = get_args(Combine)
 _JUDGE_MODES = ("score", "group")
 
 
@@ -92,7 +92,7 @@ def _combined(
         raise InvalidInput(f"{where}.{clip(unknown[0])} is not a known field; beside parts there are combine and cap")
     combine, cap = value.get("combine", combine), value.get("cap", cap)
     if combine not in _COMBINE:
-        raise InvalidInput(f"{where}.combine: expected {' or '.join(_COMBINE)}, got {shown(combine)}; correct it")
+        raise InvalidInput(f"{where}.combine: expected {', '.join(_COMBINE)}, got {shown(combine)}; correct it")
     if cap is not None and (isinstance(cap, bool) or not isinstance(cap, int | float) or not 0 < cap <= 1):
         raise InvalidInput(f"{where}.cap: expected a number above 0 and at most 1, got {shown(cap)}; correct it")
     return combine, cap

@@ -54,7 +54,10 @@ NewName = Annotated[
 ]
 RewardArgument = Annotated[
     RewardInput | None,
-    Field(description='Scorers by weight instead of the given reward: {"outcome": 0.8, "length": 0.2}.'),
+    Field(
+        description='Scorers by weight instead of the given reward: {"outcome": 0.8, "length": 0.2}; multiplied: '
+        '{"parts": {"outcome": 1, "length": 1}, "combine": "product"}.'
+    ),
 ]
 TrainingSeed = Annotated[Seed, Field(description="Of data order and start.")]
 RequestKey = Annotated[

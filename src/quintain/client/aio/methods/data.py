@@ -94,7 +94,7 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             margin: dpo: chosen is better by more (0).
             max_pairs_per_task: dpo: at most so many (4).
             pairs: dpo: mine now, or take what is recorded: all, or by source.
-            outcomes: Keep these outcomes; default: any, for sft without `scorer` success.
+            outcomes: Keep these outcomes, unknown: not stated; default: any, for sft without `scorer` success.
             curation: Filters, sampling, step labels: min_reward, max_steps, max_rows, ...; see guide://curation.
             validation_share: Share of tasks held back for validation.
             include_held_out: Also take evaluation tasks, which then measure nothing.

@@ -22,7 +22,7 @@ class AsyncLabelMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         trajectories: Sequence[Reference] | None = None, profile: str | None = None, judge: Reference | None = None,
         rubric: str | Mapping[str, Any] | None = None, mode: Literal["score", "steps", "pairwise", "group"] = "score",
         target: Reference | None = None, calibrate: bool = True, audit: bool = False,
-        combine: Literal["mean", "lower_bound"] = "mean", cap: float | None = None,
+        combine: Literal["mean", "lower_bound", "product"] = "mean", cap: float | None = None,
         cursor: str | None = None) -> ScoreResult:
         """Score runs from 0 to 1 (higher is better) and store components and feedback. Unknown stays unscored, never 0.
 

@@ -35,7 +35,8 @@ class AgentMethods(Generic[JobT]):
             method: How to learn; library(kind='methods') describes each.
             dataset: Dataset id or name, of the kind that the method learns from.
             environment: Instead of a dataset: where the agent acts while it learns.
-            reward: Scorers by weight instead of the given reward: {"outcome": 0.8, "length": 0.2}.
+            reward: Scorers by weight instead of the given reward: {"outcome": 0.8, "length": 0.2}; multiplied:
+                {"parts": {"outcome": 1, "length": 1}, "combine": "product"}.
             name: Of the new agent; default: NAME-METHOD.
             hyperparameters: Settings of the method; see guide://methods/METHOD. None: defaults.
             seed: Of data order and start.
@@ -142,7 +143,8 @@ class DatasetMethods(Generic[JobT]):
             method: How to learn; library(kind='methods') describes each.
             model: Agent id or name, `starter`, a folder of a model or adapter, a GGUF file, a job.
             environment: Instead of a dataset: where the agent acts while it learns.
-            reward: Scorers by weight instead of the given reward: {"outcome": 0.8, "length": 0.2}.
+            reward: Scorers by weight instead of the given reward: {"outcome": 0.8, "length": 0.2}; multiplied:
+                {"parts": {"outcome": 1, "length": 1}, "combine": "product"}.
             name: Of the new agent; default: NAME-METHOD.
             hyperparameters: Settings of the method; see guide://methods/METHOD. None: defaults.
             seed: Of data order and start.

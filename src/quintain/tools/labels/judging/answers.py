@@ -290,8 +290,7 @@ def checked_correction(context: AnswerContext, run: Trajectory, correction: dict
     if correction is None:
         return None
     better = corrected_run(run, read_correction(correction), f"{context.batch.rater}{context.relayed}")
-    levels = context.services.settings.redact
-    return redact(better, levels) if levels else better
+    return redact(better, context.services.settings.redact)
 
 
 def _store_correction(context: AnswerContext, item_id: str, better: Trajectory) -> None:

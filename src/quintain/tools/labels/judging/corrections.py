@@ -118,6 +118,7 @@ def corrected_run(run: Trajectory, correction: Correction, rater: str) -> Trajec
         # Whoever selects the runs of an experiment finds the corrections of them too.
         tags=(CORRECTION, *(tag for tag in run.tags if tag not in {CORRECTION, REPLACED, LIVE})),
         redactions=run.redactions,
+        redaction=run.redaction,
         continues=run.id,
         extra={CORRECTION: {"of": run.id, "step": correction.step, "rater": rater}},
     )

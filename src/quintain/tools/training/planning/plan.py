@@ -98,8 +98,8 @@ def plan_training(
         choice = choice._replace(notes=(*choice.notes, then))
     blockers += choice.blockers
     asked, reasons = _with_constraints(purposes, chosen, canonical_settings(chosen, hyperparameters))
-    rewards = {name: weight for purpose in purposes for name, weight in REWARDS.get(purpose, {}).items()}
-    reward = rewards if rewards and (chosen in REWARDED or choice.environment is not None) else None
+    learns_from_rewards = chosen in REWARDED or choice.environment is not None
+    reward = next((REWARDS[one] for one in purposes if one in REWARDS), None) if learns_from_rewards else None
     return _planned(services, choice._replace(reward=reward), agent, model, asked, blockers, reasons)
 
 

@@ -52,7 +52,7 @@ PURPOSES: dict[Purpose, Meaning] = {
 }
 """The first nine choose a method. The last three are constraints that change settings."""
 
-REWARDS: dict[Purpose, dict[str, float]] = {"short_answers": {"outcome": 0.8, "length": 0.2}}
+REWARDS: dict[Purpose, dict[str, Any]] = {"short_answers": {"parts": {"outcome": 1, "length": 1}, "combine": "product"}}
 """Purpose -> the reward that serves it."""
 
 Goal = Annotated[

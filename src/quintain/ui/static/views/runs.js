@@ -6,7 +6,7 @@ import { inlineText } from "../text.js";
 
 const OUTCOMES = ["success", "failure", "error", "truncated", "unknown"];
 const ORDERS = [["", "newest first"], ["reward", "highest reward"], ["-reward", "lowest reward"]];
-const FILTERS = ["text", "agent", "environment", "task_type", "outcome", "min_reward", "max_reward", "tag", "dataset_id", "job_id"];
+const FILTERS = ["text", "agent", "environment", "task_type", "outcome", "personal_data", "min_reward", "max_reward", "tag", "dataset_id", "job_id"];
 const TYPING_MS = 250;
 const LIVE_MS = 1500;
 
@@ -103,7 +103,7 @@ function filters(query, change, api) {
     options.map(([value, text]) => h("option", { value, selected: value === (query.get(name) ?? "") }, text)));
   const agents = h("datalist", { id: "agents" });
   const scorers = h("datalist", { id: "orders" });
-  const more = ["environment", "task_type", "min_reward", "max_reward", "tag"];
+  const more = ["environment", "task_type", "personal_data", "min_reward", "max_reward", "tag"];
   return h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault(), onfocusin: () => suggest(api, agents) },
     input("text", "Text of the run", { type: "search", class: "search-text" }),
     input("agent", "Agent", { list: "agents" }),
@@ -111,6 +111,7 @@ function filters(query, change, api) {
     orderSelect(query, change, api),
     h("details", { open: more.some((name) => query.get(name)) }, h("summary", null, "More filters"), h("div", { class: "row" },
       input("environment", "Environment"), input("task_type", "Kind of task"),
+      select("personal_data", "Personal data", [["", "any personal data"], ["none", "none found"], ["found", "found and removed"], ["unknown", "not searched for"]]),
       input("min_reward", "Reward from", { type: "number", step: "any" }), input("max_reward", "Reward to", { type: "number", step: "any" }),
       input("tag", "Tag"))),
     agents, scorers);
