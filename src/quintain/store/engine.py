@@ -32,7 +32,11 @@ BUSY_TIMEOUT_S = 30
 JOURNAL_BYTES = 4 * 1024 * 1024
 """Size to which a larger journal is cut after a transaction."""
 
-_PRAGMAS = ("synchronous=FULL", "fullfsync=1", "foreign_keys=ON")
+SPILL_PAGES = 4096
+"""Changed pages of 4 KiB that a transaction keeps in memory. Beyond them it writes to the file, and with a rollback journal
+locks readers out until its end: half a second for a pass over new texts, at SQLite's default of 2 MB."""
+
+_PRAGMAS = ("synchronous=FULL", "fullfsync=1", "foreign_keys=ON", f"cache_spill={SPILL_PAGES}")
 
 _shared = threading.local()
 """`connection` is that of this thread's shared transaction."""
