@@ -14,8 +14,9 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +104,7 @@ def database(machines: TwoMachines, folder: Path, count: int) -> None:
         reader.start()
     dice = random.Random(18)
     for _ in range(count):
-        n = len(lines)
-        _until(lambda n=n: len({line[0] for line in lines[n:] if line[1] == "stored"}) == 3, "all write again")
+        _until(partial(_all_wrote, lines, len(lines)), "all write again")
         time.sleep(dice.uniform(0, 0.3))
         machines.silence()
         time.sleep(dice.uniform(0.1, 4 * TIMEOUT_S))
@@ -154,7 +154,7 @@ def sampler(machines: TwoMachines, folder: Path, count: int) -> None:
         while not _has_ended(job, attempts):
             attempts += 1
             worker = _attempt_alone(machines, job, attempts)
-            _until(lambda n=attempts, one=worker: _trains(job, n) or one.poll() is not None, "an update of the server")
+            _until(partial(_trains_or_ended, job, attempts, worker), "an update of the server")
             while done < count and _wait(worker, dice.uniform(0.1, 1.0)):
                 done += 1
                 machines.silence()
@@ -182,6 +182,19 @@ def _wait(worker: subprocess.Popen[bytes], seconds: float) -> bool:
     except subprocess.TimeoutExpired:
         return True
     return False
+
+
+def _all_wrote(lines: Sequence[Sequence[str]], before: int) -> bool:
+    """Whether each of the three writers has stored a run since there were so many lines."""
+    return len({line[0] for line in lines[before:] if line[1] == "stored"}) == 3
+
+
+def _trains_or_ended(job: Any, attempt: int, worker: subprocess.Popen[bytes]) -> bool:
+    return _trains(job, attempt) or worker.poll() is not None
+
+
+def _is_past_or_ended(job: Any, step: int, launcher: subprocess.Popen[bytes]) -> bool:
+    return _steps(job) > step or launcher.poll() is not None
 
 
 def _trains(job: Any, attempt: int) -> bool:
@@ -237,7 +250,7 @@ def machine(machines: TwoMachines, folder: Path, count: int) -> None:
         with _both(machines, job, attempts) as both:
             if attempts <= count:
                 wanted = begun + dice.randrange(2 * killed_ranks.EVERY)
-                _until(lambda n=wanted, one=both[0]: _steps(job) > n or one.poll() is not None, "a step")
+                _until(partial(_is_past_or_ended, job, wanted, both[0]), "a step")
                 machines.silence()
                 went = time.monotonic()
                 for launcher in both:
