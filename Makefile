@@ -12,12 +12,12 @@ demo: install
 # What mypy checks: the package, and the documented program of the Python client.
 TYPED := src/quintain build/documented_program.py
 
-# Types are checked beside the tests, for mypy keeps one core busy and no more; what it says comes last.
+# Types are checked beside the tests, for mypy keeps one core busy and no more; its report comes last.
 test: style
 	@$(BIN)/python -m scripts.documented_program
-	@told=$$(mktemp); $(BIN)/mypy $(TYPED) >$$told 2>&1 & types=$$!; \
+	@report=$$(mktemp); $(BIN)/mypy $(TYPED) >$$report 2>&1 & types=$$!; \
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not soak and not browser and not docs"; tests=$$?; \
-	wait $$types; typed=$$?; cat $$told; rm $$told; \
+	wait $$types; typed=$$?; cat $$report; rm $$report; \
 	test $$typed -eq 0 && exit $$tests
 
 # The store and its jobs on PostgreSQL, with a throw-away server of the system's package; skipped with the reason without one.

@@ -25,7 +25,7 @@ from quintain.jobs.directory import JobDirectory
 from quintain.jobs.launch import JobOptions
 from quintain.jobs.launchers.contract import ClusterOptions
 from quintain.jobs.runner import JobRunner
-from quintain.records.job import UNFINISHED, JobStatus, SelftestSpec
+from quintain.records.job import UNFINISHED, Job, JobStatus, SelftestSpec
 from quintain.store.store import Store, open_store
 
 LIMIT_S = 120.0
@@ -168,7 +168,7 @@ def kills(folder: Path, head: RayHead, n: int) -> None:
         home.until_end(job_id)
     every = [job.id for job in home.store.jobs.page(limit=200).items]
     whole = sum(home.is_whole(job_id, steps) for job_id in every)
-    report("ray_jobs_right_after_random_kills", [whole / len(every)], "of jobs", 1.0, jobs=len(every), **done)
+    report("ray_jobs_right_after_random_kills", [whole / len(every)], "of jobs", 1.0, jobs=len(every), kills=done)
 
 
 def _again(home: Home, ids: Sequence[str], spec: SelftestSpec) -> str:
@@ -208,7 +208,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from quintain.jobs.launch import JobOptions
 from quintain.jobs.runner import JobRunner
-from quintain.records.job import UNFINISHED, SelftestSpec
+from quintain.records.job import Job, UNFINISHED, SelftestSpec
 from quintain.store.store import open_store
 url, folder, me, n = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 store = open_store(url)
@@ -240,7 +240,8 @@ def homes(folder: Path, servers: int = 8, jobs: int = 200, n_homes: int = 4) -> 
     ]
     for server in running:
         server.communicate(timeout=1800)
-    found, page = [], store.jobs.page(limit=200)
+    found: list[Job] = []
+    page = store.jobs.page(limit=200)
     while True:
         found += page.items
         if page.next_cursor is None:

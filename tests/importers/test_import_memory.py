@@ -13,17 +13,22 @@ from typing import Any
 
 import pytest
 
-from quintain.errors import Unavailable
-from quintain.importers import byte_streams, run_splitting
+from quintain.errors import InvalidInput, Unavailable
+from quintain.importers import byte_streams, long_rows, raw_values, run_splitting
 from quintain.importers.coding_agents import claude_graph
+from quintain.importers.json_parser import Parser
+from quintain.importers.long_rows import parse_long_row
 from quintain.importers.pipeline import ImportOptions, import_logs
+from quintain.importers.raw_values import LongValue
 from quintain.importers.run_sink import RunSink
 from quintain.importers.run_splitting import PART_CHARS
+from quintain.importers.spooled_list import SpooledList
 from quintain.importers.training_data import chat_records
 from quintain.importers.transcripts import transcript
 from quintain.importers.transcripts.transcript import Transcript, make_call
 from quintain.records.imports import IngestStatus, RunLink
 from quintain.records.trajectory import Trajectory
+from small_logs import SMALL_LOGS
 
 RESULTS, CHARS = 250, 30_000
 
@@ -77,9 +82,11 @@ def chat() -> list[dict[str, Any]]:
     return messages
 
 
-SESSIONS = pytest.mark.parametrize(
-    "lines", [claude_session, codex_session, chat], ids=["claude_code", "codex", "chat_messages"]
-)
+def chat_in_one_line() -> list[dict[str, Any]]:
+    return [{"id": 7, "messages": chat(), "tools": [], "model": "m"}]
+
+
+SESSIONS = pytest.mark.parametrize("lines", [claude_session, codex_session, chat, chat_in_one_line])
 
 
 def written(path: Path, lines: Callable[[], list[dict[str, Any]]]) -> Path:
@@ -109,8 +116,9 @@ class Runs(RunSink):
 
 def spool_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let 60 kB be what 1 MB of a log and a million characters of a run are."""
-    for module, name in ((claude_graph, "MEMORY_BYTES"), (chat_records, "MEMORY_BYTES"), (transcript, "MEMORY_CHARS")):
-        monkeypatch.setattr(module, name, CHARS * 2)
+    for module in (claude_graph, chat_records, raw_values, long_rows):
+        monkeypatch.setattr(module, "MEMORY_BYTES", CHARS * 2)
+    monkeypatch.setattr(transcript, "MEMORY_CHARS", CHARS * 2)
     monkeypatch.setattr(transcript, "PIECE_BYTES", CHARS)
     monkeypatch.setattr(byte_streams, "CHUNK_BYTES", CHARS)
 
@@ -183,3 +191,52 @@ def test_the_parts_of_a_long_run_are_stored_one_by_one(tmp_path: Path) -> None:
     assert import_logs(path, ImportOptions(redact=()), sink).imported == len(sink.batches)
     assert set(sink.batches) == {1}
     assert len(sink.batches) > 1
+
+
+ODD_ROWS = (
+    r'{"messages": [], "a": {"messages" : [ {"x": "]}\"[,"} , {"messages": [{}]} ]}, "b": [[{"messages": [{"y": 1}]}]]}',
+    r'{"messages": [{"role": "user"}], "messages": [{"role": "\u00e9"}], "text": "\"messages\": [1]", "n": [1, 2.5, null]}',
+    r'{"messages": [{"a": NaN}, {"b": "\ud800 \u0000"}], "é": "\\"}',
+    '{"messages": [{"a": 1}, 2]}',
+    '{"messages": [{"a": 1},]}',
+    '{"messages": [{"a": 1}',
+    '{"messages": [{"a": 1}}',
+    '{"messages": [{"a": 1] , {"b": 2}]}',
+    '{"messages": [{"a": 1}]} {"messages": []}',
+    '{"messages": [{"a": %s}]}' % ("[" * 99 + "]" * 99),
+    '{"messages": [{"a": %s}]}' % ("[" * 97 + "]" * 97),
+    "[" * 200,
+)
+"""Rows with escapes, nested lists, repeated names, repairs, values other than objects, and what is not JSON."""
+
+
+@pytest.mark.parametrize("n_bytes", [1, 7, 1000])
+def test_a_long_row_has_the_value_and_the_error_of_the_row_parsed_whole(
+    monkeypatch: pytest.MonkeyPatch, n_bytes: int
+) -> None:
+    monkeypatch.setattr(raw_values, "CHUNK_BYTES", n_bytes)
+    monkeypatch.setattr(long_rows, "MEMORY_BYTES", 20)
+    small = (json.dumps(row) for _, rows in SMALL_LOGS.values() for row in (rows if isinstance(rows, list) else [rows]))
+    n_split = 0
+    for text in (*ODD_ROWS, *small):
+        expected = outcome(lambda text=text: Parser(Counter()).parse(text.encode()))
+        for names in (None, ("messages", "steps")):
+            row = LongValue()
+            row.add(text.encode())
+            got = outcome(lambda row=row, names=names: parse_long_row(row, Parser(Counter()), names, Counter()))
+            n_split += got != (got := in_memory(got))
+            assert got == expected, text
+    assert n_split > 30
+
+
+def outcome(parse: Callable[[], Any]) -> Any:
+    try:
+        return parse()
+    except InvalidInput as error:
+        return error.code, error.message
+
+
+def in_memory(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: in_memory(inner) for key, inner in value.items()}
+    return list(value) if isinstance(value, SpooledList) else value

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from quintain.importers.run_splitting import PART_CHARS
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.settings import Settings
 from quintain.store.store import open_store
@@ -95,6 +97,16 @@ def test_a_secret_is_redacted_before_it_is_stored(home: Path) -> None:
         run.agent(f"git push https://{key}@example.org")
     assert sum(stored(home, run).redactions.values()) >= 1
     assert key.encode() not in b"".join(path.read_bytes() for path in home.glob("quintain.db*"))
+
+
+def test_each_part_of_a_long_run_counts_the_secrets_in_it(home: Path) -> None:
+    secret = "export SERVICE_API_KEY=q1w2e3r4t5y6u7i8\n"
+    with Recorder(home=home).run("Go") as run:
+        for n in (0, 2, 1):
+            run.agent(secret * n + "x" * (PART_CHARS * 2 // 3))
+    with closing(open_store(Settings(home=home).url)) as store:
+        parts = list(store.trajectories.iterate())
+    assert [part.redactions for part in parts] == [{}, {"api_key": 2}, {"api_key": 1}]
 
 
 def test_a_run_that_the_store_does_not_take_is_kept_in_the_inbox(home: Path) -> None:

@@ -32,8 +32,8 @@ class Parser:
         # Raw control characters in strings are taken: programs that write logs by hand forget to escape them.
         self._decoder = json.JSONDecoder(strict=False, parse_constant=self._none, parse_float=self._finite)
 
-    def parse(self, raw: bytes) -> Any:
-        """Return the value of some bytes.
+    def parse(self, raw: bytes, outer: int = 0) -> Any:
+        """Return the value of some bytes, inside `outer` levels of a larger value.
 
         Bytes that are not UTF-8, lone surrogates and NUL become U+FFFD; NaN and Infinity become null. Each repair is
         counted.
@@ -47,7 +47,7 @@ class Parser:
         if len(raw) > MAX_VALUES and raw.count(b",") + raw.count(b"[") + raw.count(b"{") > MAX_VALUES:
             raise InvalidInput(f"expected at most {MAX_VALUES:,} values", code="too_large")
         value = self._value(raw)
-        if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
+        if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH - outer and _deeper_than(value, MAX_DEPTH - outer):
             raise InvalidInput(f"nested deeper than {MAX_DEPTH} levels", code="too_deep")
         if (b"\\u" in raw and (b"\\ud" in raw or b"\\uD" in raw or b"\\u0000" in raw)) or b"\0" in raw:
             return self._mended(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from quintain.errors import InvalidInput
 from quintain.importers.byte_streams import ReadState, chunks
 from quintain.importers.json_parser import Parser
+from quintain.importers.long_rows import parse_long_row
 from quintain.importers.protocol import Report
 from quintain.importers.raw_values import MAX_LINE_BYTES, RawValue, elements, is_lines, lines
 
@@ -44,18 +45,22 @@ class LogFile:
         """Parts of the path below the root."""
         return self.path.relative_to(self.root).parts
 
-    def rows(self, report: Report) -> Iterator[NumberedValue]:
+    def rows(self, report: Report, spooled: Collection[str] = ()) -> Iterator[NumberedValue]:
         """Stream the lines of a line format, or the elements of a JSON array; a single JSON object is one element.
 
         Consecutive objects over several lines are elements too. Invalid values are rejected with their number, and
         blank lines are skipped. Memory contains one row. A file that cannot be read to its end gives the rows before
         the damage.
+
+        Args:
+            report: Gets the rejections.
+            spooled: Names of fields whose lists of objects may be a `SpooledList` in a long row.
         """
         parser, number = Parser(self.reading.repairs, self.reading.parsed), 0
         try:
             pieces = self.pieces()
             while (piece := next(pieces, None)) is not None:
-                number, values = piece.number, _values(piece, parser, report)
+                number, values = piece.number, self._values(piece, parser, report, spooled)
                 del piece  # its bytes would stay in memory while the caller works on the values
                 yield from (NumberedValue(number, value) for value in values)
         except InvalidInput as error:
@@ -110,6 +115,30 @@ class LogFile:
             parts.append(chunk)
         return b"".join(parts)
 
+    def _values(self, piece: RawValue, parser: Parser, report: Report, spooled: Collection[str]) -> list[Any]:
+        """Return the values of a piece, usually one; report why there is none."""
+        number, raw = piece.number, piece.raw
+        if raw is None:
+            report.reject(number, f"larger than {MAX_LINE_BYTES // 2**20} MB")
+            return []
+        if not raw:
+            report.reject(number, "the file ends before its array is closed; what followed is lost")
+            return []
+        try:
+            if isinstance(raw, bytes):
+                return [parser.parse(raw)]
+            if spooled:
+                return [parse_long_row(raw, parser, spooled, self.reading.repairs)]
+            return [parser.parse(raw.content())]
+        except InvalidInput as error:
+            content = raw if isinstance(raw, bytes) else raw.content()
+            several = list(elements([content])) if error.code == "extra_data" else []
+            if len(several) > 1:  # values that follow each other on one line
+                inner = [piece._replace(number=number) for piece in several]
+                return [value for piece in inner for value in self._values(piece, parser, report, spooled)]
+            report.reject(number, error.message + (" (the file ends within it)" if piece.last else ""))
+            return []
+
     def sibling(self, relative: str) -> LogFile | None:
         """Return another file by its path relative to this file's folder; None if it does not exist inside the root.
 
@@ -154,23 +183,3 @@ class LogFile:
                 return sorted(entries, key=lambda entry: entry.name)
         except (OSError, RuntimeError, ValueError):
             return []
-
-
-def _values(piece: RawValue, parser: Parser, report: Report) -> list[Any]:
-    """Return the values of a piece, usually one; report why there is none."""
-    if piece.raw is None:
-        report.reject(piece.number, f"larger than {MAX_LINE_BYTES // 2**20} MB")
-        return []
-    if not piece.raw:
-        report.reject(piece.number, "the file ends before its array is closed; what followed is lost")
-        return []
-    try:
-        return [parser.parse(piece.raw)]
-    except InvalidInput as error:
-        several = list(elements([piece.raw])) if error.code == "extra_data" else []
-        if len(several) > 1:  # values that follow each other on one line
-            return [
-                value for inner in several for value in _values(inner._replace(number=piece.number), parser, report)
-            ]
-        report.reject(piece.number, error.message + (" (the file ends within it)" if piece.last else ""))
-        return []

@@ -14,8 +14,10 @@ from quintain.errors import InvalidInput
 from quintain.importers.archives import archive
 from quintain.importers.byte_streams import ReadState, chunks, open_regular
 from quintain.importers.json_parser import Parser
+from quintain.importers.long_rows import parse_long_row
 from quintain.importers.protocol import Probe
-from quintain.importers.raw_values import RawValue, elements, is_lines, lines
+from quintain.importers.raw_values import LongValue, RawValue, elements, is_lines, lines
+from quintain.importers.spooled_list import SpooledList
 from quintain.records.record import clip
 from quintain.records.text import MAX_DEPTH
 
@@ -23,7 +25,7 @@ MAX_ROWS = 20
 """Valid rows of a probe."""
 
 MAX_PROBE_BYTES = 32 * 2**20
-"""Unpacked bytes read to find them; of a larger value only the beginning is examined."""
+"""Unpacked bytes read to find them; of a larger value only the beginning is examined, of a long list its first objects."""
 
 _ENOUGH_BYTES = 4 * 2**20
 """Bytes after which two rows are enough."""
@@ -129,11 +131,18 @@ def _rows(pieces: Iterator[RawValue], reading: ReadState) -> tuple[list[Any], di
     parser, damage, bad = Parser(reading.repairs), None, 0
     try:
         for piece in pieces:
+            raw = piece.raw or b""
+            if isinstance(raw, LongValue) and reading.unpacked >= MAX_PROBE_BYTES:
+                break  # it is cut
             try:
-                rows.append(value := parser.parse(piece.raw or b""))
-                parsed[piece.raw or b""] = value
+                if isinstance(raw, LongValue):
+                    rows.append(_beginning(parse_long_row(raw, parser, None, reading.repairs)))
+                else:
+                    rows.append(value := parser.parse(raw))
+                    parsed[raw] = value
             except InvalidInput as error:
-                if error.code == "extra_data" and (several := _joined(piece.raw or b"", parser)):
+                content = raw.content() if isinstance(raw, LongValue) else raw
+                if error.code == "extra_data" and (several := _joined(content, parser)):
                     rows += several[: MAX_ROWS - len(rows)]
                     continue
                 bad += 1
@@ -149,10 +158,18 @@ def _rows(pieces: Iterator[RawValue], reading: ReadState) -> tuple[list[Any], di
     return rows, parsed if reading.unpacked <= _ENOUGH_BYTES and not reading.repairs else {}, damage
 
 
+def _beginning(value: Any) -> Any:
+    """Return a value with the beginning of its long lists alone."""
+    if isinstance(value, SpooledList):
+        return value.unspooled()
+    return {key: _beginning(inner) for key, inner in value.items()} if isinstance(value, dict) else value
+
+
 def _joined(raw: bytes, parser: Parser) -> list[Any]:
     """Return the values that follow each other on one line; empty if one of them is not JSON."""
     try:
-        return [parser.parse(piece.raw or b"") for piece in elements([raw])]
+        contents = [piece.raw.content() if isinstance(piece.raw, LongValue) else piece.raw for piece in elements([raw])]
+        return [parser.parse(content or b"") for content in contents]
     except InvalidInput:
         return []
 

@@ -1,6 +1,6 @@
 """Find the raw JSON values of a log file: lines, elements of arrays, or consecutive objects.
 
-Nothing is parsed here, so a value that is no JSON costs only itself, and one that is too large is never held.
+Nothing is parsed here, so a value that is no JSON costs only itself. A long value waits in a temporary file.
 """
 
 from __future__ import annotations
@@ -10,16 +10,49 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from quintain.importers.byte_streams import CHUNK_BYTES
+from quintain.importers.spooled_list import ScratchFile
+
 MAX_LINE_BYTES = 64 * 2**20
 """Size limit of one line or element; a longer one is rejected with its number."""
+
+MEMORY_BYTES = 4 * 2**20
+"""Bytes of an unfinished value above which it goes to a temporary file."""
 
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+'
 _MARK = rb'(?:[^"%(marks)s]++|%(string)s")*+(?:([%(marks)s])|(%(string)s(\\?))?\Z)'
 """Matches up to the next mark outside strings, or to the end: group 2 is then an unfinished string, and group 3 its last
 character if that begins an escape."""
-_INNER = re.compile(_MARK % {b"marks": rb"\[\]{}", b"string": _STRING}, re.DOTALL)
-_OUTER = re.compile(_MARK % {b"marks": rb"\[\]{},", b"string": _STRING}, re.DOTALL)
+INNER = re.compile(_MARK % {b"marks": rb"\[\]{}", b"string": _STRING}, re.DOTALL)
+"""Finds the next bracket."""
+OUTER = re.compile(_MARK % {b"marks": rb"\[\]{},", b"string": _STRING}, re.DOTALL)
+"""Finds the next bracket or comma."""
 _ARRAY, _OPENING = b"[", (b"[", b"{")
+
+
+class LongValue:
+    """Raw bytes of one value in a temporary file."""
+
+    def __init__(self) -> None:
+        """Create the value without bytes."""
+        self._file = ScratchFile()
+
+    def add(self, part: bytes) -> None:
+        """Append bytes.
+
+        Raises:
+            Unavailable: the file cannot be written.
+        """
+        self._file.write(part)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the bytes in chunks."""
+        for begin in range(0, self._file.size, CHUNK_BYTES):
+            yield self._file.read(begin, begin + CHUNK_BYTES)
+
+    def content(self) -> bytes:
+        """Return all bytes."""
+        return self._file.read(0, self._file.size)
 
 
 class RawValue(NamedTuple):
@@ -27,8 +60,8 @@ class RawValue(NamedTuple):
 
     number: int
     """Line of a line format, else element (from 1)."""
-    raw: bytes | None
-    """None if the value is too large to hold."""
+    raw: bytes | LongValue | None
+    """None if the value is larger than the limit."""
     last: bool = False
     """Whether the file ended before the value was closed."""
 
@@ -105,7 +138,7 @@ class _Cutter:
     def cut(self, chunk: bytes) -> Iterator[RawValue]:
         """Yield the values that end in this chunk."""
         data, start, at = self.carry + chunk, len(self.carry), 0
-        while (found := (_INNER if self.level > self.base else _OUTER).match(data, at)) and (mark := found[1]):
+        while (found := (INNER if self.level > self.base else OUTER).match(data, at)) and (mark := found[1]):
             at = found.end()
             if self.level > self.base:
                 self.level += 1 if mark in _OPENING else -1
@@ -136,25 +169,34 @@ class _Held:
 
     def __init__(self, limit: int) -> None:
         self._limit, self._size, self._parts = limit, 0, list[bytes]()
+        self._long: LongValue | None = None
 
     def add(self, part: bytes) -> None:
         self._size += len(part)
-        if self._size <= self._limit:
-            self._parts.append(part)
-        else:
+        if self._size > self._limit:
             self._parts.clear()
+            self._long = None
+        elif self._long is not None:
+            self._long.add(part)
+        else:
+            self._parts.append(part)
+            if self._size > MEMORY_BYTES and self.has_value:
+                self._long = LongValue()
+                while self._parts:
+                    self._long.add(self._parts.pop(0))
 
     @property
     def has_value(self) -> bool:
         """Whether there is more than white space; white space alone is dropped."""
-        if self._size <= self._limit and not any(part and not part.isspace() for part in self._parts):
+        is_kept = self._size <= self._limit and self._long is None
+        if is_kept and not any(part and not part.isspace() for part in self._parts):
             self._parts.clear()
             self._size = 0
         return self._size > 0
 
     def take(self, number: int, *, last: bool = False) -> RawValue:
         """Return the value, and begin the next one."""
-        raw = b"".join(self._parts) if self._size <= self._limit else None
+        raw = self._long or b"".join(self._parts) if self._size <= self._limit else None
         self._parts.clear()
-        self._size = 0
+        self._size, self._long = 0, None
         return RawValue(number, raw, last)

@@ -80,16 +80,27 @@ Clean = Callable[[Trajectory], tuple[Trajectory, Sequence[Counter[str]]]]
 """Returns a run as it is to be stored, and the number of redactions in each step; () if there are none."""
 
 
-def split_trajectory(run: Trajectory, bound: int = PART_CHARS, most: int = MAX_TRAJECTORY_CHARS) -> list[Trajectory]:
+def split_trajectory(
+    run: Trajectory,
+    bound: int = PART_CHARS,
+    most: int = MAX_TRAJECTORY_CHARS,
+    redactions: Sequence[Counter[str]] = (),
+) -> list[Trajectory]:
     """Return the run, or parts of it with at most `bound` characters each; a longer turn is a part of its own.
 
     The last part has the outcome and the group of attempts; the first part has the link to the run that this one
-    continues.
+    continues. A part counts the redactions outside the steps and those in its own steps.
+
+    Args:
+        run: Redacted already.
+        bound: Characters.
+        most: Characters of the longest turn.
+        redactions: In each step, as `redact_by_step` returns them; () if there are none.
 
     Raises:
         InvalidInput: one turn, or the text outside the turns, is longer than `most`.
     """
-    return [part for part, _ in _parts(Run(run), lambda run: (run, ()), bound, most)]
+    return [part for part, _ in _parts(Run(run), lambda run: (run, redactions), bound, most)]
 
 
 def split_run(run: Run, report: Report, clean: Clean = lambda run: (run, ())) -> Iterator[Run]:

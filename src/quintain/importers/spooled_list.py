@@ -23,15 +23,54 @@ _RECENT = 2
 """Batches that stay in memory after they were read; values are mostly read in the order in which they were written."""
 
 
-class Spool:
-    """An unnamed temporary file with values of this process, which nobody else can read. It is gone with the object."""
+class ScratchFile:
+    """An unnamed temporary file of this process, which nobody else can read. It is gone with the object."""
 
     def __init__(self) -> None:
-        """Create the file with the first batch."""
+        """Create the file with the first bytes."""
         self._file: IO[bytes] | None = None
+        self._is_flushed = True
+        self.size = 0
+        """Bytes written so far."""
+
+    def write(self, data: bytes) -> None:
+        """Append bytes.
+
+        Raises:
+            Unavailable: the file cannot be written.
+        """
+        try:
+            if self._file is None:
+                self._file = file = tempfile.TemporaryFile(prefix="quintain-")  # noqa: SIM115
+                weakref.finalize(self, file.close)
+            self._file.write(data)
+        except OSError as error:
+            raise Unavailable(
+                f"expected to write a long session to a temporary file, got {error.strerror}; {disk_remedy(error)}, or set "
+                "TMPDIR to another folder",
+                code="no_temporary_file",
+            ) from error
+        self.size += len(data)
+        self._is_flushed = False
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Return the bytes between two offsets."""
+        if self._file is None:
+            return b""
+        if not self._is_flushed:
+            self._file.flush()
+            self._is_flushed = True
+        return os.pread(self._file.fileno(), end - begin, begin)
+
+
+class Spool:
+    """Values in a `ScratchFile`."""
+
+    def __init__(self) -> None:
+        """Create the spool without values."""
+        self._file = ScratchFile()
         self._ends = [0]
         """Offset behind each batch, after that of the beginning."""
-        self._is_flushed = True
         self._batch: list[Any] = []
         """Values that are not written yet."""
         self._position = 0
@@ -61,20 +100,9 @@ class Spool:
         """
         if not self._batch:
             return
-        data = pickle.dumps(self._batch, pickle.HIGHEST_PROTOCOL)
-        try:
-            if self._file is None:
-                self._file = file = tempfile.TemporaryFile(prefix="quintain-")  # noqa: SIM115
-                weakref.finalize(self, file.close)
-            self._file.write(data)
-        except OSError as error:
-            raise Unavailable(
-                f"expected to write a long session to a temporary file, got {error.strerror}; {disk_remedy(error)}, or set "
-                "TMPDIR to another folder",
-                code="no_temporary_file",
-            ) from error
-        self._ends.append(self._ends[-1] + len(data))
-        self._batch, self._is_flushed = [], False
+        self._file.write(pickle.dumps(self._batch, pickle.HIGHEST_PROTOCOL))
+        self._ends.append(self._file.size)
+        self._batch = []
 
     def get(self, place: Place) -> Any:
         """Return the value of a place."""
@@ -88,13 +116,8 @@ class Spool:
         return self._recent[number][index]
 
     def _read(self, number: int) -> list[Any]:
-        assert self._file is not None
-        if not self._is_flushed:
-            self._file.flush()
-            self._is_flushed = True
-        begin, end = self._ends[number : number + 2]
         # Only this process has written to the file, which has no name.
-        values: list[Any] = pickle.loads(os.pread(self._file.fileno(), end - begin, begin))
+        values: list[Any] = pickle.loads(self._file.read(*self._ends[number : number + 2]))
         return values
 
     def mean_bytes(self, place: Place) -> int:
@@ -137,6 +160,10 @@ class SpooledList(MutableSequence[T]):
         """
         self._items.append(self._spool.put(value, position))
         self.is_spooled = True
+
+    def unspooled(self) -> list[T]:
+        """Return the values that are in memory."""
+        return [item for item in self._items if type(item) is not int]
 
     def drain(self) -> Iterator[tuple[T, int]]:
         """Yield each value with its approximate bytes in the file (0: it was in memory), and release it."""

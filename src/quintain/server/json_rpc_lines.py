@@ -45,37 +45,40 @@ class LongLine:
 
 
 class LineCutter:
-    """Cuts chunks of bytes into lines, holding at most `limit` bytes of an unfinished one."""
+    """Cuts chunks of bytes into lines; at most `limit` bytes of an unfinished one are in memory, once."""
 
     def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
         self._limit = limit
-        self._parts: list[bytes] = []
+        self._line = bytearray()
+        """The unfinished line, or its ends if it is over the limit."""
         self._size = 0
-        self._head = self._tail = b""
 
-    def feed(self, chunk: bytes) -> Iterator[bytes | LongLine]:
-        """The lines that this chunk completes, without their line ends; blank ones are left out."""
+    def feed(self, chunk: bytes) -> Iterator[bytearray | LongLine]:
+        """Yield the lines that this chunk completes, without their line ends; blank ones are left out."""
         *complete, rest = chunk.split(b"\n")
         for part in complete:
             self._grow(part)
             yield from self.finish()
         self._grow(rest)
 
-    def finish(self) -> Iterator[bytes | LongLine]:
-        """The line that has come in so far, complete or not; at most one."""
-        line = LongLine(self._head, self._tail, self._size) if self._size > self._limit else b"".join(self._parts)
-        self._parts, self._size, self._head, self._tail = [], 0, b"", b""
-        if isinstance(line, LongLine) or line.strip():
-            yield line
+    def finish(self) -> Iterator[bytearray | LongLine]:
+        """Yield the line that has come in so far, complete or not; at most one."""
+        if self._size > self._limit or (self._line and not self._line.isspace()):
+            yield self._take()
+        self._line, self._size = bytearray(), 0
+
+    def _take(self) -> bytearray | LongLine:
+        line, size = self._line, self._size
+        self._line, self._size = bytearray(), 0
+        if size > self._limit:
+            return LongLine(bytes(line[:_KEPT_BYTES]), bytes(line[-_KEPT_BYTES:]), size)
+        return line
 
     def _grow(self, part: bytes) -> None:
         self._size += len(part)
-        self._parts.append(part)
+        self._line += part
         if self._size > self._limit:
-            if not self._head:
-                self._head = b"".join(self._parts)[:_KEPT_BYTES]
-            self._tail = (self._tail + b"".join(self._parts))[-_KEPT_BYTES:]
-            self._parts = []
+            del self._line[_KEPT_BYTES:-_KEPT_BYTES]
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class Refusal:
     answer: JSONRPCError
 
 
-def read_line(line: bytes | LongLine) -> JSONRPCMessage | Refusal:
+def read_line(line: bytes | bytearray | LongLine) -> JSONRPCMessage | Refusal:
     """The message of a line, or why it is refused."""
     if isinstance(line, LongLine):
         return _refusal(
@@ -109,7 +112,7 @@ def read_line(line: bytes | LongLine) -> JSONRPCMessage | Refusal:
     return message
 
 
-def _explain(line: bytes, error: ValidationError) -> Refusal:
+def _explain(line: bytes | bytearray, error: ValidationError) -> Refusal:
     try:
         line.decode("utf-8")
     except UnicodeDecodeError as wrong:
@@ -133,7 +136,7 @@ def _explain(line: bytes, error: ValidationError) -> Refusal:
     return _refusal(line, line, PARSE_ERROR, text)
 
 
-def _refusal(head: bytes, tail: bytes, code: int, text: str) -> Refusal:
+def _refusal(head: bytes | bytearray, tail: bytes | bytearray, code: int, text: str) -> Refusal:
     return _refuse(_request_id(head[:_KEPT_BYTES], tail[-_KEPT_BYTES:]), code, text)
 
 
@@ -141,7 +144,7 @@ def _refuse(request_id: RequestId | None, code: int, text: str) -> Refusal:
     return Refusal(JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=text)))
 
 
-def _request_id(head: bytes, tail: bytes) -> RequestId | None:
+def _request_id(head: bytes | bytearray, tail: bytes | bytearray) -> RequestId | None:
     """The id of the request that a broken line was meant to be; None where it is not to be found, or no request.
 
     An answer of the client has an id too, but no method: to answer it under that id could end a call of ours.

@@ -34,7 +34,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import PydanticSerializationError
 
 from quintain.server.app import QuintainServer
-from quintain.server.json_rpc_lines import LineCutter, LongLine, Refusal, encodable_id, read_line
+from quintain.server.json_rpc_lines import LineCutter, Refusal, encodable_id, read_line
 
 logger = logging.getLogger(__name__)
 
@@ -90,10 +90,9 @@ async def _deliver(
     outbound: MemoryObjectSendStream[SessionMessage],
 ) -> None:
     """Read the lines, answer what the SDK would not, and pass the rest on."""
-    cutter, era_is_open = LineCutter(), True
+    era_is_open = True
     async with chunks, inbound, outbound:
-        async for line in _lines(cutter, chunks):
-            message = read_line(line)
+        async for message in _messages(chunks):
             answer: JSONRPCMessage | None = None
             if isinstance(message, Refusal):
                 answer = message.answer
@@ -106,12 +105,14 @@ async def _deliver(
                 await inbound.send(SessionMessage(message))
 
 
-async def _lines(cutter: LineCutter, chunks: MemoryObjectReceiveStream[bytes]) -> AsyncIterator[bytes | LongLine]:
+async def _messages(chunks: MemoryObjectReceiveStream[bytes]) -> AsyncIterator[JSONRPCMessage | Refusal]:
+    cutter = LineCutter()
     async for chunk in chunks:
-        for line in cutter.feed(chunk):
-            yield line
-    for line in cutter.finish():
-        yield line
+        # A line is not in memory any more while its message is answered.
+        for message in map(read_line, cutter.feed(chunk)):
+            yield message
+    for message in map(read_line, cutter.finish()):
+        yield message
 
 
 def _discovery(server: QuintainServer, request: JSONRPCRequest) -> JSONRPCMessage | None:

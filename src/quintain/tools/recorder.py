@@ -36,7 +36,7 @@ from quintain.importers.transcripts.transcript import Transcript
 from quintain.jobs.directory import write_atomically
 from quintain.records.imports import BOTH_LEVELS, RedactionLevel, RunLink
 from quintain.records.trajectory import Actor, AgentInfo, Outcome, OutcomeStatus, Step, Trajectory
-from quintain.redaction.redact import redact, redact_text
+from quintain.redaction.redact import redact, redact_by_step, redact_text
 from quintain.settings import Settings, read_settings
 from quintain.tools.sanitizer import Sanitizer
 from quintain.tools.services import utc_now
@@ -215,9 +215,9 @@ class Recording:
                 _raw_document(parts | {"steps": list(self.turns.steps)}, settings.redact), settings.inbox_dir
             )
             raise
-        run = redact(run, settings.redact)
+        run, redactions = redact_by_step(run, settings.redact)
         try:
-            self.trajectory_id = _store(split_trajectory(run), settings)
+            self.trajectory_id = _store(split_trajectory(run, redactions=redactions), settings)
         except Exception:
             _write_to_inbox(run.model_dump_json(exclude_defaults=True), settings.inbox_dir)
             raise

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from quintain.errors import InvalidInput
@@ -50,7 +51,7 @@ def is_chat(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(is_message(message) for message in value[:3])
 
 
-def has_blocks(messages: Sequence[Any]) -> bool:
+def has_blocks(messages: Iterable[Any]) -> bool:
     """Whether a message has a content block unique to Anthropic's style."""
     spoken = [m for m in messages if isinstance(m, Mapping) and not is_langchain_dump(m)]
     contents = [m["content"] for m in spoken if isinstance(m.get("content"), list)]
@@ -58,20 +59,25 @@ def has_blocks(messages: Sequence[Any]) -> bool:
     return any(isinstance(kind, str) and kind in _BLOCKS for kind in kinds)
 
 
-def messages_of(row: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]] | None:
-    """Return the messages of a record and the record with their other fields; None if it has no chat."""
+def messages_of(row: Mapping[str, Any]) -> tuple[Iterable[Any], Mapping[str, Any]] | None:
+    """Return the messages of a record and the record with their other fields; None if it has no chat.
+
+    The messages are a list, except where the record has a `SpooledList`: then they can be read once.
+    """
     request, response = row.get("request", row.get("body")), row.get("response")
     if isinstance(request, Mapping) and not isinstance(request.get("request"), Mapping):
         held, answer = messages_of(request), _answer(response)
         if held is None and answer and "input" in request:
             held = _of_items(request), request
         if held is not None:
-            return [*held[0], *answer], {**row, **request}
+            combined = chain(held[0], answer)
+            return list(combined) if isinstance(held[0], list) else combined, {**row, **request}
     for key in COLUMNS:
         messages = transpose_columns(row.get(key))
-        if isinstance(messages, list) and any(is_message(message) or is_item(message) for message in messages):
-            messages = list(items_to_messages(messages)) if any(map(is_item, messages)) else messages
-            return [*messages, *_answer(row), *_answer(response)], row
+        if isinstance(messages, list | SpooledList) and any(is_message(each) or is_item(each) for each in messages):
+            converted = items_to_messages(messages) if any(map(is_item, messages)) else messages
+            combined = chain(converted, _answer(row), _answer(response))
+            return combined if isinstance(messages, SpooledList) else list(combined), row
     if any(is_items(parse_json_text(row.get(key))) for key in ("input", "output")):
         return _of_items(row), row
     return (answer, row) if (answer := _answer(row) or _answer(response)) else None
@@ -92,13 +98,12 @@ def read_chats(log: LogFile, report: Report, name: str) -> Iterator[Run]:
         answers = list(_answers(row))
         for place, answer in enumerate(answers):
             messages, columns = (held if answer is row else messages_of(answer)) or ([], answer)
-            messages = list(map(_plain_message, messages))
             attempt = {"episode_key": str(place)} if len(answers) > 1 else {}
-            yield from build_chat_run(messages, columns, line, report, format=name, **attempt)
+            yield from build_chat_run(map(_plain_message, messages), columns, line, report, format=name, **attempt)
 
     chat: SpooledList[Any] = SpooledList()
     begins, has_items = 0, False
-    for line, value in log.rows(report):
+    for line, value in log.rows(report, COLUMNS):
         if (is_message(value) or is_item(value)) and not _answer(value):
             begins, has_items = begins or line, has_items or is_item(value)
             if log.reading.unpacked > MEMORY_BYTES:

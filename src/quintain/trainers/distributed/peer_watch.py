@@ -13,6 +13,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
@@ -53,15 +54,15 @@ class PeerWatch:
             on_silence: Called then, in a thread, again and again: connections may be opened later.
         """
         self._rank, self._size, self._silence_s, self._on_silence = rank, size, silence_s, on_silence
-        self._missed: dict[int, int] = {}
-        """Rank -> looks since its last sign. The store counts as the first process. A look that comes late counts once, so a
-        process that was suspended itself accuses nobody."""
+        self._missed = dict.fromkeys([0] if rank else range(1, size), 0)
+        """Rank -> looks since its last sign, or since the start. The store counts as the first process. A look that comes late
+        counts once, so a process that was suspended itself accuses nobody."""
         self._is_over = threading.Event()
         self.fault: str | None = None
         """What was noticed, as a sentence for the user."""
 
     def start(self, host: str, port: int) -> None:
-        """Begin to watch, with a connection of its own to the store at host and port."""
+        """Begin to watch, when all processes run, with a connection of its own to the store at host and port."""
         threading.Thread(target=self._beat, args=(host, port), name="peer_beats", daemon=True).start()
         threading.Thread(target=self._judge, name="peer_watch", daemon=True).start()
 
@@ -72,9 +73,11 @@ class PeerWatch:
     def _beat(self, host: str, port: int) -> None:
         counts: dict[int, int] = {}
         try:
-            store = TCPStore(host, port, is_master=False, wait_for_workers=False)
-            if self._rank > 0:
-                self._missed[0] = 0
+            limit = timedelta(seconds=self._silence_s)
+            store = TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=limit)
+        except RuntimeError:  # no connection, so no sign comes
+            return
+        try:
             while not self._is_over.wait(self._silence_s / _BEATS):
                 store.add(f"quintain/beats/{self._rank}", 1)
                 if self._rank > 0:
