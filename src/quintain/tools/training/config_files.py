@@ -49,6 +49,7 @@ from quintain.tools.training.requests import (
     reward_agent,
     spec_key,
     with_adapter_settings,
+    with_evaluation,
 )
 from quintain.tools.training.samplers import sampler_of
 from quintain.tools.training.sources import Source
@@ -222,6 +223,7 @@ def _stage(services: Services, document: Mapping[str, Any], index: int, folder: 
         config = read_hyperparameters(method, _hyperparameters(document))
         source = _source(method, document, folder).resolve(services, method, make=make)
         require_effect(config, source.get("environment"))
+        config = with_evaluation(services, config, source.get("environment"))
         rows = services.store.datasets.get(source["dataset_id"]).splits["train"] if "dataset_id" in source else 0
         agent = document.get("agent")
         require_free_name(agent or "")

@@ -26,6 +26,7 @@ from quintain.tools.training.requests import (
     spec_key,
     start_agent,
     with_adapter_settings,
+    with_evaluation,
 )
 from quintain.tools.training.training_rewards import training_reward
 
@@ -85,6 +86,7 @@ def evolution_spec(
             code="no_earlier_skill",
         )
     require_effect(training, None)
+    training = with_evaluation(services, training, None)
     if environment is None:
         raise InvalidInput(
             Hint(

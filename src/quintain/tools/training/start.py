@@ -35,6 +35,7 @@ from quintain.tools.training.requests import (
     spec_key,
     start_agent,
     with_adapter_settings,
+    with_evaluation,
 )
 from quintain.tools.training.samplers import sampler_of
 from quintain.tools.training.sources import Source
@@ -113,6 +114,7 @@ def train(
     sampler = sampler_of(services, config)
     fields = source.resolve(services, method, make=False)
     require_effect(config, fields.get("environment"))
+    config = with_evaluation(services, config, fields.get("environment"))
     reward = training_reward(services, method, request.reward, acts=source.environment is not None)
     create_folder(folder)
     if not fields or source.max_samples is not None:  # a dataset may have to be made

@@ -50,6 +50,7 @@ from quintain.tools.training.requests import (
     require_effect,
     start_agent,
     with_adapter_settings,
+    with_evaluation,
 )
 from quintain.tools.training.samplers import sampler_of
 from quintain.tools.training.sources import training_source
@@ -226,6 +227,7 @@ def _require_startable(services: Services, choice: Choice, settled: PlanSettings
     else:
         training_source(services, method, dataset.id if dataset else None, choice.environment)
         require_effect(settled.config, choice.environment)
+        with_evaluation(services, settled.config, choice.environment)
         config = with_adapter_settings(settled.config, agent)
         earlier_skill(services, config, agent)
         teacher_of(services, config, agent, acts=choice.environment is not None)
