@@ -25,7 +25,7 @@ from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episo
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import DatasetRow
-from quintain.records.hyperparameters import CONFIGS
+from quintain.records.hyperparameters import CONFIGS, SFTConfig
 from quintain.records.job import JobSpec, RolloutSpec, TrainSpec
 from quintain.records.trajectory import AgentInfo, Trajectory
 from quintain.worker import job_kinds
@@ -82,7 +82,7 @@ def with_habit(folder: Path) -> Agent:
 
     spec = TrainSpec(
         method="sft", agent=STARTER, dataset_id="habit", name="habit", output_dir=str(folder / "habit"),
-        config=CONFIGS["sft"](epochs=4.0, batch_size=8, learning_rate=1e-3), seed=0,  # type: ignore[arg-type]
+        config=SFTConfig(epochs=4.0, batch_size=8, learning_rate=1e-3), seed=0,
     )  # fmt: skip
     rows = [DatasetRow(trajectory=run) for run in demonstrations()]
     train(spec, Data(rows), _new(folder / "habit-job"), _reporter(folder / "habit-job"))
@@ -94,9 +94,9 @@ def trained(name: str, start: Agent, seed: int, rollouts: int, folder: Path) -> 
     method, settings = TRAININGS[name]
     place = folder / f"{name.replace(', ', '-')}-{seed}"
     spec = TrainSpec(
-        method=method,  # type: ignore[arg-type]
+        method=method,
         agent=start, environment=ENVIRONMENT, name="learner", output_dir=str(place),
-        config=CONFIGS[method](**settings, rollouts=rollouts), seed=seed,  # type: ignore[arg-type]
+        config=CONFIGS[method](**settings | {"rollouts": rollouts}), seed=seed,
     )  # fmt: skip
     _carry_out(spec, place.with_name(f"{place.name}-job"))
     return start.model_copy(update={"model": ModelRef(source="folder", path=str(place))})

@@ -82,7 +82,7 @@ def main() -> None:
     results: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as home:
         for seed in range(seeds):
-            for name, figures in one_seed(Bench(Path(home) / str(seed), seed, SIZE, 1.0, RATE)).items():
+            for name, figures in one_seed(Bench(Path(home) / str(seed), seed, SIZE, RATE)).items():
                 results.setdefault(name, []).append(figures)
     for name, runs in results.items():
         means = {key: round(statistics.mean(run[key] for run in runs), 4) for key in runs[0] if key != "success"}

@@ -33,7 +33,7 @@ from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.start import start_training
 
 _GOAL = 2.0
-_CASES = (
+_CASES: tuple[tuple[str, dict[str, object]], ...] = (
     ("starter", {"epochs": 3.0}),
     ("starter_lora", {"epochs": 3.0, "lora": {"rank": 16}}),
     ("small", {"max_steps": 4}),

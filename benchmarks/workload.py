@@ -86,7 +86,7 @@ def make_tokenizer() -> Any:
 
 def random_model(size: str, **tokens: int | None) -> Any:
     """Return a random Qwen2 model with a tied head, the same at every call; `tokens` are ids of special tokens."""
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+    from transformers.models.qwen2 import Qwen2Config, Qwen2ForCausalLM
 
     hidden, layers, heads, key_heads, intermediate = SIZES[size]
     torch.manual_seed(0)

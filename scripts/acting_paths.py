@@ -158,7 +158,7 @@ def _layers(model: Any) -> list[str]:
 def main(names: list[str]) -> int:
     """Print one line an architecture, then the counts."""
     warnings.simplefilter("ignore")
-    transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers.utils.logging.set_verbosity_error()
     counts: Counter[str] = Counter()
     for architecture in names or sorted({*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()}):
         name, path, remark = path_of(architecture)

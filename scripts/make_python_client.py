@@ -348,7 +348,7 @@ def _type(hint: Any, imports: set[str], *, is_result: bool = False) -> str:
         return f"{hint.__name__} | Mapping[str, Any]"
     if hint.__module__ != "builtins":
         imports.add(f"from {hint.__module__} import {hint.__name__}")
-    return hint.__name__
+    return str(hint.__name__)
 
 
 def _literal(value: Any) -> str:

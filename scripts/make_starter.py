@@ -1,6 +1,6 @@
 """Make `starter`, the embedded model: tokenizer, chat template and weights, from nothing but the package and these scripts.
 
-    python scripts/make_starter.py [--steps N] [--output FOLDER]
+    python -m scripts.make_starter [--steps N] [--output FOLDER]
 
 About six minutes on one CPU core. With the same versions of torch, transformers and tokenizers on the same kind of CPU
 the files come out the same, byte for byte; `SHA256SUMS` says what is shipped.
@@ -28,8 +28,9 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from starter_tokenizer import CONTEXT, SEED, make_tokenizer, tokenizer_texts
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from scripts.starter_tokenizer import CONTEXT, SEED, make_tokenizer, tokenizer_texts
+from transformers import PreTrainedTokenizerFast
+from transformers.models.qwen3 import Qwen3Config, Qwen3ForCausalLM
 
 import quintain
 from quintain.environments.inventory import Inventory
@@ -193,7 +194,8 @@ def sum_rows(tokenizer: PreTrainedTokenizerFast, n: int) -> list[Row]:
     """Twenty sums a row of numbers as they stand in comparisons, the lower first; what comes after the equals sign is to be predicted."""
     rng, rows = Random(SEED), []
     for _ in range(n):
-        ids, mask = [tokenizer.convert_tokens_to_ids("<|im_start|>")], [False]
+        ids: list[int] = tokenizer.encode("<|im_start|>")
+        mask = [False]
         for _ in range(20):
             a, b = sorted(rng.choices(rng.choice([*FIELDS.values()]), k=2))
             asked, told = (tokenizer.encode(text) for text in (f"{a} + {b} =", f" {a + b}.\n"))
@@ -308,7 +310,11 @@ def main() -> None:
     tokenizer = make_tokenizer(tokenizer_texts(careful[:1000] + uneven[:1000]))
     renderer = Renderer.of(tokenizer, "tools")
     careful_rows, uneven_rows = (
-        [(row.token_ids, row.supervised) for trajectory in made for row in renderer.render(trajectory, CONTEXT).rows]
+        [
+            (row.token_ids.tolist(), row.supervised.tolist())
+            for trajectory in made
+            for row in renderer.render(trajectory, CONTEXT).rows
+        ]
         for made in (careful, uneven)
     )
     model = make_model(len(tokenizer), tokenizer)

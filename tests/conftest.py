@@ -41,7 +41,19 @@ generated.register_profile("repeatable", derandomize=True, **_PATIENT)
 generated.register_profile("anew", **_PATIENT)
 generated.load_profile("repeatable")
 
-_LONG = {"system", "worker", "trainers", "jobs", "compatibility", "cli", "tools", "server", "security"}
+_LONG = {
+    "system",
+    "worker",
+    "trainers",
+    "jobs",
+    "compatibility",
+    "cli",
+    "tools",
+    "server",
+    "security",
+    "environments",
+    "sandbox",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,6 +5,7 @@ Run as `python -m benchmarks.cluster --only silent_database silent_sampler silen
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -13,8 +14,9 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +104,7 @@ def database(machines: TwoMachines, folder: Path, count: int) -> None:
         reader.start()
     dice = random.Random(18)
     for _ in range(count):
-        n = len(lines)
-        _until(lambda n=n: len({line[0] for line in lines[n:] if line[1] == "stored"}) == 3, "all write again")
+        _until(partial(_all_wrote, lines, len(lines)), "all write again")
         time.sleep(dice.uniform(0, 0.3))
         machines.silence()
         time.sleep(dice.uniform(0.1, 4 * TIMEOUT_S))
@@ -145,13 +146,15 @@ def sampler(machines: TwoMachines, folder: Path, count: int) -> None:
     try:
         assert server.stdout is not None
         url = server.stdout.readline().strip()
-        _attempt_alone(machines, _sampled(folder, "whole", url, count), 1).wait()
-        job, attempts, done = _sampled(folder, "silent", url, count), 0, 0
+        whole, job, attempts, done = _sampled(folder, "whole", url, count), _sampled(folder, "silent", url, count), 0, 0
+        _attempt_alone(machines, whole, 1).wait()
+        if not _has_ended(whole, 1):
+            raise RuntimeError(f"the undisturbed training failed: {killed_ranks.events(whole)[-1].message}")
         dice = random.Random(18)
         while not _has_ended(job, attempts):
             attempts += 1
             worker = _attempt_alone(machines, job, attempts)
-            _until(lambda n=attempts, one=worker: _trains(job, n) or one.poll() is not None, "an update of the server")
+            _until(partial(_trains_or_ended, job, attempts, worker), "an update of the server")
             while done < count and _wait(worker, dice.uniform(0.1, 1.0)):
                 done += 1
                 machines.silence()
@@ -181,6 +184,19 @@ def _wait(worker: subprocess.Popen[bytes], seconds: float) -> bool:
     return False
 
 
+def _all_wrote(lines: Sequence[Sequence[str]], before: int) -> bool:
+    """Whether each of the three writers has stored a run since there were so many lines."""
+    return len({line[0] for line in lines[before:] if line[1] == "stored"}) == 3
+
+
+def _trains_or_ended(job: Any, attempt: int, worker: subprocess.Popen[bytes]) -> bool:
+    return _trains(job, attempt) or worker.poll() is not None
+
+
+def _is_past_or_ended(job: Any, step: int, launcher: subprocess.Popen[bytes]) -> bool:
+    return _steps(job) > step or launcher.poll() is not None
+
+
 def _trains(job: Any, attempt: int) -> bool:
     """Whether an attempt has begun to train, which talks to the server first of all."""
     events = killed_ranks.events(job) if job.events.exists() else []
@@ -192,7 +208,10 @@ def _has_ended(job: Any, attempts: int) -> bool:
 
 
 def _sampled(folder: Path, name: str, url: str, count: int) -> Any:
-    """A job folder of an online training whose episodes a server samples."""
+    """A job folder of an online training whose episodes a server samples, on tasks whose answers have several lengths."""
+    tasks = folder / "tasks.jsonl"
+    row = {"split": "train", "checker": {"type": "regex", "pattern": "heavy"}}
+    tasks.write_text("\n".join(json.dumps({"id": f"t{i}", "prompt": f"Say {i}.", **row}) for i in range(4)), "utf-8")
     starter = Agent(name="starter", model=ModelRef(source="starter", path=str(starter_folder())))
     config = GRPOConfig(
         group_size=3, tasks_per_step=1, rollouts=count + 10, max_new_tokens=12, max_turns=1, learning_rate=1e-4,
@@ -205,7 +224,7 @@ def _sampled(folder: Path, name: str, url: str, count: int) -> Any:
         name="far", protocol="openai", base_url=url, model="base", allow_http=True, timeout_s=TIMEOUT_S, max_attempts=2
     )
     spec = TrainSpec(
-        method="grpo", agent=starter, environment="quintain/inventory", name="bench",
+        method="grpo", agent=starter, environment=f"quintain/tasks?file={tasks}", name="bench",
         output_dir=str(folder / f"out-{name}"), config=config, sampler_endpoint=endpoint, reward=brevity, seed=1,
     )  # fmt: skip
     return killed_ranks.job_folder(folder, name, spec)
@@ -231,7 +250,7 @@ def machine(machines: TwoMachines, folder: Path, count: int) -> None:
         with _both(machines, job, attempts) as both:
             if attempts <= count:
                 wanted = begun + dice.randrange(2 * killed_ranks.EVERY)
-                _until(lambda n=wanted, one=both[0]: _steps(job) > n or one.poll() is not None, "a step")
+                _until(partial(_is_past_or_ended, job, wanted, both[0]), "a step")
                 machines.silence()
                 went = time.monotonic()
                 for launcher in both:

@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from benchmarks.data.logs import chat_session, claude_code, claude_session, codex_session, openai_chat
@@ -83,7 +84,7 @@ def _whole(name: str, logs: Path, n_bytes: int, rounds: int) -> None:
         with tempfile.TemporaryDirectory() as home:
             store = open_store(f"sqlite:///{home}/quintain.db")
             intake = Intake(store)
-            stored.append(n_bytes / 1e6 / cpu_seconds(lambda i=intake: _import(logs, name, i)))
+            stored.append(n_bytes / 1e6 / cpu_seconds(partial(_import, logs, name, intake)))
             share = intake.redacted / intake.runs
             store.close()
         counted.append(n_bytes / 1e6 / cpu_seconds(lambda: _import(logs, name, Intake())))

@@ -194,7 +194,7 @@ def _session(
         if is_over():
             break
         call = f"toolu_{n}_{turn}"
-        content = [
+        content: list[dict[str, Any]] = [
             {"type": "text", "text": prose(draw, 150)},
             {
                 "type": "tool_use",

@@ -50,7 +50,10 @@ def add_many(folder: Path, *, quick: bool) -> None:
     for i in range(rounds):
         rows = [encode_run(noted_run(Random(i * 10**6 + n), n)) for n in range(n_batches * _BATCH)]
         batches = [rows[start : start + _BATCH] for start in range(0, len(rows), _BATCH)]
-        sides = {"ours": _Ours(folder / f"ours-{i}.db"), "bare": _Bare(folder / f"bare-{i}.db")}
+        sides: dict[str, _Ours | _Bare] = {
+            "ours": _Ours(folder / f"ours-{i}.db"),
+            "bare": _Bare(folder / f"bare-{i}.db"),
+        }
         cpu, clock = dict.fromkeys(sides, 0.0), dict.fromkeys(sides, 0.0)
         for k, batch in enumerate(batches):  # in turns, so that a busy disk slows both down alike
             for name in sides if k % 2 else reversed(sides):
@@ -109,10 +112,10 @@ def _bare_connection(path: Path) -> sqlite3.Connection:
         for name in ("journal_mode", "synchronous", "fullfsync", "foreign_keys"):
             pragmas[name] = connection.exec_driver_sql(f"PRAGMA {name}").scalar()
     store.close()
-    connection = sqlite3.connect(path, isolation_level=None)
+    bare = sqlite3.connect(path, isolation_level=None)
     for name, value in pragmas.items():
-        connection.execute(f"PRAGMA {name}={value}").close()
-    return connection
+        bare.execute(f"PRAGMA {name}={value}").close()
+    return bare
 
 
 def _insert_sql(columns: dict[str, Any]) -> str:

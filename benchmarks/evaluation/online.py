@@ -59,12 +59,12 @@ def lift(method: str, seed: int, folder: Path) -> Lift:
     learnt = STARTER.model_copy(update={"model": ModelRef(source="folder", path=str(folder / name))})
     config = CONFIGS[method](**SETTINGS[method])
     spec = TrainSpec(
-        method=method,  # type: ignore[arg-type]
+        method=method,
         agent=STARTER,
         environment=ENVIRONMENT,
         name=name,
         output_dir=learnt.model.path,
-        config=config,  # type: ignore[arg-type]
+        config=config,
         seed=seed,
     )
     wall, cpu = time.perf_counter(), time.process_time()

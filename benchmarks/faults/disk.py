@@ -214,7 +214,7 @@ def _job_events(disk: Disk, number: int) -> None:
     job = disk.home.runner.start(
         SelftestSpec(steps=60, step_s=0.05, checkpoint_every_steps=5), request_key=f"e{number}"
     ).job
-    disk.home.until(lambda: disk.home.store.jobs.get(job.id).step >= 2)
+    disk.home.until_step(2, job.id)
     disk.fill(0)
 
     def explained() -> object:

@@ -23,9 +23,9 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import DatasetRow
 from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import TrainSpec
-from quintain.records.record import Record
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.tools.training.model_folders import starter_folder
+from quintain.worker.rank import SilentReporter
 
 CHECKSUMS = "SHA256SUMS"
 KEPT = 3
@@ -54,36 +54,30 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 }
 
 
-class Reporter:
+class TrialReporter(SilentReporter):
     """Reports to the trial; ends the process without a trace after a step, as SIGKILL does."""
 
     def __init__(self, die_after: int | None = None) -> None:
+        super().__init__()
         self.die_after = die_after
         self.steps: list[int] = []
         self.warnings: list[str] = []
 
-    def phase(self, name: str) -> None:
-        """Ignore it."""
-
-    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
+    def progress(
+        self,
+        step: int,
+        total_steps: int,
+        metrics: dict[str, float | None],
+        totals: dict[str, float | None] | None = None,
+    ) -> None:
         """Note a step."""
         self.steps.append(step)
         if step == self.die_after:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def checkpoint(self, step: int, path: Path) -> None:
-        """Ignore it."""
-
     def warn(self, code: str, message: str) -> None:
         """Note a warning."""
         self.warnings.append(message)
-
-    def output(self, kind: str, record: Record) -> None:
-        """Ignore it."""
-
-    def should_stop(self) -> bool:
-        """Return False."""
-        return False
 
 
 def _rows() -> list[DatasetRow]:
@@ -96,7 +90,7 @@ def _rows() -> list[DatasetRow]:
     ]
 
 
-def _train(folder: Path, steps: int, reporter: Reporter | None = None) -> Reporter:
+def _train(folder: Path, steps: int, reporter: TrialReporter | None = None) -> TrialReporter:
     """Train the starter model for some steps with a checkpoint after each; go on where an earlier attempt died."""
     from quintain.trainers.run_setup import Data
     from quintain.trainers.train import train
@@ -113,7 +107,7 @@ def _train(folder: Path, steps: int, reporter: Reporter | None = None) -> Report
         config=config,
         seed=11,
     )
-    reporter = reporter or Reporter()
+    reporter = reporter or TrialReporter()
     folder.mkdir(exist_ok=True)
     train(spec, Data(_rows()), folder / "job", reporter)
     return reporter
@@ -142,7 +136,7 @@ def _one_thread() -> Iterator[Path]:
 def corrupt_checkpoints(count: int) -> None:
     """Damage each file of the newest checkpoint: the resumed run takes the one before, names the file, and ends the same."""
     with _one_thread() as folder:
-        _require_killed(forked(_train, folder / "killed", 5, Reporter(die_after=4)))
+        _require_killed(forked(_train, folder / "killed", 5, TrialReporter(die_after=4)))
         _require_ended(forked(_train, folder / "whole", 5))
         expected = _weights(folder / "whole/out")
         newest = max((folder / "killed/job/checkpoints").glob("step-*"))
@@ -186,7 +180,8 @@ def save_kills(count: int) -> None:
     """Kill a training inside the save of a checkpoint, again and again: each attempt goes on, and the weights are right."""
     from quintain.trainers.loop.checkpoints import newest_complete
 
-    dice, wrong, inside = random.Random(8), [], 0
+    dice, inside = random.Random(8), 0
+    wrong: list[str] = []
     with _one_thread() as folder:
         saves = folder / "killed/job/checkpoints"
         step = 0
@@ -205,7 +200,7 @@ def save_kills(count: int) -> None:
             wrong += [] if reached >= step else [f"went back from step {step} to {reached}"]
             step = reached
         if step:
-            _require_killed(forked(_train, folder / "whole", 2000, Reporter(die_after=step + 1)))
+            _require_killed(forked(_train, folder / "whole", 2000, TrialReporter(die_after=step + 1)))
             pair = [_weights(folder / name / "job/checkpoints" / f"step-{step:08d}") for name in ("killed", "whole")]
             wrong += [] if pair[0] == pair[1] else [f"other weights at step {step} than without kills"]
     report("kills_inside_a_save", [inside], "kills", None, steps=step)

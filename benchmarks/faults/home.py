@@ -81,7 +81,8 @@ class FaultHome:
 
     def jobs(self) -> list[Job]:
         """Return all jobs."""
-        found, cursor = [], None
+        found: list[Job] = []
+        cursor = None
         while True:
             page = self.store.jobs.page(limit=100, cursor=cursor)
             found += page.items
@@ -97,6 +98,14 @@ class FaultHome:
             self.look()
             time.sleep(0.02)
         return True
+
+    def until_step(self, step: int, *job_ids: str) -> bool:
+        """Wait until each of the jobs has reported a step. Return False if one did not in time."""
+        return self.until(lambda: all(self.store.jobs.get(job_id).step >= step for job_id in job_ids))
+
+    def until_ended(self, job_id: str, limit_s: float = 300.0) -> bool:
+        """Wait until a job has ended. Return False if it did not in time."""
+        return self.until(lambda: self.store.jobs.get(job_id).status not in UNFINISHED, limit_s)
 
     def finished(self, limit_s: float = 120.0) -> bool:
         """Wait until no job is unfinished."""

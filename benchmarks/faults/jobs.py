@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import psutil
 
@@ -174,7 +175,7 @@ def suspended(count: int) -> None:
     with fault_home() as home:
         for trial in range(count):
             job = home.runner.start(SHORT, request_key=f"s{trial}").job
-            home.until(lambda i=job.id: home.store.jobs.get(i).step >= 2)
+            home.until_step(2, job.id)
             worker = home.worker(job.id)
             assert worker is not None
             os.kill(worker, signal.SIGSTOP)
@@ -187,7 +188,7 @@ def suspended(count: int) -> None:
             home.finished()
         home.runner = home.runner_with(limits=JobLimits(stall_s=8))
         job = home.runner.start(SHORT, request_key="limited").job
-        home.until(lambda: home.store.jobs.get(job.id).step >= 2)
+        home.until_step(2, job.id)
         os.kill(home.worker(job.id) or 0, signal.SIGSTOP)
         home.finished()
         wrong = home.audit()
@@ -202,7 +203,7 @@ def deaf_workers(count: int) -> None:
         for trial in range(count):
             spec = LONG.model_copy(update={"ignore_sigterm": True, "children": CHILDREN})
             job = home.runner.start(spec, request_key=f"d{trial}").job
-            home.until(lambda i=job.id: home.store.jobs.get(i).step >= 1)
+            home.until_step(1, job.id)
             begin = time.monotonic()
             home.runner.cancel(job.id)
             home.finished()
@@ -251,6 +252,10 @@ def slots(count: int) -> None:
     report("most_jobs_in_ten_slots", [most], "jobs", 10, "lower", jobs=count, faults=wrong[:5])
 
 
+def _shifted(by: timedelta) -> datetime:
+    return datetime.now(UTC) + by
+
+
 def clock_jumps(count: int) -> None:
     """Let a server's clock be a year ahead or behind those of workers, supervisors and other servers: no false death."""
     wrong = []
@@ -258,7 +263,7 @@ def clock_jumps(count: int) -> None:
         for trial in range(count):
             job = home.runner.start(SHORT, request_key=f"j{trial}").job
             shift = timedelta(days=365 if trial % 2 else -365)
-            other = JobRunner(home.store, home.options, lambda shift=shift: datetime.now(UTC) + shift)
+            other = JobRunner(home.store, home.options, partial(_shifted, shift))
             end = time.monotonic() + 1.5
             while time.monotonic() < end:
                 other.reconcile()

@@ -43,7 +43,7 @@ def out_of_memory(count: int) -> None:
         for trial in range(count):
             spec = SelftestSpec(steps=20, step_s=0.3, checkpoint_every_steps=1, memory_mb=6 * LIMIT_MB)
             job = home.runner.start(spec, request_key=f"m{trial}").job
-            home.until(lambda i=job.id: home.store.jobs.get(i).step >= 2)
+            home.until_step(2, job.id)
             record = home.directory(job.id).shim()
             assert record is not None
             worker = record.worker
@@ -131,7 +131,7 @@ def machine_sleep(count: int) -> None:
         for trial in range(count):
             spec = SelftestSpec(steps=30, step_s=0.1, checkpoint_every_steps=3)
             ids = [home.runner.start(spec, request_key=f"z{trial}-{number}").job.id for number in range(2)]
-            home.until(lambda ids=ids: all(home.store.jobs.get(i).step >= 2 for i in ids))
+            home.until_step(2, *ids)
             asleep = [*home.processes(), psutil.Process(server.process.pid)]
             for process in dice.sample(asleep, len(asleep)):
                 process.suspend()

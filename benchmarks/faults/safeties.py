@@ -103,7 +103,7 @@ def _false_deaths(safe: bool) -> int:
     """Look after a living job. Without its lock, it looks dead and is begun again."""
     with fault_home() as home:
         job = home.runner.start(SLOW).job
-        home.until(lambda: home.store.jobs.get(job.id).step >= 2)
+        home.until_step(2, job.id)
         with _patched(processes, "try_lock", processes.try_lock if safe else _no_lock):
             home.runner.reconcile()
         home.finished()
@@ -118,7 +118,7 @@ def _stale_writes(safe: bool) -> int:
     """A server that was suspended ends attempt 1 while attempt 2 runs. Without the guard, it ends the job."""
     with fault_home() as home:
         job = home.runner.start(SLOW).job
-        home.until(lambda: home.store.jobs.get(job.id).step >= 2)
+        home.until_step(2, job.id)
         os.kill(home.worker(job.id) or 0, signal.SIGKILL)
         home.until(lambda: home.store.jobs.get(job.id).attempt == 2)
         with _patched(Jobs, "_transition", Jobs._transition if safe else _unguarded):

@@ -41,7 +41,7 @@ def locked(seconds: int) -> None:
     with fault_home() as home:
         steps = 10 * seconds + 5
         job = home.runner.start(SelftestSpec(steps=steps, step_s=0.1, checkpoint_every_steps=5)).job
-        home.until(lambda: home.store.jobs.get(job.id).step >= 1)
+        home.until_step(1, job.id)
         store, gate = open_store(home.url, wait_s), home.folder.parent / "locked"
         first = record(store, "before")
         locker = forked(_hold_lock, home.folder / "quintain.db", seconds, gate)
@@ -133,8 +133,8 @@ def damaged_databases(count: int) -> None:
                     path.write_bytes(saved.read_bytes())
                 rows.append(_record_by(client, f"after {name} {number}"))
         wrong += _newer(home.url, path)
-        stored = {run.id for run in home.store.trajectories.iterate()}
-        lost = [row for row in rows if row not in stored]
+        present = {run.id for run in home.store.trajectories.iterate()}
+        lost = [row for row in rows if row not in present]
         client.close()
         wrong += home.audit()
     report("databases_damaged_under_a_server", [count * len(DAMAGES)], "databases", None)

@@ -56,7 +56,7 @@ class Gpu:
     @cached_property
     def base(self) -> Any:
         """A random model; adapters are put on copies that share its weights."""
-        from transformers import Qwen2Config, Qwen2ForCausalLM
+        from transformers.models.qwen2 import Qwen2Config, Qwen2ForCausalLM
 
         hidden, layers, heads, key_heads, intermediate, vocabulary, tied = SHAPES[self.shape]
         config = Qwen2Config(

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from benchmarks.figures import report, say
 from benchmarks.rewards.known_order import DOMAINS, cases, pairs
 from benchmarks.rewards.seed_formulas import FORMULAS
+from quintain.records.protocols import Scorer
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.presets import PRESETS
+
+
+def _value(make: Callable[[], Scorer], run: Trajectory) -> float | None:
+    return make().score(run).value
 
 
 def ranking(*, quick: bool) -> None:
     """A table of what each reward gives the built runs, and the pairs that it puts in the wrong order or finds equal."""
     rewards: dict[str, Callable[[Trajectory], float | None]] = {
-        name: (lambda run, make=make: make().score(run).value) for name, make in PRESETS.items()
+        name: partial(_value, make) for name, make in PRESETS.items()
     }
     rewards |= FORMULAS
     for domain in DOMAINS:

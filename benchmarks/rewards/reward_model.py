@@ -73,7 +73,7 @@ def figures(quick: bool = False) -> None:
 def _ordered(home: Path, seed: int, n_tasks: int, attempts: int, n_held_out: int) -> Ordered:
     services, began = open_services(Settings(home=home), trusted=True), time.perf_counter()
     try:
-        acting = {"agent": "starter", "environment": ENVIRONMENT, "attempts": attempts}
+        acting: dict[str, Any] = {"agent": "starter", "environment": ENVIRONMENT, "attempts": attempts}
         played = finished_job(services, collect_rollouts(services, n_tasks=n_tasks, seed=seed, **acting).job_id)
         data = export_dataset(
             services, kind="reward", name="pairs", filter=_of(played), validation_share=0.15, seed=seed

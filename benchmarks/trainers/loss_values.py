@@ -93,10 +93,10 @@ def mask_of(rows: Rows) -> torch.Tensor:
     return torch.nn.utils.rnn.pad_sequence([torch.ones(len(r), dtype=torch.long) for r in rows], batch_first=True)
 
 
-def case(options: Case, rows: Rows, loss_of: Callable[[torch.Tensor], torch.Tensor]) -> Case:
-    """The loss of the rows' log-probs and its gradient, beside the options that gave it."""
+def case(options: Case, rows: Rows, loss_of: Callable[..., torch.Tensor], *more: Any, **settings: Any) -> Case:
+    """The loss of the rows' log-probs and its gradient, beside the options that gave it. The rest goes to `loss_of`."""
     logprobs = padded(rows).requires_grad_()
-    loss = loss_of(logprobs)
+    loss = loss_of(logprobs, *more, **settings)
     (gradient,) = torch.autograd.grad(loss, logprobs)
     kept = [[float(f"{g:.10g}") for g in line[: len(row)].tolist()] for line, row in zip(gradient, rows, strict=True)]
     return {"options": options, "loss": float(loss.detach()), "gradient": kept}
@@ -191,13 +191,18 @@ def dpo_cases(policy: Rows, reference: Rows, collision: Rows) -> list[Case]:
         return sums[torch.tensor(order).argsort()]
 
     def together(options: Case) -> Case:
-        name = {"exo": "exo_pair", "nca": "nca_pair"}.get(options["loss"], options["loss"])
-        return case(options, policy, lambda x: loss_of(x, range(3), name, options))
+        renamed: dict[str, str] = {"exo": "exo_pair", "nca": "nca_pair"}
+        name = renamed.get(options["loss"], options["loss"])
+        return case(options, policy, loss_of, range(3), name, options)
 
     def one_by_one(options: Case, terms: Sequence[tuple[float, str]]) -> Case:
         """The mean over pairs of a weighted sum of TRL's losses, one pair a call."""
         calls = [(weight, name, i) for weight, name in terms for i in range(3)]
-        return case(options, policy, lambda x: sum(w * loss_of(x, [i], name, options) for w, name, i in calls) / 3)
+
+        def mean(logprobs: torch.Tensor) -> torch.Tensor:
+            return torch.stack([w * loss_of(logprobs, [i], name, options) for w, name, i in calls]).sum() / 3
+
+        return case(options, policy, mean)
 
     plain: Case = {"loss": "sigmoid", "beta": 0.7}
     return [
@@ -229,11 +234,12 @@ def kto_cases(policy: Rows, reference: Rows, mismatched: Rows, mismatched_refere
         seen["kl"] = trainer._metrics["train"]["kl"][0]
         return loss
 
-    cases, seen = [], {}
+    cases: list[Case] = []
+    seen: dict[str, float] = {}
     for weights in ((1.0, 1.0), (1.3, 0.8)):
         for kl_sign in (1, -1):
             options = {"beta": 0.4, "desirable_weight": weights[0], "undesirable_weight": weights[1]}
-            found = case(options, policy, lambda x, s=kl_sign, o=options: loss_of(x, s, **o))
+            found = case(options, policy, loss_of, kl_sign, **options)
             cases.append(found | {"kl": seen["kl"], "swapped": kl_sign < 0})
     return cases
 
@@ -246,7 +252,7 @@ def logits_of(logprobs: torch.Tensor) -> torch.Tensor:
 
 def two_sided(logprobs: torch.Tensor, rows: Rows, chosen: int) -> tuple[Callable[..., Any], dict[str, torch.Tensor]]:
     """A model and a batch of one pair, as ORPOTrainer wants them."""
-    batch = {}
+    batch: dict[str, torch.Tensor] = {}
     for side, i in (("chosen", chosen), ("rejected", chosen + 1)):
         one = prompted([rows[i]])
         labels = one["input_ids"].masked_fill(one["completion_mask"] == 0, -100)
@@ -268,7 +274,7 @@ def orpo_cases(policy: Rows) -> list[Case]:
         pairs = [two_sided(logprobs, policy, i) for i in (0, 2, 4)]
         return sum(orpo.ORPOTrainer.get_batch_loss_metrics(trainer, m, b)[0] for m, b in pairs) / 3
 
-    return [case({"beta": beta}, policy, lambda x, b=beta: loss_of(x, b)) for beta in (0.1, 1.0)]
+    return [case({"beta": beta}, policy, loss_of, beta) for beta in (0.1, 1.0)]
 
 
 def simpo_cases(policy: Rows) -> list[Case]:
@@ -281,7 +287,7 @@ def simpo_cases(policy: Rows) -> list[Case]:
         return cpo.CPOTrainer.cpo_loss(trainer, means[0::2], means[1::2])[0].mean()
 
     options = ({"beta": 2.0, "gamma": 1.0}, {"beta": 2.5, "gamma": 0.0}, {"beta": 0.5, "gamma": 1.4})
-    return [case(dict(o), policy, lambda x, o=o: loss_of(x, **o)) for o in options]
+    return [case(dict(o), policy, loss_of, **o) for o in options]
 
 
 def grpo_cases(policy: Rows, reference: Rows, old: Rows, importance: Rows) -> list[Case]:
@@ -329,7 +335,10 @@ def grpo_cases(policy: Rows, reference: Rows, old: Rows, importance: Rows) -> li
         case(
             {"loss": name, "kl_coefficient": kl, "on_policy": on_policy},
             policy,
-            lambda x, n=name, k=kl, o=on_policy: loss_of(x, n, k, o),
+            loss_of,
+            name,
+            kl,
+            on_policy,
         )
         for name in ("grpo", "dapo", "dr_grpo", "gspo", "cispo")
         for kl, on_policy in ((0.0, False), (0.3, False), (0.0, True))
@@ -337,7 +346,11 @@ def grpo_cases(policy: Rows, reference: Rows, old: Rows, importance: Rows) -> li
         case(
             {"loss": name, "kl_coefficient": 0.3, "on_policy": False, **extra},
             policy,
-            lambda x, n=name, e=extra: loss_of(x, n, 0.3, False, e.get("delta"), "is_corrected" in e),
+            loss_of,
+            name,
+            0.3,
+            False,
+            **extra,
         )
         for name in ("grpo", "dapo")
         for extra in ({"delta": 1.3}, {"is_corrected": True})

@@ -20,16 +20,16 @@ import torch
 from numpy.typing import NDArray
 
 from quintain.records.hyperparameters import TrainingConfig
-from quintain.records.record import Record
 from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine
-from quintain.trainers.loop.checkpoints import trainable
+from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.loop import train
 from quintain.trainers.loop.objectives import objective_of
 from quintain.trainers.loop.precision import choose, hold_base, loss_scale
 from quintain.trainers.loop.run import Run
 from quintain.trainers.loop.sinks import open_sinks
+from quintain.worker.rank import SilentReporter
 
 Gradients = dict[str, torch.Tensor]
 RATE = 1e-4
@@ -62,10 +62,11 @@ class Side(Protocol):
         """Take an optimizer step on the examples; the loss before it."""
 
 
-class Listener:
-    """`Reporter` that keeps losses, the newest metrics and when phases began, and shows warnings."""
+class Listener(SilentReporter):
+    """Keep losses, the newest metrics and when phases began, and show warnings."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.metrics: dict[str, float | None] = {}
         self.losses: list[float] = []
         self.phases: dict[str, float] = {}
@@ -73,20 +74,19 @@ class Listener:
     def phase(self, name: str) -> None:
         self.phases[name] = time.perf_counter()
 
-    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
+    def progress(
+        self,
+        step: int,
+        total_steps: int,
+        metrics: dict[str, float | None],
+        totals: dict[str, float | None] | None = None,
+    ) -> None:
         self.metrics = metrics
         if (loss := metrics.get("loss")) is not None:
             self.losses.append(loss)
 
-    def checkpoint(self, step: int, path: Path) -> None: ...
-
     def warn(self, code: str, message: str) -> None:
         print(f"{code}: {message}", file=sys.stderr)
-
-    def output(self, kind: str, record: Record) -> None: ...
-
-    def should_stop(self) -> bool:
-        return False
 
 
 @dataclass

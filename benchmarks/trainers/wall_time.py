@@ -23,7 +23,7 @@ class _Place(NamedTuple):
     """What our loop shuffles, in place of an example."""
 
     key: str
-    index: int
+    number: int
 
 
 def wall(folder: Path, *, rounds: int, quick: bool) -> None:
@@ -73,8 +73,8 @@ def _write_data(folder: Path, n: int, batch_size: int, *, quick: bool) -> None:
     rows = "\n".join(row_of(messages).model_dump_json() for messages in runs)
     (folder / "train.jsonl").write_text(rows + "\n", "utf-8")
     places: Any = [_Place(str(i), i) for i in range(n)]
-    source = EpochSource(places, _config(batch_size), 0)
-    order: list[Any] = [place.index for step in range(source.total_steps) for place in source.step(step)]
+    source: Any = EpochSource(places, _config(batch_size), 0)
+    order = [place.number for step in range(source.total_steps) for place in source.step(step)]
     (folder / "messages.json").write_text(json.dumps([{"messages": runs[i]} for i in order]), "utf-8")
     (folder / "batch_size").write_text(str(batch_size), "utf-8")
 

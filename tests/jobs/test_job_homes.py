@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import shutil
 import signal
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from quintain.cli.doctor import run_doctor
 from quintain.errors import Conflict, InvalidInput, Unavailable
 from quintain.jobs import processes
 from quintain.jobs.devices import assign_devices, devices_needed
+from quintain.jobs.home_claim import HomeClaim, assign_new_id
 from quintain.jobs.launchers.contract import Attempt, ClusterOptions
 from quintain.jobs.launchers.local import LocalLauncher
 from quintain.jobs.launchers.registry import open_launcher
@@ -31,9 +36,9 @@ if TYPE_CHECKING:
 LONG = SelftestSpec(steps=100_000, step_s=0.02)
 
 
-def second_home(jobs: JobHome, **changes: object) -> JobRunner:
+def second_home(jobs: JobHome, name: str = "second", **changes: object) -> JobRunner:
     """A server of another home on the same database."""
-    folder = jobs.home / "second" / "jobs"
+    folder = jobs.home / name / "jobs"
     folder.mkdir(parents=True, exist_ok=True)
     return jobs.runner_with(jobs_dir=folder, **changes)
 
@@ -60,7 +65,13 @@ def test_a_home_neither_starts_nor_ends_jobs_of_another_and_its_state_is_unknown
     assert [jobs.store.jobs.get(found).attempt for found in (job.id, waiting.id)] == [1, 0]
     assert not (jobs.home / "second" / "jobs" / job.id).exists()
     assert other.queue().running == []
+    shutil.copytree(jobs.home / "second", jobs.home / "copy")
+    copy = second_home(jobs, "copy")
     theirs = other.start(SelftestSpec(steps=3)).job
+    assert (copy.home, copy.reconcile()) == (other.home, set()), "a copy would take this job for lost"
+    assert "quintain doctor --new-home-id" in (copy.trouble(theirs.id) or "")
+    with pytest.raises(Conflict, match=f"beside .*{jobs.home}/second/jobs"):
+        copy.start(SelftestSpec(steps=4))
     jobs.until(
         lambda: (mine.reconcile(), other.reconcile(), jobs.store.jobs.get(theirs.id).ended_at)[2], "their job ends"
     )
@@ -81,6 +92,42 @@ def test_a_home_neither_starts_nor_ends_jobs_of_another_and_its_state_is_unknown
     shown = job.model_copy(update={"lease_until": job.updated_at, "home": jobs.runner.home})
     assert lease_notice(shown, job.updated_at) is None
     assert "so whether it runs is unknown" in (lease_notice(shown, job.updated_at + timedelta(seconds=1)) or "")
+
+
+def test_a_folder_claims_its_home_id_until_it_is_silent_for_a_lease_and_a_copy_gets_an_id_of_its_own(
+    jobs: JobHome,
+) -> None:
+    original, copy = jobs.home / "second" / "jobs", jobs.home / "copy" / "jobs"
+    home, clock = second_home(jobs).home, itertools.count(step=3)
+
+    def claim(folder: Path) -> HomeClaim:
+        """Of one process, for whose clock 3 s pass between two looks; the lease is 60 s."""
+        return HomeClaim(jobs.store, folder, home, beat_s=2, lease_s=60, monotonic=lambda: next(clock))
+
+    first, second = claim(original), claim(original)
+    assert [first.renew(), second.renew(), first.renew()] == [True] * 3, "processes of one folder take turns"
+    shutil.copytree(original.parent, copy.parent)
+    assert first.renew()
+    late = claim(copy)
+    assert [late.renew() or first.renew() for _ in range(30)] == [True] * 30
+    assert error_code(late.require) == "home_in_use"
+    outcomes = [late.renew() for _ in range(30)]
+    assert outcomes == sorted(outcomes), "no renewal of the original for a lease: the home has moved"
+    assert outcomes[-1]
+    assert not first.renew()
+    assert run_doctor(original.parent, new_home_id=True) == 0
+    assert second_home(jobs).home != home
+    assert second_home(jobs, "copy").home == home
+    lock = processes.try_lock(copy / "job-1" / "lock")
+    with pytest.raises(Conflict, match="job-1; cancel it first"):
+        assign_new_id(copy)
+    processes.unlock(lock)
+
+
+def error_code(call: Callable[[], object]) -> str:
+    with pytest.raises(Conflict) as caught:
+        call()
+    return caught.value.code
 
 
 def test_an_attempt_of_another_machine_is_judged_by_its_heartbeats_and_not_by_the_lock(

@@ -177,6 +177,7 @@ def test_a_session_of_the_second_schema_still_grows_and_a_forgotten_one_stays_aw
             "calibrations",
             "trajectories_text",
             "trajectories_text_state",
+            "homes",
         ):
             database.execute(f"DROP TABLE {later_table}")
         for change in ("delete", "update"):

@@ -97,6 +97,17 @@ def test_every_connection_is_durable_checks_foreign_keys_and_waits_for_locks(tmp
     assert values == ["wal" if wal_is_safe(sqlite3.sqlite_version_info) else "persist", 2, 1, 30_000]
 
 
+def test_readers_do_not_wait_for_the_end_of_a_transaction_that_writes_megabytes(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    engine = create_engine(f"sqlite:///{path}")
+    with write_transaction(engine) as connection:
+        connection.exec_driver_sql("CREATE TABLE texts (text)")
+    with write_transaction(engine) as connection, closing(sqlite3.connect(path, timeout=0)) as reader:
+        connection.exec_driver_sql("INSERT INTO texts VALUES (?)", ("x" * 8_000_000,))
+        assert reader.execute("SELECT count(*) FROM texts").fetchone() == (0,)
+    engine.dispose()
+
+
 def test_a_database_that_cannot_be_opened_is_unavailable_with_the_remedy(tmp_path: Path) -> None:
     engine = create_engine(f"sqlite:///{tmp_path / 'missing' / 'a.db'}")
     with pytest.raises(Unavailable, match="free disk space"), read_transaction(engine):

@@ -16,6 +16,7 @@ from quintain import __version__
 from quintain.cli.session import plain_console
 from quintain.endpoints.profiles import read_profiles
 from quintain.errors import NotFound, QuintainError, Unavailable, disk_remedy
+from quintain.jobs.home_claim import assign_new_id
 from quintain.records.job import SelftestSpec
 from quintain.records.judging import Endpoint
 from quintain.records.text import printable
@@ -48,18 +49,30 @@ def doctor(
             "--vacuum", help="Give the space of deleted rows in the database back to the disk, and do no more."
         ),
     ] = False,
+    new_home_id: Annotated[
+        bool,
+        typer.Option("--new-home-id", help="Give a copied home an id of its own in a shared database, and do no more."),
+    ] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
 ) -> None:
     """Check this installation: folders, database, embedded model, and a real job from start to end."""
-    raise typer.Exit(run_doctor(home, salvage_to=salvage_to, vacuum=vacuum, json_out=json_out))
+    raise typer.Exit(run_doctor(home, salvage_to=salvage_to, vacuum=vacuum, new_home_id=new_home_id, json_out=json_out))
 
 
 def run_doctor(
-    home: Path | None, *, salvage_to: Path | None = None, vacuum: bool = False, json_out: bool = False
+    home: Path | None,
+    *,
+    salvage_to: Path | None = None,
+    vacuum: bool = False,
+    new_home_id: bool = False,
+    json_out: bool = False,
 ) -> int:
     """Run the checks, print a line for each; returns 0 when all of them pass."""
     console = plain_console(stderr=json_out)
     settings = Settings(home=home.resolve()) if home else Settings()
+    if new_home_id:
+        console.print(printable(f"the home id is {assign_new_id(settings.jobs_dir)} now"))
+        return 0
     if salvage_to is not None:
         console.print(printable(_salvage(settings, salvage_to)))
         return 0

@@ -21,6 +21,7 @@ from quintain.jobs.attempts import AttemptEnd, ends, is_crash_loop, pause_left_s
 from quintain.jobs.devices import assign_devices, detect_devices, devices_needed
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.exits import ExitStatus, crash_loop, directory_error, ended_early, exit_status
+from quintain.jobs.home_claim import HomeClaim
 from quintain.jobs.ingestion import ingest, ingest_outputs, new_events
 from quintain.jobs.launch import LOCAL, JobOptions, Starter, known_attempt, read_launch
 from quintain.jobs.launchers.contract import Attempt, Launcher
@@ -60,6 +61,7 @@ class Reconciler:
         self._starter = Starter(store, options, self.home, self.launcher, os.environ, clock)
         self.launcher(options.launcher)  # a wrong setting is an error at once
         self._watch = Watch(options.beat_s, options.lease_s)
+        self._claim = HomeClaim(store, options.jobs_dir, self.home, beat_s=options.beat_s, lease_s=options.lease_s)
         self._retry_at = float("-inf")
         self._cancel_at: dict[str, float] = {}
         """Job -> monotonic time from which its launcher may be asked to end it."""
@@ -83,10 +85,11 @@ class Reconciler:
         return self._launchers[name]
 
     def require_launchable(self, spec: JobSpec) -> None:
-        """Check that the launcher can run a job.
+        """Check that this home and its launcher can run a job.
 
         Raises:
             InvalidInput: It runs on several machines, which the launcher does not support (`one_machine`).
+            Conflict: Another folder acts for this home (`home_in_use`).
         """
         machines, name = (process_counts(spec) or ONE_PROCESS).machines, self._starter.launcher_name(spec.kind)
         if machines > 1 and not self.launcher(name).spans_machines:
@@ -95,6 +98,7 @@ class Reconciler:
                 "to 1 and processes to the GPUs of one node",
                 code="one_machine",
             )
+        self._claim.require()
 
     def reconcile_running(self) -> set[str]:
         """Reconcile every running job of this home. Return the ids of those that changed."""
@@ -106,6 +110,8 @@ class Reconciler:
         self._watch.forget_others(job.id for job in running)
         self._cancel_at = {job.id: self._cancel_at[job.id] for job in running if job.id in self._cancel_at}
         self._pauses.clear()
+        if running and not self._claim.renew():
+            return changed
         looks: list[_Look] = []
         with self._publishing_troubles():
             for job in running:
@@ -140,7 +146,7 @@ class Reconciler:
 
     def trouble(self, job_id: str) -> str | None:
         """Return what kept the last pass of this process from storing a job's state, or from starting it; None if nothing did."""
-        return self._troubles.get(job_id) or self._troubles.get("")
+        return self._claim.trouble or self._troubles.get(job_id) or self._troubles.get("")
 
     def next_start_s(self) -> float | None:
         """Return the seconds until the earliest attempt that the last pass let wait; None without one."""
@@ -151,7 +157,10 @@ class Reconciler:
         started: set[str] = set()
         if time.monotonic() < self._retry_at or not self._is_mounted():
             return started
-        for job in self._startable():
+        startable = self._startable()
+        if not startable or not self._claim.renew():
+            return started
+        for job in startable:
             with self._publishing_troubles(), self._noting_trouble(job.id):
                 devices = self._devices_for(job)
                 if devices is None:

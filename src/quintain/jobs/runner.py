@@ -91,6 +91,7 @@ class JobRunner:
 
         Raises:
             InvalidInput: The launcher cannot run such a job (`one_machine`).
+            Conflict: Another folder acts for this home (`home_in_use`).
         """
         self._reconciler.require_launchable(spec)
         now = self._clock()

@@ -238,7 +238,7 @@ class TrainingConfig(Settings):
         default=None,
         gt=0,
         le=1000,
-        description="End when the KL divergence from the start model passes this, in nats a token; null: off.",
+        description="While acting: end when the KL divergence from the start model passes this, in nats a token; null: off.",
     )
     ewc: EWCConfig | None = Field(default=None, description="Keep an earlier skill; null: off.")
     report_to: tuple[Sink, ...] = Field(default=(), description="Where metrics go besides the job; extras to install.")

@@ -22,7 +22,7 @@ _BIND, _REC, _PRIVATE, _NOSUID, _NODEV, _RDONLY = 4096, 16384, 1 << 18, 2, 4, 1
 _DETACH = 2
 _MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE = 442, -100, 0x8000
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
-_NO_NEW_PRIVS, _CAPBSET_DROP, _SET_SECUREBITS, _CAP_AMBIENT, _AMBIENT_CLEAR = 38, 24, 28, 47, 4
+_PDEATHSIG, _NO_NEW_PRIVS, _CAPBSET_DROP, _SET_SECUREBITS, _CAP_AMBIENT, _AMBIENT_CLEAR = 1, 38, 24, 28, 47, 4
 _NO_ROOT_LOCKED = 0b1111_1111 & ~0b11_0000
 """Securebits: user 0 gets no capabilities, and this setting is locked."""
 _CAPSET_VERSION = 0x20080522
@@ -110,7 +110,11 @@ def _drop_privileges(uid: int | None) -> None:
 
 
 def _run(plan: dict[str, Any]) -> int:
-    """Run the command as a child, so that process 1 ends the namespace when the command ends or its time is over."""
+    """Run the command as a child, so that process 1 ends the namespace when the command ends or its time is over.
+
+    A change of the user has cleared the signal that `unshare` asked for, so the namespace would outlive it: prctl(2).
+    """
+    _check(_LIBC.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "parent-death signal")
     child = os.fork()
     if child == 0:
         _exec_command(plan)

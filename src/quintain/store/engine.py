@@ -23,8 +23,8 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from quintain.errors import Unavailable
 from quintain.store.driver_errors import translate_errors
-from quintain.store.postgresql import READ_OPTIONS, create_postgresql_engine, parse_url, take_write_lock
-from quintain.store.write_queue import writers_turn
+from quintain.store.postgresql import READ_OPTIONS, WAIT_S, create_postgresql_engine, parse_url, take_write_lock
+from quintain.store.write_queue import LONGEST_WAIT_S, writers_turn
 
 BUSY_TIMEOUT_S = 30
 """Seconds that a transaction waits for the write lock. The longest wait measured with 16 processes was 2 s."""
@@ -32,7 +32,11 @@ BUSY_TIMEOUT_S = 30
 JOURNAL_BYTES = 4 * 1024 * 1024
 """Size to which a larger journal is cut after a transaction."""
 
-_PRAGMAS = ("synchronous=FULL", "fullfsync=1", "foreign_keys=ON")
+SPILL_PAGES = 4096
+"""Changed pages of 4 KiB that a transaction keeps in memory. Beyond them it writes to the file, and with a rollback journal
+locks readers out until its end: half a second for a pass over new texts, at SQLite's default of 2 MB."""
+
+_PRAGMAS = ("synchronous=FULL", "fullfsync=1", "foreign_keys=ON", f"cache_spill={SPILL_PAGES}")
 
 _shared = threading.local()
 """`connection` is that of this thread's shared transaction."""
@@ -53,7 +57,8 @@ def create_engine(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Engine:
     if parsed.get_backend_name() == "postgresql":
         return create_postgresql_engine(parsed, wait_s)
     # A cached statement keeps copies of its last values: 16 MB after the insertion of a long run.
-    engine = sqlalchemy.create_engine(url, connect_args={"timeout": wait_s, "cached_statements": 0})
+    arguments = {"timeout": wait_s, "cached_statements": 0}
+    engine = sqlalchemy.create_engine(url, connect_args=arguments, execution_options={WAIT_S: wait_s})
 
     journal = "WAL" if wal_is_safe(sqlite3.sqlite_version_info) else "PERSIST"
     pragmas = (f"journal_mode={journal}", f"journal_size_limit={JOURNAL_BYTES}", *_PRAGMAS)
@@ -178,7 +183,9 @@ def _shared_connection(engine: Engine) -> Connection | None:
 def _in_turn(engine: Engine) -> AbstractContextManager[None]:
     """Wait for this writer's turn, where the database is a file of SQLite: its locks are not granted in order."""
     path = engine.url.database if engine.dialect.name == "sqlite" else None
-    return writers_turn(Path(path)) if path and path != ":memory:" else nullcontext()
+    if not path or path == ":memory:":
+        return nullcontext()
+    return writers_turn(Path(path), min(engine.get_execution_options()[WAIT_S], LONGEST_WAIT_S))
 
 
 @contextmanager

@@ -17,6 +17,8 @@ JSON_COLUMNS = ("spec", "metrics", "error", "result", "warnings")
 
 UNKNOWN_PACE = Pace()
 
+_COLUMNS = tuple(column.name for column in jobs.c if column.name in Job.model_fields)
+
 
 def read_jobs(connection: Connection, rows: Sequence[Row[Any]]) -> list[Job]:
     """Build jobs from complete rows, the running ones with their pace."""
@@ -33,7 +35,8 @@ def find_job(connection: Connection, job_id: str) -> Job | None:
 
 def job_of_row(row: Row[Any], pace: Pace = UNKNOWN_PACE) -> Job:
     """Build a job from a complete row."""
-    values = {name: value for name, value in row._mapping.items() if name in Job.model_fields}
+    columns = row._mapping
+    values = {name: columns[name] for name in _COLUMNS}
     values |= {name: json.loads(values[name]) for name in JSON_COLUMNS if values[name] is not None}
     return Job.model_validate(values | pace._asdict())
 

@@ -28,7 +28,7 @@ NUL_SYMBOL = "\u2400"
 READ_OPTIONS = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 """Execution options of a transaction with one snapshot and without the write lock. They cost no round trip."""
 
-_WAIT = "quintain_wait_s"
+WAIT_S = "quintain_wait_s"
 _LOCK = (
     "SELECT set_config('lock_timeout', %s, true), set_config('idle_in_transaction_session_timeout', %s, true), "
     "pg_advisory_xact_lock(%s)"
@@ -96,7 +96,7 @@ def create_postgresql_engine(url: URL, wait_s: float) -> Engine:
 
     patience = {**_CONNECTION, "connect_timeout": min(10, max(2, math.ceil(wait_s)))}
     given = {name: value for name, value in patience.items() if name not in url.query}
-    options = {_WAIT: wait_s}
+    options = {WAIT_S: wait_s}
     engine = sqlalchemy.create_engine(url, connect_args=given, execution_options=options, **_POOL)
 
     @event.listens_for(engine, "connect")
@@ -108,7 +108,7 @@ def create_postgresql_engine(url: URL, wait_s: float) -> Engine:
 
 def take_write_lock(connection: Connection) -> None:
     """Wait for the write lock. It ends with the transaction."""
-    wait_s = connection.get_execution_options()[_WAIT]
+    wait_s = connection.get_execution_options()[WAIT_S]
     connection.exec_driver_sql(_LOCK, (f"{math.ceil(wait_s * 1000)}ms", f"{IDLE_TRANSACTION_S}s", WRITE_LOCK)).close()
 
 

@@ -26,6 +26,7 @@ from quintain.store.engine import (
     write_transaction,
 )
 from quintain.store.evaluations import Evaluations
+from quintain.store.homes import Homes
 from quintain.store.imports import Imports
 from quintain.store.jobs import Jobs
 from quintain.store.judging import JudgingBatches
@@ -54,6 +55,7 @@ class Store:
     agents: Agents
     evaluations: Evaluations
     jobs: Jobs
+    homes: Homes
     imports: Imports
     lineage: Lineage
 
@@ -73,6 +75,11 @@ class Store:
         with read_transaction(self.engine) as connection:
             version = connection.exec_driver_sql("SHOW server_version").scalar_one()
         return f"PostgreSQL {version}, {address(self.engine.url)}; back it up with pg_dump"
+
+    def is_in(self, folder: Path) -> bool:
+        """Whether the database is a file in this folder."""
+        path = self.engine.url.database if self.engine.dialect.name == "sqlite" else None
+        return bool(path) and Path(path or "").resolve().parent == folder.resolve()
 
     def ping(self) -> None:
         """Read from the database.
@@ -150,6 +157,7 @@ def open_store(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Store:
         Agents(engine),
         Evaluations(engine),
         Jobs(engine),
+        Homes(engine),
         Imports(engine),
         Lineage(engine),
     )

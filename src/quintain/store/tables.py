@@ -277,6 +277,15 @@ jobs = Table(
     sqlite_autoincrement=True,
 )
 
+homes = Table(
+    "homes",
+    metadata,
+    Column("id", String(120), primary_key=True),
+    Column("token", String(32), nullable=False),
+    Column("place", Text, nullable=False),
+)
+"""The newest claim of a folder to each home's id."""
+
 job_events = Table(
     "job_events",
     metadata,

@@ -237,6 +237,7 @@ class RunSetup:
             scale=loss_scale(model.device, enabled=self.format.scales_loss),
             source=source,
             objective=objective,
+            acts=acting is not None,
             penalty=penalty,
             validation=held_out,
             checkpoints=self.directory / "checkpoints",

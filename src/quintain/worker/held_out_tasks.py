@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from quintain.environments.registry import open_source
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.evaluation.statistics.success_rates import clopper_pearson
 from quintain.evaluation.suites import plan_suite
+from quintain.evaluation.summary import success_rate
 from quintain.jobs.directory import run_name
 from quintain.records.hyperparameters import OnlineConfig
 from quintain.records.job import TrainSpec
@@ -56,11 +56,12 @@ class HeldOutTasks:
             agent=AgentInfo(name=spec.name),
             system_prompt=spec.agent.system_prompt,
             job_id=run_name(directory),
+            greedy=spec.agent.sampling.temperature == 0,
         )
         return cls(spec, reporter, source, suite.plans, settings)
 
     def __call__(self, loaded: LoadedModel, renderer: Renderer) -> dict[str, float | None]:
-        """Return the success rate with its exact 95 % interval; nothing if the job was asked to stop.
+        """Return the success rate with its 95 % interval, as an evaluation has it; nothing if the job was asked to stop.
 
         The model's mode and all random states stay unchanged: a run with evaluations ends bit-equal to one without.
         """
@@ -74,7 +75,6 @@ class HeldOutTasks:
         self.reporter.phase("training")
         if len(episodes) < len(self.plans):
             return {}
-        verdicts = [episode.result.success for episode in episodes if episode.result.success is not None]
-        rate = clopper_pearson(sum(verdicts), len(verdicts))
+        rate = success_rate(episode.result for episode in episodes)
         bounds = {"low": rate.ci_low, "high": rate.ci_high}
         return {"held_out_success": rate.value, **{f"held_out_success_{side}": x for side, x in bounds.items()}}

@@ -91,6 +91,8 @@ def canonical_document(document: Mapping[str, Any]) -> dict[str, Any]:
             named[key] = named.pop(alias)
     if isinstance(method := named.get("method"), str):
         named["method"] = _METHODS.get(method, method)
+    if named.get("method") == "dpo" and named.get("pref_loss") in ("orpo", "simpo"):
+        named["method"] = named.pop("pref_loss")  # LLaMA-Factory's stage dpo has methods of their own as losses
     return named
 
 

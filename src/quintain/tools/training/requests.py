@@ -200,7 +200,7 @@ def _differs(config: TrainingConfig, name: str) -> bool:
 def require_effect(config: TrainingConfig, environment: str | None) -> None:
     """Refuse settings of online learning on a dataset, where they have no effect, and a game without self-play.
 
-    On a dataset these are those of dpo and distill, a constraint, and self-play.
+    On a dataset these are those of dpo and distill, a constraint, `kl_stop`, and self-play.
 
     Others of grpo are accepted, because config files share them; so are `epochs` and `batch_size` online.
 
@@ -229,6 +229,12 @@ def require_effect(config: TrainingConfig, environment: str | None) -> None:
         raise InvalidInput(
             "constraint would have no effect: its multiplier follows the costs of runs that the agent plays; leave it out, or "
             "give `environment` instead of the dataset",
+            code="not_online",
+        )
+    if not acts and config.kl_stop is not None:
+        raise InvalidInput(
+            "kl_stop would have no effect on a dataset: a KL divergence is estimated on what the model samples while it learns; "
+            "leave it out and give early_stopping_patience, or give `environment` instead of the dataset",
             code="not_online",
         )
     if acts or not isinstance(config, DPOConfig | DistillConfig):

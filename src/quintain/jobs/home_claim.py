@@ -1,0 +1,118 @@
+"""The claim of a jobs folder to its home's id, where several homes share a database.
+
+A copied folder has the id of its original, so that both would start and end the same jobs. The folder that acts replaces a
+token in the home's row each beat, and keeps it beside its jobs. A copy has an older token, and acts only when the row's token
+has not changed for a lease, as after a move. A copy that acts within a beat of being made is the one that goes on. Clocks of
+machines are not compared. A home whose database is in its own folder is copied with it and claims nothing.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from quintain.errors import Conflict
+from quintain.jobs import processes
+from quintain.jobs.directory import JobDirectory, write_atomically
+from quintain.store.homes import Claim
+from quintain.store.store import Store
+
+_FILE = "home_claim"
+
+
+class HomeClaim:
+    """The claim of one process's folder."""
+
+    def __init__(
+        self,
+        store: Store,
+        jobs_dir: Path,
+        home: str | None,
+        *,
+        beat_s: float,
+        lease_s: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare the claim; nothing is stored yet.
+
+        Args:
+            store: The database.
+            jobs_dir: The folder.
+            home: Its home's id. None: the folder is read-only, and nothing acts in it.
+            beat_s: Seconds between two renewals.
+            lease_s: Seconds without a renewal after which another folder may claim the id.
+            monotonic: Clock of this process.
+        """
+        self._homes, self._folder, self._beat_s, self._lease_s = store.homes, jobs_dir, beat_s, lease_s
+        self._home = None if store.is_in(jobs_dir.parent) else home
+        self._monotonic = monotonic
+        machine = processes.this_machine().partition("/")[0]
+        self._file, self._place = jobs_dir / f"{_FILE}.{machine}", f"{machine}:{jobs_dir}"
+        self._renew_at = float("-inf")
+        self._foreign: tuple[str, float] | None = None
+        """Token of another folder, and the monotonic time of its first sight."""
+        self.trouble: str | None = None
+        """Why the last renewal failed."""
+
+    def renew(self) -> bool:
+        """Renew the claim if it is due. Return whether this folder may act. Requires the folder's leader lock."""
+        if self._home is None or self._monotonic() < self._renew_at:
+            return True
+        claim = self._homes.claim(self._home)
+        if claim is not None and self._is_foreign(claim):
+            self.trouble = self._conflict(claim).message
+            return False
+        mine = Claim(uuid.uuid4().hex, self._place)
+        try:  # before the row, so that a process that dies in between leaves both tokens
+            write_atomically(self._file, " ".join([mine.token, *([claim.token] if claim else [])]).encode())
+        except OSError:  # a full disk: the claim stays as it is
+            return True
+        if not self._homes.replace(self._home, claim and claim.token, mine):
+            return False  # until the next pass: another process was first
+        self.trouble, self._renew_at = None, self._monotonic() + self._beat_s
+        return True
+
+    def require(self) -> None:
+        """Check that no other folder acts for this home.
+
+        Raises:
+            Conflict: One does (`home_in_use`).
+        """
+        claim = None if self._home is None else self._homes.claim(self._home)
+        if claim is not None and self._is_foreign(claim):
+            raise self._conflict(claim)
+
+    def _is_foreign(self, claim: Claim) -> bool:
+        """Whether another folder has made a claim, and may be alive. Read the claim before the tokens, which are older."""
+        if any(claim.token in file.read_text("ascii").split() for file in self._folder.glob(f"{_FILE}.*")):
+            return False
+        if self._foreign is None or self._foreign[0] != claim.token:
+            self._foreign = claim.token, self._monotonic()
+        return self._monotonic() - self._foreign[1] < self._lease_s
+
+    def _conflict(self, claim: Claim) -> Conflict:
+        return Conflict(
+            f"expected one folder with the home id {self._home}, got {self._place} beside {claim.place}; if one is a copy, stop its "
+            f"servers and call `quintain doctor --new-home-id` there; after a move, wait {self._lease_s:.0f} s",
+            code="home_in_use",
+        )
+
+
+def assign_new_id(jobs_dir: Path) -> str:
+    """Replace the home id of a folder whose servers are stopped. Return the new id.
+
+    Raises:
+        Conflict: A job runs in the folder.
+    """
+    with processes.leader_lock(jobs_dir / "reconcile.lock", 10.0):
+        for path in jobs_dir.glob(f"*/{JobDirectory(jobs_dir).lock.name}"):
+            if (lock := processes.try_lock(path)) is None:
+                raise Conflict(f"expected a folder without running jobs, got {path.parent.name}; cancel it first")
+            processes.unlock(lock)
+        for path in (jobs_dir / "home_id", *jobs_dir.glob(f"{_FILE}.*")):
+            path.unlink(missing_ok=True)
+    found = processes.home_id(jobs_dir)
+    assert found is not None
+    return found
