@@ -1,4 +1,4 @@
-"""Readers of agent frameworks: Pydantic AI, smolagents, the AI SDK, AutoGen, CrewAI, Google ADK."""
+"""Readers of agent frameworks: Pydantic AI, smolagents, the AI SDK, AutoGen, CrewAI, Google ADK, Agno."""
 
 from __future__ import annotations
 
@@ -500,3 +500,51 @@ def test_google_adk_sessions_are_read_from_lines_and_with_the_names_of_the_web_a
     )
     runs, _ = read_as("google_adk", write(tmp_path / "all.jsonl", [adk_session(), renamed]), tmp_path)
     assert outline(runs[0]) == outline(runs[1])
+
+
+# --- Agno ------------------------------------------------------------------------------------------------------------
+
+
+def agno_message(role: str, content: str | None, *, history: bool = False, **more: Any) -> dict[str, Any]:
+    about = {"id": "m", "from_history": history, "stop_after_tool_call": False, "created_at": 1_790_000_000}
+    return {"role": role, "content": content, **about, **more}
+
+
+def agno_run(run_id: str, *messages: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """As `RunOutput.to_dict()` writes it."""
+    about = {"agent_id": "desk", "agent_name": "Desk", "session_id": "s1", "model": "gpt-5-mini", "status": "COMPLETED"}
+    return {"run_id": run_id, **about, "messages": list(messages), **more}
+
+
+def agno_runs() -> list[dict[str, Any]]:
+    call = {"id": "c1", "type": "function", "function": {"name": "get_order", "arguments": '{"id": 7}'}}
+    asked = agno_message("assistant", None, tool_calls=[call], metrics={"input_tokens": 9, "output_tokens": 3})
+    failed = agno_message("tool", "no order 7", tool_call_id="c1", tool_name="get_order", tool_call_error=True)
+    first = [agno_message("system", "You are a clerk."), agno_message("user", "Where is order 7?"), asked, failed]
+    first += [agno_message("assistant", "It is lost.")]
+    again = [first[0], *({**message, "from_history": True} for message in first[1:]), agno_message("user", "Why?")]
+    member = agno_run("r3", agno_message("user", "Look."), agno_message("assistant", "Lost."), agent_name="Scout")
+    last = agno_run("r2", *again, agno_message("assistant", "The truck burned."), input={"input_content": "Why?"})
+    return [agno_run("r1", *first), {**last, "member_responses": [member]}]
+
+
+@pytest.mark.parametrize("shape", ["runs", "session", "table"])
+def test_runs_of_agno_keep_calls_failures_history_and_the_runs_of_members(tmp_path: Path, shape: str) -> None:
+    runs = agno_runs()
+    session = {"session_id": "s1", "session_data": {}, "agent_data": {"name": "Desk"}, "runs": [*runs, runs[0]]}
+    row = {"session_id": "s1", "run_type": "agent", "parent_run_id": None, "status": "COMPLETED"}
+    table = [{**row, "run_id": run["run_id"], "run_data": run} for run in runs]
+    value = {"runs": runs, "session": session, "table": table}[shape]
+    got = read(write(tmp_path / "agno.json", value), tmp_path)
+    first, last, member = (run.trajectory for run in got.runs)
+    begin = ["system: You are a clerk.", "user: Where is order 7?", "agent:  > get_order(c1) < !no order 7(c1)"]
+    assert got.format == "agno"
+    assert outline(first) == [*begin, "agent: It is lost."]
+    assert outline(last) == [*begin, "agent: It is lost.", "user: Why?", "agent: The truck burned."]
+    assert outline(member) == ["user: Look.", "agent: Lost."]
+    assert [step.copied_context for step in last.steps] == [False, True, True, True, False, False]
+    assert usage(first) == [(9, 3), None]
+    assert [(run.key, run.parent) for run in got.runs] == [("agno:r1", None), ("agno:r2", None), ("agno:r3", "agno:r2")]
+    assert (first.agent.name, first.agent.model, member.agent.name) == ("Desk", "gpt-5-mini", "Scout")
+    assert (first.session_id, last.task.prompt) == ("s1", "Why?")
+    assert any("leaves out the history" in note for note in got.report.notes)
