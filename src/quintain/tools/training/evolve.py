@@ -21,12 +21,11 @@ from quintain.tools.training.planning.warnings import settings_warnings
 from quintain.tools.training.requests import (
     Request,
     new_output,
-    require_effect,
     reward_agent,
     spec_key,
     start_agent,
+    usable_settings,
     with_adapter_settings,
-    with_evaluation,
 )
 from quintain.tools.training.training_rewards import training_reward
 
@@ -85,8 +84,7 @@ def evolution_spec(
             "on the dataset of its last round with start_training",
             code="no_earlier_skill",
         )
-    require_effect(training, None)
-    training = with_evaluation(services, training, None)
+    training = usable_settings(services, training, None)
     if environment is None:
         raise InvalidInput(
             Hint(

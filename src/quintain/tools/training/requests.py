@@ -250,8 +250,8 @@ def require_effect(config: TrainingConfig, environment: str | None) -> None:
         )
 
 
-def with_evaluation(services: Services, config: TrainingConfig, environment: str | None) -> TrainingConfig:
-    """Return settings whose `evaluate_environment` is a usable reference.
+def usable_settings(services: Services, config: TrainingConfig, environment: str | None) -> TrainingConfig:
+    """Return settings that all have an effect, with `evaluate_environment` as a usable reference.
 
     Args:
         services: Whose settings name the roots of files.
@@ -259,10 +259,12 @@ def with_evaluation(services: Services, config: TrainingConfig, environment: str
         environment: Usable reference of where the method learns; None: it learns from a dataset.
 
     Raises:
-        InvalidInput: Tasks are to be played and no environment is named (`no_environment`), or as `usable_reference`.
+        InvalidInput: Tasks are to be played and no environment is named (`no_environment`), or as `require_effect` and
+            `usable_reference`.
         NotFound: As `usable_reference`.
         Refused: As `usable_reference`.
     """
+    require_effect(config, environment)
     if config.evaluate_every_steps is None:
         return config
     if config.evaluate_environment is not None:
