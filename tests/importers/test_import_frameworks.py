@@ -448,6 +448,18 @@ def test_in_a_chat_of_autogen_0_2_the_name_and_not_the_role_states_who_spoke(tmp
         assert run.trajectory.agent.name == "assistant"
 
 
+def test_the_chats_of_an_autogen_0_2_agent_are_read_from_either_side(tmp_path: Path) -> None:
+    texts = ("Where is order 7?", "```python\nprint(7)\n```", "exitcode: 0 (execution succeeded)", "It has shipped.")
+    for owner, roles in (("user_proxy", ("user", "assistant")), ("assistant", ("assistant", "user"))):
+        chat = [{"content": text, "role": roles[n % 2]} for n, text in enumerate(texts)]
+        value = {owner: [{"content": "Be brief.", "role": "system"}, *chat]}
+        got = read(write(tmp_path / f"{owner}.json", value), tmp_path)
+        assert got.format == "autogen_v0"
+        actors = ("user", "agent", "user", "agent")
+        expected = [f"{actor}: {text}" for actor, text in zip(actors, texts, strict=True)]
+        assert outline(got.only) == ["system: Be brief.", *expected]
+
+
 # --- CrewAI ----------------------------------------------------------------------------------------------------------
 
 
