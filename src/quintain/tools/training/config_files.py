@@ -45,9 +45,9 @@ from quintain.tools.training.requests import (
     Request,
     new_output,
     read_request,
-    require_effect,
     reward_agent,
     spec_key,
+    usable_settings,
     with_adapter_settings,
 )
 from quintain.tools.training.samplers import sampler_of
@@ -221,7 +221,7 @@ def _stage(services: Services, document: Mapping[str, Any], index: int, folder: 
         refuse_unknown("the stage", document, dict.fromkeys(_TRAIN_STAGE))
         config = read_hyperparameters(method, _hyperparameters(document))
         source = _source(method, document, folder).resolve(services, method, make=make)
-        require_effect(config, source.get("environment"))
+        config = usable_settings(services, config, source.get("environment"))
         rows = services.store.datasets.get(source["dataset_id"]).splits["train"] if "dataset_id" in source else 0
         agent = document.get("agent")
         require_free_name(agent or "")
