@@ -308,7 +308,7 @@ WRONG_CALLS: list[tuple[dict[str, Any], list[str]]] = [
     ({"model_name": "none"}, ["none"]),
     ({"environment": ENVIRONMENT}, ["a dataset"]),
     ({"output_dir": "/proc/x"}, ["/proc/x"]),
-    ({"max_samples": True}, ["max_samples is True"]),
+    ({"max_samples": True}, ["expected max_samples to be a whole number", "got True"]),
 ]
 
 
