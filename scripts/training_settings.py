@@ -25,7 +25,8 @@ _NAMES = """\
 
 These names are understood wherever settings are read, and mean the same. A switch that is off wins over the settings
 beside it. Two names of one setting with different values are refused, and so is what cannot be honoured
-(`push_to_hub: true`, `mask_observations: false`, ...), with the reason and the remedy.
+(`push_to_hub: true`, `mask_observations: false`, ...), with the reason and the remedy. torchtune's blocks `optimizer` and
+`lr_scheduler` (`{_component_: torch.optim.AdamW, lr: 2e-5}`) are read; its other blocks are refused.
 
 | name | setting |
 |---|---|

@@ -1,12 +1,11 @@
 """Jobs through Ray next to this machine's launcher: time to start, time until a death is seen, random kills; many servers.
 
-Run as `python -m benchmarks.cluster.jobs [--only NAME] [--kills N]`; prints one JSON line a figure. A Ray cluster of two CPUs
-is started for it. The parts are `start`, `deaths`, `kills`, `heads` and `homes`.
+Run as `python -m benchmarks.cluster --only ray_jobs ray_heads job_homes`; prints one JSON line a figure. A Ray cluster of two
+CPUs is started for it.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import subprocess
@@ -16,10 +15,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 
-from benchmarks.figures import report, say, summarize
+from benchmarks.figures import not_run, report, say
 from benchmarks.ray_cluster import RayHead, ray_head
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.launch import JobOptions
@@ -205,6 +205,7 @@ _SERVER = """
 import json, sys, time
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from quintain.jobs.launch import JobOptions
 from quintain.jobs.runner import JobRunner
@@ -261,6 +262,8 @@ def homes(folder: Path, servers: int = 8, jobs: int = 200, n_homes: int = 4) -> 
 
 def ray_jobs(count: int = 30) -> None:
     """Measure starts and deaths of jobs on Ray, and kill so many of their processes."""
+    if _lacks_ray("ray_jobs_right_after_random_kills"):
+        return
     with tempfile.TemporaryDirectory() as folder, ray_head() as head:
         starts(Path(folder), head)
         deaths(Path(folder), head)
@@ -269,46 +272,21 @@ def ray_jobs(count: int = 30) -> None:
 
 def ray_heads(count: int = 30) -> None:
     """Kill so many heads or nodes."""
+    if _lacks_ray("ray_jobs_right_after_death_of_the_head"):
+        return
     with tempfile.TemporaryDirectory() as folder:
         heads(Path(folder), count)
+
+
+def _lacks_ray(figure: str) -> bool:
+    """Report a figure as not run where Ray is not installed. Return whether it is not."""
+    is_missing = find_spec("ray") is None
+    if is_missing:
+        not_run(figure, "of jobs", 1.0, "higher", "needs Ray: install the extra `cluster`")
+    return is_missing
 
 
 def job_homes() -> None:
     """Run 200 jobs by eight servers of four homes on one database."""
     with tempfile.TemporaryDirectory() as folder:
         homes(Path(folder))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster.jobs", description="Jobs through Ray.")
-    parser.add_argument("--only", choices=("start", "deaths", "kills", "heads", "homes"), help="one part")
-    parser.add_argument("--kills", type=int, default=30, help="random kills of workers and supervisors")
-    parser.add_argument("--heads", type=int, default=30, help="deaths of the head or of its node")
-    parser.add_argument("--jobs", type=int, default=200, help="jobs of all servers together")
-    options = parser.parse_args(arguments)
-
-    def wanted(name: str) -> bool:
-        return options.only in {None, name}
-
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        if wanted("start") or wanted("deaths") or wanted("kills"):
-            with ray_head() as head:
-                if wanted("start"):
-                    starts(folder, head)
-                if wanted("deaths"):
-                    deaths(folder, head)
-                if wanted("kills"):
-                    kills(folder, head, options.kills)
-        if wanted("heads"):
-            heads(folder, options.heads)
-        if wanted("homes"):
-            homes(folder, jobs=options.jobs)
-    say("")
-    summarize()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -18,6 +18,8 @@ PARTS = {
     "server_kills": Part("faults.jobs.server_kills", 10, 200),
     "killed_ranks": Part("cluster.killed_ranks.killed_ranks", 0, 30),
     "killed_actors": Part("cluster.actors.killed_actors", 0, 30),
+    "ray_jobs": Part("cluster.jobs.ray_jobs", 0, 30),
+    "ray_heads": Part("cluster.jobs.ray_heads", 0, 30),
     "silent_database": Part("cluster.silent_network.silent_database", 0, 30),
     "silent_machine": Part("cluster.silent_network.silent_machine", 0, 30),
     "silent_sampler": Part("cluster.silent_network.silent_sampler", 0, 30),

@@ -80,7 +80,10 @@ class Settings(BaseModel):
         description="Names of environment variables that workers on a cluster get from the server, separated by commas.",
     )
     lease_s: float = Field(
-        default=60.0, ge=2, le=3600, description="Seconds of silence after which a job on a cluster is dead."
+        default=60.0,
+        ge=2,
+        le=3600,
+        description="Seconds of silence after which a job on a cluster is dead, or a home has moved.",
     )
     max_attempts: int = Field(default=5, ge=1, le=100, description="Attempts before a job is interrupted.")
     auto_resume: bool = Field(default=True, description="Start a job's next attempt when its process died.")

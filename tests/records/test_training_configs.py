@@ -25,6 +25,7 @@ from quintain.records.hyperparameters import (
     TrainingConfig,
 )
 from quintain.records.record import explain
+from quintain.tools.training.config_files import canonical_document
 
 # Name elsewhere -> (method, its value there, what it is here).
 MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
@@ -34,6 +35,9 @@ MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "micro_batch_size": ("sft", 4, {"batch_size": 4}),
     "lr": ("sft", 2e-5, {"learning_rate": 2e-5}),
     "max_grad_norm": ("sft", 0.5, {"grad_clip": 0.5}),
+    "clip_grad_norm": ("sft", 0.5, {"grad_clip": 0.5}),
+    "enable_activation_checkpointing": ("sft", True, {"gradient_checkpointing": True}),
+    "enable_activation_offloading": ("sft", True, {"offload_activations": True}),
     "lr_scheduler": ("sft", "linear", {"schedule": "linear"}),
     "lr_scheduler_type": ("sft", "constant_with_warmup", {"schedule": "constant"}),
     "max_seq_length": ("kto", 2048, {"max_length": 2048}),
@@ -83,6 +87,10 @@ MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "step_level_advantage": ("grpo", True, {"step_level": True}),
     "num_generations": ("grpo", 4, {"group_size": 4}),
     "loss_type": ("dpo", "ipo", {"loss": "ipo"}),
+    "pref_loss": ("dpo", "hinge", {"loss": "hinge"}),
+    "pref_ftx": ("dpo", 0.5, {"sft_weight": 0.5}),
+    "simpo_gamma": ("simpo", 0.5, {"gamma": 0.5}),
+    "dpo_label_smoothing": ("dpo", 0.1, {"label_smoothing": 0.1}),
     "center_rewards_coefficient": ("reward", 0.5, {"centring": 0.5}),
     "num_iterations": ("evolve", 3, {"iterations": 3}),
     "max_completion_length": ("grpo", 64, {"max_new_tokens": 64}),
@@ -246,6 +254,37 @@ def test_values_by_which_other_files_leave_a_setting_open_are_taken() -> None:
     """TRL's -1 steps, Axolotl's `bf16: auto`, and names of optimizers beside the setting's own name."""
     assert read("sft", {"max_steps": -1, "bf16": "auto", "optimizer": "adamw_torch"}) == SFTConfig(optimizer="adamw")
     assert read("sft", {"finetuning_type": "full", "lora_rank": 8}) == SFTConfig()
+    assert read("orpo", {"pref_ftx": 0.0}) == CONFIGS["orpo"]()
+
+
+def test_blocks_of_torchtune_mean_what_their_component_means() -> None:
+    """torch's AdamW decays by 0.01 where its block does not state it."""
+    optimizer = {"_component_": "torch.optim.AdamW", "lr": 2e-5, "fused": True, "betas": [0.9, 0.999]}
+    schedule = {
+        "_component_": "torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup",
+        "num_warmup_steps": 9,
+    }
+    assert read("sft", {"optimizer": optimizer, "lr_scheduler": schedule}) == SFTConfig(
+        learning_rate=2e-5, weight_decay=0.01, warmup_steps=9
+    )
+    eight = {"_component_": "bitsandbytes.optim.PagedAdamW8bit", "weight_decay": 0.1}
+    assert read("sft", {"optimizer": eight}) == SFTConfig(optimizer="adamw_8bit", weight_decay=0.1)
+    assert "`lr` and `optimizer.learning_rate`" in fault("sft", lr=1e-3, optimizer=optimizer)
+    for changed, words in (
+        (
+            {"_component_": "torch.optim.SGD"},
+            "`optimizer._component_` cannot be 'torch.optim.SGD': give optimizer: adamw",
+        ),
+        ({"betas": [0.8, 0.9]}, "`optimizer.betas` cannot be [0.8, 0.9]"),
+        ({"momentum": 0.9}, "momentum"),
+    ):
+        assert words in fault("sft", optimizer={**optimizer, **changed})
+
+
+def test_a_preference_loss_of_llama_factory_that_is_a_method_here_names_it() -> None:
+    file = {"stage": "dpo", "pref_loss": "simpo", "simpo_gamma": 0.5}
+    assert canonical_document(file) == {"method": "simpo", "simpo_gamma": 0.5}
+    assert canonical_document({**file, "pref_loss": "ipo"})["method"] == "dpo"
 
 
 def test_two_names_of_one_setting_may_agree() -> None:

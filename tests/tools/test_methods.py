@@ -97,6 +97,12 @@ UNFIT: list[tuple[str, dict[str, Any], str, list[str]]] = [
         "not_online",
         ["constraint would have no effect", "`environment`"],
     ),
+    (
+        "sft",
+        {"dataset_id": "some-sft", "hyperparameters": {"kl_stop": 0.1}},
+        "not_online",
+        ["kl_stop would have no effect", "early_stopping_patience"],
+    ),
     ("grpo", {"environment": "moon"}, "environment_not_found", ["moon", ENVIRONMENT]),
     ("sft", {"dataset_id": "none"}, "not_found", ["none"]),
     (

@@ -416,13 +416,20 @@ def test_the_plan_is_the_same_over_mcp_and_by_dict_call(services: Services, ask:
     assert (answered["status"], answered["hyperparameters"]) == ("success", planned["hyperparameters"])
     assert refused["status"] == "error"
     assert "did you mean 'epochs'" in refused["message"]
+    small = ask("plan_training", dataset_id=dataset_id, memory_gb=0.25)
+    (short,) = small["blockers"]
+    assert (short["code"], "256 MiB were stated" in short["message"]) == ("out_of_memory", True)
+    assert small["estimate"] | {"available_memory_mb": 256, "memory_is_stated": True} == small["estimate"]
+    assert "Memory is compared with what was stated" in small["why"]
+    roomy = tool(action="plan", dataset_id=dataset_id, memory_gb=8)
+    assert (roomy["blockers"], roomy["estimate"]["available_memory_mb"]) == ([], 8192)
 
 
 def test_the_command_shows_the_plan_and_ends_with_1_where_something_blocks(services: Services, home: Path) -> None:
     dataset_id = good_runs(services)
-    done = quintain("plan", "--dataset", dataset_id, "--set", "epochs=2", home=home)
+    done = quintain("plan", "--dataset", dataset_id, "--set", "epochs=2", "--memory-gb", "8", home=home)
     start = f"quintain train --method sft --model agent:starter@1 --dataset {dataset_id} --set epochs=2.0"
-    assert (done.returncode, start in done.stdout) == (0, True), done.stdout
+    assert (done.returncode, start in done.stdout, "of 8,192 stated" in done.stdout) == (0, True, True), done.stdout
     blocked = quintain("plan", "improve_by_acting", home=home)
     assert (blocked.returncode, "[no_environment] grpo learns by acting" in blocked.stdout) == (1, True)
 

@@ -80,7 +80,7 @@ def test_a_reference_that_is_the_policy_of_the_step_leaves_no_margin(
     job = spec(model_folder, tmp_path / "out", "dpo", lora=lora, reference_sync_steps=1, reference_mixup=1.0, **FAST)
     _, recorder = run(job, tmp_path / "job", rows_for("dpo", 4))
     assert metric(recorder, "loss") == pytest.approx([0.6931472] * 4, abs=1e-6)
-    assert metric(recorder, "kl") == pytest.approx([0.0] * 4, abs=1e-9)
+    assert metric(recorder, "drift") == pytest.approx([0.0] * 4, abs=1e-9)
 
 
 def test_a_killed_run_whose_reference_follows_resumes_to_bit_equal_weights(

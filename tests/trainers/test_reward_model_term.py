@@ -89,7 +89,7 @@ def test_each_term_of_the_reward_is_reported_at_each_step(
     report, heard = run(spec_, tmp_path / "job", rows_for("grpo", 4))
     assert report.steps == 2
     for _, _, metrics in heard.steps:
-        assert {"reward_task", "reward_model", "kl"} <= metrics.keys()
+        assert {"reward_task", "reward_model", "drift"} <= metrics.keys()
         assert metrics["reward_task"] == pytest.approx(0.5)
         assert 0 < (metrics["reward_model"] or 0) < 1
 

@@ -17,9 +17,11 @@ from quintain.records.job import TrainSpec
 from quintain.records.protocols import Message, Turn
 from quintain.trainers.acting.policy import open_policy
 from quintain.trainers.loop import checkpoints
+from quintain.trainers.loop.report import TrainingReport
 from quintain.trainers.models import load_model
+from quintain.trainers.train import train
 from trainers.episodes import TOOLS, episode
-from trainers.runs import LORA, Killed, Recorder, dataset, metric, rows_for, run, run_of, same, spec
+from trainers.runs import LORA, Data, Killed, Recorder, dataset, metric, rows_for, run, run_of, same, spec
 
 STEADY: dict[str, Any] = {"schedule": "constant", "warmup_ratio": 0, "checkpoint_every_steps": 100}
 
@@ -194,17 +196,22 @@ def test_a_kl_bound_ends_the_run_and_a_resumed_one_does_not_continue(model_folde
             if name == "saving":
                 raise Killed
 
-    options: dict[str, Any] = {"epochs": 50, "learning_rate": 2e-2, "kl_stop": 0.05}
-    whole, recorder = run(spec(model_folder, tmp_path / "whole", **options), tmp_path / "job-whole", rows_for("sft", 2))
+    def acting(name: str, recorder: Recorder) -> TrainingReport:
+        asked = {"rollouts": 50, "learning_rate": 2e-2, "kl_stop": 0.05}
+        job = spec(model_folder, tmp_path / name, "grpo", **asked)
+        job = job.model_copy(update={"dataset_id": None, "dataset_path": None, "environment": "x"})
+        return train(job, Data(), tmp_path / f"job-{name}", recorder, lambda *_: rows_for("grpo", 1))  # type: ignore[arg-type]
+
+    whole = acting("whole", recorder := Recorder())
     assert whole.ended_early
     assert "kl_stop is 0.05" in whole.ended_early
     divergences = metric(recorder, "kl")
     assert divergences[0] == pytest.approx(0, abs=1e-6)
     assert divergences[-1] > 0.05
-    job = spec(model_folder, tmp_path / "out", **options)
+    assert "drift" not in recorder.steps[-1][2]
     with pytest.raises(Killed):
-        run(job, tmp_path / "job", rows_for("sft", 2), KilledWhileSaving())
-    report, _ = run(job, tmp_path / "job", rows_for("sft", 2))
+        acting("out", KilledWhileSaving())
+    report = acting("out", Recorder())
     assert (report.steps, report.ended_early) == (whole.steps, whole.ended_early)
     assert same(tmp_path / "whole", tmp_path / "out")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,9 @@ from quintain.records.agent import Agent
 from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import TrainSpec
 from quintain.records.reward import LengthReward, RewardPart, RewardSpec
+from quintain.trainers.models import load_model
+from quintain.trainers.rendering.renderer import Renderer
+from quintain.worker.held_out_tasks import HeldOutTasks
 from quintain.worker.job_kinds import train as training
 from worker.job_folder import Stopping, events
 
@@ -88,6 +92,27 @@ def test_success_on_held_out_tasks_is_measured_between_steps_and_changes_none(
     lines = (tmp_path / "measured" / "job" / "outputs" / "trajectory.jsonl").read_text(encoding="utf-8").splitlines()
     stored = [json.loads(line)["record"] for line in lines]
     assert all("rollout" in run["tags"] for run in stored)
+
+
+def test_equal_greedy_runs_of_held_out_tasks_are_one_unit_of_the_interval(tmp_path: Path, tiny_agent: Agent) -> None:
+    """One task under three ids: 0 of 1 has the upper bound 0.975, where 0 of 3 has 0.708."""
+    spec = TrainSpec(
+        method="grpo",
+        agent=tiny_agent,
+        environment="quintain/inventory",
+        name="learner",
+        output_dir="",
+        config=CONFIGS["grpo"](evaluate_every_steps=1, evaluate_tasks=1, max_turns=1),  # type: ignore[arg-type]
+    )
+    measure = HeldOutTasks.of(spec, tmp_path / "job", Stopping(tmp_path / "job"))
+    assert measure is not None
+    (plan,) = measure.plans
+    tasks = [plan.task.model_copy(update={"id": f"{plan.task.id}{suffix}"}) for suffix in ("", "b", "c")]
+    loaded = load_model(tiny_agent.model)
+    found = replace(measure, plans=tuple(replace(plan, task=task) for task in tasks))(
+        loaded, Renderer.of(loaded.tokenizer, tiny_agent.template)
+    )
+    assert (found["held_out_success"], found["held_out_success_high"]) == (0.0, pytest.approx(0.975))
 
 
 def test_a_rollout_of_runs_that_were_all_cut_off_teaches_nothing(tmp_path: Path, tiny_agent: Agent) -> None:

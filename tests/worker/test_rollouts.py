@@ -75,6 +75,9 @@ def test_a_stopped_job_explores_and_scores_as_a_whole_one(tmp_path: Path, play: 
     message = whole.report["scores"]
     assert (message["scorer"], message["scored"]) == ("mix(outcome=1, rules=3)", 6)
     assert message["mean"] == pytest.approx(sum(score.value or 0.0 for score in live) / 6)
+    rate = whole.report["rate"]
+    assert (rate["n"], rate["value"]) == (whole.n, whole.success_rate)
+    assert rate["ci_low"] <= rate["value"] <= rate["ci_high"]
     assert 1 / 3 <= whole.report["distinct_action_sequences"] <= 1
 
 

@@ -51,7 +51,8 @@ def _estimated(estimate: Estimate) -> list[tuple[str, str]]:
     if estimate.steps is not None:
         lines.append(("steps", f"{estimate.steps}"))
     if estimate.memory_mb is not None:
-        free = "" if estimate.available_memory_mb is None else f" of {estimate.available_memory_mb:,.0f} free"
+        which = "stated" if estimate.memory_is_stated else "free"
+        free = "" if estimate.available_memory_mb is None else f" of {estimate.available_memory_mb:,.0f} {which}"
         lines.append(("memory", f"{estimate.memory_mb:,.0f} MiB{free} ({estimate.device})"))
     if estimate.duration_s is not None:
         lines.append(("duration", f"{estimate.duration_s:,.0f} s"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 CONTEXT_PARALLEL = (
     "context_parallel_degree",
@@ -67,6 +68,50 @@ FIXED: dict[str, tuple[Any, str]] = {
 }
 """Alias -> the only value accepted, and the remedy for any other."""
 
+
+class ComponentBlock(NamedTuple):
+    """A block of torchtune's configs, which names a class and its arguments."""
+
+    settings: Mapping[str, Mapping[str, Any]]
+    """Component -> settings here, with the component's own defaults."""
+    members: Mapping[str, str]
+    """Argument -> setting here."""
+    fixed: Mapping[str, Any]
+    """Argument -> the only value accepted."""
+    without_effect: frozenset[str]
+    remedy: str
+    """For other components."""
+
+
+COMPONENT = "_component_"
+_ADAMW = {"optimizer": "adamw", "weight_decay": 0.01}
+_COSINE = {"schedule": "cosine"}
+
+COMPONENTS: dict[str, ComponentBlock] = {
+    "optimizer": ComponentBlock(
+        {
+            "torch.optim.AdamW": _ADAMW,
+            "bitsandbytes.optim.PagedAdamW": _ADAMW,
+            "bitsandbytes.optim.AdamW8bit": {**_ADAMW, "optimizer": "adamw_8bit"},
+            "bitsandbytes.optim.PagedAdamW8bit": {**_ADAMW, "optimizer": "adamw_8bit"},
+        },
+        {"lr": "learning_rate", "weight_decay": "weight_decay"},
+        {"betas": (0.9, 0.999), "eps": 1e-8},
+        frozenset({"fused", "foreach"}),
+        "give optimizer: adamw, adamw_8bit or adamw_bf16",
+    ),
+    "lr_scheduler": ComponentBlock(
+        {
+            "torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup": _COSINE,
+            "torchtune.modules.get_cosine_schedule_with_warmup": _COSINE,
+        },
+        {"num_warmup_steps": "warmup_steps"},
+        {"num_cycles": 0.5},
+        frozenset(),
+        "give schedule: cosine, linear or constant",
+    ),
+}
+"""Block of torchtune -> what it means here."""
 
 WITHOUT_EFFECT = frozenset(
     {

@@ -31,7 +31,10 @@ class Estimate(Record):
 
     memory_mb: float | None = Field(default=None, description="Peak memory of the job's process, or of the GPU.")
     memory_parts_mb: dict[str, float] = Field(default_factory=dict, description="Its parts.")
-    available_memory_mb: float | None = Field(default=None, description="Free memory of the device.")
+    available_memory_mb: float | None = Field(
+        default=None, description="`memory_gb` of the request, else the free memory of the device."
+    )
+    memory_is_stated: bool = Field(default=False, description="Whether the request stated the available memory.")
     duration_s: float | None = Field(default=None, description="Duration of the job, without waiting.")
     duration_range_s: tuple[float, float] | None = Field(
         default=None, description="Range of the duration, if only a range of tokens is known."

@@ -1,7 +1,7 @@
 """Aliases: the names of other trainers for the settings here, translated or refused with the reason.
 
-The names are those of Hugging Face's `TrainingArguments`, of PEFT, and of agent trainers built on them. A null value is
-ignored, and so is a disabled switch for a feature that the method does not have. Translation happens once, where a call or a
+The names are those of Hugging Face's `TrainingArguments`, of PEFT, of trainers built on them, and of torchtune. A null value is
+ignored, and so is a zero or a disabled switch for a feature that the method does not have. Translation happens once, where a call or a
 config file comes in (`tools.training.methods`); stored records carry the canonical names only.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from quintain.errors import InvalidInput
-from quintain.records.foreign_settings import FIXED, WITHOUT_EFFECT
+from quintain.records.foreign_settings import COMPONENT, COMPONENTS, FIXED, WITHOUT_EFFECT
 from quintain.records.record import shown
 
 RENAMED: dict[str, tuple[str, ...]] = {
@@ -22,7 +22,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "per_device_train_batch_size": ("batch_size",),
     "micro_batch_size": ("batch_size",),
     "lr": ("learning_rate",),
-    "max_grad_norm": ("grad_clip",),
+    **dict.fromkeys(("max_grad_norm", "clip_grad_norm"), ("grad_clip",)),
     "lr_scheduler": ("schedule",),
     "lr_scheduler_type": ("schedule",),
     **dict.fromkeys(("max_seq_length", "cutoff_len", "sequence_len"), ("max_length",)),
@@ -32,7 +32,8 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "save_best_model": ("keep_best",),
     "load_best_model_at_end": ("keep_best",),
     "optim": ("optimizer",),
-    "activation_offloading": ("offload_activations",),
+    **dict.fromkeys(("activation_offloading", "enable_activation_offloading"), ("offload_activations",)),
+    "enable_activation_checkpointing": ("gradient_checkpointing",),
     **dict.fromkeys(("use_lora", "use_peft", "adapter", "finetuning_type"), ("lora",)),
     **dict.fromkeys(("lora_r", "lora_rank"), ("lora.rank",)),
     "lora_alpha": ("lora.alpha",),
@@ -67,7 +68,9 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "whiten_advantages": ("whiten",),
     "step_level_advantage": ("step_level",),
     "num_generations": ("group_size",),
-    "loss_type": ("loss",),
+    **dict.fromkeys(("loss_type", "pref_loss"), ("loss",)),
+    "simpo_gamma": ("gamma",),
+    "dpo_label_smoothing": ("label_smoothing",),
     "center_rewards_coefficient": ("centring",),
     "num_iterations": ("iterations",),
     "max_completion_length": ("max_new_tokens",),
@@ -83,7 +86,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "mask_truncated_completions": ("mask_truncated",),
     "vllm_importance_sampling_cap": ("importance_cap",),
     "vllm_importance_sampling_clip_max": ("importance_cap",),
-    "rpo_alpha": ("sft_weight",),
+    **dict.fromkeys(("rpo_alpha", "pref_ftx"), ("sft_weight",)),
     "use_weighting": ("policy_weighting",),
     "ref_model_sync_steps": ("reference_sync_steps",),
     "ref_model_mixup_alpha": ("reference_mixup",),
@@ -190,13 +193,16 @@ def _translated(values: Mapping[str, Any], fields: Container[str]) -> Iterator[t
     for name, value in values.items():
         if name in WITHOUT_EFFECT or name in SINKS or (name == "report_to" and _adds_sinks(values)):
             continue
+        if name in COMPONENTS and isinstance(value, Mapping):
+            yield from _component(name, value)
+            continue
         translated = VALUES.get(name, {}).get(value, value) if isinstance(value, str | bool) else value
         if name in FIXED:
             continue
         if name in RENAMED:
             paths = _paths(name, values, fields)
             known = paths[0].split(".")[0] in fields
-            if value is not None and (known or value is not False):
+            if value is not None and (known or value != 0):
                 for path in paths if known else (name,):
                     yield path, name, _comparable(translated)
         elif name in GROUPS and name in fields:
@@ -232,6 +238,25 @@ def _group(name: str, value: Any) -> Iterator[tuple[str, str, Any]]:
             yield f"{name}.{member}", f"{name}.{member}", _comparable(inner)
     else:
         yield name, name, False if value is None else value
+
+
+def _component(name: str, block: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the settings of a block of torchtune: those of its component, then those beside it."""
+    component, known = block.get(COMPONENT), COMPONENTS[name]
+    if not isinstance(component, str) or component not in known.settings:
+        raise _fault(
+            f"`{name}.{COMPONENT}` cannot be {shown(component)}: {known.remedy}; known: {', '.join(known.settings)}"
+        )
+    stated = {known.members[member]: value for member, value in block.items() if member in known.members}
+    for member, value in block.items():
+        if member in known.fixed and _comparable(value) not in (known.fixed[member], None):
+            raise _fault(
+                f"`{name}.{member}` cannot be {shown(value)}: expected {shown(known.fixed[member])}, or leave it out"
+            )
+        if member not in {COMPONENT, *known.members, *known.fixed, *known.without_effect}:
+            raise _fault(f"`{name}.{shown(member)}` is not a known field; leave it out")
+    for path, value in {**known.settings[component], **stated}.items():
+        yield path, f"{name}.{path}", _comparable(value)
 
 
 def _with_batch_size(values: Mapping[str, Any]) -> dict[str, Any]:

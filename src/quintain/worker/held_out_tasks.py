@@ -1,4 +1,4 @@
-"""Success of a model on held-out tasks of the environment in which it is trained, between the steps of the training."""
+"""Success of a model on held-out tasks of an environment, between the steps of its training."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from quintain.environments.registry import open_source
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.evaluation.statistics.success_rates import clopper_pearson
 from quintain.evaluation.suites import plan_suite
+from quintain.evaluation.summary import success_rate
 from quintain.jobs.directory import run_name
-from quintain.records.hyperparameters import OnlineConfig
 from quintain.records.job import TrainSpec
 from quintain.records.protocols import Reporter, TaskSource
 from quintain.records.trajectory import AgentInfo
@@ -36,31 +35,34 @@ class HeldOutTasks:
 
     @classmethod
     def of(cls, spec: TrainSpec, directory: Path, reporter: Reporter) -> HeldOutTasks | None:
-        """Return the tasks of an online training; None where its settings ask for no evaluation."""
+        """Return the tasks of a training; None where its settings ask for no evaluation."""
         config = spec.config
-        if spec.environment is None or not isinstance(config, OnlineConfig) or config.evaluate_every_steps is None:
+        environment = config.evaluate_environment or spec.environment
+        if config.evaluate_every_steps is None or environment is None:
             return None
-        source = open_source(spec.environment)
+        source = open_source(environment)
+        max_turns = getattr(config, "max_turns", None)  # of the methods that act
         suite = plan_suite(
             source,
             split="held_out",
             n_tasks=config.evaluate_tasks,
             repeats=1,
             seed=spec.seed,
-            max_turns=config.max_turns,
+            max_turns=max_turns,
         )
         settings = EpisodeSettings(
             seed=spec.seed,
-            max_turns=config.max_turns,
+            max_turns=max_turns,
             concurrency=min(_AT_ONCE, getattr(source, "at_once", None) or _AT_ONCE),
             agent=AgentInfo(name=spec.name),
             system_prompt=spec.agent.system_prompt,
             job_id=run_name(directory),
+            greedy=spec.agent.sampling.temperature == 0,
         )
         return cls(spec, reporter, source, suite.plans, settings)
 
     def __call__(self, loaded: LoadedModel, renderer: Renderer) -> dict[str, float | None]:
-        """Return the success rate with its exact 95 % interval; nothing if the job was asked to stop.
+        """Return the success rate with its 95 % interval, as an evaluation has it; nothing if the job was asked to stop.
 
         The model's mode and all random states stay unchanged: a run with evaluations ends bit-equal to one without.
         """
@@ -74,7 +76,6 @@ class HeldOutTasks:
         self.reporter.phase("training")
         if len(episodes) < len(self.plans):
             return {}
-        verdicts = [episode.result.success for episode in episodes if episode.result.success is not None]
-        rate = clopper_pearson(sum(verdicts), len(verdicts))
+        rate = success_rate(episode.result for episode in episodes)
         bounds = {"low": rate.ci_low, "high": rate.ci_high}
         return {"held_out_success": rate.value, **{f"held_out_success_{side}": x for side, x in bounds.items()}}

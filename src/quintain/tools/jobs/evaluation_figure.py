@@ -57,7 +57,9 @@ def rate_figure(job: Job) -> Figure | None:
 
     if job.result is None or not job.result.n or job.result.success_rate is None:
         return None
-    bar = _bar("all", clopper_pearson(round(job.result.n * job.result.success_rate), job.result.n), strong=True)
+    stored = job.result.report.get("rate")  # results of earlier releases have none, and episodes count as independent
+    alone = clopper_pearson(round(job.result.n * job.result.success_rate), job.result.n)
+    bar = _bar("all", Rate.model_validate(stored) if stored else alone, strong=True)
     assert bar is not None
     panel = Panel(title="Success, 95 % interval", ylabel="share of episodes solved", format="percent", bars=[bar])
     return Figure(title=label_of(job.spec), subtitle=subtitle(job), panels=[panel])

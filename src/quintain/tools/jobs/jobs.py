@@ -247,7 +247,7 @@ def view_of(services: Services, job: Job) -> JobView:
 
 def _next_step(services: Services, job: Job, stalled: str | None) -> Hint:
     """Return the next step, of a finished evaluation with the files of its report."""
-    step, result = next_step(job, stalled), job.result
+    step, result = next_step(services, job, stalled), job.result
     if job.kind not in {"evaluate", "evaluate_dataset"} or result is None or result.evaluation_id is None:
         return step
     from quintain.tools.jobs.plots import saved_picture  # loads all that draws

@@ -45,9 +45,9 @@ from quintain.tools.training.requests import (
     Request,
     new_output,
     read_request,
-    require_effect,
     reward_agent,
     spec_key,
+    usable_settings,
     with_adapter_settings,
 )
 from quintain.tools.training.samplers import sampler_of
@@ -91,6 +91,8 @@ def canonical_document(document: Mapping[str, Any]) -> dict[str, Any]:
             named[key] = named.pop(alias)
     if isinstance(method := named.get("method"), str):
         named["method"] = _METHODS.get(method, method)
+    if named.get("method") == "dpo" and named.get("pref_loss") in ("orpo", "simpo"):
+        named["method"] = named.pop("pref_loss")  # LLaMA-Factory's stage dpo has methods of their own as losses
     return named
 
 
@@ -219,7 +221,7 @@ def _stage(services: Services, document: Mapping[str, Any], index: int, folder: 
         refuse_unknown("the stage", document, dict.fromkeys(_TRAIN_STAGE))
         config = read_hyperparameters(method, _hyperparameters(document))
         source = _source(method, document, folder).resolve(services, method, make=make)
-        require_effect(config, source.get("environment"))
+        config = usable_settings(services, config, source.get("environment"))
         rows = services.store.datasets.get(source["dataset_id"]).splits["train"] if "dataset_id" in source else 0
         agent = document.get("agent")
         require_free_name(agent or "")

@@ -126,11 +126,14 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
     tally["final_loss"] = loss
     tally["supervised_tokens"] = tally.get("supervised_tokens", 0) + meter.sums.supervised_tokens
     tally["tokens"] = tally.get("tokens", 0) + meter.sums.logical_tokens
+    figures = meter.metrics()
+    if not run.acts and "kl" in figures:
+        figures["drift"] = figures.pop("kl")  # k3 estimates the KL divergence on tokens of the model alone
     return {
         "loss": loss,
         "learning_rate": rate,
         "grad_norm": norm,
-        **meter.metrics(),
+        **figures,
         **run.source.metrics(),
         "tokens": tally["tokens"],
     }

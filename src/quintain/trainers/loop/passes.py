@@ -63,7 +63,6 @@ def backward(
         for name, (total, count) in output.metrics.items():
             meter.sums.add(name, total, count)
         if streams.ref_logprob is not None and "kl" not in output.metrics:
-            # On tokens that the model has not sampled, it measures how far the model has moved there.
             meter.sums.add("kl", float(k3(logprobs, streams.ref_logprob).sum()), len(logprobs))
     return loss
 

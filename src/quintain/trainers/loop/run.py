@@ -41,6 +41,8 @@ class Run:
     """Scales the loss where training runs in float16."""
     source: ExampleSource
     objective: Objective
+    acts: bool
+    """Whether the examples are rollouts of the model in training."""
     validation: list[Example]
     checkpoints: Path
     identity: str

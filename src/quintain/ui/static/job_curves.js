@@ -3,7 +3,7 @@ import { chart } from "./chart.js";
 import { h, replace } from "./elements.js";
 import { setQuery } from "./router.js";
 
-const FIRST = ["success_rate", "mean_reward", "validation_loss", "loss", "reward_accuracy", "reward_margin", "kl", "entropy", "grad_norm", "learning_rate"];
+const FIRST = ["success_rate", "mean_reward", "validation_loss", "loss", "reward_accuracy", "reward_margin", "kl", "drift", "entropy", "grad_norm", "learning_rate"];
 const SHOWN = 2;
 const MOST_JOBS = 6;
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from quintain.environments.registry import open_source
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings
 from quintain.evaluation.suites import Suite, plan_suite
-from quintain.evaluation.summary import summarize
+from quintain.evaluation.summary import success_rate, summarize
 from quintain.jobs.directory import read_lines, run_name
 from quintain.records.evaluation import EpisodeResult, Evaluation
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrajectorySet
@@ -232,6 +232,7 @@ def _conclude(
     report = spending_report(directory, spec.endpoint) if spec.endpoint is not None else {}
     if isinstance(spec, RolloutSpec):
         report |= exploration.report() if exploration else {}
+        report["rate"] = success_rate(results).model_dump(mode="json")
         return JobResult(
             trajectories=runs,
             success_rate=tally.success_rate,

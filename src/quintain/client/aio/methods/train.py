@@ -21,7 +21,7 @@ class AsyncTrainMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         "score_runs", "label_steps", "find_tools", "absorb_text", "short_answers", "measure_only", "keep_skills",
         "fit_memory", "finish_sooner"]] | None = None, dataset: Reference | None = None, model: Reference = "starter",
         environment: str | Mapping[str, float] | None = None, method: str | None = None,
-        hyperparameters: Mapping[str, Any] | None = None) -> TrainingPlan:
+        hyperparameters: Mapping[str, Any] | None = None, memory_gb: float | None = None) -> TrainingPlan:
         """Plan a training from purposes or a dataset: method, settings, memory, duration, blockers with remedies, why.
 
         train takes `method` and `hyperparameters` as they are. None: not known; `estimate.unknown` names the call that
@@ -37,9 +37,10 @@ class AsyncTrainMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             environment: Where it may act.
             method: None: chosen.
             hyperparameters: Settings to keep.
+            memory_gb: To plan for; None: what is free here.
         """
         result: TrainingPlan = await self._call("plan_training", {"goal": goal, "dataset_id": dataset, "model": model,
-            "environment": environment, "method": method, "hyperparameters": hyperparameters})
+            "environment": environment, "method": method, "hyperparameters": hyperparameters, "memory_gb": memory_gb})
         return result
 
     async def train(self, method: Literal["sft", "bc", "pretrain", "distill", "dpo", "orpo", "simpo", "kto", "ranking",

@@ -31,13 +31,23 @@ class Device(NamedTuple):
     """Free memory now; None where unknown."""
     threads: int
     """Processors that a job may use."""
+    is_stated: bool = False
+    """Whether the caller stated the memory."""
 
 
-def look_at_device() -> Device:
+def look_at_device(memory_gb: float | None = None) -> Device:
     """Return the device that a job would pick: CUDA where the driver and torch have it, else Apple's, else the CPU.
 
     A GPU that is hidden from jobs (CUDA_VISIBLE_DEVICES) is seen all the same.
+
+    Args:
+        memory_gb: Memory to plan for, in GB of 1024 MiB; None: what is free here.
     """
+    found = _device()
+    return found if memory_gb is None else found._replace(memory_mb=memory_gb * 1024, is_stated=True)
+
+
+def _device() -> Device:
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if (free := _cuda_free_mb()) is not None:
         return Device("cuda", free, threads)

@@ -55,6 +55,8 @@ def estimate(services: Services, asked: EstimateRequest) -> ExplainedEstimate:
         unknown["duration_s"] = Hint("there is nothing to learn from yet: see `blockers`")
     else:
         result = _on_data(result, asked, asked.data, unknown, reasons)
+    if asked.device.is_stated:
+        reasons.append("Memory is compared with what was stated; duration and free disk are those of this machine.")
     if asked.earlier is not None:
         which = "of this model" if asked.earlier.same_model else "of other models"
         reasons.append(f"Earlier trainings {which} ({', '.join(asked.earlier.jobs)}) went into the estimate.")
@@ -65,7 +67,8 @@ def size_estimate(services: Services, asked: EstimateRequest) -> Estimate:
     """Estimate memory and disk, without a duration; null where the model's sizes are unknown."""
     result = Estimate(
         device=asked.device.kind,
-        available_memory_mb=_known(asked.device.memory_mb),
+        available_memory_mb=asked.device.memory_mb if asked.device.is_stated else _known(asked.device.memory_mb),
+        memory_is_stated=asked.device.is_stated,
         available_disk_mb=_known(free_disk_mb(services.settings.home)),
     )
     return result if isinstance(asked.model, str) else _with_sizes(result, asked, asked.model)
@@ -75,10 +78,12 @@ def shortages(result: Estimate) -> list[Blocker]:
     """What does not fit."""
     found = list[Blocker]()
     if result.memory_mb and result.available_memory_mb is not None and result.memory_mb > result.available_memory_mb:
+        free = f"{result.available_memory_mb:.0f} MiB"
+        place = f"{free} were stated" if result.memory_is_stated else f"the {result.device} has {free} free"
         found.append(
             Blocker(
                 code="out_of_memory",
-                message=f"it needs about {result.memory_mb:.0f} MiB and the {result.device} has {result.available_memory_mb:.0f} MiB free",
+                message=f"it needs about {result.memory_mb:.0f} MiB and {place}",
                 remedy="choose a smaller model, lora with a lower rank, a smaller max_length or batch_tokens, or another machine",
             )
         )

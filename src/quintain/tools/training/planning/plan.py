@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from quintain.errors import InvalidInput, QuintainError
 from quintain.next_step import Hint, call, join_hints
@@ -14,6 +14,7 @@ from quintain.records.dataset import Dataset
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import DATASET_KINDS
 from quintain.records.plan import Blocker, Estimate, TrainingPlan
+from quintain.records.record import require_number
 from quintain.tools.evaluation.environment_references import Environments, usable_reference
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
@@ -23,7 +24,7 @@ from quintain.tools.training.methods import EVOLVE, canonical_settings, describe
 from quintain.tools.training.planning.choice import Choice, Wish, choose
 from quintain.tools.training.planning.concerns import step_value_notes
 from quintain.tools.training.planning.data import DataFacts, look_at_data
-from quintain.tools.training.planning.device import look_at_device
+from quintain.tools.training.planning.device import Device, look_at_device
 from quintain.tools.training.planning.earlier_jobs import measured_figures
 from quintain.tools.training.planning.estimate import (
     EstimateRequest,
@@ -46,8 +47,8 @@ from quintain.tools.training.planning.settings import PlanSettings, settle
 from quintain.tools.training.requests import (
     AgentReference,
     Request,
-    require_effect,
     start_agent,
+    usable_settings,
     with_adapter_settings,
 )
 from quintain.tools.training.samplers import sampler_of
@@ -66,6 +67,11 @@ def plan_training(
     environment: Annotated[Environments | None, Field(description="Where it may act.")] = None,
     method: Annotated[str | None, Field(description="Null: chosen.")] = None,
     hyperparameters: Annotated[dict[str, Any] | None, Field(description="Settings to keep.")] = None,
+    memory_gb: Annotated[
+        float | None,
+        Field(gt=0, le=100_000, description="To plan for; null: what is free here."),
+        BeforeValidator(require_number),
+    ] = None,
 ) -> TrainingPlan:
     """Plan a training from purposes or a dataset: method, settings, memory, duration, blockers with remedies, why.
 
@@ -100,7 +106,8 @@ def plan_training(
     asked, reasons = _with_constraints(purposes, chosen, canonical_settings(chosen, hyperparameters))
     learns_from_rewards = chosen in REWARDED or choice.environment is not None
     reward = next((REWARDS[one] for one in purposes if one in REWARDS), None) if learns_from_rewards else None
-    return _planned(services, choice._replace(reward=reward), agent, model, asked, blockers, reasons)
+    device = look_at_device(memory_gb)
+    return _planned(services, choice._replace(reward=reward), agent, model, asked, blockers, reasons, device)
 
 
 def _with_constraints(
@@ -145,15 +152,16 @@ def _planned(
     settings: dict[str, Any],
     blockers: list[Blocker],
     wished: list[str],
+    device: Device,
 ) -> TrainingPlan:
     method, dataset = choice.method or "", choice.dataset
-    settled, taken, data = _settled(services, choice, agent, reference, settings, blockers)
+    settled, taken, data = _settled(services, choice, agent, reference, settings, blockers, device)
     if agent is not None and (dataset is not None or choice.environment is not None):
         _tried(lambda: _require_startable(services, choice, settled, agent), blockers)
     sizes = read_model(agent.model) if agent is not None else "there is no such model"
     blockers += [
         *shortages(taken.estimate),
-        *slow_format(settled.config.precision, look_at_device()),
+        *slow_format(settled.config.precision, device),
         *long_rows(settled.config, sizes),
     ]
     found = tuple({blocker.code: blocker for blocker in reversed(blockers)}.values())[::-1]
@@ -183,9 +191,10 @@ def _settled(
     reference: str,
     settings: dict[str, Any],
     blockers: list[Blocker],
+    device: Device,
 ) -> tuple[PlanSettings, ExplainedEstimate, DataFacts | None]:
     """Settle settings and estimate, as far as model and data are readable."""
-    method, dataset, device = choice.method or "", choice.dataset, look_at_device()
+    method, dataset = choice.method or "", choice.dataset
     model = read_model(agent.model) if agent else "there is no such model"
     facts = None if isinstance(model, str) else model
     if agent is not None and agent.model.source in ("folder", "starter", "gguf") and isinstance(model, str):
@@ -216,7 +225,7 @@ def _require_startable(services: Services, choice: Choice, settled: PlanSettings
         evolution_spec(services, Request(model=agent.id or agent.name), choice.environment, settled.hyperparameters)
     else:
         training_source(services, method, dataset.id if dataset else None, choice.environment)
-        require_effect(settled.config, choice.environment)
+        usable_settings(services, settled.config, choice.environment)
         config = with_adapter_settings(settled.config, agent)
         earlier_skill(services, config, agent)
         teacher_of(services, config, agent, acts=choice.environment is not None)
