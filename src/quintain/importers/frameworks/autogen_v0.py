@@ -1,6 +1,6 @@
 """Chats of AutoGen 0.2 and AG2: a `chat_history`, a `ChatResult`, an agent's `chat_messages`, or messages with `tool_responses`.
 
-The role of a message is relative to one of the two agents, so that it does not tell who wrote it: the name does. The one
+The role of a message is relative to one of the two agents, so only the name identifies the writer. The one
 who began the chat is the user. Each other speaker has a conversation of its own.
 """
 
