@@ -79,6 +79,7 @@ def test_a_new_home_is_named_once(tmp_path: Path) -> None:
         ("prefer imported file.jsonl --all", "prefer imported", "unexpected extra argument"),
         ("runs --limt 3", "runs", "No such option: --limt"),
         ("search --limit", "runs", "'--limit' requires an argument"),
+        ("collect --agent expert", "collect", "AGENT is given without an option's name: quintain collect AGENT"),
         ("runs --limit many", "runs", "valid integer"),
         ("serve --port 65536", "serve", "'--port'"),
         ("jobs shw", "jobs", "No such command 'shw' (did you mean 'show'?)"),

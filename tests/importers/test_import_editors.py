@@ -137,6 +137,25 @@ def test_a_copilot_cli_session_is_read_from_its_events(tmp_path: Path) -> None:
     survives("copilot_cli", copilot_events(), tmp_path)
 
 
+def test_the_prompt_of_a_copilot_subagent_is_no_turn_of_the_user(tmp_path: Path) -> None:
+    task = {"toolCallId": "c1", "name": "task", "arguments": {"prompt": "Look.", "mode": "sync"}}
+    rows = [
+        copilot_event("session.start", {"sessionId": "s-1", "copilotVersion": "1.0.82"}),
+        copilot_event("user.message", {"content": "Delegate."}),
+        copilot_event("assistant.message", {"content": "", "toolRequests": [task]}),
+        copilot_event("tool.execution_start", {"toolCallId": "c1", "toolName": "task", "arguments": task["arguments"]}),
+        copilot_event("subagent.started", {"toolCallId": "c1", "agentName": "task"}),
+        copilot_event("user.message", {"content": "Look."}),
+        copilot_event("assistant.message", {"content": "Found.", "parentToolCallId": "c1"}),
+        copilot_event("tool.execution_complete", {"toolCallId": "c1", "success": True, "result": "Found."}),
+        copilot_event("user.message", {"content": "Look."}),
+        copilot_event("assistant.message", {"content": "Done.", "toolRequests": []}),
+    ]
+    run, report = read_one("copilot_cli", write(tmp_path / "events.jsonl", rows), tmp_path)
+    assert outline(run) == ["user: Delegate.", "agent:  > task(c1) < Found.(c1)", "user: Look.", "agent: Done."]
+    assert report.unknown["event of a subagent"] == 2
+
+
 def goose_message(role: str, *parts: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"id": "m", "role": role, "created": NOW, "content": list(parts), **more}
 
@@ -286,6 +305,72 @@ def test_kimi_events_without_a_context_are_a_run_of_their_own(tmp_path: Path) ->
     survives("kimi_cli", KIMI_EVENTS, tmp_path)
     runs, _ = read_as("kimi_cli", write(tmp_path / "context.jsonl", KIMI_CONTEXT[:4]), tmp_path)
     assert not runs
+
+
+def kimi_record(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": kind, **fields, "time": NOW * 1000}
+
+
+def kimi_message(text: str, origin: str = "user") -> dict[str, Any]:
+    message = {"role": "user", "content": [{"type": "text", "text": text}], "toolCalls": [], "origin": {"kind": origin}}
+    return kimi_record("context.append_message", message=message)
+
+
+def kimi_step(*events: dict[str, Any]) -> list[dict[str, Any]]:
+    end = {"type": "step.end", "usage": {"inputOther": 5, "output": 2, "inputCacheRead": 1, "inputCacheCreation": 0}}
+    return [kimi_record("context.append_loop_event", event=event) for event in ({"type": "step.begin"}, *events, end)]
+
+
+def kimi_answer(text: str) -> dict[str, Any]:
+    return {"type": "content.part", "part": {"type": "text", "text": text}}
+
+
+def test_records_of_kimi_code_are_read_as_the_model_saw_them(tmp_path: Path) -> None:
+    calls = [{"type": "tool.call", "toolCallId": f"t{n}", "name": "Bash", "args": {"n": n}} for n in (1, 2)]
+    done = {"type": "tool.result", "toolCallId": "t1", "result": {"output": "a.txt", "note": "1 file"}}
+    failed = {"type": "tool.result", "toolCallId": "t2", "result": {"output": "no", "isError": True}}
+    thought = {"type": "content.part", "part": {"type": "think", "think": "Look."}}
+    first = kimi_step(thought, *calls, done, failed)
+    rows = [
+        {"type": "metadata", "protocol_version": "1.4", "created_at": NOW * 1000},
+        kimi_record("config.update", systemPrompt="You are Kimi.", modelAlias="vendor/m"),
+        kimi_record("turn.prompt", input=[{"type": "text", "text": "List."}]),
+        kimi_message("List."),
+        kimi_record("llm.tools_snapshot", tools=[{"name": "Bash", "description": "Run.", "parameters": {}}]),
+        kimi_record("llm.request", model="m"),
+        # A reminder that comes while calls wait follows their results.
+        *(*first[:4], kimi_message("<system-reminder>x</system-reminder>", "injection"), *first[4:]),
+        *kimi_step(kimi_answer("One file.")),
+        kimi_message("Wrong."),
+        *kimi_step(kimi_answer("Taken back.")),
+        kimi_record("context.undo", count=1),
+        kimi_message("Thanks."),
+        kimi_record("context.apply_compaction", summary="short", contextSummary="Summary."),
+        *kimi_step(kimi_answer("Welcome.")),
+        kimi_record("usage.record", model="m"),
+    ]
+    agents = tmp_path / "folder" / "session-1" / "agents"
+    run, report = read_one("kimi_cli", write(agents / "main" / "wire.jsonl", rows), tmp_path)
+    assert outline(run) == [
+        "system: You are Kimi.",
+        "user: List.",
+        "agent:  > Bash(t1) > Bash(t2) < a.txt\n1 file(t1) < !no(t2)",
+        "user: <system-reminder>x</system-reminder>",
+        "agent: One file.",
+        "user: Thanks.",
+        "user: Summary.",
+        "agent: Welcome.",
+    ]
+    found, step = run.trajectory, run.trajectory.agent_steps[0]
+    assert [found.steps[n].extra.get("context") for n in (1, 3, 5, 6)] == [None, True, None, True]
+    assert (step.thought, step.model, step.usage and step.usage.input_tokens) == ("Look.", "m", 6)
+    assert (found.task.prompt, found.session_id, run.key) == ("List.", "session-1", "kimi_cli:session-1")
+    assert [tool["function"]["name"] for tool in found.tools] == ["Bash"]
+    assert report.unknown == {"usage.record": 1}
+    assert len(report.notes) == 2
+    part, _ = read_one("kimi_cli", write(agents / "agent-0" / "wire.jsonl", rows), tmp_path)
+    assert (part.parent, part.trajectory.session_id) == ("kimi_cli:session-1", "session-1/agent-0")
+    survives("kimi_cli", rows, tmp_path)
 
 
 AIDER_THOUGHT = "thinking-content-" + "0123456789abcdef" * 2

@@ -1,4 +1,4 @@
-"""Readers of agent frameworks: Pydantic AI, smolagents, the AI SDK, AutoGen, CrewAI, Google ADK."""
+"""Readers of agent frameworks: Pydantic AI, smolagents, the AI SDK, AutoGen, CrewAI, Google ADK, Agno."""
 
 from __future__ import annotations
 
@@ -168,6 +168,53 @@ def test_smolagents_tool_calls_get_their_lines_of_the_shared_observation_and_the
     assert usage(run.trajectory) == [(100, 10)] * 3
     assert run.trajectory.agent_steps[0].timestamp is not None
     assert run.trajectory.outcome.status.value == "unknown"
+
+
+def smol_message(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "content": [{"type": "text", "text": text}], "tool_calls": None, "raw": None}
+
+
+def smol_calls(*calls: dict[str, Any]) -> dict[str, Any]:
+    """As `ActionStep.to_messages` writes calls."""
+    return smol_message("tool-call", "Calling tools:\n" + str(list(calls)))
+
+
+def test_answers_of_the_smolagents_benchmark_have_the_turns_before_them(tmp_path: Path) -> None:
+    one, two = smol_call("c1", "get_order", {"id": 7}), smol_call("c2", "get_order", {"id": 8})
+    failed, code = smol_call("c3", "get_order", {"id": 9}), smol_call("c4", "python_interpreter", "print(7)")
+    begin = [smol_message("system", "You are a clerk."), smol_message("user", "New task:\nWhere are they?")]
+    steps = [
+        *begin,
+        smol_message("assistant", "I need both."),
+        smol_calls(one, two),
+        smol_message("tool-response", "Observation:\nshipped\nlost"),
+        smol_message("assistant", "Tool call c3: calling 'get_order' with arguments: {'id': 9}"),
+        smol_calls(failed),
+        smol_message("tool-response", "Call id: c3\nError:\nno order 9"),
+        smol_message("assistant", "Thought: look\n<code>\nprint(7)\n</code>"),
+        smol_calls(code),
+        smol_message("tool-response", "Observation:\n7"),
+        smol_message("assistant", "Done."),
+    ]
+    row = {"model_id": "m", "question": "Where are they?", "answer": "lost", "true_answer": "7", "source": "MATH"}
+    path = write(tmp_path / "answers.jsonl", [{**row, "intermediate_steps": steps}])
+    run, _ = read_one("smolagents", path, tmp_path)
+    assert outline(run) == [
+        "system: You are a clerk.",
+        "user: New task:\nWhere are they?",
+        "agent: I need both. > get_order(c1) > get_order(c2) < shipped(c1) < lost(c2)",
+        "agent:  > get_order(c3) < !no order 9(c3)",
+        "agent: Thought: look\n<code>\nprint(7)\n</code>",
+        "user: Observation:\n7",
+        "agent: Done.",
+    ]
+    found = run.trajectory
+    assert (found.task.prompt, found.task.metadata, found.agent.model) == ("Where are they?", {"answer": "7"}, "m")
+    deep = smol_message("tool-call", "Calling tools:\n" + "[" * 10_000)
+    broken, _ = read_one(
+        "smolagents", write(tmp_path / "deep.json", {**row, "intermediate_steps": [*begin, deep]}), tmp_path
+    )
+    assert outline(broken)[2].startswith("agent: Calling tools:\n[[[")
 
 
 def test_code_that_a_smolagents_model_wrote_stays_text_and_a_limit_truncates_the_run(tmp_path: Path) -> None:
@@ -401,6 +448,18 @@ def test_in_a_chat_of_autogen_0_2_the_name_and_not_the_role_states_who_spoke(tmp
         assert run.trajectory.agent.name == "assistant"
 
 
+def test_the_chats_of_an_autogen_0_2_agent_are_read_from_either_side(tmp_path: Path) -> None:
+    texts = ("Where is order 7?", "```python\nprint(7)\n```", "exitcode: 0 (execution succeeded)", "It has shipped.")
+    for owner, roles in (("user_proxy", ("user", "assistant")), ("assistant", ("assistant", "user"))):
+        chat = [{"content": text, "role": roles[n % 2]} for n, text in enumerate(texts)]
+        value = {owner: [{"content": "Be brief.", "role": "system"}, *chat]}
+        got = read(write(tmp_path / f"{owner}.json", value), tmp_path)
+        assert got.format == "autogen_v0"
+        actors = ("user", "agent", "user", "agent")
+        expected = [f"{actor}: {text}" for actor, text in zip(actors, texts, strict=True)]
+        assert outline(got.only) == ["system: Be brief.", *expected]
+
+
 # --- CrewAI ----------------------------------------------------------------------------------------------------------
 
 
@@ -500,3 +559,51 @@ def test_google_adk_sessions_are_read_from_lines_and_with_the_names_of_the_web_a
     )
     runs, _ = read_as("google_adk", write(tmp_path / "all.jsonl", [adk_session(), renamed]), tmp_path)
     assert outline(runs[0]) == outline(runs[1])
+
+
+# --- Agno ------------------------------------------------------------------------------------------------------------
+
+
+def agno_message(role: str, content: str | None, *, history: bool = False, **more: Any) -> dict[str, Any]:
+    about = {"id": "m", "from_history": history, "stop_after_tool_call": False, "created_at": 1_790_000_000}
+    return {"role": role, "content": content, **about, **more}
+
+
+def agno_run(run_id: str, *messages: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """As `RunOutput.to_dict()` writes it."""
+    about = {"agent_id": "desk", "agent_name": "Desk", "session_id": "s1", "model": "gpt-5-mini", "status": "COMPLETED"}
+    return {"run_id": run_id, **about, "messages": list(messages), **more}
+
+
+def agno_runs() -> list[dict[str, Any]]:
+    call = {"id": "c1", "type": "function", "function": {"name": "get_order", "arguments": '{"id": 7}'}}
+    asked = agno_message("assistant", None, tool_calls=[call], metrics={"input_tokens": 9, "output_tokens": 3})
+    failed = agno_message("tool", "no order 7", tool_call_id="c1", tool_name="get_order", tool_call_error=True)
+    first = [agno_message("system", "You are a clerk."), agno_message("user", "Where is order 7?"), asked, failed]
+    first += [agno_message("assistant", "It is lost.")]
+    again = [first[0], *({**message, "from_history": True} for message in first[1:]), agno_message("user", "Why?")]
+    member = agno_run("r3", agno_message("user", "Look."), agno_message("assistant", "Lost."), agent_name="Scout")
+    last = agno_run("r2", *again, agno_message("assistant", "The truck burned."), input={"input_content": "Why?"})
+    return [agno_run("r1", *first), {**last, "member_responses": [member]}]
+
+
+@pytest.mark.parametrize("shape", ["runs", "session", "table"])
+def test_runs_of_agno_keep_calls_failures_history_and_the_runs_of_members(tmp_path: Path, shape: str) -> None:
+    runs = agno_runs()
+    session = {"session_id": "s1", "session_data": {}, "agent_data": {"name": "Desk"}, "runs": [*runs, runs[0]]}
+    row = {"session_id": "s1", "run_type": "agent", "parent_run_id": None, "status": "COMPLETED"}
+    table = [{**row, "run_id": run["run_id"], "run_data": run} for run in runs]
+    value = {"runs": runs, "session": session, "table": table}[shape]
+    got = read(write(tmp_path / "agno.json", value), tmp_path)
+    first, last, member = (run.trajectory for run in got.runs)
+    begin = ["system: You are a clerk.", "user: Where is order 7?", "agent:  > get_order(c1) < !no order 7(c1)"]
+    assert got.format == "agno"
+    assert outline(first) == [*begin, "agent: It is lost."]
+    assert outline(last) == [*begin, "agent: It is lost.", "user: Why?", "agent: The truck burned."]
+    assert outline(member) == ["user: Look.", "agent: Lost."]
+    assert [step.copied_context for step in last.steps] == [False, True, True, True, False, False]
+    assert usage(first) == [(9, 3), None]
+    assert [(run.key, run.parent) for run in got.runs] == [("agno:r1", None), ("agno:r2", None), ("agno:r3", "agno:r2")]
+    assert (first.agent.name, first.agent.model, member.agent.name) == ("Desk", "gpt-5-mini", "Scout")
+    assert (first.session_id, last.task.prompt) == ("s1", "Why?")
+    assert any("leaves out the history" in note for note in got.report.notes)

@@ -80,6 +80,36 @@ def openinference() -> list[dict[str, Any]]:
     return call_spans(base, "llm.token_count.prompt", first, last)
 
 
+def beeai() -> list[dict[str, Any]]:
+    """OpenInference, but a result has its call id in a part of its content."""
+    field = "llm.input_messages.3.message"
+    part = {
+        f"{field}.contents.0.message.tool_call_id": "c1",
+        f"{field}.contents.0.message_content.type": "text",
+        f"{field}.contents.0.message_content.text": "shipped",
+    }
+    first, last = openinference()
+    kept = [pair for pair in last["attributes"] if pair["key"] not in (f"{field}.content", f"{field}.tool_call_id")]
+    return [first, {**last, "attributes": kept + attributes(**part)}]
+
+
+def langsmith_spans() -> list[dict[str, Any]]:
+    """What LangSmith exports as spans: the whole request and the whole response, each as one JSON text."""
+
+    def exchanged(messages: list[Any], answer: dict[str, Any]) -> dict[str, Any]:
+        request = {"messages": messages, "model": "m", "tools": [OAI_TOOL]}
+        response = {"choices": [{"index": 0, "message": answer}], "model": "m-2026"}
+        return {"gen_ai.prompt": json.dumps(request), "gen_ai.completion": json.dumps(response)}
+
+    base = {"gen_ai.operation.name": "chat", "gen_ai.response.model": "m-2026", "gen_ai.usage.output_tokens": 5}
+    first = exchanged(BEGIN, message("assistant", None, tool_calls=OAI_CALL))
+    last = exchanged(LATER, message("assistant", "It has shipped."))
+    ran = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "get_order"}
+    ran |= {"gen_ai.prompt": '{"id": 7}', "gen_ai.completion": '{"output": "shipped"}'}
+    one, two = call_spans(base, "gen_ai.usage.input_tokens", first, last)
+    return [one, span(2, "get_order", ran), two]
+
+
 def traceloop() -> list[dict[str, Any]]:
     def shown(kind: str, *messages: dict[str, Any]) -> dict[str, Any]:
         return {f"gen_ai.{kind}.{n}.{key}": value for n, fields in enumerate(messages) for key, value in fields.items()}
@@ -168,6 +198,8 @@ FLAVOURS: dict[str, list[dict[str, Any]]] = {
         as_text=True, told={"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "result": "shipped"}]}
     ),
     "OpenInference": openinference(),
+    "BeeAI": beeai(),
+    "LangSmith": langsmith_spans(),
     "Traceloop": traceloop(),
     "span events": span_events(),
     "AI SDK": ai_sdk(),
@@ -242,6 +274,47 @@ def test_an_agent_that_another_one_called_is_a_run_of_its_own(tmp_path: Path) ->
     assert outline(sub.trajectory) == ["system: You summarise.", "user: Summarise.", "agent: Short."]
     assert (main.key, main.parent, sub.parent) == ("otel:t1", None, "otel:t1")
     assert main.trajectory.session_id != sub.trajectory.session_id
+
+
+def test_each_conversation_names_the_innermost_agent_around_its_calls(tmp_path: Path) -> None:
+    def agent(n: int, name: str, **more: Any) -> dict[str, Any]:
+        return span(n, f"{name}.run", {"openinference.span.kind": "AGENT", "agent.name": name}) | more
+
+    helper = chat([spoken("user", "Summarise.")], [spoken("assistant", "Short.")], 3)
+    spans = [span(2, "chat", helper, parent="s8") | {"spanId": "s9"}, agent(8, "helper"), *genai(as_text=True)[1:]]
+    got = read(write(tmp_path / "t.json", otlp(*spans, agent(0, "desk"))), tmp_path)
+    assert [run.agent.name for run in got.all] == ["desk", "helper"]
+
+
+def test_parallel_calls_that_were_written_into_one_come_from_the_next_request(tmp_path: Path) -> None:
+    first, last = openinference()
+    call = "message.tool_calls.{}.tool_call."
+    output, copied = f"llm.output_messages.0.{call}", f"llm.input_messages.2.{call}"
+    broken = {output.format(0) + "function.arguments": '{"id": 7}{"id": 8}'}
+    second = {"id": "c2", "function.name": "get_order", "function.arguments": '{"id": 8}'}
+    copy = {copied.format(1) + key: value for key, value in second.items()}
+    kept = [pair for pair in first["attributes"] if pair["key"] not in broken]
+    spans = [
+        {**first, "attributes": kept + attributes(**broken)},
+        {**last, "attributes": last["attributes"] + attributes(**copy)},
+    ]
+    got = read(write(tmp_path / "t.json", otlp(*spans)), tmp_path)
+    assert outline(got.only)[2:] == [
+        "agent:  > get_order(c1) > get_order(c2) < shipped(c1)",
+        "agent: It has shipped.",
+    ]
+    assert [call.args for call in got.only.agent_steps[0].actions] == [{"id": 7}, {"id": 8}]
+
+
+def test_the_exception_of_a_failed_call_is_no_answer_and_the_default_service_no_agent(tmp_path: Path) -> None:
+    failed = {"openinference.span.kind": "LLM", "output.value": "RateLimitError: slow down"}
+    failed |= {"llm.input_messages.0.message.role": "user", "llm.input_messages.0.message.content": "Go"}
+    spans = [*openinference(), span(5, "llm", failed, status={"code": 2, "message": "slow down"})]
+    document = otlp(*spans)
+    document["resourceSpans"][0]["resource"]["attributes"] = attributes(**{"service.name": "unknown_service:python"})
+    got = read(write(tmp_path / "t.json", document), tmp_path)
+    assert [outline(run) for run in got.all] == [EXPECTED]
+    assert (got.only.agent.name, got.only.outcome.status) == ("unknown", "error")
 
 
 def test_history_that_no_call_of_the_trace_wrote_is_copied_context(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from quintain.records.agent import Agent, ModelRef
+from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import DatasetRow
+from quintain.tools.jobs.curves import step_reports
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
@@ -33,7 +34,7 @@ def dataset(services: Services) -> str:
 def plain(services: Services) -> str:
     """An agent of two blocks; its name."""
     base = ModelRef(source="folder", path=str(save_tiny_model(services.settings.agents_dir / "base", hidden=16)))
-    services.store.agents.add(Agent(name="plain", model=base), NOW)
+    services.store.agents.add(Agent(name="plain", model=base, sampling=Sampling(max_new_tokens=4)), NOW)
     services.store.agents.add(Agent(name="nf4", model=base.model_copy(update={"quantization": "nf4"})), NOW)
     return "plain"
 
@@ -56,6 +57,35 @@ def test_a_pissa_adapter_is_exported_and_trained_on_as_a_plain_one(
     again = trained("first", {"lora": {"b_rate_ratio": 4.0}, **SHORT}, "again")
     settings = adapter_settings(services.settings.agents_dir / str(again.model.adapter))
     assert (settings.rank, settings.alpha) == (4, 8.0)
+
+
+@pytest.mark.usefixtures("jobs_in_process")
+def test_a_training_on_a_dataset_measures_success_in_the_environment_that_is_named(
+    services: Services, dataset: str, plain: str
+) -> None:
+    """A model without training solves none of 3 tasks: the upper bound of 0 of 3 is 1 - 0.025^(1/3)."""
+    measured = {"evaluate_every_steps": 2, "evaluate_tasks": 3, "evaluate_environment": "quintain/math"}
+
+    def trained(name: str, **settings: Any) -> list[dict[str, Any]]:
+        asked = {"max_steps": 3, "batch_size": 1, "epochs": 3, "learning_rate": 1e-3} | settings
+        job = start_training(services, "sft", plain, dataset_id=dataset, name=name, hyperparameters=asked)
+        assert get_job(services, job.job_id).error is None
+        return [one.metrics for one in step_reports(services, job.job_id)]
+
+    start, *steps = trained("measured", **measured)
+    assert (start["held_out_success"], start["held_out_success_low"]) == (0.0, 0.0)
+    assert start["held_out_success_high"] == pytest.approx(1 - 0.025 ** (1 / 3))
+    assert ["held_out_success" in one for one in steps] == [False, True, True]
+    assert [one["loss"] for one in steps] == [one["loss"] for one in trained("plainly")]
+
+
+def test_success_is_measured_only_in_an_environment_that_is_named_and_exists(
+    waiting: Services, dataset: str, plain: str
+) -> None:
+    for named, code in (({}, "no_environment"), ({"evaluate_environment": "quintain/maths"}, "environment_not_found")):
+        asked = {"evaluate_every_steps": 2, **named}
+        error = error_of(start_training, waiting, "sft", plain, dataset_id=dataset, hyperparameters=asked)
+        assert error.code == code, error
 
 
 def test_parts_that_a_model_does_not_have_are_refused_before_a_job_starts(

@@ -43,6 +43,10 @@ def test_written_tasks_are_executed_and_those_that_hold_become_a_benchmark(tool:
     solved = {"job_id": job["job_id"], "outcome": "success"}
     demonstrations = tool(action="export", kind="sft", name="notes", filter=solved)
     assert demonstrations["rows"] == 2, demonstrations
+    settings = {"max_steps": 1}
+    learned = tool(action="train", algorithm="sft", dataset=demonstrations["dataset_id"], hyperparameters=settings)
+    trained = tool(action="wait", job_id=learned["job_id"])
+    assert "evaluate_agent(agent='agent:starter-sft@1', environment='mcp:notes')" in trained["next_step"]
     benchmark = tool(action="export", kind="benchmark", name="notes-tasks", filter=solved)
     measured = tool(action="evaluate", agent="expert", dataset_id=benchmark["dataset_id"], n_tasks=2)
     assert (measured["num_samples"], measured["accuracy"]) == (2, 1.0), measured
@@ -52,6 +56,7 @@ def test_written_tasks_are_executed_and_those_that_hold_become_a_benchmark(tool:
     ("row", "message"),
     [
         ({"script": []}, "expected the calls that solve it as `script`, got none for 'What is 2"),
+        ({"script": []}, "a task is {'prompt': ..., 'checker': ..., 'script': [{'tool': ..., 'args': {...}}]}"),
         ({"answer": None}, "expected a `checker` or an `answer`"),
         ({"prompt": TASKS[1]["prompt"]}, "expected a prompt of its own"),
         ({"split": "test"}, "expected split 'train', as in the call, got 'held_out'"),
@@ -78,4 +83,4 @@ def test_written_questions_are_played_without_a_server(tool: Caller) -> None:
     rows = [{"prompt": f"What is {n} + {n}?", "answer": 2 * n} for n in range(3)]
     collected = tool(action="collect", agent="expert", environment="quintain/tasks", tasks=rows, split="held_out")
     job = tool(action="wait", job_id=collected["job_id"])
-    assert (job["result"]["n"], job["result"]["success_rate"], job["result"]["report"]) == (3, 1.0, {}), job
+    assert (job["result"]["n"], job["result"]["success_rate"], [*job["result"]["report"]]) == (3, 1.0, ["rate"]), job

@@ -112,7 +112,8 @@ def _evaluation(item: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _environment(item: Mapping[str, Any]) -> tuple[object, ...]:
-    return item["id"], item.get("about") or item.get("unusable") or "", len(item.get("tools", ())) or ""
+    tools = item.get("tools")  # of an MCP server a text, where all are taken
+    return item["id"], item.get("about") or item.get("unusable") or "", len(tools) if isinstance(tools, list) else ""
 
 
 def _calibration(item: Mapping[str, Any]) -> tuple[object, ...]:

@@ -61,9 +61,20 @@ def _usage_errors(name: str, command_name: str | None = None) -> Iterator[None]:
         fault = error.format_message().rstrip(".")
         if command_name is not None:
             fault += nearest(command_name, command_names(name))
+        elif argument := _positional_name(name, error):
+            fault = f"{argument.upper()} is given without an option's name: {place} {argument.upper()}"
         text = f"expected arguments and options of {place}, got a wrong command line: {fault}; see {place} --help"
         print_error(InvalidInput(text))
         raise typer.Exit(REFUSED) from None
+
+
+def _positional_name(path: str, error: Any) -> str | None:
+    """Return the positional argument of a command that the unknown option of an error names; None if it names none."""
+    name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
+    about = COMMANDS.get(path)
+    if about is None:
+        return None
+    return next((one for one in about.positional if name in {one, about.names.get(one)}), None)
 
 
 class _Deferred(TyperCommand):

@@ -30,6 +30,7 @@ from quintain.importers.coding_agents.openhands_v1 import OpenHandsV1
 from quintain.importers.coding_agents.qwen_code import QwenCode
 from quintain.importers.coding_agents.swe_agent import SweAgent
 from quintain.importers.coding_agents.swe_agent_flat import SweAgentFlat
+from quintain.importers.frameworks.agno import Agno
 from quintain.importers.frameworks.ai_sdk import AiSdk
 from quintain.importers.frameworks.autogen import AutoGen
 from quintain.importers.frameworks.autogen_v0 import AutoGenV0
@@ -107,6 +108,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Adp(),
     AgentGym(),
     AgentInstruct(),
+    Agno(),
     Aider(),
     AiSdk(),
     Alpaca(),

@@ -234,6 +234,16 @@ class TrainingConfig(Settings):
     sample_every_steps: int | None = Field(
         default=None, ge=1, le=1_000_000, description="Let the model write on fixed probes; null: off."
     )
+    evaluate_every_steps: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Play held-out tasks before the first step, every so many steps and after the last; null: never.",
+    )
+    evaluate_tasks: int = Field(default=20, ge=1, le=10_000, description="Held-out tasks of each evaluation.")
+    evaluate_environment: str | None = Field(
+        default=None, max_length=4000, description="Whose held-out tasks; null: the environment that it is trained in."
+    )
     kl_stop: float | None = Field(
         default=None,
         gt=0,
@@ -314,6 +324,28 @@ class TrainingConfig(Settings):
                 raise PydanticCustomError(
                     "parts_conflict", "{one}, and {other}; set {remedy}", {"one": one, "other": other, "remedy": remedy}
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _evaluation_fits(self) -> Self:
+        if self.evaluate_every_steps is None:
+            if self.evaluate_environment is not None:
+                raise PydanticCustomError(
+                    "no_evaluation",
+                    "evaluate_environment is set and evaluate_every_steps is null, so that no task is played; set "
+                    "evaluate_every_steps to a number of steps, or leave evaluate_environment out",
+                )
+            return self
+        reasons = {
+            "self_play is set": getattr(self, "self_play", None) is not None,
+            "sharding is 'full', so that no process has the whole model": self.sharding != "none",
+        }
+        if why := next((why for why, applies in reasons.items() if applies), None):
+            raise PydanticCustomError(
+                "no_evaluation",
+                "evaluate_every_steps is {every} and {why}; set evaluate_every_steps to null, and evaluate the new agent",
+                {"every": self.evaluate_every_steps, "why": why},
+            )
         return self
 
     @model_validator(mode="after")

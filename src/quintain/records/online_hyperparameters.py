@@ -105,29 +105,6 @@ class OnlineConfig(Settings):
         description="Online: rollouts by which the weights that play lag behind; above 0, actors or the sampler play while the model "
         "learns (arXiv 2410.18252).",
     )
-    evaluate_every_steps: int | None = Field(
-        default=None,
-        ge=1,
-        le=1_000_000,
-        description="Online: play held-out tasks before the first step, every so many steps and after the last; null: never.",
-    )
-    evaluate_tasks: int = Field(default=20, ge=1, le=10_000, description="Online: held-out tasks of each evaluation.")
-
-    @model_validator(mode="after")
-    def _evaluation_fits(self) -> Self:
-        if self.evaluate_every_steps is None:
-            return self
-        reasons = {
-            "self_play is set": self.self_play is not None,
-            "sharding is 'full', so that no process has the whole model": getattr(self, "sharding", "none") != "none",
-        }
-        if why := next((why for why, applies in reasons.items() if applies), None):
-            raise PydanticCustomError(
-                "no_evaluation",
-                "evaluate_every_steps is {every} and {why}; set evaluate_every_steps to null, and evaluate the new agent",
-                {"every": self.evaluate_every_steps, "why": why},
-            )
-        return self
 
     @model_validator(mode="after")
     def _versions_fit(self) -> Self:

@@ -15,7 +15,11 @@ class ValueConfig(TrainingConfig):
 
     @model_validator(mode="after")
     def _does_not_act(self) -> Self:
-        asked = [name for name in ("kl_stop", "sample_every_steps") if getattr(self, name) is not None]
+        asked = [
+            name
+            for name in ("kl_stop", "sample_every_steps", "evaluate_every_steps")
+            if getattr(self, name) is not None
+        ]
         if asked:
             raise PydanticCustomError(
                 "does_not_act",

@@ -275,8 +275,8 @@ def _sampler(start: RunSetup) -> Sampler | None:
 
 def _evaluator(start: RunSetup, total: int) -> Sampler | None:
     """Return the function that measures success between the steps, if the settings ask for it."""
-    config, evaluate = start.spec.config, start.data.evaluate
-    if evaluate is None or not isinstance(config, OnlineConfig) or (every := config.evaluate_every_steps) is None:
+    evaluate, every = start.data.evaluate, start.spec.config.evaluate_every_steps
+    if evaluate is None or every is None:
         return None
 
     def measured(step: int) -> dict[str, float | None]:

@@ -29,7 +29,7 @@ def overview(services: Services, written: Written) -> dict[str, Any]:
     ended = [job for job in newest.items if job.status not in {"running", "queued"}]
     step = Hint() if newest.items else newest.next_step
     if ended:  # what is open has its own place on the page
-        step = next_step(services.store.jobs.get(ended[0].job_id))
+        step = next_step(services, services.store.jobs.get(ended[0].job_id))
     return {
         "runs": services.store.trajectories.count(TrajectoryFilter()),
         "open": open_jobs,

@@ -1,4 +1,4 @@
-"""Success of a model on held-out tasks of the environment in which it is trained, between the steps of the training."""
+"""Success of a model on held-out tasks of an environment, between the steps of its training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episo
 from quintain.evaluation.suites import plan_suite
 from quintain.evaluation.summary import success_rate
 from quintain.jobs.directory import run_name
-from quintain.records.hyperparameters import OnlineConfig
 from quintain.records.job import TrainSpec
 from quintain.records.protocols import Reporter, TaskSource
 from quintain.records.trajectory import AgentInfo
@@ -36,22 +35,24 @@ class HeldOutTasks:
 
     @classmethod
     def of(cls, spec: TrainSpec, directory: Path, reporter: Reporter) -> HeldOutTasks | None:
-        """Return the tasks of an online training; None where its settings ask for no evaluation."""
+        """Return the tasks of a training; None where its settings ask for no evaluation."""
         config = spec.config
-        if spec.environment is None or not isinstance(config, OnlineConfig) or config.evaluate_every_steps is None:
+        environment = config.evaluate_environment or spec.environment
+        if config.evaluate_every_steps is None or environment is None:
             return None
-        source = open_source(spec.environment)
+        source = open_source(environment)
+        max_turns = getattr(config, "max_turns", None)  # of the methods that act
         suite = plan_suite(
             source,
             split="held_out",
             n_tasks=config.evaluate_tasks,
             repeats=1,
             seed=spec.seed,
-            max_turns=config.max_turns,
+            max_turns=max_turns,
         )
         settings = EpisodeSettings(
             seed=spec.seed,
-            max_turns=config.max_turns,
+            max_turns=max_turns,
             concurrency=min(_AT_ONCE, getattr(source, "at_once", None) or _AT_ONCE),
             agent=AgentInfo(name=spec.name),
             system_prompt=spec.agent.system_prompt,

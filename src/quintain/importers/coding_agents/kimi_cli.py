@@ -1,7 +1,7 @@
 """Kimi CLI sessions: `~/.kimi/sessions/<folder>/<session>/context.jsonl`, with the events in `wire.jsonl` beside it.
 
 The context is what the model saw; the events add times, token counts and failed results. Events without a context are read
-on their own.
+on their own. Its successor, Kimi Code, writes records instead (`kimi_records`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from quintain.importers.coding_agents.kimi_records import KimiRecords, blocks, is_record
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
@@ -40,17 +41,22 @@ class KimiCli:
         if probe.shape != "lines":
             return 0.0
         rows = [row for row in probe.rows if isinstance(row, dict)]
+        if any(map(is_record, rows)):
+            return if_most(0.96, probe, lambda row: "." in as_text(row.get("type")) or "protocol_version" in row)
         if any(as_text(row.get("role")) in _MARKS for row in rows):
             return if_most(0.96, probe, lambda row: as_text(row.get("role")) in ACTORS.keys() | _MARKS)
         return if_most(0.96, probe, _is_event) if sum(map(_is_event, rows)) > 1 else 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield the run of a session."""
+        rows = list(object_rows(log, report))
+        if any(is_record(row) for _, row in rows):
+            yield from _read_records(log, rows, report)
+            return
         parts = log.parts
         session, parent, prompt, script = (parts[-2] if len(parts) > 1 else None), None, None, Transcript()
         if len(parts) > 3 and parts[-3] == "subagents":
             parent = f"{self.name}:{parts[-4]}"
-        rows = list(object_rows(log, report))
         if any(_is_event(row) for _, row in rows):
             report.note(_EVENTS_ONLY)
             prompt = _Events().replay(rows, script, report)
@@ -68,6 +74,29 @@ class KimiCli:
             session_id=session,
             agent=AgentInfo(name="kimi-cli", model=script.model),
         )
+
+
+def _read_records(log: LogFile, rows: list[tuple[int, dict[str, Any]]], report: Report) -> Iterator[Run]:
+    """Yield the run of an agent of Kimi Code; `main` started the others."""
+    records = KimiRecords(Transcript(), report)
+    records.read(rows)
+    parts = log.parts
+    is_placed = len(parts) > 3 and parts[-3] == "agents"
+    session, agent = (parts[-4], parts[-2]) if is_placed else (None, "main")
+    main = f"kimi_cli:{session}" if session else None
+    is_main = agent == "main"
+    yield from build_session_run(
+        records.script,
+        report,
+        None,
+        format="kimi_cli",
+        key=main if is_main else f"{main}/{agent}",
+        parent=None if is_main else main,
+        prompt=records.prompt,
+        session_id=session if is_main else f"{session}/{agent}",
+        agent=AgentInfo(name="kimi-code", model=records.script.model),
+        tools=records.tools,
+    )
 
 
 def _is_event(row: dict[str, Any]) -> bool:
@@ -91,7 +120,7 @@ class _Events:
             kind, payload = as_text(event.get("type")), as_dict(event.get("payload"))
             when = parse_time(row.get("timestamp"))
             if kind == "ContentPart":
-                reply.setdefault("content", []).append(_block(payload))
+                reply.setdefault("content", []).append(blocks([payload])[0])
             elif kind == "ToolCall":
                 reply.setdefault("tool_calls", []).append(
                     payload | {"function": dict(as_dict(payload.get("function")))}
@@ -106,7 +135,7 @@ class _Events:
             else:
                 reply = _end(reply, script, report)
                 if kind in ("TurnBegin", "SteerInput"):
-                    message = {"role": "user", "content": _blocks(payload.get("user_input"))}
+                    message = {"role": "user", "content": blocks(payload.get("user_input"))}
                     if (turn := parse_message(message, "message", report.refuse)) is not None:
                         prompt = prompt or nonblank(plain_text(turn.content))
                         turn.fields["timestamp"] = when
@@ -163,38 +192,26 @@ def _read_context(
         message = {
             **row,
             "role": "system" if role == "_system_prompt" else role,
-            "content": _blocks(row.get("content")),
+            "content": blocks(row.get("content")),
         }
         message.pop("partial", None)
         turn = parse_message(message, f"line {line}", report.refuse)
         if turn is None:
             continue
-        said = plain_text(turn.content)
+        text = plain_text(turn.content)
         for n, result in enumerate(turn.results):
             failed = plain_text(result.content).startswith(_FAILED) or events.failed.get(result.call_id or "", False)
             turn.results[n] = result._replace(is_error=failed)
         if turn.actor == "agent":
             turn.fields["timestamp"] = next((events.times[i] for i in turn.call_ids if i in events.times), None)
-        elif turn.actor == "user" and said.startswith(_INSERTED):
+        elif turn.actor == "user" and text.startswith(_INSERTED):
             turn.fields["extra"] = {"context": True}
-            if said.startswith(_SUMMARY):
+            if text.startswith(_SUMMARY):
                 report.note(COMPACTED)
         elif turn.actor == "user":
-            prompt = prompt or nonblank(said)
+            prompt = prompt or nonblank(text)
         append_turn(turn, script)
     return prompt
-
-
-def _blocks(content: Any) -> Any:
-    return [_block(part) for part in content] if isinstance(content, list) else content
-
-
-def _block(part: Any) -> Any:
-    """Return a content part with thoughts as other programs write them."""
-    held = as_dict(part)
-    if held.get("type") != "think":
-        return part
-    return {"type": "thinking", "thinking": as_text(held.get("think")), "signature": held.get("encrypted")}
 
 
 def _usage(counts: Any) -> dict[str, int] | None:

@@ -37,6 +37,8 @@ class ModelCall:
     """Fields of the resulting step: model, usage, ..."""
     tools: list[dict[str, Any]] = field(default_factory=list)
     error: str | None = None
+    agent: str | None = None
+    """Name of the agent that made the call, where the trace has several."""
 
 
 @dataclass
@@ -57,6 +59,8 @@ class Conversation:
     tools: list[dict[str, Any]]
     results: dict[int, list[Result]] = field(default_factory=dict)
     """Turn index -> results that only tool records contain."""
+    agent: str | None = None
+    """As in `ModelCall`."""
 
     @property
     def last(self) -> Turn | None:
@@ -113,9 +117,10 @@ def build_conversations(calls: Sequence[ModelCall], *, is_one: bool) -> list[Con
         if known is None:
             copied = {"copied_context": True}
             inputs = [replace(t, fields=t.fields | copied) if t.actor == "agent" else t for t in call.inputs]
-            known = Conversation(inputs, call.tools)
+            known = Conversation(inputs, call.tools, agent=call.agent)
             found.append(known)
         else:
+            _correct_calls(known, call.inputs[:position])
             _insert_results(known, call.inputs[:position])
             known.turns += call.inputs[position:]
             known.tools = known.tools or call.tools
@@ -126,6 +131,18 @@ def build_conversations(calls: Sequence[ModelCall], *, is_one: bool) -> list[Con
         known.turns += call.outputs
         index.add(known)
     return found
+
+
+def _correct_calls(known: Conversation, history: list[Turn]) -> None:
+    """Take the calls of the last answer from its copy where the answer itself was recorded with broken arguments.
+
+    An instrumentation that joins streamed calls by their order can write those of parallel calls into one (BeeAI).
+    """
+    last, copy = known.last, next((turn for turn in reversed(history) if turn.actor == "agent"), None)
+    if last is None or copy is None or not set(last.call_ids) & set(copy.call_ids):
+        return
+    if any(call["args"] is None for call in last.calls) and all(call["args"] is not None for call in copy.calls):
+        last.calls = copy.calls
 
 
 def _insert_results(known: Conversation, history: list[Turn]) -> None:

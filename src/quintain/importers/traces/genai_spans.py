@@ -27,12 +27,20 @@ from quintain.importers.transcripts.field_values import (
 from quintain.importers.transcripts.message_parts import Result, visible_content
 from quintain.importers.transcripts.message_parts import part_kind as kind_of_part
 from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
+from quintain.importers.transcripts.tool_schemas import offered_tools, parse_tool_schemas
 from quintain.importers.transcripts.transcript import make_call
 from quintain.importers.transcripts.vendor_messages import parse_vendor_message, parse_vendor_messages
 
 _MODEL_KINDS = {"chat", "text_completion", "generate_content", "completion", "response", "LLM"}
 _TOOL_KINDS = {"execute_tool", "tool", "TOOL"}
+_ARGUMENTS = (
+    *("gen_ai.tool.call.arguments", "ai.toolCall.args", "tool.parameters", "input.value", "traceloop.entity.input"),
+    "gen_ai.prompt",
+)
+_ANSWERS = (
+    *("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output"),
+    "gen_ai.completion",
+)
 _EVENTS = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
@@ -89,11 +97,8 @@ def tool_call(span: Span) -> ToolCall | None:
     tool = span_tool(span) or span.name.removeprefix("execute_tool ").removesuffix(".tool")
     if not tool:
         return None
-    arguments = span.get(
-        "gen_ai.tool.call.arguments", "ai.toolCall.args", "tool.parameters", "input.value", "traceloop.entity.input"
-    )
-    answers = ("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
-    result = span.first(*answers) or span.get(*answers)
+    arguments = span.get(*_ARGUMENTS)
+    result = span.first(*_ANSWERS) or span.get(*_ANSWERS)
     message = next((e.fields for e in span.events if e.name == "gen_ai.tool.message"), {})
     answered = next((e.fields for e in span.events if e.name == "gen_ai.choice"), None)
     if answered is not None:  # Strands stores the arguments where others store the result
@@ -174,7 +179,8 @@ def _outputs(span: Span, report: Report) -> list[Turn]:
     if not turns and (content or calls):
         turns = output_turns({"role": "assistant", "content": content, "tool_calls": calls}, report)
     for key in ("gen_ai.completion", "llm.responses", "output.value"):
-        turns = turns or output_turns(_attribute(span, key), report)
+        if span.error is None or key != "output.value":  # of a failed call it is the exception
+            turns = turns or output_turns(_attribute(span, key), report)
     if messages is not None and len(turns) > 1 and all(turn.actor == "agent" for turn in turns):
         report.skip("further candidate of a response", len(turns) - 1)
         turns = turns[:1]
@@ -212,8 +218,10 @@ def _indexed(span: Span, prefix: str) -> list[dict[str, Any]]:
     messages = []
     for member in dicts_in(span.below(prefix)):
         message = as_dict(member.get("message")) or member
-        contents = [as_dict(part.get("message_content")) or part for part in dicts_in(message.get("contents"))]
-        messages.append({**message, "content": contents or message.get("content")})
+        parts = dicts_in(message.get("contents"))
+        contents = [as_dict(part.get("message_content")) or part for part in parts]
+        about = next((known for part in parts if (known := as_dict(part.get("message")))), {})  # BeeAI's call ids
+        messages.append({**about, **message, "content": contents or message.get("content")})
     return messages
 
 
@@ -223,6 +231,7 @@ def _tools(span: Span) -> list[dict[str, Any]]:
         or parse_tool_schemas(span.get("ai.prompt.tools"))
         or parse_tool_schemas([as_dict(t.get("tool")) or t for t in dicts_in(span.below("llm.tools"))])
         or parse_tool_schemas(span.below("llm.request.functions"))
+        or offered_tools(_attribute(span, "gen_ai.prompt"), _attribute(span, "input.value"))
     )
 
 

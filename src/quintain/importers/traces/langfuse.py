@@ -14,7 +14,7 @@ from typing import Any
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.conversations import ModelCall, ToolCall
-from quintain.importers.traces.genai_spans import span_call_id, span_inputs, span_tool
+from quintain.importers.traces.genai_spans import agent_name, span_call_id, span_inputs, span_tool
 from quintain.importers.traces.otel_spans import Span
 from quintain.importers.traces.trace_records import (
     Trace,
@@ -149,7 +149,7 @@ def _trace(group: TraceGroup, scores: dict[str, float], report: Report) -> Trace
         TraceNode(key, as_name(_pick(value, "parentObservationId")), _kind(value), value)
         for key, value in observations.items()
     ]
-    add_calls(trace, nodes, lambda value: _call(value, report), _tool_call, report)
+    add_calls(trace, nodes, lambda value: _call(value, report), _tool_call, report, _agent)
     root = outermost(nodes)
     for whole in (root, about):
         if not trace.calls and whole.get("type") != "TOOL":
@@ -157,8 +157,7 @@ def _trace(group: TraceGroup, scores: dict[str, float], report: Report) -> Trace
             if call := whole_call(whole.get("input"), whole.get("output"), start, report):
                 trace.calls = [call]
                 report.note(_WHOLE)
-    agents = (as_text(value.get("name")) for value in observations.values() if value.get("type") == "AGENT")
-    trace.agent = next(agents, None) or first_text(about.get("name"))
+    trace.agent = next(filter(None, map(_agent, [root, *observations.values()])), None) or first_text(about.get("name"))
     answer = parse_json_text(root.get("output")) if as_text(root.get("type")) not in {"GENERATION", "TOOL"} else None
     session = first_text(*(_pick(value, "sessionId") for value in (about, *observations.values())))
     trace.extra = short_fields(
@@ -167,6 +166,12 @@ def _trace(group: TraceGroup, scores: dict[str, float], report: Report) -> Trace
     trace.tags = tags_of(about.get("tags"))
     trace.outcome = trace_outcome(_error(root), scores)
     return trace
+
+
+def _agent(observation: dict[str, Any]) -> str | None:
+    if observation.get("type") != "AGENT":
+        return None
+    return agent_name(_span(observation)) or first_text(observation.get("name"))
 
 
 def _kind(observation: dict[str, Any]) -> str:

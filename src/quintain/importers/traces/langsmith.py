@@ -66,7 +66,7 @@ class LangSmith:
         """Match runs with a type and a trace, alone or in a batch."""
         for row in [probe.first, *probe.rows[:5]]:
             for run in [as_dict(row), *(run for key in _BATCHES for run in dicts_in(as_dict(row).get(key)))]:
-                marks = run.keys() & {"trace_id", "dotted_order", "session_id", "inputs"}
+                marks = run.keys() & {"trace_id", "dotted_order", "inputs"}
                 if isinstance(run.get("run_type"), str) and marks:
                     return if_most(0.97, probe, lambda row: bool({"run_type", "id", *_BATCHES} & row.keys()))
         return 0.0

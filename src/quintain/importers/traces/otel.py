@@ -109,7 +109,7 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
     trace = Trace(group.id, "otel", is_conversation=group.is_conversation, line=group.line)
     calls = {span.id: model_call(span, report) for span in spans if kind_of(span) == "model"}
     nodes = [TraceNode(span.id, span.parent, _node_kind(span, calls), span) for span in spans]
-    add_calls(trace, nodes, lambda span: calls[span.id], tool_call, report)
+    add_calls(trace, nodes, lambda span: calls[span.id], tool_call, report, agent_name)
     ids = {span.id for span in spans}
     roots = [span for span in spans if span.parent not in ids]
     if not trace.calls:
@@ -117,7 +117,7 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
         trace.calls = [whole_exchange(call.inputs, call.outputs) for call in found if call]
         if trace.calls:
             report.note(_WHOLE)
-    trace.agent = next(filter(None, map(agent_name, spans)), None)
+    trace.agent = next(filter(None, map(agent_name, [*roots, *spans])), None)
     trace.agent = trace.agent or next((span.service for span in spans if span.service), None)
     trace.version = next((span.version for span in spans if span.version), None)
     trace.outcome = _outcome(roots, trace, {key: value for span in spans for key, value in evaluations(span).items()})

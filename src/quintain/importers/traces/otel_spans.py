@@ -167,9 +167,15 @@ def _span(row: dict[str, Any], resource: dict[str, Any]) -> Span:
         events=[_event(event) for event in dicts_in(row.get("events"))]
         + [Event(as_text(event.get("event.name")), event) for event in inner_events],
         error=(error_text or "error") if isinstance(code, str | int) and code in _FAILED else None,
-        service=nonblank(resource.get("service.name")),
+        service=_service(resource),
         version=nonblank(resource.get("service.version")),
     )
+
+
+def _service(resource: dict[str, Any]) -> str | None:
+    """Return the name of the service; None for the default (opentelemetry.io/docs/specs/semconv/resource/#service)."""
+    name = nonblank(resource.get("service.name"))
+    return None if name is None or name.startswith("unknown_service") else name
 
 
 def _start(row: dict[str, Any]) -> datetime | None:
@@ -210,7 +216,7 @@ def _logged(entry: dict[str, Any], resource: dict[str, Any]) -> Span:
     event = Event(first_text(entry.get("eventName"), fields.get("event.name")) or "", {**fields, **as_dict(body)})
     time = parse_time(entry.get("timeUnixNano")) or parse_time(entry.get("observedTimeUnixNano"))
     trace, span = as_text(entry.get("traceId")), as_text(entry.get("spanId"))
-    return Span(trace, span, None, "", time, fields, [event], service=nonblank(resource.get("service.name")))
+    return Span(trace, span, None, "", time, fields, [event], service=_service(resource))
 
 
 def _tree(attributes: dict[str, Any], prefix: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -113,9 +113,20 @@ def add_calls(
     model_call: Callable[[Any], ModelCall | None],
     tool_call: Callable[[Any], ToolCall | None],
     report: Report,
+    agent_name: Callable[[Any], str | None] = lambda value: None,
 ) -> None:
-    """Convert the nodes to calls of the trace, and count the other nodes. A model call within another is a duplicate."""
+    """Convert the nodes to calls of the trace, and count the other nodes. A model call within another is a duplicate.
+
+    Args:
+        trace: Gets the calls.
+        nodes: All records of the trace.
+        model_call: Converts the value of a `model` node.
+        tool_call: Converts the value of a `tool` node.
+        report: Counts the other nodes.
+        agent_name: Returns the name of the agent whose run a value is; None for other values. A call gets the innermost.
+    """
     parents = {node.id: node.parent for node in nodes}
+    agents = {node.id: name for node in nodes if (name := agent_name(node.value))}
     models = {node.id for node in nodes if node.kind == "model"}
     for node in nodes:
         if node.kind == "tool":
@@ -123,23 +134,23 @@ def add_calls(
             trace.tool_calls += [tool] if tool else []
         elif node.kind != "model":
             report.skip(node.kind)
-        elif _is_within(node.id, parents, models):
+        elif any(at in models for at in _above(node.id, parents)):
             report.skip("model call within a model call (a duplicate record)")
         else:
             call = model_call(node.value)
-            trace.calls += [call] if call and (call.inputs or call.outputs) else []
+            if call and (call.inputs or call.outputs):
+                call.agent = next((agents[at] for at in (node.id, *_above(node.id, parents)) if at in agents), None)
+                trace.calls.append(call)
 
 
-def _is_within(node: str, parents: Mapping[str, str | None], ids: Collection[str]) -> bool:
-    """Whether one of the nodes above this one has one of these ids."""
+def _above(node: str, parents: Mapping[str, str | None]) -> Iterator[str]:
+    """Yield the ids of the nodes above this one, innermost first."""
     seen = {node}
     at = parents.get(node)
     while at is not None and at not in seen:
-        if at in ids:
-            return True
+        yield at
         seen.add(at)
         at = parents.get(at)
-    return False
 
 
 def outermost(nodes: Sequence[TraceNode]) -> Any:
@@ -247,7 +258,7 @@ def build_trace_runs(trace: Trace, report: Report) -> Iterator[Run]:
             parent=key if n else None,
             format=trace.format,
             session_id=f"{trace.id}/{n}" if n else trace.id,
-            agent=AgentInfo(name=trace.agent or "unknown", version=trace.version, model=model),
+            agent=AgentInfo(name=conversation.agent or trace.agent or "unknown", version=trace.version, model=model),
             tools=conversation.tools,
             outcome=None if n else trace.outcome,
             extra=trace.extra,

@@ -1,4 +1,4 @@
-"""The library: what there is to work with."""
+"""Lists of stored and available things: datasets, agents, results, environments, scorers, methods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quintain.environments.registry import (
     option_names,
     task_source,
 )
-from quintain.environments.servers import outline
+from quintain.environments.servers import PREFIX, outline
 from quintain.errors import InvalidInput, QuintainError
 from quintain.evaluation.games import players_of
 from quintain.next_step import Hint, call
@@ -74,6 +74,11 @@ _NEXT = {
 }
 
 
+_OWN_SERVER = (
+    "The tools of your own MCP server: its operator adds [mcp.NAME] with command and args to environments.toml in the home "
+    "folder. Tasks are generated from the tools' schemas, or written with `tasks` of collect_rollouts."
+)
+
 _FIRST = {
     "datasets": Hint(
         "Freeze runs into one with ", call("export_dataset", kind="sft", name="good", filter=EVERY_RUN), "."
@@ -88,7 +93,7 @@ _FIRST = {
     ),
     "comparisons": Hint("Compare two evaluations of the same tasks with ", call("compare_agents", agents=...), "."),
 }
-"""What to do where a list has nothing yet."""
+"""Kind -> the next step if its list is empty."""
 
 
 def list_library(
@@ -109,7 +114,9 @@ def list_library(
     tournament: agents ranked by preferences between their runs.
     """
     if text is not None and kind == "calibrations":
-        raise InvalidInput(f"text is {shown(text)}, but {kind} are listed by age; leave it out and page by cursor")
+        raise InvalidInput(
+            f"expected no text for {kind}, which are listed by age, got {shown(text)}; leave it out and page by cursor"
+        )
     if kind in {"environments", "scorers", "methods", "tournament"}:
         first = 0 if cursor is None else decode_cursor(cursor, kind)
         rest = [item for item in _available(services, kind) if _mentions(item, text or "")][first:]
@@ -117,7 +124,13 @@ def list_library(
         items, following = tuple(rest[:fit]), encode_cursor(first + fit, kind) if fit < len(rest) else None
     else:
         items, following = fitting_page(lambda most: _stored(services, kind, most, cursor, text or ""), limit)
-    step = _NEXT[kind] if items or text or cursor else _FIRST.get(kind, _NEXT[kind])
+    step = _NEXT[kind] if items or cursor else _FIRST.get(kind, _NEXT[kind])
+    if text and not items and cursor is None:
+        step = Hint(
+            f"Nothing has {shown(text)} in its id, name or description; ",
+            call("list_library", kind=kind),
+            " lists all.",
+        )
     if blocked := [item["id"] for item in items if item.get("forgotten")]:
         others = step if len(blocked) < len(items) else Hint("Export them again.")
         more = " and others" if len(blocked) > 3 else ""
@@ -126,7 +139,7 @@ def list_library(
 
 
 def _mentions(item: Mapping[str, Any], words: str) -> bool:
-    """Return whether the texts of an entry contain each of the words, in any case."""
+    """Whether the texts of an entry contain each of the words, in any case."""
     texts = " ".join(value for value in item.values() if isinstance(value, str)).casefold()
     return all(word in texts for word in words.casefold().split())
 
@@ -245,7 +258,8 @@ def _environments() -> list[dict[str, Any]]:
 
 
 def _foreign() -> list[dict[str, Any]]:
-    return [{"id": f"{name}/ID", "about": about} for name, about in LIBRARIES.items()] + [
+    own = {"id": f"{PREFIX}NAME", "about": _OWN_SERVER}
+    return [own, *({"id": f"{name}/ID", "about": about} for name, about in LIBRARIES.items())] + [
         outline_profile(profile) for profile in list_foreign()
     ]
 

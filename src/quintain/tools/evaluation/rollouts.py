@@ -57,7 +57,7 @@ Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Of tasks and sampli
 MaxTurns = Annotated[int | None, Field(ge=1, le=1000, description="Turns; null: the environment's limit.")]
 Actors = Annotated[int, Field(ge=1, le=MAX_ACTORS, description="Processes that play.")]
 Opponent = Annotated[str | None, Field(description="In a game; or `self`.")]
-_WRITTEN = "Own tasks, as in a task file."
+_WRITTEN = "Own tasks: prompt, checker or answer; for an MCP server also script, the calls that solve it."
 WrittenTasks = Annotated[
     list[dict[str, Any]] | None,
     Field(min_length=1, max_length=200, description=_WRITTEN),

@@ -24,6 +24,12 @@ from quintain.tools.services import Services
 
 _FOLDER = "tasks"
 _MAX_LISTED = 10
+_FORM = (
+    "; a task is {'prompt': ..., 'checker': ..., 'script': [{'tool': ..., 'args': {...}}]}, its checker {'type': 'state', 'tool': "
+    "..., 'args': {...}, 'contains': ...}, {'type': 'calls', 'expect': [{'tool': ..., 'args': {...}}]} or {'type': 'answer', "
+    "'answer': ...}, its script the calls that solve it"
+)
+"""Added to refusals of tasks for an MCP server."""
 
 
 def store_tasks(
@@ -61,7 +67,8 @@ def store_tasks(
             faults.append(f"tasks[{place}]: {fault}")
     if faults:
         raise InvalidInput(
-            f"{len(faults)} of {len(rows)} tasks cannot be played: {'; '.join(faults[:_MAX_LISTED])}; correct or remove them",
+            f"{len(faults)} of {len(rows)} tasks cannot be played: {'; '.join(faults[:_MAX_LISTED])}; correct or remove them"
+            + (_FORM if name.startswith(PREFIX) else ""),
             code="bad_task_rows",
         )
     return write_reference(Reference(name, {**options, "tasks": str(_store(services, list(found.values())))}))

@@ -52,11 +52,15 @@ def evaluation_figure(services: Services, evaluation: Evaluation, about: str = "
 
 
 def rate_figure(job: Job) -> Figure | None:
-    """Return the success rate of a rollout job, or None if it has none, as one of an earlier release."""
-    rate = None if job.result is None else job.result.report.get("rate")
-    bar = None if rate is None else _bar("all", Rate.model_validate(rate), strong=True)
-    if bar is None:
+    """Return the success rate of a rollout job, or None if it has none."""
+    from quintain.evaluation.statistics.success_rates import clopper_pearson
+
+    if job.result is None or not job.result.n or job.result.success_rate is None:
         return None
+    stored = job.result.report.get("rate")  # results of earlier releases have none, and episodes count as independent
+    alone = clopper_pearson(round(job.result.n * job.result.success_rate), job.result.n)
+    bar = _bar("all", Rate.model_validate(stored) if stored else alone, strong=True)
+    assert bar is not None
     panel = Panel(title="Success, 95 % interval", ylabel="share of episodes solved", format="percent", bars=[bar])
     return Figure(title=label_of(job.spec), subtitle=subtitle(job), panels=[panel])
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from quintain.environments.registry import knows
 from quintain.next_step import Hint, ToolCall, call
+from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters import ROLES
 from quintain.records.job import (
     TERMINAL,
@@ -15,14 +17,16 @@ from quintain.records.job import (
     JobStatus,
     PreviewSpec,
     RecipeSpec,
+    RolloutSpec,
     StepLabelSpec,
     TrainSpec,
 )
 from quintain.records.record import clip
 from quintain.records.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
+from quintain.tools.services import Services
 
 
-def next_step(job: Job, stalled: str | None = None) -> Hint:
+def next_step(services: Services, job: Job, stalled: str | None = None) -> Hint:
     """Return what to call after a look at a job; `stalled` is why it seems to stand still."""
     if job.status in UNFINISHED:
         follow, stop = call("get_job", job_id=job.id, until="done", wait_s=50), call("cancel_job", job_id=job.id)
@@ -30,14 +34,18 @@ def next_step(job: Job, stalled: str | None = None) -> Hint:
             return Hint("The job was asked to stop and ends at its next step. Wait for its end with ", follow, ".")
         if stalled:
             log = call("get_job", job_id=job.id, detail="log")
-            return Hint(f"{stalled[0].upper()}{stalled[1:]}. Read its log with ", log, "; stop it with ", stop, ".")
+            again = call("resume_job", job_id=job.id)
+            what = f"{stalled[0].upper()}{stalled[1:]}. Read its log with "
+            return Hint(
+                what, log, "; stop it with ", stop, ", and continue from its newest checkpoint with ", again, "."
+            )
         return Hint("Wait for its end with ", follow, "; stop it with ", stop, ".")
     resume = call("resume_job", job_id=job.id)
     if job.status is JobStatus.INTERRUPTED:
         return Hint("Continue it from its newest checkpoint with ", resume, ".")
     if job.status in TERMINAL - {JobStatus.SUCCEEDED}:
         return Hint(_cause(job), "; ", resume, " continues from its newest checkpoint.")
-    return _after_success(job, job.result) if job.result is not None else Hint("Done.")
+    return _after_success(services, job, job.result) if job.result is not None else Hint("Done.")
 
 
 def _cause(job: Job) -> Hint:
@@ -52,7 +60,7 @@ def _cause(job: Job) -> Hint:
     return Hint("Try the environment with ", play, " and read why its episodes end without a verdict")
 
 
-def _after_success(job: Job, result: JobResult) -> Hint:
+def _after_success(services: Services, job: Job, result: JobResult) -> Hint:
     if job.kind in {"judge", "score", "step_labels", "influence", "replay"}:
         return _after_scoring(job.spec, result)
     if job.kind == "evolve":
@@ -83,7 +91,7 @@ def _after_success(job: Job, result: JobResult) -> Hint:
         compare = call("compare_agents", agents=[result.evaluation_id, ...])
         return Hint("Compare it with another evaluation of the same tasks: ", compare, ".")
     if result.agent:
-        return _after_training(job.spec, result.agent)
+        return _after_training(services, job.spec, result.agent)
     if result.trajectories:
         return _after_rollouts(job, result)
     return Hint("Done.")
@@ -122,22 +130,35 @@ def _after_rollouts(job: Job, result: JobResult) -> Hint:
         )
     score = call("score_trajectories", scorer="rules", filter=runs)
     if not result.success_rate:  # nothing that succeeded, or no verdict
-        return Hint("Score the runs, which needs no success: ", score, ".")
+        own = isinstance(job.spec, RolloutSpec) and result.n and job.spec.agent.model.source != "expert"
+        play = call("collect_rollouts", agent="expert", environment=getattr(job.spec, "environment", None))
+        shown = ("None succeeded. The environment's expert, where it has one, shows how: ", play, ". ") if own else ()
+        return Hint(*shown, "Score the runs, which needs no success: ", score, ".")
     export = call("export_dataset", kind="sft", name="good", filter=runs)
     return Hint("Freeze the good ones with ", export, ", or score them by their steps: ", score, ".")
 
 
-def _after_training(spec: JobSpec, agent_id: str) -> Hint:
+def _measured_in(services: Services, spec: JobSpec) -> str:
+    """Return where to measure a trained agent: where it learned, else where runs of its dataset were played."""
+    if environment := getattr(spec, "environment", None):
+        return str(environment)
+    dataset_id = getattr(spec, "dataset_id", None)
+    runs = TrajectoryFilter(dataset_id=dataset_id)
+    played = services.store.trajectories.search(runs, limit=1).items if dataset_id else ()
+    known = (run.environment for run in played if run.environment and knows(run.environment))
+    return next(known, "quintain/inventory")
+
+
+def _after_training(services: Services, spec: JobSpec, agent_id: str) -> Hint:
     """Return what to do with a new agent."""
     methods = [spec.method] if isinstance(spec, TrainSpec) else []
     if isinstance(spec, RecipeSpec):
         methods = [stage.method for stage in spec.stages if stage.kind == "train"]
     role = ROLES.get(methods[-1]) if methods else None
     if role is None:
-        environment = getattr(spec, "environment", None) or "quintain/inventory"
         return Hint(
             "Measure the new agent and the one that it began with: ",
-            call("evaluate_agent", agent=agent_id, environment=environment),
+            call("evaluate_agent", agent=agent_id, environment=_measured_in(services, spec)),
             ", then ",
             call("compare_agents", agents=[..., agent_id]),
             ".",

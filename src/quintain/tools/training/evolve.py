@@ -21,10 +21,10 @@ from quintain.tools.training.planning.warnings import settings_warnings
 from quintain.tools.training.requests import (
     Request,
     new_output,
-    require_effect,
     reward_agent,
     spec_key,
     start_agent,
+    usable_settings,
     with_adapter_settings,
 )
 from quintain.tools.training.training_rewards import training_reward
@@ -84,7 +84,7 @@ def evolution_spec(
             "on the dataset of its last round with start_training",
             code="no_earlier_skill",
         )
-    require_effect(training, None)
+    training = usable_settings(services, training, None)
     if environment is None:
         raise InvalidInput(
             Hint(

@@ -28,7 +28,7 @@ from quintain.records.hyperparameters import (
 from quintain.records.job import JobSpec
 from quintain.records.record import Record, Seed, explain
 from quintain.tools.artifacts import mirror_of
-from quintain.tools.evaluation.environment_references import require_opponent
+from quintain.tools.evaluation.environment_references import require_opponent, usable_reference
 from quintain.tools.labels.reward_parsing import RewardInput
 from quintain.tools.services import Services
 from quintain.tools.training.agents import (
@@ -193,10 +193,6 @@ def _with_quantization(config: TrainingConfig, agent: Agent) -> TrainingConfig:
     return config
 
 
-def _differs(config: TrainingConfig, name: str) -> bool:
-    return bool(getattr(config, name) != type(config).model_fields[name].default)
-
-
 def require_effect(config: TrainingConfig, environment: str | None) -> None:
     """Refuse settings of online learning on a dataset, where they have no effect, and a game without self-play.
 
@@ -248,6 +244,38 @@ def require_effect(config: TrainingConfig, environment: str | None) -> None:
             "this out, or give `environment` instead of the dataset",
             code="not_online",
         )
+
+
+def usable_settings(services: Services, config: TrainingConfig, environment: str | None) -> TrainingConfig:
+    """Return settings that all have an effect, with `evaluate_environment` as a usable reference.
+
+    Args:
+        services: Whose settings name the roots of files.
+        config: Checked settings.
+        environment: Usable reference of where the method learns; None: it learns from a dataset.
+
+    Raises:
+        InvalidInput: Tasks are to be played and no environment is named (`no_environment`), or as `require_effect` and
+            `usable_reference`.
+        NotFound: As `usable_reference`.
+        Refused: As `usable_reference`.
+    """
+    require_effect(config, environment)
+    if config.evaluate_every_steps is None:
+        return config
+    if config.evaluate_environment is not None:
+        reference = usable_reference(services, config.evaluate_environment)
+        return config.model_copy(update={"evaluate_environment": reference})
+    if environment is None:
+        raise InvalidInput(
+            Hint(
+                f"evaluate_every_steps is {config.evaluate_every_steps}, and a training on a dataset names no environment whose "
+                "tasks are played; set evaluate_environment, or leave evaluate_every_steps out; ",
+                call("list_library", kind="environments"),
+            ),
+            code="no_environment",
+        )
+    return config
 
 
 def require_self_play(environment: str, config: SelfPlayConfig | None) -> None:

@@ -30,10 +30,10 @@ from quintain.tools.training.requests import (
     RewardArgument,
     TrainingSeed,
     new_output,
-    require_effect,
     reward_agent,
     spec_key,
     start_agent,
+    usable_settings,
     with_adapter_settings,
 )
 from quintain.tools.training.samplers import sampler_of
@@ -112,7 +112,7 @@ def train(
     teacher = teacher_of(services, config, agent, acts=source.environment is not None)
     sampler = sampler_of(services, config)
     fields = source.resolve(services, method, make=False)
-    require_effect(config, fields.get("environment"))
+    config = usable_settings(services, config, fields.get("environment"))
     reward = training_reward(services, method, request.reward, acts=source.environment is not None)
     create_folder(folder)
     if not fields or source.max_samples is not None:  # a dataset may have to be made

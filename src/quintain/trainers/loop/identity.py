@@ -20,7 +20,7 @@ _SAMPLED = 64
 _SILENT = frozenset(
     {
         *("checkpoint_every_steps", "keep_checkpoints", "report_to"),
-        *("evaluate_every_steps", "evaluate_tasks", "sample_every_steps"),
+        *("evaluate_environment", "evaluate_every_steps", "evaluate_tasks", "sample_every_steps"),
         *("actors", "machines", "processes", "rendezvous", "sharding"),
     }
 )

@@ -87,18 +87,17 @@ def _train(
     import_libraries()
     from quintain.trainers.run_setup import Data
     from quintain.trainers.train import train
+    from quintain.worker.held_out_tasks import HeldOutTasks
 
     data = Data(earlier=earlier) if rewards is None else Data(earlier=earlier, figures=rewards.figures)
-    data = replace(data, teacher=open_teacher(spec, directory))
+    data = replace(data, teacher=open_teacher(spec, directory), evaluate=HeldOutTasks.of(spec, directory, reporter))
     if spec.environment is not None:
-        from quintain.worker.held_out_tasks import HeldOutTasks
         from quintain.worker.online_rollouts import rollout_collector
 
         collect = rollout_collector(spec, directory, reporter, rewards)
         figures = data.figures
         with closing(collect):
-            measure = HeldOutTasks.of(spec, directory, reporter)
-            data = replace(data, figures=lambda keys: figures(keys) | collect.figures(), evaluate=measure)
+            data = replace(data, figures=lambda keys: figures(keys) | collect.figures())
             return train(spec, data, directory, reporter, collect, all_collect=collect.is_shared)
     kind = DATASET_KINDS[spec.method]
     assert kind is not None, "a spec without an environment has a method that learns from a dataset"

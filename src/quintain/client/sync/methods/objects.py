@@ -97,7 +97,7 @@ class AgentMethods(Generic[JobT]):
             opponent: In a game; or `self`.
             seed: Of tasks and sampling.
             request_key: The unfinished job with this key.
-            tasks: Own tasks, as in a task file.
+            tasks: Own tasks: prompt, checker or answer; for an MCP server also script, the calls that solve it.
             actors: Processes that play.
         """
         return self._home.collect(agent=self, environment=environment, n_tasks=n_tasks, attempts=attempts,

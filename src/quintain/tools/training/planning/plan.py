@@ -47,8 +47,8 @@ from quintain.tools.training.planning.settings import PlanSettings, settle
 from quintain.tools.training.requests import (
     AgentReference,
     Request,
-    require_effect,
     start_agent,
+    usable_settings,
     with_adapter_settings,
 )
 from quintain.tools.training.samplers import sampler_of
@@ -225,7 +225,7 @@ def _require_startable(services: Services, choice: Choice, settled: PlanSettings
         evolution_spec(services, Request(model=agent.id or agent.name), choice.environment, settled.hyperparameters)
     else:
         training_source(services, method, dataset.id if dataset else None, choice.environment)
-        require_effect(settled.config, choice.environment)
+        usable_settings(services, settled.config, choice.environment)
         config = with_adapter_settings(settled.config, agent)
         earlier_skill(services, config, agent)
         teacher_of(services, config, agent, acts=choice.environment is not None)
