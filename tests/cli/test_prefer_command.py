@@ -72,7 +72,7 @@ def test_a_file_of_pairs_is_recorded_and_every_bad_line_told(stored: tuple[Path,
     [
         (["mine"], "[empty_filter] expected a choice of runs, got none; name them with --agent"),
         (["mine", "--all", "--mode", "outside-in"], "best_worst, forks, got 'outside-in' (did you mean 'outside_in'?)"),
-        (["record", "no-such.jsonl"], "does not exist"),
+        (["record", "no-such.jsonl"], "got nothing at"),
         (["list", "--run", "traj-none"], "expected the id of a stored trajectory, got 'traj-none'"),
     ],
 )

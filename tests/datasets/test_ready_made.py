@@ -202,7 +202,7 @@ def test_secrets_of_ready_made_rows_never_reach_the_store(services: Services) ->
 @pytest.mark.parametrize(
     ("path", "error", "said"),
     [
-        ("nothing.jsonl", NotFound, "does not exist; give a file or folder"),
+        ("nothing.jsonl", NotFound, "got nothing at"),
         ("/etc/passwd", Refused, "outside_roots"),
         ("../quintain.db", Refused, "outside_roots"),
         ("openai/gsm8k:main", Refused, "hub_not_allowed.*QUINTAIN_ALLOW_HUB=1"),

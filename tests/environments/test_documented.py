@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from installed_packages import Install, install_package  # noqa: F401
 from jobs_in_process import jobs_in_process  # noqa: F401
-from quintain import extensions
 from quintain.tools import RLTrainingTool
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "write-an-environment.md"
@@ -18,19 +17,11 @@ ENVIRONMENT, TRAINING = re.findall(r"```python\n(.*?)```", PAGE.read_text(encodi
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def installed(install_package: Install) -> None:  # noqa: F811
     """The page's environment as the installed package acme-boxes."""
-    site = tmp_path / "site"
-    info = site / "acme_boxes-1.0.dist-info"
-    info.mkdir(parents=True)
-    (site / "acme_boxes.py").write_text(ENVIRONMENT, encoding="utf-8")
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-boxes\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[quintain.environments]\nacme/boxes = acme_boxes:Boxes\n")
-    monkeypatch.syspath_prepend(site)
-    monkeypatch.setenv("PYTHONPATH", str(site))
-    extensions.extensions_of.cache_clear()
-    yield
-    extensions.extensions_of.cache_clear()
+    install_package(
+        "acme-boxes", {"acme_boxes": ENVIRONMENT}, {"quintain.environments": {"acme/boxes": "acme_boxes:Boxes"}}
+    )
 
 
 @pytest.mark.usefixtures("installed", "jobs_in_process")

@@ -314,7 +314,10 @@ def test_a_damaged_document_is_read_and_written_the_same_or_refused(path: list[i
             {"steps": [{"source": "critic", "message": ""}]},
             r"steps\[0\]\.source is 'critic'; valid: system, user, agent",
         ),
-        ({"steps": [{"source": "agent", "message": 4}]}, r"steps\[0\]\.message is int"),
+        (
+            {"steps": [{"source": "agent", "message": 4}]},
+            r"expected steps\[0\]\.message to be text or a list of parts, got int",
+        ),
         ({"steps": [{"source": "agent", "tool_calls": [{}]}]}, r"steps\[0\]\.tool_calls\[0\] must be an object with"),
         ({"subagent_trajectories": [{}]}, "import_trajectories"),
         ({"steps": [{"source": "user", "message": "x"}]}, "at least one step with actor 'agent'"),

@@ -137,6 +137,25 @@ def test_a_copilot_cli_session_is_read_from_its_events(tmp_path: Path) -> None:
     survives("copilot_cli", copilot_events(), tmp_path)
 
 
+def test_the_prompt_of_a_copilot_subagent_is_no_turn_of_the_user(tmp_path: Path) -> None:
+    task = {"toolCallId": "c1", "name": "task", "arguments": {"prompt": "Look.", "mode": "sync"}}
+    rows = [
+        copilot_event("session.start", {"sessionId": "s-1", "copilotVersion": "1.0.82"}),
+        copilot_event("user.message", {"content": "Delegate."}),
+        copilot_event("assistant.message", {"content": "", "toolRequests": [task]}),
+        copilot_event("tool.execution_start", {"toolCallId": "c1", "toolName": "task", "arguments": task["arguments"]}),
+        copilot_event("subagent.started", {"toolCallId": "c1", "agentName": "task"}),
+        copilot_event("user.message", {"content": "Look."}),
+        copilot_event("assistant.message", {"content": "Found.", "parentToolCallId": "c1"}),
+        copilot_event("tool.execution_complete", {"toolCallId": "c1", "success": True, "result": "Found."}),
+        copilot_event("user.message", {"content": "Look."}),
+        copilot_event("assistant.message", {"content": "Done.", "toolRequests": []}),
+    ]
+    run, report = read_one("copilot_cli", write(tmp_path / "events.jsonl", rows), tmp_path)
+    assert outline(run) == ["user: Delegate.", "agent:  > task(c1) < Found.(c1)", "user: Look.", "agent: Done."]
+    assert report.unknown["event of a subagent"] == 2
+
+
 def goose_message(role: str, *parts: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"id": "m", "role": role, "created": NOW, "content": list(parts), **more}
 

@@ -170,6 +170,53 @@ def test_smolagents_tool_calls_get_their_lines_of_the_shared_observation_and_the
     assert run.trajectory.outcome.status.value == "unknown"
 
 
+def smol_message(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "content": [{"type": "text", "text": text}], "tool_calls": None, "raw": None}
+
+
+def smol_calls(*calls: dict[str, Any]) -> dict[str, Any]:
+    """As `ActionStep.to_messages` writes calls."""
+    return smol_message("tool-call", "Calling tools:\n" + str(list(calls)))
+
+
+def test_answers_of_the_smolagents_benchmark_have_the_turns_before_them(tmp_path: Path) -> None:
+    one, two = smol_call("c1", "get_order", {"id": 7}), smol_call("c2", "get_order", {"id": 8})
+    failed, code = smol_call("c3", "get_order", {"id": 9}), smol_call("c4", "python_interpreter", "print(7)")
+    begin = [smol_message("system", "You are a clerk."), smol_message("user", "New task:\nWhere are they?")]
+    steps = [
+        *begin,
+        smol_message("assistant", "I need both."),
+        smol_calls(one, two),
+        smol_message("tool-response", "Observation:\nshipped\nlost"),
+        smol_message("assistant", "Tool call c3: calling 'get_order' with arguments: {'id': 9}"),
+        smol_calls(failed),
+        smol_message("tool-response", "Call id: c3\nError:\nno order 9"),
+        smol_message("assistant", "Thought: look\n<code>\nprint(7)\n</code>"),
+        smol_calls(code),
+        smol_message("tool-response", "Observation:\n7"),
+        smol_message("assistant", "Done."),
+    ]
+    row = {"model_id": "m", "question": "Where are they?", "answer": "lost", "true_answer": "7", "source": "MATH"}
+    path = write(tmp_path / "answers.jsonl", [{**row, "intermediate_steps": steps}])
+    run, _ = read_one("smolagents", path, tmp_path)
+    assert outline(run) == [
+        "system: You are a clerk.",
+        "user: New task:\nWhere are they?",
+        "agent: I need both. > get_order(c1) > get_order(c2) < shipped(c1) < lost(c2)",
+        "agent:  > get_order(c3) < !no order 9(c3)",
+        "agent: Thought: look\n<code>\nprint(7)\n</code>",
+        "user: Observation:\n7",
+        "agent: Done.",
+    ]
+    found = run.trajectory
+    assert (found.task.prompt, found.task.metadata, found.agent.model) == ("Where are they?", {"answer": "7"}, "m")
+    deep = smol_message("tool-call", "Calling tools:\n" + "[" * 10_000)
+    broken, _ = read_one(
+        "smolagents", write(tmp_path / "deep.json", {**row, "intermediate_steps": [*begin, deep]}), tmp_path
+    )
+    assert outline(broken)[2].startswith("agent: Calling tools:\n[[[")
+
+
 def test_code_that_a_smolagents_model_wrote_stays_text_and_a_limit_truncates_the_run(tmp_path: Path) -> None:
     def code(text: str, **more: Any) -> dict[str, Any]:
         calls = [smol_call("call_1", "python_interpreter", text)]
@@ -399,6 +446,18 @@ def test_in_a_chat_of_autogen_0_2_the_name_and_not_the_role_states_who_spoke(tmp
             "agent: Order 7 has shipped.",
         ]
         assert run.trajectory.agent.name == "assistant"
+
+
+def test_the_chats_of_an_autogen_0_2_agent_are_read_from_either_side(tmp_path: Path) -> None:
+    texts = ("Where is order 7?", "```python\nprint(7)\n```", "exitcode: 0 (execution succeeded)", "It has shipped.")
+    for owner, roles in (("user_proxy", ("user", "assistant")), ("assistant", ("assistant", "user"))):
+        chat = [{"content": text, "role": roles[n % 2]} for n, text in enumerate(texts)]
+        value = {owner: [{"content": "Be brief.", "role": "system"}, *chat]}
+        got = read(write(tmp_path / f"{owner}.json", value), tmp_path)
+        assert got.format == "autogen_v0"
+        actors = ("user", "agent", "user", "agent")
+        expected = [f"{actor}: {text}" for actor, text in zip(actors, texts, strict=True)]
+        assert outline(got.only) == ["system: Be brief.", *expected]
 
 
 # --- CrewAI ----------------------------------------------------------------------------------------------------------

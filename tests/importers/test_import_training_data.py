@@ -229,6 +229,10 @@ def test_question_and_answer_rows_know_their_final_answer(tmp_path: Path) -> Non
     )
     assert report.rejected == [(3, NO_RUN)]
     assert (reader(GSM8K), reader(math)) == ("question_answer", "question_answer")
+    turns = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
+    assert reader({"question": "What is 2+2?", "answer": "4", "log": turns}) != "question_answer", (
+        "its turns would be lost"
+    )
 
 
 def _recorded(**outcome: Any) -> dict[str, Any]:

@@ -372,7 +372,7 @@ def test_an_empty_folder_and_one_without_runs_say_so_plainly(tmp_path: Path) -> 
 
 def test_a_path_that_is_none_is_refused_with_a_remedy(tmp_path: Path) -> None:
     for use in (take, measure):
-        with pytest.raises(NotFound, match="give a file or folder"):
+        with pytest.raises(NotFound, match="expected a file or folder of logs, got nothing at"):
             use(tmp_path / "missing")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InvalidInput, match="a named pipe"):

@@ -57,7 +57,7 @@ def test_a_rubric_of_the_users_is_long_or_short_and_known_by_its_content() -> No
         ({"criteria": [{"name": "a", "description": "?", "wieght": 1}]}, "did you mean 'criteria.weight'|wieght"),
         ({"criteria": {"a b": "?"}}, "name"),
         ({"criteria": {"a": 3}}, "description"),
-        ([1], "must be a name or an object"),
+        ([1], "to be a name or an object"),
     ],
 )
 def test_a_rubric_that_is_none_is_told_with_the_field(given: Any, says: str) -> None:

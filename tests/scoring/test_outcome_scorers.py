@@ -217,7 +217,7 @@ def _refused() -> Sandbox:
         (CHECKER, None, "I refuse.", "no call writes it"),
         ({**CHECKER, "command": None}, None, "", "no test command"),
         ({**CHECKER, "tests": {"../x": ""}}, None, "x", "'../x'"),
-        ({**CHECKER, "files": [{}]}, None, "x", "checker.files is list"),
+        ({**CHECKER, "files": [{}]}, None, "x", "expected checker.files to be"),
         ({**CHECKER, "timeout_s": 1e9}, None, f"```\n{GOOD}```", "0.1..30"),
     ],
 )

@@ -82,11 +82,11 @@ def test_runs_of_equal_content_make_no_pair_and_take_no_place_in_the_limit() -> 
     assert _mined(_task(1.0, 0.0, 0.0, contents="xxy")).runs_left_out == {"equal_sides": 1}
 
 
-@pytest.mark.parametrize(("options", "said"), [({"margin": -0.1}, "margin is -0.1"), ({"margin": float("nan")}, "nan")])
+@pytest.mark.parametrize(("options", "said"), [({"margin": -0.1}, "got -0.1"), ({"margin": float("nan")}, "nan")])
 def test_a_senseless_bound_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         _mined([], **options)
-    with pytest.raises(InvalidInput, match="max_pairs_per_task is 0"):
+    with pytest.raises(InvalidInput, match="max_pairs_per_task to be at least 1, got 0"):
         _mined([], max_pairs_per_task=0)
 
 

@@ -149,7 +149,7 @@ def test_a_profile_of_ones_own_stands_alone_or_extends_a_built_in_one(tmp_path: 
             },
             "for two tools",
         ),
-        ({"name": "x", "extends": "codeing"}, "profile.extends is 'codeing'; it must be one of advisory, browser"),
+        ({"name": "x", "extends": "codeing"}, "expected profile.extends to be one of advisory, browser"),
         ({"name": "x", "extends": "coding", "rules": [1]}, "profile.rules"),
     ],
 )

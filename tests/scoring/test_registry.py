@@ -130,7 +130,7 @@ def test_a_registered_function_is_a_scorer_and_no_name_is_taken_twice(
     for name, error in (("rules", Conflict), ("half", Conflict), ("a b", InvalidInput)):
         with pytest.raises(error):
             register(name, lambda trajectory: 1.0)
-    with pytest.raises(InvalidInput, match="must be callable"):
+    with pytest.raises(InvalidInput, match="to be callable, got int"):
         register("other", 3)  # type: ignore[arg-type]
 
 

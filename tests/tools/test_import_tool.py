@@ -108,7 +108,7 @@ def test_large_logs_are_read_by_a_job_that_tells_the_same(
 def test_an_unknown_format_or_path_is_told_at_once(services: Services, inbox: Path) -> None:
     with pytest.raises(LookupError, match=r"expected a log format, got 'claude_kode'.*did you mean 'claude_code'"):
         imports.import_trajectories(services, ".", "claude_kode")
-    with pytest.raises(LookupError, match=r"'nowhere' does not exist"):
+    with pytest.raises(LookupError, match="got nothing at 'nowhere'"):
         imports.import_trajectories(services, "nowhere")
 
 

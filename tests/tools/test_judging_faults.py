@@ -127,8 +127,8 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
     ({}, "it needs `to`"),
     ({"to": "north", "stepps": 1}, "did you mean 'steps'"),
     ({"to": "up"}, "valid: 'north', 'south'"),
-    ({"to": "north", "steps": "two"}, "it must be integer"),
-    ({"to": "north", "steps": True}, "it must be integer"),
+    ({"to": "north", "steps": "two"}, "expected `steps` of type integer"),
+    ({"to": "north", "steps": True}, "expected `steps` of type integer"),
 ]
 
 

@@ -189,13 +189,13 @@ WRONG_CONFIGS: list[tuple[dict[str, Any], list[str]]] = [
     ({"hyperparameters": {}}, ["`method` is None"]),
     ({"method": "sff"}, ["'sff'", "did you mean 'sft'"]),
     ({"method": "sft", "dataset": "some-sft", "epochs": 1, "hyperparameters": {}}, ["'epochs'", "valid: method"]),
-    ({"method": "sft", "hyperparameters": [1]}, ["hyperparameters is [1]", "mapping"]),
+    ({"method": "sft", "hyperparameters": [1]}, ["expected hyperparameters to be a mapping", "got [1]"]),
     ({"method": "sft", "dataset": "some-sft", "max_samples": 0}, ["max_samples: ", "got 0"]),
     ({"method": "sft", "text": "notes.txt"}, ["does not learn from plain text", "pretrain"]),
     ({"method": "pretrain", "text": "none/*.txt"}, ["none/*.txt", "no file"]),
-    ({"method": "pretrain", "text": []}, ["text is []"]),
+    ({"method": "pretrain", "text": []}, ["expected text to be a path", "got []"]),
     ({"method": "pretrain", "text": "notes.txt", "dataset": "some-text"}, ["`text`, `dataset`", "keep one"]),
-    ({"stages": {}}, ["stages is {}", "list"]),
+    ({"stages": {}}, ["expected stages to be a list", "got {}"]),
     ({"stages": []}, ["recipe.stages", "at least 1"]),
     ({"stages": [{"method": "sft", "dataset": "some-sft"}], "method": "sft"}, ["recipe has no argument 'method'"]),
     ({"stages": [{"method": "sft", "dataset": "some-sft"}, {"method": "dpo", "dataset": "some-sft"}]}, ["stages[1]"]),
@@ -314,7 +314,7 @@ WRONG_CALLS: list[tuple[dict[str, Any], list[str]]] = [
     ({"model_name": "none"}, ["none"]),
     ({"environment": ENVIRONMENT}, ["a dataset"]),
     ({"output_dir": "/proc/x"}, ["/proc/x"]),
-    ({"max_samples": True}, ["max_samples is True"]),
+    ({"max_samples": True}, ["expected max_samples to be a whole number", "got True"]),
 ]
 
 

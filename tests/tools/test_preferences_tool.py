@@ -454,9 +454,12 @@ REFUSED = [
     ({"source": "mined", "filter": {}}, "the filter has no condition"),
     (
         {"source": "mined", "filter": {"tags": ["k"]}, "margin": -0.5},
-        "margin is -0.5; it must be finite and at least 0",
+        "expected margin to be finite and at least 0, got -0.5",
     ),
-    ({"source": "mined", "filter": {"tags": ["k"]}, "max_pairs_per_task": 0}, "max_pairs_per_task is 0"),
+    (
+        {"source": "mined", "filter": {"tags": ["k"]}, "max_pairs_per_task": 0},
+        "max_pairs_per_task to be at least 1, got 0",
+    ),
     ({"source": "mined", "filter": {"tags": ["k"]}, "scorer": "nobody"}, "no scorer 'nobody'"),
     ({"source": "guess"}, "source"),
 ]

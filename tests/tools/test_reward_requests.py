@@ -119,7 +119,11 @@ def test_a_function_reaches_a_job_if_another_process_can_import_it(
 
 WRONG_REWARDS: list[tuple[Any, Any, str]] = [
     ("grpo", {"outcome": 0.0}, "at least one weight above 0"),
-    ("grpo", {"outcome": 1, "length": {"weight": "much"}}, "reward['length']: weight of 'length' is 'much'"),
+    (
+        "grpo",
+        {"outcome": 1, "length": {"weight": "much"}},
+        "expected the weight of 'length' to be a number >= 0, got 'much'",
+    ),
     ("grpo", {"outcome": {"wieght": 1}}, "wieght is not a known field"),
     ("grpo", {"parts": {"outcome": 1}, "cap": 2}, "at most 1"),
     ("grpo", {"parts": {"outcome": 1}, "combine": "least"}, "mean, lower_bound, product"),

@@ -60,7 +60,7 @@ UNPLAYABLE: list[tuple[dict[str, Any], str]] = [
     ({"environment": {INVENTORY: True}}, "environment"),
     ({"scorer": {"rules": "much"}}, "scorer"),
     ({"scorer": {"rules": 0.0}}, "at least one weight above 0"),
-    ({"scorer": {}}, "it must be a name or a mix"),
+    ({"scorer": {}}, "to be a name or a mix"),
 ]
 
 

@@ -50,7 +50,7 @@ def dataset(services: Services) -> str:
 UNFIT = {
     "cut": (whole()[:-1], "model_damaged", "the file is cut; copy it again"),
     "header cut": (header()[:-1], "model_damaged", "header cannot be read"),
-    "no GGUF": (b"PK" + bytes(100), "model_damaged", "no GGUF file of version 2 or 3"),
+    "no GGUF": (b"PK" + bytes(100), "model_damaged", "not in GGUF version 2 or 3"),
     "part": (whole(split__count=3), "model_damaged", "one of 3 parts: join them"),
     "architecture": (whole(general__architecture="rwkv9"), "unsupported_model", "got 'rwkv9'; name the model's folder"),
     "tokenizer": (whole(tokenizer__ggml__model="plamo2"), "unsupported_model", "got 'plamo2'; name the model's folder"),

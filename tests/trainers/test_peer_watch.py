@@ -35,8 +35,8 @@ def test_both_sides_of_a_network_path_that_forwards_nothing_any_more_notice_it(
             for watch in watches:
                 watch.stop()
     assert watches[0].fault is not None
-    assert watches[0].fault.startswith("expected a sign of process 2 of 2 within 0.3 s, got none: its machine")
-    assert (watches[1].fault or "").startswith("expected a sign of process 1 of 2")
+    assert watches[0].fault.startswith("expected a heartbeat of process 2 of 2 within 0.3 s, got none: its machine")
+    assert (watches[1].fault or "").startswith("expected a heartbeat of process 1 of 2")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is an address of its own on Linux alone")

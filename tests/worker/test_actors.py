@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,14 +32,6 @@ from quintain.worker.job_kinds import rollouts
 from quintain.worker.job_kinds import train as training
 from worker.job_folder import Stopping, events, resuming, trajectories
 from worker.thread_actors import ThreadActor
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class Killed(LocalActor):

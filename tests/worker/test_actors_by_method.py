@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from quintain.records.agent import Agent
 from quintain.records.evolve import EvolveConfig
@@ -24,15 +22,12 @@ from worker.thread_actors import ThreadActor
 
 
 @pytest.fixture(params=["thread", pytest.param("process", marks=pytest.mark.soak)])
-def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where actors run."""
     monkeypatch.setattr(ThreadActor, "batches", 0)
     if request.param == "thread":
         monkeypatch.setattr(pool, "LocalActor", ThreadActor)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield request.param
-    torch.set_num_threads(threads)
+    return str(request.param)
 
 
 BREVITY = RewardSpec(

@@ -25,23 +25,8 @@ from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker import online_rollouts
 from quintain.worker.job_kinds import train as training
 from quintain.worker.online_rollouts import reward_of, rollout_collector
-from tiny_models import tiny_model, tiny_tokenizer
 from worker.ending_environment import Ending
 from worker.job_folder import MOMENT, STARTER, Stopping, events, outputs, trajectories
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Any:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
-def tiny() -> tuple[LoadedModel, Renderer]:
-    tokenizer = tiny_tokenizer()
-    return LoadedModel(tiny_model(tokenizer, context=4096), tokenizer, 4096), Renderer.of(tokenizer)
 
 
 def spec(

@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -20,14 +19,7 @@ from quintain.trainers.models import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker.job_kinds import train as training
 from quintain.worker.online_rollouts import rollout_collector
-from tiny_models import tiny_model, tiny_tokenizer
 from worker.job_folder import STARTER, Stopping, events, trajectories
-
-
-@pytest.fixture
-def tiny() -> tuple[LoadedModel, Renderer]:
-    tokenizer = tiny_tokenizer()
-    return LoadedModel(tiny_model(tokenizer, context=4096), tokenizer, 4096), Renderer.of(tokenizer)
 
 
 def spec(agent: Agent = STARTER, self_play: dict[str, Any] | None = None, **config: Any) -> TrainSpec:

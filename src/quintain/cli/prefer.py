@@ -75,7 +75,7 @@ def _pairs_of(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except FileNotFoundError:
-        raise NotFound(f"{path} does not exist; name a JSONL file") from None
+        raise NotFound(f"expected a JSONL file, got nothing at {path}; correct the path") from None
     except UnicodeDecodeError:
         raise InvalidInput(f"{path} is not UTF-8 text; save it as UTF-8 JSONL") from None
     except OSError as error:

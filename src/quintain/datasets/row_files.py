@@ -63,7 +63,7 @@ def row_files(path: Path) -> RowFiles:
     if path.is_file():
         return RowFiles([path], [])
     if not path.is_dir():
-        raise NotFound(f"{str(path)!r} does not exist; name a file of rows, or a folder of them")
+        raise NotFound(f"expected a file or folder of rows, got nothing at {str(path)!r}; correct the path")
     if (path / "dataset_dict.json").is_file():
         splits = sorted(inner for inner in path.iterdir() if (inner / "state.json").is_file())
         taken = _training_side({one: one.name for one in splits}, path)

@@ -44,9 +44,11 @@ def check_shares(shares: Mapping[SplitName, float]) -> None:
     """
     for name, share in shares.items():
         if not (math.isfinite(share) and 0 <= share < 1):
-            raise InvalidInput(f"share of {name} is {share}; it must be in 0..1, 1 excluded")
+            raise InvalidInput(f"expected a share of {name} from 0 to below 1, got {share}")
     if math.fsum(shares.values()) >= 1:
-        raise InvalidInput(f"shares {dict(shares)} leave nothing for train; their sum must be below 1")
+        raise InvalidInput(
+            f"expected shares whose sum is below 1, got {dict(shares)}; leave a part of the tasks to train"
+        )
 
 
 def split_of(key: str, shares: Mapping[SplitName, float], seed: int) -> SplitName:
@@ -55,7 +57,7 @@ def split_of(key: str, shares: Mapping[SplitName, float], seed: int) -> SplitNam
     Args:
         key: From `task_key`.
         shares: Share of the tasks of each split except `train`, which gets the rest.
-        seed: Another seed, another split.
+        seed: Seed of the hash.
     """
     digest = hashlib.sha256(f"{seed}:{key}".encode()).digest()
     position = int.from_bytes(digest[:8], "big") / 2**64

@@ -12,6 +12,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _LOOK_S = 0.2
+_DRAIN_S = 10.0
+"""How long requests under way may take after a stop: they may have been paid for."""
 
 
 def in_parallel(
@@ -19,7 +21,6 @@ def in_parallel(
     work: Callable[[T], R],
     n: int,
     should_stop: Callable[[], bool] = lambda: False,
-    drain_s: float = 10.0,
 ) -> Iterator[tuple[T, R]]:
     """Do the work for each item in `n` threads, and yield item and result as they come.
 
@@ -30,8 +31,7 @@ def in_parallel(
         items: Taken in the caller's thread.
         work: Called in the threads.
         n: How many at a time, at least 1.
-        should_stop: Looked at all the time; once true, no further item is taken.
-        drain_s: How long what is under way may take after that: it may have been paid for.
+        should_stop: Asked every 0.2 s. Once it returns True, no further item is taken.
     """
     waiting: queue.SimpleQueue[T | None] = queue.SimpleQueue()
     done: queue.SimpleQueue[tuple[T, R | None, BaseException | None]] = queue.SimpleQueue()
@@ -48,7 +48,7 @@ def in_parallel(
     try:
         while True:
             if end is None and should_stop():
-                end = time.monotonic() + drain_s
+                end = time.monotonic() + _DRAIN_S
             while end is None and under_way < n and (item := next(stream, None)) is not None:
                 waiting.put(item)
                 under_way += 1

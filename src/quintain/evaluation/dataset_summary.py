@@ -7,7 +7,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
 
 from quintain.evaluation.statistics.success_rates import rate_over_tasks
 from quintain.evaluation.summary import mean_results, metric_estimates, success_rate
@@ -23,9 +22,7 @@ ANSWERS = "answer_match"
 _AVERAGED = (LOSS, ACCURACY, TOOLS, ACTIONS, ANSWERS)
 
 
-def summarize_rows(
-    spec: EvaluateDatasetSpec, results: Sequence[EpisodeResult], *, job_id: str, now: datetime | None = None
-) -> Evaluation:
+def summarize_rows(spec: EvaluateDatasetSpec, results: Sequence[EpisodeResult], *, job_id: str) -> Evaluation:
     """Summarize an evaluation on a dataset. Each row counts as a task.
 
     A row is a success if every next action matched; its reward is the share that matched. A run in words alone is a success if
@@ -54,7 +51,6 @@ def summarize_rows(
         metrics={name: found for name, found in metric_estimates(results).items() if name in _AVERAGED},
         dataset_id=spec.dataset_id,
         held_out=held_out(results),
-        created_at=now,
     )
 
 

@@ -13,7 +13,7 @@ def rate_players(evaluations: Iterable[Evaluation]) -> tuple[Rating, ...]:
 
     A game counts its reward for the agent and the rest for the opponent. Of several evaluations of a pair on one suite the first
     counts, since a repetition is not independent. Roles alternate, so the advantage of a role is about even. Episodes without a
-    verdict, and games of an agent against itself, tell nothing.
+    verdict, and games of an agent against itself, do not count.
 
     Args:
         evaluations: Newest first.

@@ -1,4 +1,4 @@
-"""Readers of other packages: entry points of the group `quintain.importers`. Their faults cost a file, never an import."""
+"""Readers of other packages: entry points of the group `quintain.importers`. A reader that fails loses its file, never the whole import."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class InstalledImporter:
         """Return its confidence.
 
         Raises:
-            RuntimeError: it raises an exception, or returns something else than a number of 0 to 1.
+            RuntimeError: it raises an exception, or returns something other than a number from 0 to 1.
         """
         try:
             confidence = float(self.inner.detect(probe))
         except Exception as error:
             raise RuntimeError(f"{type(error).__name__}: {error}") from error
         if not 0 <= confidence <= 1:
-            raise RuntimeError(f"expected a confidence of 0 to 1, got {confidence}")
+            raise RuntimeError(f"expected a confidence from 0 to 1, got {confidence}")
         return confidence
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield its runs.
 
         Raises:
-            InvalidInput: it raises an exception, or yields something else than runs.
+            InvalidInput: it raises an exception, or yields something other than runs.
         """
         try:
             for run in self.inner.read(log, report):

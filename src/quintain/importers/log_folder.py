@@ -56,13 +56,13 @@ def log_folder(path: Path) -> LogFolder:
         real = path.resolve(strict=True)
         found = real.stat()
     except (FileNotFoundError, NotADirectoryError):
-        raise NotFound(f"{str(path)!r} does not exist; give a file or folder of logs") from None
+        raise NotFound(f"expected a file or folder of logs, got nothing at {str(path)!r}; correct the path") from None
     except (OSError, RuntimeError, ValueError) as error:
-        raise InvalidInput(f"{str(path)!r} cannot be read ({error}); give a file or folder of logs") from None
+        raise InvalidInput(f"cannot read {str(path)!r} ({error}); give a file or folder of logs") from None
     if stat.S_ISREG(found.st_mode):
         return LogFolder(real.parent, [FoundFile(real, found.st_size, found.st_mtime_ns)])
     if not stat.S_ISDIR(found.st_mode):
-        raise InvalidInput(f"{str(path)!r} is {_kind(found.st_mode)}; give a regular file or a folder of logs")
+        raise InvalidInput(f"expected a regular file or a folder of logs, got {_kind(found.st_mode)} at {str(path)!r}")
     folder, waiting = LogFolder(real), [real]
     while waiting:
         # The folder that was found last comes next, so that a folder's content stays together.

@@ -61,7 +61,7 @@ def matching_share(probe: Probe, fits: Callable[[dict[str, Any]], bool], *needed
 def if_most(confidence: float, probe: Probe, fits: Callable[[dict[str, Any]], bool]) -> float:
     """Return the confidence of a match if at least half of the first rows fit, else at most 0.6.
 
-    Programs write lines of each other's shape among their own: one such line does not tell whose file it is.
+    Programs also write lines in the shapes of other programs, so one such line does not identify a format.
     """
     rows = [row for row in (*probe.rows, probe.document) if isinstance(row, dict)]
     return confidence if 2 * sum(map(fits, rows)) >= len(rows) else min(confidence, 0.6)

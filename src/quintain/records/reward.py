@@ -173,7 +173,7 @@ DECLARED: dict[str, type[_Declared]] = {
 
 
 class JudgePart(Record):
-    """A model that judges runs inside a job, as it was when the job was created."""
+    """A model that judges runs inside a job: a snapshot from the creation of the job."""
 
     endpoint: Endpoint | None = Field(default=None, description="Profile of a model behind an endpoint.")
     agent: Agent | None = Field(default=None, description="A local model.")
@@ -192,7 +192,7 @@ class JudgePart(Record):
 
 
 class SandboxChoice(Record):
-    """The operator's sandbox, as it was set when the job was created."""
+    """The operator's sandbox: a snapshot from the creation of the job."""
 
     backend: Literal["auto", "bubblewrap", "unshare", "docker", "off"] = "auto"
     image: str = Field(description="Image of the docker sandbox.")
@@ -227,7 +227,7 @@ class RewardPart(Record):
 
 
 class RewardSpec(Record):
-    """A reward as a job takes it. A run without a value for a part that has weight has no reward."""
+    """A reward in the form that a job uses. A run without a value for a part that has weight has no reward."""
 
     parts: tuple[RewardPart, ...] = Field(min_length=1, max_length=MAX_PARTS)
     combine: Combine = "mean"

@@ -92,14 +92,14 @@ RENAMED: dict[str, tuple[str, ...]] = {
 }
 """Alias -> settings here; a dot separates a group from its member."""
 
-OTHERWISE = {"num_iterations": "updates_per_rollout", "num_generations": "iterations"}
-"""Alias -> setting that it means for methods without that of `RENAMED`.
+FALLBACKS = {"num_iterations": "updates_per_rollout", "num_generations": "iterations"}
+"""Alias -> its setting for methods that lack the one in `RENAMED`.
 
-In TRL's GRPO these are updates of a rollout and answers of a group; in trainers of agents both are rounds.
+In TRL's GRPO these are updates of a rollout and answers of a group, in trainers of agents rounds.
 """
 
-NARROWED = {"epsilon": "epsilon_high"}
-"""Alias of two settings -> alias that takes over the second."""
+SECOND_NAMES = {"epsilon": "epsilon_high"}
+"""Alias of two settings -> alias that sets the second one if both are given."""
 
 _OPTIMIZERS: dict[Any, Any] = {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_bnb_8bit": "adamw_8bit"}
 
@@ -221,9 +221,9 @@ def _translated(values: Mapping[str, Any], fields: Container[str]) -> Iterator[t
 def _paths(name: str, values: Mapping[str, Any], fields: Container[str]) -> tuple[str, ...]:
     """Return the settings that an alias sets."""
     paths = RENAMED[name]
-    if name in OTHERWISE and paths[0] not in fields:
-        return (OTHERWISE[name],)
-    return paths[:1] if values.get(NARROWED.get(name, "")) is not None else paths
+    if name in FALLBACKS and paths[0] not in fields:
+        return (FALLBACKS[name],)
+    return paths[:1] if values.get(SECOND_NAMES.get(name, "")) is not None else paths
 
 
 def _has_no_effect(name: str, values: Mapping[str, Any], fields: Container[str]) -> bool:

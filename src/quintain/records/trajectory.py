@@ -247,6 +247,11 @@ class Trajectory(Record):
         return tuple([step for step in self.steps if step.actor is agent])
 
     @property
+    def first_user_text(self) -> str:
+        """Text of the first user message, or an empty string."""
+        return next((text_of(step.message) for step in self.steps if step.actor is Actor.USER), "")
+
+    @property
     def outcome_stated_by(self) -> str | None:
         """Rater who set the outcome, or None if it comes from the environment or recorder."""
         by = self.extra.get(STATED_BY)

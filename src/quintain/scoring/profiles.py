@@ -54,7 +54,7 @@ def profile(name_or_path: str) -> DomainProfile:
     if extended is not None:
         if not isinstance(extended, str) or extended not in PROFILES:
             raise InvalidInput(
-                f"profile.extends is {shown(extended)}; it must be one of {', '.join(sorted(PROFILES))}",
+                f"expected profile.extends to be one of {', '.join(sorted(PROFILES))}, got {shown(extended)}",
                 code="bad_config",
             )
         parent = PROFILES[extended]

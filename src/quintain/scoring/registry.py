@@ -87,7 +87,7 @@ def register(name: str, function: RewardFunction) -> None:
         Conflict: a built-in or installed scorer has the name.
     """
     if not callable(function):
-        raise InvalidInput(f"the reward function {name!r} is {type(function).__name__}; it must be callable")
+        raise InvalidInput(f"expected the reward function {name!r} to be callable, got {type(function).__name__}")
     register_scorer(name, lambda: FunctionScorer(name, function))
 
 
@@ -209,11 +209,11 @@ def scorer(
             )
         return part(spec)
     if not isinstance(spec, Mapping) or not spec:
-        raise InvalidInput(f"scorer is {shown(spec)}; it must be a name or a mix of names and weights: {_known()}")
+        raise InvalidInput(f"expected scorer to be a name or a mix of names and weights, got {shown(spec)}; {_known()}")
     parts = []
     for name, weight in spec.items():
         if isinstance(weight, bool) or not isinstance(weight, int | float):
-            raise InvalidInput(f"weight of {shown(name)} is {shown(weight)}; it must be a number >= 0")
+            raise InvalidInput(f"expected the weight of {shown(name)} to be a number >= 0, got {shown(weight)}")
         if weight > _MAX_WEIGHT:
             raise InvalidInput(f"weight of {shown(name)} is {weight!r}; only ratios matter: valid: 0..{_MAX_WEIGHT:g}")
         parts.append(WeightedScorer(part(name), float(weight)))

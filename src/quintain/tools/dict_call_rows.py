@@ -110,4 +110,4 @@ def require_count(name: str, value: object) -> None:
         InvalidInput: names the value.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidInput(f"{name} is {shown(value)}; it must be a whole number of at least 1, or left out")
+        raise InvalidInput(f"expected {name} to be a whole number of at least 1, or left out, got {shown(value)}")

@@ -149,7 +149,9 @@ class RLTrainingTool:
     def _dispatch(self, parameters: dict[str, Any]) -> dict[str, Any]:
         action = parameters.pop("action", "train")
         if not isinstance(action, str):
-            raise InvalidInput(f"action is {shown(action)}; it must be the name of one", code="unknown_action")
+            raise InvalidInput(
+                f"expected action to be the name of an action, got {shown(action)}", code="unknown_action"
+            )
         if action in self._actions:
             return self._actions[action](parameters)
         spec = _TOOLS.get(_SHORT.get(action, action))

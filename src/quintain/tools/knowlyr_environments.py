@@ -18,7 +18,7 @@ from quintain.errors import Conflict, InvalidInput
 from quintain.records.protocols import Environment, TaskSource
 from quintain.records.protocols import TimeStep as EnvironmentStep
 from quintain.records.record import shown
-from quintain.records.trajectory import Action, Actor, AgentInfo, Observation, Step, Task, Trajectory, text_of
+from quintain.records.trajectory import Action, AgentInfo, Observation, Step, Task, Trajectory, text_of
 
 RewardFunction = Callable[[Sequence[Mapping[str, Any]], Mapping[str, Any]], float]
 """From the steps so far, the last one included, and its action to the reward of the step."""
@@ -227,7 +227,7 @@ def recorded_row(run: Trajectory, domain: str = "generic") -> dict[str, Any]:
     verdict = run.outcome.status.verdict
     outcome = {"total_steps": len(steps)} | ({} if verdict is None else {"success": verdict == 1})
     return {
-        "task": {"task_id": run.task.id or "", "description": run.task.prompt or _first_message(run)},
+        "task": {"task_id": run.task.id or "", "description": run.task.prompt or run.first_user_text},
         "agent": run.agent.name,
         "model": run.agent.model or "",
         "steps": steps,
@@ -248,10 +248,6 @@ def _recorded_step(number: int, step: Step) -> dict[str, Any]:
         "exit_code": int(any(one.is_error for one in step.observations)),
         "reward": step.reward or 0.0,
     }
-
-
-def _first_message(run: Trajectory) -> str:
-    return next((text_of(step.message) for step in run.steps if step.actor is Actor.USER), "")
 
 
 _registered: dict[str, tuple[type[AgentEnv], dict[str, Any]]] = {}

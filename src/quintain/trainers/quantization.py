@@ -38,7 +38,7 @@ def quantize(model: Any, kind: Quantization, device: torch.device) -> None:
         parent, _, leaf = name.rpartition(".")
         setattr(model.get_submodule(parent), leaf, _quantized(library, model.get_submodule(name), kind, device))
     return_freed_memory()
-    setattr(model, f"is_loaded_in_{'4bit' if kind == 'nf4' else '8bit'}", True)  # peft chooses its layers by it
+    setattr(model, f"is_loaded_in_{'4bit' if kind == 'nf4' else '8bit'}", True)  # peft chooses its layers by this flag
 
 
 def round_weights(model: Any, kind: Quantization, device: torch.device) -> None:
@@ -101,7 +101,7 @@ def _linear_layers(model: Any) -> list[str]:
     found = [name for name, m in model.named_modules() if type(m) is nn.Linear and m is not head]
     if not found:
         raise InvalidInput(
-            f"expected a model with linear layers, got a {type(model).__name__} without; set quantization to null"
+            f"expected a model with linear layers, got a {type(model).__name__} without any; set quantization to null"
         )
     return found
 
@@ -122,7 +122,7 @@ def _quantized(library: Any, layer: nn.Linear, kind: Quantization, device: torch
             weight, requires_grad=False, quant_type="nf4", compress_statistics=True, module=quantized
         )
         quantized.weight, quantized.forward = packed.to(device), partial(_nf4_forward, quantized)
-        # Its forward pass would pack the weights anew for decoding in bfloat16, which rounds otherwise than training.
+        # Its forward pass would repack the weights for decoding in bfloat16, which rounds differently from training.
         quantized.support_avx512bf16_for_cpu = False
     else:
         quantized = library.nn.Linear8bitLt(**shape, has_fp16_weights=False, threshold=0.0)

@@ -1,4 +1,4 @@
-"""Teachers of distillation: models that give log-probs at the supervised places of rows."""
+"""Teachers of distillation: models that return log-probs at the supervised positions of rows."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from quintain.trainers.models import load_model
 
 
 class RowScores(NamedTuple):
-    """What a teacher gives for one row with n supervised places."""
+    """Log-probs of a teacher for one row with n supervised positions."""
 
     ids: Ints | None
-    """int32 [n, k]; None where it was asked about the row's own tokens."""
+    """int32 [n, k]; None if the scores are those of the row's own tokens."""
     logprobs: Floats
     """float32 [n, k], nats; [n, 1] of the row's own tokens."""
 
 
 class Teacher(Protocol):
-    """A model that gives log-probs."""
+    """A model that returns log-probs."""
 
     def require_tokenizer(self, tokenizer: Any) -> None:
-        """Refuse a student whose token ids mean other tokens.
+        """Refuse a student with another vocabulary.
 
         Raises:
-            InvalidInput: They do (`tokenizer_mismatch`).
+            InvalidInput: The vocabularies differ (`tokenizer_mismatch`).
         """
 
     def scores(self, examples: Sequence[Example], top_k: int | None) -> dict[TokenRow, RowScores]:
@@ -47,7 +47,7 @@ class Teacher(Protocol):
 
         Args:
             examples: Examples with rows.
-            top_k: How many of the likeliest tokens; None: the row's own tokens.
+            top_k: Number of the likeliest tokens; None: the row's own tokens.
         """
 
 
@@ -110,14 +110,14 @@ def with_advantages(examples: Sequence[Example], teacher: Teacher) -> list[Examp
 def cached_with_teacher(
     examples: Sequence[Example], teacher: Teacher, top_k: int, path: Path, fingerprint: str
 ) -> list[Example]:
-    """Return `with_teacher`, kept in a file, so that a resumed run has the same and asks nothing twice.
+    """Return `with_teacher`. The result is kept in a file, so a resumed run asks the teacher nothing twice.
 
     Args:
         examples: The examples of a split.
         teacher: The teacher.
-        top_k: How many of the likeliest tokens.
+        top_k: Number of the likeliest tokens.
         path: The file, below the job's `checkpoints`.
-        fingerprint: Of the renderer.
+        fingerprint: Fingerprint of the renderer.
     """
     if path.exists():
         try:

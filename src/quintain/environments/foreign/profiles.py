@@ -53,7 +53,7 @@ Count = Annotated[int, Field(ge=1, le=100_000_000), BeforeValidator(require_numb
 
 
 class ForeignProfile(Record):
-    """What all of them have."""
+    """Fields of every profile."""
 
     kind: ClassVar[str]
 
@@ -121,7 +121,7 @@ def find_profile(path: Path | None, environment_id: str) -> ForeignProfile:
 
     Raises:
         NotFound: an unknown name; the message lists the known ones.
-        InvalidInput: as `list_profiles`.
+        InvalidInput: as for `list_profiles`.
     """
     profiles = {profile.id: profile for profile in list_profiles(path)}
     if environment_id not in profiles:
@@ -141,12 +141,12 @@ def find_interpreter(path: Path | None, library: str) -> str | None:
     Raises:
         InvalidInput: the table is not a mapping of names to paths.
     """
-    written = _table(read_document(path) if path else {}, "python").get(library)
-    if written is None:
+    interpreter = _table(read_document(path) if path else {}, "python").get(library)
+    if interpreter is None:
         return None
-    if not isinstance(written, str) or path is None:
-        raise bad_file(f"expected the path of an interpreter as python.{library}, got {shown(written)}")
-    return str(resolve_path(path.absolute().parent, written))
+    if not isinstance(interpreter, str) or path is None:
+        raise bad_file(f"expected the path of an interpreter as python.{library}, got {shown(interpreter)}")
+    return str(resolve_path(path.absolute().parent, interpreter))
 
 
 def list_modules(path: Path | None) -> list[str]:

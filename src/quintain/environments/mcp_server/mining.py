@@ -7,7 +7,7 @@ from typing import Any
 
 from quintain.environments.mcp_server.tasks import digest
 from quintain.environments.servers import Call
-from quintain.records.trajectory import Actor, OutcomeStatus, Task, Trajectory, text_of
+from quintain.records.trajectory import OutcomeStatus, Task, Trajectory
 
 _SUBMITS = ("submit", "submit_answer")
 
@@ -25,7 +25,7 @@ def mine_tasks(runs: Iterable[Trajectory], tools: Collection[str]) -> list[Task]
     """
     best: dict[str, tuple[int, Task]] = {}
     for run in runs:
-        prompt = run.task.prompt or _asked(run)
+        prompt = run.task.prompt or run.first_user_text
         calls = [Call(tool=name, args=args) for name, args in _carried_out(run) if name in tools]
         if run.outcome.status is not OutcomeStatus.SUCCESS or not prompt or not calls:
             continue
@@ -46,10 +46,6 @@ def _task(run: Trajectory, prompt: str, calls: list[Call]) -> Task:
         difficulty=run.task.difficulty,
         metadata={"checker": {"type": "all", "checkers": checks}, "mined_from": run.identified().id},
     )
-
-
-def _asked(run: Trajectory) -> str:
-    return next((text_of(step.message) for step in run.steps if step.actor is Actor.USER), "")
 
 
 def _carried_out(run: Trajectory) -> Iterator[tuple[str, dict[str, Any]]]:

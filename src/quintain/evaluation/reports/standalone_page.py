@@ -29,9 +29,7 @@ _EXPORT = re.compile(
 _LEFT = re.compile(r"^(?:import|export)\b.*$", re.M)
 
 
-def standalone_page(
-    entry: str | None, body: str, *, title: str, data: Any = None, styles: tuple[str, ...] = STYLES
-) -> str:
+def standalone_page(entry: str | None, body: str, *, title: str, data: Any = None) -> str:
     """Return the page whose script is a module of `ui/static` with all that it imports.
 
     Args:
@@ -39,10 +37,9 @@ def standalone_page(
         body: HTML of the body, whose stored text is escaped already.
         title: The page's title, plain text.
         data: JSON that the script reads from the element `data`; None: no element.
-        styles: Style sheets, below `STATIC`.
     """
     script = "" if entry is None else inlined_modules(entry)
-    style = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in styles)
+    style = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES)
     scripts = f"'{_digest(script)}'" if script else "'none'"
     policy = f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src {scripts}"
     parts = [

@@ -77,6 +77,10 @@ class _Writer:
         self.start: dict[str, Any] = {}
         self._usage: dict[str, int | None] | None = None
         self._system: str | None = None
+        self._started: dict[str, dict[str, Any]] = {}
+        """Call id -> arguments of the calls that were started."""
+        self._delegated: list[str] = []
+        """Prompts of subagents that have started: their first message repeats one, and does not name the subagent."""
 
     def write(self, row: dict[str, Any]) -> None:
         """Write one event."""
@@ -88,6 +92,9 @@ class _Writer:
             self.start = self.start or data
         elif kind == "system.message":
             self._system_message(as_text(data.get("content")))
+        elif kind == "user.message" and data.get("content") in self._delegated:
+            self._delegated.remove(data["content"])
+            self.report.skip("event of a subagent")
         elif kind == "user.message":
             self.prompt = self.prompt or nonblank(data.get("content"))
             text = first_text(data.get("transformedContent"), data.get("content")) or ""
@@ -99,6 +106,11 @@ class _Writer:
         elif kind == "tool.execution_complete":
             self._result(data)
         else:
+            if kind == "tool.execution_start":
+                self._started[as_text(data.get("toolCallId"))] = as_dict(data.get("arguments"))
+            elif kind == "subagent.started":
+                arguments = self._started.get(as_text(data.get("toolCallId")), {})
+                self._delegated += filter(None, [nonblank(arguments.get("prompt"))])
             if kind == "session.compaction_complete":
                 self.report.note(COMPACTED)
             self.report.skip(kind)
@@ -128,6 +140,7 @@ class _Writer:
 
     def _result(self, data: dict[str, Any]) -> None:
         failed = data.get("success") is False
-        texts = (as_dict(data.get("result")).get("content"), as_dict(data.get("error")).get("message"))
+        result = data.get("result")  # an object or, in some versions, the text alone
+        texts = (as_dict(result).get("content") or nonblank(result), as_dict(data.get("error")).get("message"))
         text = first_text(*(reversed(texts) if failed else texts)) or ""
         self.script.add_result(text, call_id=nonblank(data.get("toolCallId")), is_error=failed)

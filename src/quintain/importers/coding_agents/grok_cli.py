@@ -22,8 +22,6 @@ from quintain.importers.transcripts.transcript import Transcript, make_call
 from quintain.records.trajectory import AgentInfo
 
 _ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool_result": "tool"}
-
-
 _KINDS = {*_ROLES, "reasoning", "backend_tool_call"}
 
 
@@ -35,7 +33,7 @@ class GrokCli:
     title: str = "Grok CLI session"
 
     def detect(self, probe: Probe) -> float:
-        """Match typed lines with the content beside the type; the model's id or a prompt's index is Grok's alone."""
+        """Match typed lines with the content beside the type; only Grok writes a model id or a prompt index."""
         rows = [row for row in map(as_dict, probe.rows) if "content" in row and as_text(row.get("type")) in _ROLES]
         if probe.shape != "lines" or any({"role", "sessionId", "session_id"} & row.keys() for row in rows):
             return 0.0
@@ -72,7 +70,7 @@ class GrokCli:
 
 
 class _Writer:
-    """Writes lines as turns; thoughts and calls of the vendor's own tools wait for the reply that they belong to."""
+    """Writer of turns from lines; thoughts and calls of the vendor's own tools wait for the reply that they belong to."""
 
     def __init__(self, report: Report) -> None:
         self.script, self.report = Transcript(), report
@@ -88,9 +86,9 @@ class _Writer:
             if row.get("encrypted_content"):
                 self.report.note("thoughts are encrypted; their summaries are used where the log has them")
         elif kind == "backend_tool_call":
-            held = as_dict(row.get("kind"))
-            name = first_text(held.get("tool_type")) or ""
-            self._vendor_calls.append(make_call(name, held.get("action"), nonblank(held.get("id"))))
+            call = as_dict(row.get("kind"))
+            name = first_text(call.get("tool_type")) or ""
+            self._vendor_calls.append(make_call(name, call.get("action"), nonblank(call.get("id"))))
         elif kind in _ROLES:
             self._message(kind, row)
         elif not kind:
@@ -130,7 +128,7 @@ class _Writer:
 
 
 def _summary(log: LogFile, report: Report) -> dict[str, Any]:
-    """Return the record of the session beside its messages."""
+    """Return the session's `summary.json`, empty if there is none."""
     beside = log.sibling("summary.json")
     if beside is None:
         return {}

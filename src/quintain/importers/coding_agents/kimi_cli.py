@@ -198,18 +198,18 @@ def _read_context(
         turn = parse_message(message, f"line {line}", report.refuse)
         if turn is None:
             continue
-        said = plain_text(turn.content)
+        text = plain_text(turn.content)
         for n, result in enumerate(turn.results):
             failed = plain_text(result.content).startswith(_FAILED) or events.failed.get(result.call_id or "", False)
             turn.results[n] = result._replace(is_error=failed)
         if turn.actor == "agent":
             turn.fields["timestamp"] = next((events.times[i] for i in turn.call_ids if i in events.times), None)
-        elif turn.actor == "user" and said.startswith(_INSERTED):
+        elif turn.actor == "user" and text.startswith(_INSERTED):
             turn.fields["extra"] = {"context": True}
-            if said.startswith(_SUMMARY):
+            if text.startswith(_SUMMARY):
                 report.note(COMPACTED)
         elif turn.actor == "user":
-            prompt = prompt or nonblank(said)
+            prompt = prompt or nonblank(text)
         append_turn(turn, script)
     return prompt
 

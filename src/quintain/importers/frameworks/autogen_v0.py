@@ -1,6 +1,6 @@
-"""Chats of AutoGen 0.2 and AG2: a `chat_history`, a `ChatResult`, or lists of messages with `tool_responses`.
+"""Chats of AutoGen 0.2 and AG2: a `chat_history`, a `ChatResult`, an agent's `chat_messages`, or messages with `tool_responses`.
 
-The role of a message is relative to one of the two agents, so that it does not tell who wrote it: the name does. The one
+The role of a message is relative to one of the two agents, so only the name identifies the writer. The one
 who began the chat is the user. Each other speaker has a conversation of its own.
 """
 
@@ -14,7 +14,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share
 from quintain.importers.run_builder import build_session_run, transcript_of
-from quintain.importers.training_data.chat_records import is_message
+from quintain.importers.training_data.chat_records import FIELDS, is_chat, is_message
 from quintain.importers.transcripts.chat_messages import Turn, parse_message
 from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, nonblank
 from quintain.importers.transcripts.message_parts import plain_text
@@ -37,6 +37,8 @@ class AutoGenV0:
         rows = [row for row in probe.rows if isinstance(row, dict)]
         if probe.shape in {"array", "lines"} and rows and all(map(is_message, rows)):
             return 0.95 if any(map(_has_responses, rows)) else 0.88 if _is_named(rows) else 0.0
+        if probe.document is not None and _are_chats(probe.document):
+            return 0.7
         return 0.96 if matching_share(probe, lambda row: row.keys() >= _RESULT, "chat_history") > 0.5 else 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
@@ -49,6 +51,9 @@ class AutoGenV0:
                 yield from _runs(history, report, line)
             elif is_message(row):
                 bare, begins = [*bare, row], begins or line
+            elif isinstance(row, dict) and _are_chats(row):
+                for messages in row.values():
+                    yield from _runs(_named_by_role(messages), report, line)
             else:
                 report.reject(line, "expected a message or a record with `chat_history`")
         if bare:
@@ -63,6 +68,26 @@ def _is_named(rows: list[dict[str, Any]]) -> bool:
     """Whether a chat of two names begins with an assistant, which no chat of a model does."""
     names = {as_text(row.get("name")) for row in rows if not row.get("tool_calls")}
     return rows[0].get("role") == "assistant" and len(names) > 1 and "" not in names
+
+
+def _are_chats(value: dict[str, Any]) -> bool:
+    """Whether an object has the chats of an agent by the names of the others (`ConversableAgent.chat_messages`)."""
+    return bool(value) and value.keys().isdisjoint(FIELDS) and all(map(is_chat, value.values()))
+
+
+def _named_by_role(messages: list[Any]) -> list[dict[str, Any]]:
+    """Return messages whose speakers are named; where the log names none, the role of the first message is the user."""
+    known = dicts_in(messages)
+    if any(as_text(message.get("name")) for message in known):
+        return known
+    roles = (message.get("role") for message in known)
+    asking = next((role for role in roles if role in ("user", "assistant")), None)
+    return [
+        {**message, "name": "user" if message.get("role") == asking else "assistant"}
+        if message.get("role") in ("user", "assistant")
+        else message
+        for message in known
+    ]
 
 
 def _runs(messages: list[dict[str, Any]], report: Report, line: int | None) -> Iterator[Run]:

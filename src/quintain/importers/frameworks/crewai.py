@@ -1,7 +1,7 @@
 """CrewAI: the output of a crew or task with its messages (`result.model_dump_json()`), and files of `output_log_file`.
 
 In the text protocol the program appends the result of a tool to the agent's message, behind `Observation:`. The log file
-holds only tasks and their answers.
+contains only tasks and their answers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from quintain.records.trajectory import AgentInfo, Task
 _TASK = {"description", "raw", "agent", "output_format"}
 _ENTRY = {"timestamp", "task_name", "task", "agent", "status"}
 _MARK = "\nObservation:"
-_NO_MESSAGES = "the log holds only tasks and answers: what happened between them is unknown"
+_NO_MESSAGES = "the log contains only tasks and answers: what happened between them is unknown"
 
 
 @dataclass(frozen=True)

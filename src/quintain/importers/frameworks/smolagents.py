@@ -1,4 +1,4 @@
-"""Runs of smolagents: `agent.memory.get_full_steps()`, and the result of a run with its steps.
+"""Runs of smolagents: `agent.memory.get_full_steps()`, the result of a run with its steps, and the answers of its benchmark.
 
 A code agent writes its code in the text of its answer and gets the output as text, which both stay text. A tool agent
 makes calls. The steps do not name the model.
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from quintain.importers.frameworks.smolagents_messages import is_memory, shared_results, write_memory
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.protocol import Probe, Report, Run
@@ -28,13 +29,12 @@ from quintain.importers.transcripts.field_values import (
 from quintain.importers.transcripts.message_parts import Result, plain_text, visible_content
 from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.transcript import Transcript, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.records.trajectory import AgentInfo, Task
 
 _ACTION = {"model_output", "observations", "error"}
 _ACTED = {"tool_calls", "code_action", "action_output"}
 _ENDS = {"AgentMaxStepsError": "max_steps", "AgentGenerationError": "AgentGenerationError"}
 """Errors that end a run -> exit status; the agent goes on after the others."""
-_SHARED = "several calls share one observation in the log: it is attached to the first of them"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Smolagents:
         rows = [row for row in probe.rows if isinstance(row, dict)]
         if probe.shape in {"array", "lines"} and any(map(_is_action, rows)) and all(map(_is_step, rows)):
             return 0.96
-        return 0.96 if matching_share(probe, lambda row: _is_run(row.get("steps")), "steps") > 0.5 else 0.0
+        return 0.96 if matching_share(probe, _has_run, "steps", "intermediate_steps") > 0.5 else 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield a run for each list of steps; a task within a list continues the conversation."""
@@ -58,12 +58,37 @@ class Smolagents:
         for line, row in log.rows(report):
             if _is_run(as_dict(row).get("steps")):
                 yield from _run(as_list(row["steps"]), report, line, nonblank(row.get("state")))
+            elif is_memory(as_dict(row).get("intermediate_steps")):
+                yield from _answered(row, report, line)
             elif isinstance(row, dict):
                 bare, begins = [*bare, row], begins or line
             else:
                 report.reject(line, f"expected a step, got {type(row).__name__}")
         if bare:
             yield from _run(bare, report, begins, None)
+
+
+def _has_run(row: dict[str, Any]) -> bool:
+    return _is_run(row.get("steps")) or is_memory(row.get("intermediate_steps"))
+
+
+def _answered(row: dict[str, Any], report: Report, line: int) -> Iterator[Run]:
+    """Yield the run of a question of the benchmark."""
+    script = Transcript()
+    write_memory(dicts_in(row["intermediate_steps"]), script, report)
+    answer = row.get("true_answer")
+    yield from build_session_run(
+        script,
+        report,
+        line,
+        format="smolagents",
+        task=Task(
+            id=nonblank(row.get("task_id")),
+            metadata={"answer": answer} if isinstance(answer, str | int | float) else {},
+        ),
+        prompt=first_text(row.get("augmented_question"), row.get("question")),
+        agent=AgentInfo(name="smolagents", model=first_text(row.get("model_id"), row.get("agent_name"))),
+    )
 
 
 def _is_action(value: Any) -> bool:
@@ -160,18 +185,14 @@ def _system_prompt(step: dict[str, Any]) -> str:
 
 
 def _results(turn: Turn, step: dict[str, Any], failure: str | None, report: Report) -> list[Result]:
-    """Return the results of a turn's calls; the log joins those of several calls by line feeds."""
+    """Return the results of a turn's calls."""
     observed = as_text(step.get("observations"))
     ids = [call["call_id"] for call in turn.calls]
     if failure:
         named = (call for call in turn.calls if f"'{call['tool']}'" in failure and str(call["args"]) in failure)
         failed = next(named, turn.calls[0])
         return [Result("\n".join(filter(None, [observed, failure])), failed["call_id"], True)]
-    pieces = observed.split("\n") if len(ids) > 1 else [observed]
-    if len(pieces) == len(ids):
-        return [Result(piece, call_id) for piece, call_id in zip(pieces, ids, strict=True)]
-    report.note(_SHARED)
-    return [Result(observed, ids[0])]
+    return shared_results(observed, ids, report)
 
 
 def _failure(error: dict[str, Any]) -> str | None:

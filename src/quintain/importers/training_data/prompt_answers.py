@@ -32,7 +32,7 @@ def parse_messages(role: str, value: Any, report: Report) -> list[Any]:
 
 
 def with_completion(prompt: Sequence[Any], completion: Sequence[Any]) -> list[Any]:
-    """Join prompt and completion to one chat; agent turns of the prompt are context and not in the loss."""
+    """Join prompt and completion into one chat; agent turns of the prompt are context and not in the loss."""
     context = [{**m, "weight": 0} if m.get("role") == "assistant" and _unmarked(m) else m for m in prompt]
     return [*context, *completion]
 
@@ -56,8 +56,8 @@ def split_shared_prompt(chosen: Sequence[Any], rejected: Sequence[Any]) -> tuple
 
 def fingerprint(*values: Any) -> str:
     """Return a short stable hash of values."""
-    written = json.dumps(values, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(written.encode()).hexdigest()[:16]
+    serialized = json.dumps(values, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(serialized.encode()).hexdigest()[:16]
 
 
 def _dialog(dialog: str) -> list[Any]:

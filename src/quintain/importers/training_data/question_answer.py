@@ -11,6 +11,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import build_chat_run, is_sentence, matching_share, read_rows, task_of
 from quintain.importers.run_builder import NO_RUN
+from quintain.importers.training_data.chat_records import is_chat
 from quintain.importers.transcripts.field_values import first_text, nonblank
 from quintain.records.trajectory import Task
 
@@ -60,7 +61,9 @@ class QuestionAnswer:
 
 def _is_pair(row: dict[str, Any]) -> bool:
     asked = any(isinstance(row.get(key), str) for key in _ASKED)
-    return asked and any(isinstance(row.get(key), str) for key in _ANSWERED) and not _ELSEWHERE & row.keys()
+    answered = any(isinstance(row.get(key), str) for key in _ANSWERED)
+    # A record of a run can have a question, an answer and, under any name, the messages between them.
+    return asked and answered and not _ELSEWHERE & row.keys() and not any(map(is_chat, row.values()))
 
 
 def _is_gsm8k(row: dict[str, Any]) -> bool:

@@ -108,10 +108,10 @@ def _agent_fields_from_atif(step: Mapping[str, Any], where: str, fault: OnFault)
         if isinstance(value, str) and value:
             found[ours] = value
         elif value is not None and not isinstance(value, str):
-            fault(f"{where}.{theirs} is {type(value).__name__}; it must be text")
+            fault(f"expected {where}.{theirs} to be text, got {type(value).__name__}")
     calls = step.get("tool_calls", [])
     if not isinstance(calls, list):
-        fault(f"{where}.tool_calls is {type(calls).__name__}; it must be a list")
+        fault(f"expected {where}.tool_calls to be a list, got {type(calls).__name__}")
         calls = []
     if actions := [
         parsed for n, call in enumerate(calls) if (parsed := _call(call, f"{where}.tool_calls[{n}]", fault))
@@ -119,7 +119,7 @@ def _agent_fields_from_atif(step: Mapping[str, Any], where: str, fault: OnFault)
         found["actions"] = actions
     metrics = step.get("metrics", {})
     if not isinstance(metrics, Mapping):
-        fault(f"{where}.metrics is {type(metrics).__name__}; it must be an object")
+        fault(f"expected {where}.metrics to be an object, got {type(metrics).__name__}")
         metrics = {}
     return found | _metrics(metrics)
 
@@ -140,7 +140,7 @@ def _call(call: Any, where: str, fault: OnFault) -> dict[str, Any] | None:
         return None
     arguments = call.get("arguments")
     if not isinstance(arguments, Mapping):
-        fault(f"{where}.arguments is {type(arguments).__name__}; it must be an object")
+        fault(f"expected {where}.arguments to be an object, got {type(arguments).__name__}")
     parsed = make_call(name, arguments, call.get("tool_call_id"))
     return {key: value for key, value in parsed.items() if value is not None}
 
@@ -154,7 +154,7 @@ def _observations(observation: Any, where: str, fault: OnFault) -> list[dict[str
     found = []
     for n, result in enumerate(results):
         if not isinstance(result, Mapping):
-            fault(f"{where}.observation.results[{n}] is {type(result).__name__}; it must be an object")
+            fault(f"expected {where}.observation.results[{n}] to be an object, got {type(result).__name__}")
             continue
         content = _message_from_atif(result.get("content", ""), f"{where}.observation.results[{n}].content", fault)
         call_id = result.get("source_call_id")
@@ -219,7 +219,7 @@ def _message_from_atif(message: Any, where: str, fault: OnFault) -> Any:
     if isinstance(message, str):
         return message
     if not isinstance(message, list):
-        fault(f"{where} is {type(message).__name__}; it must be text or a list of parts")
+        fault(f"expected {where} to be text or a list of parts, got {type(message).__name__}")
         return ""
     parts = []
     for n, part in enumerate(message):

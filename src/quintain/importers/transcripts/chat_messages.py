@@ -289,7 +289,7 @@ def _calls(rest: dict[str, Any], where: str, refuse: OnInvalid) -> list[dict[str
     if refuse is not raise_invalid:
         calls, legacy = parse_json_text(calls), parse_json_text(legacy)
     if not isinstance(calls, list):
-        refuse("calls", f"{where}.tool_calls is {type(calls).__name__}; it must be a list")
+        refuse("calls", f"expected {where}.tool_calls to be a list, got {type(calls).__name__}")
         calls = [calls]
     parsed = [parse_call(each, f"{where}.tool_calls[{i}]", refuse) for i, each in enumerate(calls)]
     if legacy:
@@ -347,6 +347,6 @@ def _tool(index: int, tool: Any) -> dict[str, Any]:
             schema = tool.get("input_schema", tool.get("parameters"))
             return function_tool(tool["name"], tool.get("description"), schema)
     raise InvalidInput(
-        f"tools[{index}] is {tool!r:.80}; it must be an OpenAI function ({{'type': 'function', 'function': {{...}}}}) or an "
-        "Anthropic tool with `name` and `input_schema`"
+        f"expected tools[{index}] to be an OpenAI function ({{'type': 'function', 'function': {{...}}}}) or an "
+        f"Anthropic tool with `name` and `input_schema`, got {tool!r:.80}"
     )

@@ -88,7 +88,7 @@ def sort_parts(content: Any, where: str, refuse: OnInvalid) -> Parts:
         for i, part in enumerate(content):
             _sort(part, f"{where}.content[{i}]", parts, refuse)
     elif content is not None:
-        refuse("content", f"{where}.content is {type(content).__name__}; it must be text, null or a list of parts")
+        refuse("content", f"expected {where}.content to be text, null or a list of parts, got {type(content).__name__}")
         if isinstance(content, Mapping) and part_kind(content):
             _sort(content, f"{where}.content", parts, refuse)
         else:
@@ -181,9 +181,9 @@ def parse_call(value: Any, where: str, refuse: OnInvalid) -> dict[str, Any] | No
         }
     name, call_id, arguments = function.get("name"), _first_field(value, _CALL_IDS), _first_field(function, _ARGUMENTS)
     if not isinstance(name, str) or not name:
-        refuse("call without a name", f"{where}: the tool's name is {name!r}; it must be text that is not empty")
+        refuse("call without a name", f"{where}: expected the tool's name to be non-empty text, got {name!r}")
     if call_id is not None and not isinstance(call_id, str):
-        refuse("call id", f"{where}: the call's id is {call_id!r}; it must be text or left out")
+        refuse("call id", f"{where}: expected the call's id to be text or absent, got {call_id!r}")
         call_id = str(call_id) if isinstance(call_id, int) else None
     if arguments is not None and not isinstance(arguments, (str, dict, Mapping)):
         refuse("arguments", f"{where}: arguments are {type(arguments).__name__}; they must be a JSON text or an object")
@@ -266,7 +266,7 @@ def _call(part: Mapping[str, Any], where: str, parts: Parts, refuse: OnInvalid) 
     elif "value" in part and "name" not in part:  # LLaMA-Factory's v1 data: the call as JSON text
         value = parse_json_text(part["value"])
         if not isinstance(value, Mapping):
-            refuse("part:tool_call", f"{where}.value is {value!r:.60}; it must be the JSON text of a call")
+            refuse("part:tool_call", f"expected {where}.value to be the JSON text of a call, got {value!r:.60}")
             return
         value = {"id": value.get("id"), "function": value}
     elif part.get("type") in CALLS:
@@ -299,7 +299,7 @@ def _field(part: Mapping[str, Any], key: str, where: str, refuse: OnInvalid) -> 
     value = part.get(key, part.get("value", part.get("content", part.get("text"))))
     if isinstance(value, str):
         return value
-    refuse(f"part:{part['type']}", f"{where}.{key} is {value!r:.60}; it must be text")
+    refuse(f"part:{part['type']}", f"expected {where}.{key} to be text, got {value!r:.60}")
     return None
 
 

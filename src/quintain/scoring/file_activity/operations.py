@@ -1,4 +1,4 @@
-"""Operations on files: the one form in which rules, audit and replays see what a run did."""
+"""Operations on files: the one form in which rules, audit and replays read the effects of a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Operation:
         line: After which line, from 0, text is inserted.
         everywhere: Whether an edit replaces every occurrence.
         change: The section of a patch.
-        is_exact: Whether old text and new text are known to the letter, so that the operation can be replayed.
+        is_exact: Whether old text and new text are known exactly, so that the operation can be replayed.
         is_whole: Whether the file consists of the new text afterwards.
         note: What was done, in words, where it cannot be replayed.
     """

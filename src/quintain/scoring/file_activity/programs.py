@@ -1,4 +1,4 @@
-"""What the program of a simple command is for: looking, checking, taking back changes, or anything else."""
+"""The purpose of a simple command by its program: looking, checking, undoing changes, or anything else."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _WAITS = re.compile(r"(?:sleep|wait|pgrep|jobs|squeue|watch)(?: |$)|kill -0|tail
 
 
 class Purpose(Enum):
-    """What a command is for."""
+    """Purpose of a command."""
 
     LOOK = "look"
     CHECK = "check"
@@ -53,13 +53,13 @@ class Purpose(Enum):
     SETTING = "setting"
     """It changes the session, the index of git or an installation, and no file of the workspace."""
     UNDO = "undo"
-    """It takes back changes to files."""
+    """It undoes changes to files."""
     OTHER = "other"
     """It may change anything."""
 
 
 def purpose_of(command: Command) -> Purpose:
-    """Return what a command is for by its program and arguments; its redirections are not considered."""
+    """Return the purpose of a command by its program and arguments; its redirections are not considered."""
     program, arguments = command.program, command.arguments
     line = " ".join((program, *arguments))
     if not program:
@@ -96,5 +96,5 @@ def _git_purpose(arguments: Sequence[str]) -> Purpose:
 
 
 def waits(commands: Sequence[Command]) -> bool:
-    """Whether the script waits or asks whether something goes on, so that an equal call later is another question."""
+    """Whether the script waits for something or asks for its state, so that repeating it later is not redundant."""
     return any(_WAITS.match(" ".join((one.program, *one.arguments))) for one in commands)

@@ -90,8 +90,8 @@ class Subject:
     @cached_property
     def task(self) -> bytes:
         """Identity of the task by its texts, whatever ids a log gives it."""
-        first = next((text_of(step.message) for step in self.run.steps if step.actor is Actor.USER), "")
-        return fingerprint(f"{self.run.task.environment or ''} {self.run.task.prompt or ''} {first}")
+        texts = f"{self.run.task.environment or ''} {self.run.task.prompt or ''} {self.run.first_user_text}"
+        return fingerprint(texts)
 
     @cached_property
     def group(self) -> str:

@@ -66,7 +66,7 @@ def read_rubric_file(path: Path) -> Rubric:
 
 def _read(value: object, where: str) -> Rubric:
     if not isinstance(value, Mapping):
-        raise InvalidInput(f"{where} is {shown(value)}; it must be a name or an object with `name` and `criteria`")
+        raise InvalidInput(f"expected {where} to be a name or an object with `name` and `criteria`, got {shown(value)}")
     document = dict(value)
     require_clean(document, where)
     criteria = document.get("criteria")

@@ -183,7 +183,7 @@ def _files(value: Any, name: str, root: str | None) -> tuple[dict[str, str], lis
     named = {value: None} if isinstance(value, str) else dict.fromkeys(value) if _is_names(value) else value
     if not isinstance(named, Mapping):
         raise InvalidInput(
-            f"checker.{name} is {type(value).__name__}; it must be an object of paths and texts, or a list of paths"
+            f"expected checker.{name} to be an object of paths and texts, or a list of paths, got {type(value).__name__}"
         )
     texts, copied = {}, []
     for path, text in named.items():

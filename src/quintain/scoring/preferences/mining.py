@@ -114,9 +114,9 @@ class Bounds:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.margin) and self.margin >= 0):
-            raise InvalidInput(f"margin is {self.margin}; it must be finite and at least 0")
+            raise InvalidInput(f"expected margin to be finite and at least 0, got {self.margin}")
         if self.limit is not None and self.limit < 1:
-            raise InvalidInput(f"max_pairs_per_task is {self.limit}; it must be at least 1")
+            raise InvalidInput(f"expected max_pairs_per_task to be at least 1, got {self.limit}")
 
     def beats(self, better: float, worse: float) -> bool:
         """Is the difference more than the margin?"""

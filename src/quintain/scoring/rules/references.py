@@ -11,14 +11,14 @@ from quintain.scoring.rules.view import View
 
 _STEPS = ("reference_steps", "optimal_steps")
 _SIDE = frozenset({"think", "submit"})
-"""Categories of tools that are no choice: calling one of these counts neither for nor against, unless a target is one."""
+"""Categories of tools whose calls do not count as a choice, unless a target is one of them."""
 
 
 class ToolChoice(NamedTuple):
-    """Tools called next to tools that were needed, as sets; each share in 0..1."""
+    """The called tools beside the needed ones, as sets; shares in 0..1."""
 
     precision: float | None
-    """None where no tool was called: then there is nothing to be precise about."""
+    """None where no tool was called."""
     recall: float | None
     """None where no tool is needed."""
     f1: float
@@ -27,7 +27,7 @@ class ToolChoice(NamedTuple):
 
 
 def target_tools(metadata: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The tools that `target_tools` of a task names; None where it names none or is not a list of names."""
+    """Return the tools in `target_tools` of a task, or None if it is not a list of names."""
     value = metadata.get("target_tools")
     if isinstance(value, str) and value.strip():
         value = [value]
@@ -39,17 +39,17 @@ def target_tools(metadata: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 
 def tool_choice(view: View, targets: Sequence[str]) -> ToolChoice:
-    """Precision, recall and their harmonic mean F1 (van Rijsbergen 1979); names of one tool count as one."""
+    """Return precision, recall and their harmonic mean F1 (van Rijsbergen 1979); names of one tool count as one."""
     wanted = set(targets)
     own = [call for call in view.calls if not view.turns[call.turn].is_copy]
     called = {call.name for call in own if call.category not in _SIDE or call.name in wanted}
     missing, needless = wanted - called, called - wanted
     others = {view.index.canonical(name): name for name in needless}
     for name in sorted(missing - view.offered):
-        # Only a target that was not on offer under its own name may be met by the tool that does the same here.
-        if meant := others.pop(view.index.canonical(name), None):
+        # Only a target that was not offered under its own name may be met by an equivalent tool.
+        if equivalent := others.pop(view.index.canonical(name), None):
             missing.discard(name)
-            needless.discard(meant)
+            needless.discard(equivalent)
     hits = len(called) - len(needless)
     precision = hits / len(called) if called else None
     recall = hits / len(wanted) if wanted else None
@@ -58,18 +58,18 @@ def tool_choice(view: View, targets: Sequence[str]) -> ToolChoice:
 
 
 def reference_steps(metadata: Mapping[str, Any]) -> tuple[float | None, str]:
-    """In how many steps the task can be done, by its metadata; else None and why."""
+    """Return the number of steps that the metadata of a task names, or None and the reason."""
     for name in _STEPS:
         value = metadata.get(name)
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
-            return None, f"task.metadata.{name} is {shown(value)}; it must be a number above 0"
+            return None, f"expected task.metadata.{name} to be a number above 0, got {shown(value)}"
         return float(value), ""
     return None, "no reference: give task.metadata.reference_steps, or reference_steps"
 
 
 def steps_taken(run: Trajectory) -> int:
-    """Turns of the agent that called something; all of its turns where none did. Copied ones do not count."""
+    """Return the number of the agent's turns with a call, or of all its turns if none has one. Copied turns do not count."""
     own = [step for step in run.agent_steps if not step.copied_context]
     return sum(bool(step.actions) for step in own) or len(own)

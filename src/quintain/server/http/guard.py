@@ -144,7 +144,7 @@ class Guard:
             scope["auth"], scope["user"] = found
             return None
         if not self._needs_token(scope):
-            return None  # a page with a token of yesterday still reads; what changes something asks `may_change`
+            return None  # a page with an expired token can still read; requests that change something ask `may_change`
         presented = "authorization" in headers
         challenge = 'Bearer realm="quintain"'
         if presented:

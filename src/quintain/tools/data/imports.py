@@ -72,7 +72,7 @@ def import_trajectories(
     place = readable(services, path, "logs")
     if not place.exists():
         raise NotFound(
-            f"{path!r} does not exist; give a file or folder of logs under {str(services.settings.inbox_dir)!r}"
+            f"expected a file or folder of logs, got nothing at {path!r}; name one under {str(services.settings.inbox_dir)!r}"
         )
     url = url_of(services, path) if is_url(path) else None
     if url is not None and place.is_file():

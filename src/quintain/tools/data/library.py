@@ -1,4 +1,4 @@
-"""The library: what there is to work with."""
+"""Lists of stored and available things: datasets, agents, results, environments, scorers, methods."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ _FIRST = {
     ),
     "comparisons": Hint("Compare two evaluations of the same tasks with ", call("compare_agents", agents=...), "."),
 }
-"""What to do where a list has nothing yet."""
+"""Kind -> the next step if its list is empty."""
 
 
 def list_library(
@@ -114,7 +114,9 @@ def list_library(
     tournament: agents ranked by preferences between their runs.
     """
     if text is not None and kind == "calibrations":
-        raise InvalidInput(f"text is {shown(text)}, but {kind} are listed by age; leave it out and page by cursor")
+        raise InvalidInput(
+            f"expected no text for {kind}, which are listed by age, got {shown(text)}; leave it out and page by cursor"
+        )
     if kind in {"environments", "scorers", "methods", "tournament"}:
         first = 0 if cursor is None else decode_cursor(cursor, kind)
         rest = [item for item in _available(services, kind) if _mentions(item, text or "")][first:]
@@ -137,7 +139,7 @@ def list_library(
 
 
 def _mentions(item: Mapping[str, Any], words: str) -> bool:
-    """Return whether the texts of an entry contain each of the words, in any case."""
+    """Whether the texts of an entry contain each of the words, in any case."""
     texts = " ".join(value for value in item.values() if isinstance(value, str)).casefold()
     return all(word in texts for word in words.casefold().split())
 

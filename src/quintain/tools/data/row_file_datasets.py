@@ -241,7 +241,7 @@ def _place(services: Services, path: str) -> Path | None:
         return place
     if HUB_NAME.fullmatch(path) is None or is_rows(place):
         raise NotFound(
-            f"{clip(path)!r} does not exist; give a file or folder of rows under {str(services.settings.inbox_dir)!r}"
+            f"expected a file or folder of rows, got nothing at {clip(path)!r}; name one under {str(services.settings.inbox_dir)!r}"
         )
     if not services.settings.allow_hub:
         raise Refused(

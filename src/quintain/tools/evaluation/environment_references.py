@@ -168,7 +168,7 @@ def _parsed(reference: str | Mapping[str, float]) -> str | Mapping[str, float]:
     """
     if not isinstance(reference, str | Mapping):
         raise InvalidInput(
-            f"environment is {shown(reference)}; it must be a reference such as 'quintain/inventory', or references with weights"
+            f"expected environment to be a reference such as 'quintain/inventory', or references with weights, got {shown(reference)}"
         )
     if not isinstance(reference, str) or reference.lstrip().startswith("mix("):
         return reference

@@ -121,9 +121,9 @@ def subtitle(job: Job, *more: str) -> str:
     return ", ".join([*parts, *(one for one in more if one)])
 
 
-def metric_panels(points: Points, names: Sequence[str], breaks: Sequence[int] = ()) -> list[Panel]:
+def metric_panels(points: Points, names: Sequence[str]) -> list[Panel]:
     """Return a panel for each named metric, with its interval where both bounds are reported (NAME_low and NAME_high)."""
-    return [_panel(_View(name.replace("_", " ").capitalize(), name, ((name, name),)), points, breaks) for name in names]
+    return [_panel(_View(name.replace("_", " ").capitalize(), name, ((name, name),)), points) for name in names]
 
 
 def _dataset_title(dataset: Dataset) -> str:
@@ -156,7 +156,7 @@ def _varies(values: Sequence[float]) -> bool:
     return max(values) - min(values) > 1e-9 * max(1.0, *map(abs, values))
 
 
-def _panel(view: _View, points: Points, breaks: Sequence[int] = ()) -> Panel:
+def _panel(view: _View, points: Points) -> Panel:
     lines = []
     reported = set[int]().union(*points.values())
     for metric, label in view.metrics:
@@ -165,7 +165,7 @@ def _panel(view: _View, points: Points, breaks: Sequence[int] = ()) -> Panel:
         smooth = not metric.startswith("validation_")
         # A step whose rows have no value of a metric, such as one without good runs, is no hole in its line.
         steps = reported if smooth else ()
-        found = line(points[metric], label, breaks=breaks, bounds=bounds, smooth=smooth, reported=steps)
+        found = line(points[metric], label, bounds=bounds, smooth=smooth, reported=steps)
         if metric == "validation_loss":
             step = min(points[metric], key=lambda one: (points[metric][one], one))
             found["best"] = Point(x=step, y=points[metric][step], label=f"best step {step}")

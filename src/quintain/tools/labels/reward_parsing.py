@@ -63,8 +63,8 @@ def parse_reward(value: object, where: str, *, combine: Combine = "mean", cap: f
         return ParsedReward((_named(value, where),), False, combine, cap)
     if not isinstance(value, Mapping) or not value:
         raise InvalidInput(
-            f"{where} is {shown(value)}; it must be a name or a mix of names and weights, such as "
-            "{'outcome': 0.8, 'length': 0.2}"
+            f"expected {where} to be a name or a mix of names and weights, got {shown(value)}; give one "
+            "such as {'outcome': 0.8, 'length': 0.2}"
         )
     require_clean(value, where)
     if isinstance(value.get("type"), str):
@@ -77,7 +77,7 @@ def parse_reward(value: object, where: str, *, combine: Combine = "mean", cap: f
             return parse_reward(inner, f"{where}.parts", combine=combine, cap=cap)
         value, where = inner, f"{where}.parts"
         if not isinstance(value, Mapping) or not value:
-            raise InvalidInput(f"{where} is {shown(value)}; it must be a name or a mix of names and weights")
+            raise InvalidInput(f"expected {where} to be a name or a mix of names and weights, got {shown(value)}")
     if len(value) > MAX_PARTS:
         raise InvalidInput(f"{where}: expected at most {MAX_PARTS} parts, got {len(value)}; leave some out")
     parts = tuple(_part(str(name), entry, where) for name, entry in value.items())
@@ -161,7 +161,7 @@ def _judged(name: str, weight: float, settings: dict[str, Any], where: str) -> P
 
 def _weight(name: str, weight: object, where: str) -> float:
     if isinstance(weight, bool) or not isinstance(weight, int | float):
-        raise InvalidInput(f"{where}: weight of {shown(name)} is {shown(weight)}; it must be a number >= 0")
+        raise InvalidInput(f"{where}: expected the weight of {shown(name)} to be a number >= 0, got {shown(weight)}")
     if not weight <= 1e6:
         raise InvalidInput(f"{where}: weight of {shown(name)} is {weight!r}; only ratios matter: valid: 0..1e+06")
     return float(weight)

@@ -113,7 +113,7 @@ def settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
 def _hyperparameters(document: Mapping[str, Any]) -> dict[str, Any]:
     settings = document.get("hyperparameters")
     if not isinstance(settings, Mapping | None):
-        raise InvalidInput(f"hyperparameters is {shown(settings)}; it must be a mapping from settings to values")
+        raise InvalidInput(f"expected hyperparameters to be a mapping from settings to values, got {shown(settings)}")
     return dict(settings or {})
 
 
@@ -159,7 +159,7 @@ def start_recipe(services: Services, document: Mapping[str, Any], folder: Path =
     refuse_unknown("recipe", document, dict.fromkeys(_RECIPE))
     stages = document["stages"]
     if not isinstance(stages, list) or not all(isinstance(stage, Mapping) for stage in stages):
-        raise InvalidInput(f"stages is {shown(stages)}; it must be a list of mappings, each with a `method`")
+        raise InvalidInput(f"expected stages to be a list of mappings, each with a `method`, got {shown(stages)}")
     request = read_request(document, "recipe")
     require_free_name(request.name or "")
     _recipe(services, request, stages, folder, make=False)  # all stages are checked before a dataset is created for any
@@ -335,7 +335,9 @@ def _files(folder: Path, text: object) -> list[Path]:
         or not patterns
         or not all(isinstance(pattern, str) and pattern for pattern in patterns)
     ):
-        raise InvalidInput(f"text is {shown(text)}; it must be a path, a pattern like notes/*.txt, or a list of them")
+        raise InvalidInput(
+            f"expected text to be a path, a pattern like notes/*.txt, or a list of them, got {shown(text)}"
+        )
     return [path for pattern in patterns for path in _matches(folder, pattern)]
 
 

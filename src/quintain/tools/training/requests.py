@@ -193,10 +193,6 @@ def _with_quantization(config: TrainingConfig, agent: Agent) -> TrainingConfig:
     return config
 
 
-def _differs(config: TrainingConfig, name: str) -> bool:
-    return bool(getattr(config, name) != type(config).model_fields[name].default)
-
-
 def require_effect(config: TrainingConfig, environment: str | None) -> None:
     """Refuse settings of online learning on a dataset, where they have no effect, and a game without self-play.
 

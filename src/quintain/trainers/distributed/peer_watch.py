@@ -1,6 +1,6 @@
-"""Notices processes on other machines that have gone silent, such as behind a network path that drops every packet.
+"""Notice processes on other machines that have gone silent, such as behind a network path that drops every packet.
 
-No library here does: a transfer waits for an hour, and the kernel repeats lost packets for a quarter of one. Each process
+No library in use notices them: a transfer waits for an hour, and the kernel repeats lost packets for a quarter of one. Each process
 counts up in the store of the launchers. The first one reads all counters; the others need an answer of the store, which is on
 the first machine. After a silence the connections to other machines are broken, so that what waits for them fails.
 """
@@ -20,7 +20,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 logger = logging.getLogger(__name__)
 
 _BEATS = 10
-"""Beats in the time of a silence."""
+"""Heartbeats in the time after which a process counts as lost."""
 
 
 def break_remote_connections() -> None:
@@ -40,7 +40,7 @@ def break_remote_connections() -> None:
 
 
 class PeerWatch:
-    """Watches the other processes of a run until the store is gone."""
+    """Watch of the other processes of a run, until the store is gone."""
 
     def __init__(
         self, rank: int, size: int, silence_s: float, on_silence: Callable[[], None] = break_remote_connections
@@ -50,21 +50,21 @@ class PeerWatch:
         Args:
             rank: This process.
             size: Number of processes.
-            silence_s: Seconds without a sign after which a process counts as lost.
-            on_silence: Called then, in a thread, again and again: connections may be opened later.
+            silence_s: Seconds without a heartbeat after which a process counts as lost.
+            on_silence: Called repeatedly from then on, in a thread, because connections may be opened later.
         """
         self._rank, self._size, self._silence_s, self._on_silence = rank, size, silence_s, on_silence
         self._missed = dict.fromkeys([0] if rank else range(1, size), 0)
-        """Rank -> looks since its last sign, or since the start. The store counts as the first process. A look that comes late
-        counts once, so a process that was suspended itself accuses nobody."""
+        """Rank -> checks since its last heartbeat, or since the start. The store counts as the first process. A late check
+        counts once, so a process that was itself suspended reports no other as lost."""
         self._is_over = threading.Event()
         self.fault: str | None = None
-        """What was noticed, as a sentence for the user."""
+        """Sentence for the user about the lost process."""
 
     def start(self, host: str, port: int) -> None:
-        """Begin to watch, when all processes run, with a connection of its own to the store at host and port."""
+        """Start to watch once all processes run, with a separate connection to the store at host and port."""
         threading.Thread(target=self._beat, args=(host, port), name="peer_beats", daemon=True).start()
-        threading.Thread(target=self._judge, name="peer_watch", daemon=True).start()
+        threading.Thread(target=self._report_silence, name="peer_watch", daemon=True).start()
 
     def stop(self) -> None:
         """End the watch."""
@@ -75,7 +75,7 @@ class PeerWatch:
         try:
             limit = timedelta(seconds=self._silence_s)
             store = TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=limit)
-        except RuntimeError:  # no connection, so no sign comes
+        except RuntimeError:  # no connection, so no heartbeat
             return
         try:
             while not self._is_over.wait(self._silence_s / _BEATS):
@@ -91,7 +91,7 @@ class PeerWatch:
             if self.fault is None:
                 self.stop()
 
-    def _judge(self) -> None:
+    def _report_silence(self) -> None:
         while not self._is_over.wait(self._silence_s / _BEATS):
             silent = []
             for rank in list(self._missed):
@@ -102,7 +102,7 @@ class PeerWatch:
                 continue
             if self.fault is None:
                 self.fault = (
-                    f"expected a sign of process {min(silent) + 1} of {self._size} within {self._silence_s:g} s, got none: its "
+                    f"expected a heartbeat of process {min(silent) + 1} of {self._size} within {self._silence_s:g} s, got none: its "
                     "machine, or the network between, is down"
                 )
                 logger.warning(self.fault)

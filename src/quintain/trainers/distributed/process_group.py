@@ -168,15 +168,6 @@ def group_of(processes: int) -> ProcessGroup:
     return _groups[0]
 
 
-def leave() -> None:
-    """Close the connections to the other processes."""
-    for group in _groups:
-        if group.watch is not None:
-            group.watch.stop()
-    _groups.clear()
-    distributed.destroy_process_group()
-
-
 def initialize(silence_s: float = 120.0) -> ProcessGroup:
     """Connect to the other processes by the variables of the launcher: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK.
 

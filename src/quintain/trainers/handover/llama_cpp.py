@@ -58,7 +58,7 @@ class LlamaCpp:
         return str(self._post("/apply-template", body)["prompt"])
 
     def wait_until_it_serves(self) -> None:
-        """Wait until the server works through its queue. One that is closed before it does waits for ever."""
+        """Wait until the server works through its queue. A server that is closed earlier waits forever."""
         self._ask("/slots", None)
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class LlamaCpp:
 
 @contextmanager
 def model_served(file: Path, *, context_tokens: int) -> Iterator[LlamaCpp]:
-    """Load a file into this process and serve it on the loopback interface, with a key that nobody else has.
+    """Load a file into this process and serve it on the loopback interface, protected by a random key.
 
     Raises:
         Unavailable: xllamacpp is not installed (`missing_extra`).

@@ -1,4 +1,4 @@
-"""Warnings of a preview, each with its remedy, and one verdict."""
+"""Warnings of a preview, each with its remedy, and the verdict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quintain.trainers.data.example_batch import REMEDIES
 from quintain.trainers.preview.faults import Faults, Finding
 from quintain.trainers.preview.row import SingleTurnSize
 
-_MUCH = 0.05
+_BLOCKING_SHARE = 0.05
 """Share of cut, dropped or repeated rows from which on a warning blocks training."""
 
 _BY_DESIGN = frozenset({"below_min_reward", "reward_unknown", "zero_weight"})
@@ -134,7 +134,7 @@ def _blanks(evidence: Evidence) -> Iterator[Remark]:
     elif train.dropped and set(train.dropped) - {"too_long"}:
         n = sum(train.dropped.values())
         fix = _remedy(evidence, dropped) if dropped else "the settings ask for this"
-        blocks = evidence.share(sum(dropped.values())) >= _MUCH
+        blocks = evidence.share(sum(dropped.values())) >= _BLOCKING_SHARE
         text = f"{n} of {counted(train.rows, 'row')} {_verb(n, 'gives', 'give')} no example ({reasons})"
         yield Remark("dropped", text, fix, blocks)
     if train.left_out_members:
@@ -185,7 +185,7 @@ def _cuts(evidence: Evidence) -> Iterator[Remark]:
         f"{counted(train.lost_steps, 'agent turn')} with {_percent(train.lost_tokens, would_be)} of the tokens to learn "
         f"from {_verb(train.lost_steps, 'falls', 'fall')} off",
         _longer_rows(evidence),
-        train.lost_tokens >= _MUCH * would_be,
+        train.lost_tokens >= _BLOCKING_SHARE * would_be,
     )
 
 
@@ -202,7 +202,9 @@ def _longer_rows(evidence: Evidence) -> str:
     wanted = [*(["chunk=true"] * (not evidence.chunks)), *([f"max_length={context}"] * (cut.most > length < context))]
     if not wanted or cut.least > context:
         return shorten
-    return f"set {' and '.join(wanted)}" + (f"; for what is too long even so, {shorten}" if cut.most > context else "")
+    return f"set {' and '.join(wanted)}" + (
+        f"; for turns that are still too long, {shorten}" if cut.most > context else ""
+    )
 
 
 def _remedy(evidence: Evidence, dropped: Mapping[str, int]) -> str:
@@ -280,7 +282,7 @@ def _repeats(evidence: Evidence) -> Iterator[Remark]:
         distinct = "export again with curation.near_duplicates=1.0, which keeps one of each"
     if same := found.get("same_tokens"):
         text = f"{same.where()} {_verb(same.rows, 'repeats', 'repeat')} the exact tokens of an earlier row"
-        yield Remark("duplicates", text, distinct, evidence.share(same.rows) >= _MUCH)
+        yield Remark("duplicates", text, distinct, evidence.share(same.rows) >= _BLOCKING_SHARE)
     if same := found.get("same_agent_text"):
         repeats = _verb(same.rows, "repeats", "repeat")
         text = f"{same.where()} {repeats} the agent text of an earlier row on the same task, in another context"

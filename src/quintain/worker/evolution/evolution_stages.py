@@ -1,4 +1,4 @@
-"""Stages of an evolution: each is run in its folder, and its steps and episodes are counted."""
+"""Stages of an evolution: each runs in its own folder; steps and episodes are counted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class EvolutionStopped(Exception):
 
 @dataclass
 class EvolutionStages:
-    """Runs the stages of an evolution one after the other; a finished one is read."""
+    """The stages of an evolution, run one after the other; the result of a finished stage is read from its folder."""
 
     directory: Path
     """Folder of the job."""
@@ -52,7 +52,7 @@ class EvolutionStages:
             steps: Planned steps.
             after: Planned steps of later stages.
             prefix: Prefix of its metrics.
-            named: Returns the trained agent as it is output.
+            named: Maps the trained agent to the one that the job outputs.
 
         Raises:
             EvolutionStopped: The job was asked to stop.

@@ -94,12 +94,12 @@ class EndpointJudge:
 
 
 def run(spec: JudgeSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Ask about the items that are left, and write scores or preferences.
+    """Judge the remaining items, and write scores or preferences.
 
     Raises:
-        InvalidInput: the key's variable is not set, or the endpoint takes no such request.
+        InvalidInput: the key's variable is not set, or the endpoint rejects the request.
         Refused: the endpoint does not accept the key.
-        Unavailable: it answers nothing any more.
+        Unavailable: the endpoint has stopped answering.
     """
     reporter.phase("preparing")
     judge = EndpointJudge.open(

@@ -194,7 +194,7 @@ def _misfit(schema: Mapping[str, Any], args: Mapping[str, Any]) -> str | None:
         kinds = rule.get("type")
         named = [kind for kind in ([kinds] if isinstance(kinds, str) else kinds or ()) if kind in _JSON_TYPES]
         if named and not any(_is_a(value, kind) for kind in named):
-            return f"`{name}` is {shown(value)}; it must be {' or '.join(named)}"
+            return f"expected `{name}` of type {' or '.join(named)}, got {shown(value)}"
     return None
 
 

@@ -90,14 +90,14 @@ class Fault(NamedTuple):
 
 
 class GgufHeader(NamedTuple):
-    """What a header states."""
+    """Facts that a header states about its model."""
 
     settings: dict[str, Any]
     """As in `config.json`."""
     tensors: list[tuple[str, tuple[int, ...]]]
     """Names in transformers, and shapes."""
     fault: Fault | None
-    """None: nothing is known against the file."""
+    """None if a job can load the file, as far as its header shows."""
 
 
 def read_gguf(path: Path) -> GgufHeader:
@@ -116,7 +116,7 @@ def _read(path: Path, size: int, _mtime_ns: int) -> GgufHeader:
         reader = _Reader(data)
         try:
             if reader.take(4) != b"GGUF" or reader.number("<I") not in (2, 3):
-                raise ValueError("no GGUF file of version 2 or 3")
+                raise ValueError("it is not in GGUF version 2 or 3")
             n_tensors, n_values = reader.number("<Q"), reader.number("<Q")
             values = {reader.string(): reader.value(reader.number("<I")) for _ in range(n_values)}
             tensors = [reader.tensor() for _ in range(n_tensors)]
@@ -223,7 +223,7 @@ def _settings(values: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) 
 
 
 def _largest(value: Any) -> Any:
-    """Return a setting; of one for each layer the largest."""
+    """Return a setting, or the largest of a list with a value for each layer."""
     return max(value, default=None) if isinstance(value, list) else value
 
 
