@@ -125,7 +125,14 @@ def test_its_settings_mean_the_same_or_name_the_right_field() -> None:
         "bc": {"success_threshold": 0.5, "temperature": 1.0},
         "ranking": {"beta": 0.1},
         "grpo": {"clip_range": 0.2, "kl_coef": 0.1, "max_new_tokens": 256},
-        "ppo": {"ppo_epochs": 4, "clip_range": 0.2, "vf_coef": 0.1, "kl_penalty_weight": 0.1, "gamma": 1.0, "lam": 0.95},
+        "ppo": {
+            "ppo_epochs": 4,
+            "clip_range": 0.2,
+            "vf_coef": 0.1,
+            "kl_penalty_weight": 0.1,
+            "gamma": 1.0,
+            "lam": 0.95,
+        },
     }
     for method, settings in taken.items():
         assert canonical_settings(method, settings).keys() <= set(
