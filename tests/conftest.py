@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,7 +79,7 @@ def _pictures_in_process() -> Iterator[None]:
         return CompletedProcess([], 0, stdout=draw(json.loads(input)))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pictures, "subprocess", SimpleNamespace(run=run))
+        patch.setattr(pictures, "subprocess", SimpleNamespace(**{**vars(subprocess), "run": run}))
         yield
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from evaluation.test_comparison import evaluated
-from quintain.errors import NotFound
+from quintain.errors import NotFound, Unavailable
 from quintain.records.agent import Agent, ModelRef
-from quintain.tools.evaluation.comparison import compare_agents
+from quintain.tools.evaluation.comparison import compare_agents, comparison_picture
+from quintain.tools.jobs import pictures
 from quintain.tools.jobs.dashboard import show_training_dashboard
 from quintain.tools.jobs.plots import plot_job, save_report
 from quintain.tools.services import Services
@@ -28,6 +33,28 @@ def test_a_comparison_saves_its_picture_and_page_once_and_names_them(services: S
     (services.settings.home / picture).write_bytes(b"kept")
     again = compare_agents(services, [found.comparison_id], show=True)
     assert again.png == b"kept", "a stored comparison never changes, so it is drawn once"
+
+
+def test_a_picture_that_cannot_be_drawn_costs_the_picture_and_not_the_verdict(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(command: list[str], **_: Any) -> None:
+        raise subprocess.TimeoutExpired(command, 60)
+
+    for name, outcomes in (("a", "0001"), ("b", "0111")):
+        services.store.agents.add(Agent(name=name, model=ModelRef(source="folder", path="/m")), services.clock())
+        services.store.evaluations.add(evaluated(name, outcomes), services.clock())
+    with monkeypatch.context() as patch:
+        patch.setattr(pictures, "subprocess", SimpleNamespace(**{**vars(subprocess), "run": late}))
+        found = compare_agents(services, ["a", "b"])
+        assert (
+            "No picture is saved: expected a picture, got none: the process that draws it took longer"
+            in found.next_step
+        )
+        with pytest.raises(Unavailable, match="call again later"):
+            comparison_picture(services, found.comparison_id)
+    assert len(found.comparisons) == 1
+    assert comparison_picture(services, found.comparison_id).startswith(b"\x89PNG"), "the next call draws it"
 
 
 def test_a_dashboard_shows_the_newest_training_and_where_it_is_live(services: Services) -> None:

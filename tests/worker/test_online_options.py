@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from quintain.records.agent import Agent
+from quintain.records.agent import Agent, Sampling
 from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import TrainSpec
 from quintain.records.reward import LengthReward, RewardPart, RewardSpec
@@ -81,6 +81,7 @@ def test_success_on_held_out_tasks_is_measured_between_steps_and_changes_none(
     tmp_path: Path, tiny_agent: Agent
 ) -> None:
     options = {"max_turns": 2, "updates_per_rollout": 2, **PENALISED}
+    tiny_agent = tiny_agent.model_copy(update={"sampling": Sampling(max_new_tokens=4)})
     plain = steps(tiny_agent, tmp_path / "plain", **options)
     measured = steps(tiny_agent, tmp_path / "measured", evaluate_every_steps=3, evaluate_tasks=3, **options)
     start, *taken = measured

@@ -17,7 +17,7 @@ from quintain.cli.session import plain_console
 from quintain.endpoints.profiles import read_profiles
 from quintain.errors import NotFound, QuintainError, Unavailable, disk_remedy
 from quintain.jobs.home_claim import assign_new_id
-from quintain.records.job import SelftestSpec
+from quintain.records.job import JobStatus, SelftestSpec
 from quintain.records.judging import Endpoint
 from quintain.records.text import printable
 from quintain.settings import Settings, has_secret, sqlite_url
@@ -196,6 +196,11 @@ def _unfinished(services: Services) -> str:
     services.jobs.reconcile()
     unfinished = services.store.jobs.unfinished()
     troubles = [f"{job.id}: {trouble}" for job in unfinished if (trouble := services.jobs.trouble(job.id))]
+    troubles += [
+        f"{job.id}: its process is suspended; quintain jobs cancel stops it, then quintain jobs resume continues it"
+        for job in unfinished
+        if job.status is JobStatus.RUNNING and services.jobs.is_suspended(job.id)
+    ]
     if troubles:
         raise Unavailable("; ".join(troubles))
     return f"ok ({len(unfinished)})"

@@ -38,6 +38,7 @@ def run_list(use: CommandRun) -> int:
     for item in found.items:
         step = f"{item.step}/{item.total_steps or '?'}"
         waits = f"waits for {', '.join(item.waiting_for.held_by)}: " if item.waiting_for else ""
+        waits = "seems stalled: " if item.stalled else waits
         rows.append((item.job_id, item.status, step, f"{item.created_at:%m-%d %H:%M}", f"{waits}{item.label}"))
     if rows:
         columns = ("job", "status", Column("step", right=True), "created", Column("work", cut=True))

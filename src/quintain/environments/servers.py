@@ -147,7 +147,7 @@ def outline(profile: ServerProfile) -> dict[str, Any]:
     """Return the entry of a server in a list of environments, without starting it."""
     return {
         "id": profile.id,
-        "about": f"The tools of the MCP server {profile.name}, your own or another's.",
+        "about": f"The tools of the MCP server {profile.name}. A run there (get_trajectory) has their schemas.",
         "tools": "all of the server" if profile.tools == "all" else list(profile.tools),
         **({"not": list(profile.deny)} if profile.deny else {}),
         "tasks": Path(profile.tasks).name if profile.tasks else "generated from its schemas",

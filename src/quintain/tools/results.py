@@ -265,6 +265,7 @@ class JobSummary(Record):
     label: str = Field(default="", description="What it does.")
     status: str
     waiting_for: WaitingFor | None = Field(default=None, description="Queued jobs.")
+    stalled: str | None = Field(default=None, description="As in `get_job`.")
     trouble: str | None = Field(default=None, description="As in `get_job`.")
     step: int
     total_steps: int | None

@@ -20,8 +20,8 @@ _CALLS, _OBSERVED, _FAILED = "Calling tools:\n", "Observation:\n", "Error:\n"
 """Beginnings of messages, as `ActionStep.to_messages` writes them."""
 _ROLES = frozenset({"tool-call", "tool-response"})
 _SHARED = "several calls share one observation in the log: it is attached to the first of them"
-_MAX_CHARS = 1_000_000
-"""Characters of a list of calls that is read: Python's parser takes about a hundred bytes for each."""
+_MAX_CHARS = 100_000
+"""Characters of a list of calls that is read: Python's parser takes about a hundred bytes for each. Longer ones stay text."""
 
 
 def is_memory(value: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from quintain.errors import InvalidInput, NotFound
+from quintain.errors import InvalidInput, NotFound, Unavailable
 from quintain.evaluation.comparison import compare
 from quintain.evaluation.reports.comparison_figure import forest_plot
 from quintain.evaluation.reports.report import sequential_verdict
@@ -117,8 +117,15 @@ def comparison_of(services: Services, comparison_id: str) -> Comparison:
 
 
 def comparison_picture(services: Services, comparison_id: str) -> bytes:
-    """A comparison as PNG: a forest plot, and the learning curves of its agents."""
-    return saved_picture(services, comparison_id)[0]
+    """A comparison as PNG: a forest plot, and the learning curves of its agents.
+
+    Raises:
+        Unavailable: it cannot be drawn.
+    """
+    png, note = saved_picture(services, comparison_id)
+    if png is None:
+        raise Unavailable(note)
+    return png
 
 
 def _origin(services: Services, name: str, evaluation: Evaluation) -> Origin:

@@ -19,6 +19,7 @@ from quintain.records.job import (
     JobSpec,
     JobStatus,
 )
+from quintain.records.record import counted
 from quintain.tools.data.lineage import forgotten_sources_note, require_no_forgotten_sources, require_remembered
 from quintain.tools.jobs.curves import metric_curves, thin_points
 from quintain.tools.jobs.labels import label_of
@@ -128,11 +129,17 @@ def list_jobs(
     def fetch(most: int) -> tuple[list[JobSummary], str | None]:
         page = services.store.jobs.page(status=status, kind=kind, limit=most, cursor=cursor)
         queue = services.jobs.queue() if any(job.status is JobStatus.QUEUED for job in page.items) else None
-        return [_summary(services, job, queue and _waiting_for(job, queue)) for job in page.items], page.next_cursor
+        running = services.store.jobs.get_many(job.id for job in page.items if job.status is JobStatus.RUNNING)
+        paced = {job.id: job for job in running}
+        jobs = [paced.get(job.id, job) for job in page.items]
+        return [_summary(services, job, queue and _waiting_for(job, queue)) for job in jobs], page.next_cursor
 
     items, following = fitting_page(fetch, limit)
+    held_up = next((item for item in items if item.stalled or item.trouble), None)
     step = (
-        Hint("Look at the newest with ", call("get_job", job_id=items[0].job_id), ".")
+        Hint(f"{held_up.job_id} seems stalled; look at it with ", call("get_job", job_id=held_up.job_id), ".")
+        if held_up is not None
+        else Hint("Look at the newest with ", call("get_job", job_id=items[0].job_id), ".")
         if items
         else Hint("No job is of this state and kind; ", call("list_jobs"), " lists all.")
         if status is not None or kind is not None
@@ -154,6 +161,7 @@ def _summary(services: Services, job: Job, waiting_for: WaitingFor | None) -> Jo
         label=label_of(job.spec),
         status=job.status,
         waiting_for=waiting_for,
+        stalled=_stalled(services, job),
         trouble=services.jobs.trouble(job.id) if job.status in UNFINISHED else None,
         step=job.step,
         total_steps=job.total_steps,
@@ -227,27 +235,43 @@ def view_of(services: Services, job: Job) -> JobView:
     """Return a job as the tools show it."""
     shared = {name: getattr(job, name) for name in JobView.model_fields if name in Job.model_fields}
     now = services.clock()
-    quiet_for_s = quiet_for(job, now)
-    is_suspended = quiet_for_s is not None and services.jobs.is_suspended(job.id)
-    is_elsewhere = services.jobs.is_elsewhere(job)
     trouble = services.jobs.trouble(job.id) if job.status in UNFINISHED else None
-    stalled = lease_notice(job, now) or stall_of(job, quiet_for_s, is_suspended=is_suspended, is_elsewhere=is_elsewhere)
+    stalled = _stalled(services, job)
+    waiting_for = _waiting_for(job, services.jobs.queue()) if job.status is JobStatus.QUEUED else None
     return JobView(
         job_id=job.id,
         label=label_of(job.spec),
-        waiting_for=_waiting_for(job, services.jobs.queue()) if job.status is JobStatus.QUEUED else None,
-        quiet_for_s=quiet_for_s,
+        waiting_for=waiting_for,
+        quiet_for_s=quiet_for(job, now),
         stalled=stalled,
         trouble=trouble,
         resource_uri=f"job://{job.id}",
-        next_step=_next_step(services, job, stalled),
+        next_step=_next_step(services, job, stalled, waiting_for),
         **shared | ({"eta_s": None} if stalled or trouble else {}),
     )
 
 
-def _next_step(services: Services, job: Job, stalled: str | None) -> Hint:
-    """Return the next step, of a finished evaluation with the files of its report."""
+def _stalled(services: Services, job: Job) -> str | None:
+    """Return why a running job seems to stand still; None if it does not."""
+    now = services.clock()
+    quiet_for_s = quiet_for(job, now)
+    return lease_notice(job, now) or stall_of(
+        job,
+        quiet_for_s,
+        is_suspended=quiet_for_s is not None and services.jobs.is_suspended(job.id),
+        is_elsewhere=services.jobs.is_elsewhere(job),
+    )
+
+
+def _next_step(services: Services, job: Job, stalled: str | None, waiting_for: WaitingFor | None) -> Hint:
+    """Return the next step, of a queued job with what holds it up, of a finished evaluation with the files of its report."""
     step, result = next_step(services, job, stalled), job.result
+    if waiting_for is not None and waiting_for.held_by:
+        holder_id, label = next(iter(waiting_for.held_by.items()))
+        stands = _stalled(services, services.store.jobs.get(holder_id))
+        ahead = f" and {counted(waiting_for.ahead, 'job')} before it" if waiting_for.ahead else ""
+        cause = f", which seems stalled ({stands})" if stands else ""
+        return Hint(f"It waits for {holder_id}, {label}{cause}{ahead}: ", call("get_job", job_id=holder_id), ". ", step)
     if job.kind not in {"evaluate", "evaluate_dataset"} or result is None or result.evaluation_id is None:
         return step
     from quintain.tools.jobs.plots import saved_picture  # loads all that draws

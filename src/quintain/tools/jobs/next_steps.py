@@ -34,7 +34,11 @@ def next_step(services: Services, job: Job, stalled: str | None = None) -> Hint:
             return Hint("The job was asked to stop and ends at its next step. Wait for its end with ", follow, ".")
         if stalled:
             log = call("get_job", job_id=job.id, detail="log")
-            return Hint(f"{stalled[0].upper()}{stalled[1:]}. Read its log with ", log, "; stop it with ", stop, ".")
+            again = call("resume_job", job_id=job.id)
+            what = f"{stalled[0].upper()}{stalled[1:]}. Read its log with "
+            return Hint(
+                what, log, "; stop it with ", stop, ", and continue from its newest checkpoint with ", again, "."
+            )
         return Hint("Wait for its end with ", follow, "; stop it with ", stop, ".")
     resume = call("resume_job", job_id=job.id)
     if job.status is JobStatus.INTERRUPTED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ from quintain.evaluation.reports.figures import Figure, Panel
 from quintain.records.lineage import LineageEdge
 from quintain.tools.data.lineage import get_lineage
 from quintain.tools.services import Services
+
+logger = logging.getLogger(__name__)
 
 _PICTURED = 60
 """Nodes of a picture; more cannot be read."""
@@ -81,6 +84,13 @@ def draw(figure: Mapping[str, Any]) -> bytes:
             timeout=60,
             check=True,
         )
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        raise Unavailable("the picture could not be drawn; read the same numbers from job://{id}/metrics") from error
-    return done.stdout
+    except subprocess.TimeoutExpired:
+        fault = "the process that draws it took longer than a minute"
+    except subprocess.CalledProcessError as error:
+        logger.warning("no picture: %s", error.stderr.decode(errors="replace"))
+        fault = f"the process that draws it ended with status {error.returncode}"
+    else:
+        return done.stdout
+    raise Unavailable(
+        f"expected a picture, got none: {fault}; call again later, or read the same numbers in the answer"
+    )

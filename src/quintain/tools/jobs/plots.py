@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from quintain.errors import Unavailable
 from quintain.evaluation.reports.figures import Figure
 from quintain.evaluation.reports.rendering import as_html
 from quintain.jobs.directory import write_atomically
@@ -79,8 +80,11 @@ def saved_note(services: Services, id: str, figure: Figure, png: bytes, suffix: 
         return f"Not saved in the home folder's reports/: {error.strerror}"
 
 
-def saved_picture(services: Services, id: str) -> tuple[bytes, str]:
-    """Return the picture of what never changes, an evaluation or a comparison, with the note of its files; draw it once."""
+def saved_picture(services: Services, id: str) -> tuple[bytes | None, str]:
+    """Return the picture of what never changes, an evaluation or a comparison, with the note of its files; draw it once.
+
+    Without a picture, as on a machine that is too busy to draw it, the note has the reason: the numbers are there all the same.
+    """
     folder = services.settings.reports_dir
     page, picture = (folder / f"{_UNSAFE.sub('-', id)}.{ending}" for ending in ("html", "png"))
     if page.is_file() and picture.is_file():
@@ -89,5 +93,8 @@ def saved_picture(services: Services, id: str) -> tuple[bytes, str]:
             f"Saved in the home folder: {folder.name}/{page.name}, {folder.name}/{picture.name}",
         )
     figure = figure_of(services, id)
-    png = draw(figure)
+    try:
+        png = draw(figure)
+    except Unavailable as error:
+        return None, f"No picture is saved: {error.message}"
     return png, saved_note(services, id, figure, png)
