@@ -22,7 +22,7 @@ async def short_if_right(a: Assistant) -> None:
     require(worst["items"] and not paid, f"failures earn {paid}")
 
 
-async def laptop(a: Assistant) -> None:
+async def fits(a: Assistant) -> None:
     """Will this training fit into my laptop with half a gigabyte? And into one with eight?"""
     with a.uncounted():
         data = await a.call("export_dataset", kind="sft", name="good", filter=await runs_at_hand(a))
@@ -50,8 +50,9 @@ async def queued(a: Assistant) -> None:
         first = await a.follow(data, "start_training", name="long", hyperparameters=long)
         await a.call("evaluate_agent", agent="starter", environment=INVENTORY, n_tasks=2)
     view = await a.follow(await a.call("list_jobs", status="queued"), "get_job")
-    ahead = await a.follow(view, "get_job")
+    ahead = await a.call("get_job", job_id=next(iter(view["waiting_for"]["held_by"])))
     require(ahead["job_id"] == first["job_id"], f"the wrong job: {ahead['label']}")
+    require(ahead["label"] in view["next_step"], f"the next step does not name what it waits for: {view['next_step']}")
     await a.ended(await a.call("cancel_job", job_id=ahead["job_id"]))
     await a.done(view)
 
@@ -81,7 +82,7 @@ async def own_server(a: Assistant) -> None:
 
 OUTSIDE_WISHES: dict[Callable[[Assistant], Awaitable[None]], int] = {
     short_if_right: 3,
-    laptop: 2,
+    fits: 2,
     nothing_personal: 1,
     queued: 6,
     own_server: 9,
