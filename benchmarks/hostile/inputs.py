@@ -162,7 +162,7 @@ class Draws:
         arguments = self._required(tool)
         for name, schema in properties.items():
             if name in arguments or self._random.random() < 0.35:
-                arguments[name] = self._argument(name, schema, hostility)
+                arguments[name] = self._argument(tool, name, schema, hostility)
         if self._random.random() < 0.05:
             arguments[self._text()[:200]] = self._hostile()
         return call(tool, arguments)
@@ -235,8 +235,9 @@ class Draws:
         required = {name: self._valid(name, properties[name]) for name in schema.get("required", ())}
         return required | {name: value for (of, name), value in WAITS.items() if of == tool}
 
-    def _argument(self, name: str, schema: Schema, hostility: float) -> Any:
-        value = self._hostile() if self._random.random() < hostility / 2 else self._valid(name, schema)
+    def _argument(self, tool: str, name: str, schema: Schema, hostility: float) -> Any:
+        is_hostile = self._random.random() < hostility / 2
+        value = self._hostile() if is_hostile else WAITS.get((tool, name), self._valid(name, schema))
         return self._replaced(value) if self._random.random() < hostility / 2 else value
 
     def _valid(self, name: str, schema: Schema) -> Any:

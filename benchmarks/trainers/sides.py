@@ -135,6 +135,7 @@ class Ours:
             source=self.feed,
             objective=objective_of(config),
             validation=[],
+            acts=False,
             checkpoints=Path("unused"),
             identity="",
             reporter=self.listener,

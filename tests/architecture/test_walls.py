@@ -185,7 +185,9 @@ def test_the_environment_is_read_in_settings_and_set_for_threads_alone() -> None
 
 
 def test_no_module_and_no_function_outgrows_its_bound() -> None:
-    faults = [f"{one.path.name}: {one.lines} lines" for one in modules() if one.lines > MAX_MODULE_LINES]
+    lengths = {one.path: one.lines for one in modules()}
+    lengths |= {path: len(path.read_bytes().splitlines()) for path in (SOURCE.parents[1] / "benchmarks").rglob("*.py")}
+    faults = [f"{path.name}: {lines} lines" for path, lines in lengths.items() if lines > MAX_MODULE_LINES]
     faults += [
         f"{module.place(line)} {name}: {length} lines"
         for module in modules()

@@ -3,8 +3,8 @@
 Its files and calls, each run below:
     rows {prompt, response}, {prompt, chosen, rejected}, {prompt, response, is_good}; AgentTraj with `action_input`, `final_reward`
     filter_by_reward(0.5); run_full_pipeline(sft_data, preference_data, rl_method="dpo"); stage_rm(preference_data)
-    settings of EvolConfig, ORPOTrainer, KTOTrainer, FilteredBC, WeightedBC, TrajectoryRanking and RLHFConfig
-PPO is not a method here; the answer names GRPO.
+    settings of EvolConfig, SelfEvolvingAgent, ORPOTrainer, KTOTrainer, FilteredBC, WeightedBC, TrajectoryRanking, RLHFConfig,
+    PPOTrainer and R3Config
 """
 
 from __future__ import annotations
@@ -125,6 +125,14 @@ def test_its_settings_mean_the_same_or_name_the_right_field() -> None:
         "bc": {"success_threshold": 0.5, "temperature": 1.0},
         "ranking": {"beta": 0.1},
         "grpo": {"clip_range": 0.2, "kl_coef": 0.1, "max_new_tokens": 256},
+        "ppo": {
+            "ppo_epochs": 4,
+            "clip_range": 0.2,
+            "vf_coef": 0.1,
+            "kl_penalty_weight": 0.1,
+            "gamma": 1.0,
+            "lam": 0.95,
+        },
     }
     for method, settings in taken.items():
         assert canonical_settings(method, settings).keys() <= set(
@@ -133,9 +141,13 @@ def test_its_settings_mean_the_same_or_name_the_right_field() -> None:
     evolution = {"num_iterations": 5, "selection_ratio": 0.3, "reward_threshold": 0.5, "temperature": 0.8}
     config, _ = check_evolution(canonical_settings("evolve", {**evolution, "training_method": "dpo"}))
     assert (config.iterations, config.ratio, config.threshold, config.train) == (5, 0.3, 0.5, "dpo")
+    rounds = {"num_attempts": 5, "selection_method": "threshold", "score_threshold": 0.7, "num_generations": 10}
+    config, _ = check_evolution(canonical_settings("evolve", rounds))
+    assert (config.attempts, config.select, config.threshold, config.iterations) == (5, "threshold", 0.7, 10)
     for method, settings, remedy in (
         ("evolve", {"trajectories_per_iter": 500}, "tasks_per_iteration"),
         ("grpo", {"target_kl": 0.02}, "kl_stop"),
+        ("ppo", {"task_reward_weight": 1.0, "reasoning_reward_weight": 0.5}, "give `reward` with weights"),
         ("reinforce++", {}, "ppo"),
     ):
         with pytest.raises(InvalidInput, match=remedy):

@@ -104,8 +104,11 @@ def test_a_folder_claims_its_home_id_until_it_is_silent_for_a_lease_and_a_copy_g
         """Of one process, for whose clock 3 s pass between two looks; the lease is 60 s."""
         return HomeClaim(jobs.store, folder, home, beat_s=2, lease_s=60, monotonic=lambda: next(clock))
 
-    first, second = claim(original), claim(original)
+    first, second, gone = claim(original), claim(original), original / "home_claim.a-container"
+    gone.write_text("0", "ascii")
+    os.utime(gone, (0, 0))
     assert [first.renew(), second.renew(), first.renew()] == [True] * 3, "processes of one folder take turns"
+    assert not gone.exists()
     shutil.copytree(original.parent, copy.parent)
     assert first.renew()
     late = claim(copy)

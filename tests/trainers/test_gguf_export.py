@@ -85,6 +85,13 @@ def test_llama_cpp_computes_the_log_probs_of_each_written_architecture(tmp_path:
     assert parity["equal_renderings"] == 2
 
 
+def test_the_starter_runs_although_its_attention_has_an_output_bias_that_qwen_3_lacks_there(tmp_path: Path) -> None:
+    starter = Agent(id="agent:clerk@1", name="clerk", version=1, model=ModelRef(source="starter", path="starter"))
+    parity = export(starter, tmp_path / "out", "f16")["parity"]
+    assert parity["mean_difference"] < 0.01
+    assert parity["greedy_tokens"] == 16
+
+
 def test_quantised_files_run_and_the_modelfile_has_template_stop_and_sampling(tmp_path: Path) -> None:
     agent = saved_model(tmp_path / "model", "qwen2", scale=0.05, hidden_size=256, intermediate_size=512)
     reports = {kind: export(agent, tmp_path / kind, kind) for kind in ("q8_0", "q4_k_m")}
@@ -99,7 +106,9 @@ def test_quantised_files_run_and_the_modelfile_has_template_stop_and_sampling(tm
     assert modelfile.endswith('SYSTEM """Be brief."""\n')
 
 
-def test_the_file_continues_greedily_as_the_agent_does(tmp_path: Path) -> None:
+def test_the_file_continues_greedily_as_the_agent_does_and_a_cut_one_is_logged(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     agent = saved_model(tmp_path / "model", "llama")
     export(agent, tmp_path / "out", "f16")
     loaded = load_model(agent.model)
@@ -113,6 +122,11 @@ def test_the_file_continues_greedily_as_the_agent_does(tmp_path: Path) -> None:
     for _ in range(5):  # llama.cpp waited for ever for a server that was closed before its queue ran
         with model_served(tmp_path / "out" / "clerk-f16.gguf", context_tokens=64):
             pass
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes((tmp_path / "out" / "clerk-f16.gguf").read_bytes()[:-4096])
+    with pytest.raises(RuntimeError), model_served(cut, context_tokens=64):
+        pass
+    assert "model is corrupted or incomplete" in capfd.readouterr().err
 
 
 def test_a_tool_call_that_the_file_writes_is_read_by_our_parser(tmp_path: Path) -> None:

@@ -60,6 +60,22 @@ def test_a_mix_values_each_run_and_each_part_and_leaves_unknown_ones_out(tmp_pat
     assert report["mean"] == pytest.approx((0.9 + 0.15) / 2)
 
 
+def test_a_product_pays_for_brevity_only_where_the_outcome_is_a_success(tmp_path: Path) -> None:
+    """Two of ten words are worth 0.8, five 0.5; a failure is worth 0, however brief, or silent."""
+    rewards = Rewards(RewardSpec(parts=(OUTCOME.model_copy(update={"weight": 1}), SHORT), combine="product"), tmp_path)
+    brief, long = said("one two", 0), said("a b c d e", 1)
+    wrong, silent = said("one", 2, OutcomeStatus.FAILURE), said(None, 3, OutcomeStatus.FAILURE)
+    runs = (brief, long, wrong, silent)
+    group, pair = rewards.rows(
+        [GroupRow(key="t1", trajectories=runs, rewards=(0, 0, 0, 0)), PairRow(chosen=wrong, rejected=long)]
+    )
+    assert isinstance(group, GroupRow)
+    assert isinstance(pair, PairRow)
+    assert group.rewards == pytest.approx((0.8, 0.5, 0.0, 0.0))
+    assert (pair.chosen.id, pair.rejected.id) == ("traj-1", "traj-2")
+    assert rewards.figures(["t1"]) == {"reward/outcome": 0.5, "reward/short": pytest.approx((0.8 + 0.5 + 0.9) / 3)}
+
+
 def test_rows_of_datasets_get_the_reward_and_a_new_order(tmp_path: Path) -> None:
     rewards = Rewards(RewardSpec(parts=(SHORT,)), tmp_path)
     long, brief, silent, twin = said("a b c d e", 0), said("a", 1), said(None, 2), said("e d c b a", 3)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from quintain.errors import Conflict
@@ -20,6 +21,7 @@ from quintain.store.homes import Claim
 from quintain.store.store import Store
 
 _FILE = "home_claim"
+_DAY_S = 86_400.0
 
 
 class HomeClaim:
@@ -71,6 +73,8 @@ class HomeClaim:
             return True
         if not self._homes.replace(self._home, claim and claim.token, mine):
             return False  # until the next pass: another process was first
+        if self._renew_at == float("-inf"):
+            self._remove_old()
         self.trouble, self._renew_at = None, self._monotonic() + self._beat_s
         return True
 
@@ -86,11 +90,21 @@ class HomeClaim:
 
     def _is_foreign(self, claim: Claim) -> bool:
         """Whether another folder has made a claim, and may be alive. Read the claim before the tokens, which are older."""
-        if any(claim.token in file.read_text("ascii").split() for file in self._folder.glob(f"{_FILE}.*")):
-            return False
+        for file in self._folder.glob(f"{_FILE}.*"):
+            with suppress(FileNotFoundError):
+                if claim.token in file.read_text("ascii").split():
+                    return False
         if self._foreign is None or self._foreign[0] != claim.token:
             self._foreign = claim.token, self._monotonic()
         return self._monotonic() - self._foreign[1] < self._lease_s
+
+    def _remove_old(self) -> None:
+        """Remove the files of machines, such as containers, that have not claimed the id for a day."""
+        now = self._file.stat().st_mtime  # by the clock of the file system
+        for file in self._folder.glob(f"{_FILE}.*"):
+            with suppress(FileNotFoundError):
+                if now - file.stat().st_mtime > _DAY_S:
+                    file.unlink()
 
     def _conflict(self, claim: Claim) -> Conflict:
         return Conflict(

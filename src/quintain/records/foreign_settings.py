@@ -57,11 +57,14 @@ FIXED: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("stage", "rl"), (None, "give `method` beside the hyperparameters")),
     "do_train": (True, "a training is what starts here; measure an agent with evaluate_agent"),
     "trust_remote_code": (False, "code in a model's folder is never run; leave it out"),
-    "eval_file": (None, "the validation split of the dataset is used; export it with a validation_share"),
+    **dict.fromkeys(
+        ("eval_file", "dev_data"),
+        (None, "the validation split of the dataset is used; export it with a validation_share"),
+    ),
     "reward_funcs": (None, "give `reward` beside the hyperparameters"),
-    "reward_weights": (
-        None,
-        "give `reward` with weights beside the hyperparameters, such as {'outcome': 0.8, 'length': 0.2}",
+    **dict.fromkeys(
+        ("reward_weights", "task_reward_weight", "reasoning_reward_weight"),
+        (None, "give `reward` with weights beside the hyperparameters, such as {'outcome': 0.8, 'length': 0.2}"),
     ),
     "output_dir": (None, "the job chooses the folder; its result names it"),
     "resume_from_checkpoint": (False, "resume_job continues a job from its newest checkpoint"),

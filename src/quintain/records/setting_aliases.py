@@ -56,13 +56,12 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "step_weighted_loss": ("step_weighting",),
     "clip_epsilon": ("clip_low", "clip_high"),
     "clip_range": ("clip_low", "clip_high"),
-    "kl_coef": ("kl_coefficient",),
-    "init_kl_coef": ("kl_coefficient",),
+    **dict.fromkeys(("kl_coef", "init_kl_coef", "kl_penalty_weight"), ("kl_coefficient",)),
     "cliprange": ("clip_low", "clip_high"),
     "cliprange_value": ("value_clip",),
     "vf_coef": ("value_weight",),
     "lam": ("gae_lambda",),
-    "num_ppo_epochs": ("updates_per_rollout",),
+    **dict.fromkeys(("num_ppo_epochs", "ppo_epochs"), ("updates_per_rollout",)),
     "num_mini_batches": ("minibatches",),
     "rloo_k": ("group_size",),
     "whiten_advantages": ("whiten",),
@@ -76,13 +75,13 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "max_completion_length": ("max_new_tokens",),
     "epsilon": ("clip_low", "clip_high"),
     "epsilon_high": ("clip_high",),
-    "samples_per_task": ("attempts",),
+    **dict.fromkeys(("samples_per_task", "num_attempts"), ("attempts",)),
     "training_method": ("train",),
     "success_threshold": ("min_reward",),
     **dict.fromkeys(("lambda_orpo", "pref_beta"), ("beta",)),
     "selection_method": ("select",),
     "selection_ratio": ("ratio",),
-    "reward_threshold": ("threshold",),
+    **dict.fromkeys(("reward_threshold", "score_threshold"), ("threshold",)),
     "mask_truncated_completions": ("mask_truncated",),
     "vllm_importance_sampling_cap": ("importance_cap",),
     "vllm_importance_sampling_clip_max": ("importance_cap",),
@@ -93,8 +92,11 @@ RENAMED: dict[str, tuple[str, ...]] = {
 }
 """Alias -> settings here; a dot separates a group from its member."""
 
-FALLBACKS = {"num_iterations": "updates_per_rollout"}
-"""Alias -> its setting for methods that lack the one in `RENAMED`: rounds of agent trainers, updates in TRL's GRPO."""
+FALLBACKS = {"num_iterations": "updates_per_rollout", "num_generations": "iterations"}
+"""Alias -> its setting for methods that lack the one in `RENAMED`.
+
+In TRL's GRPO these are updates of a rollout and answers of a group, in trainers of agents rounds.
+"""
 
 SECOND_NAMES = {"epsilon": "epsilon_high"}
 """Alias of two settings -> alias that sets the second one if both are given."""

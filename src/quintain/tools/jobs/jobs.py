@@ -271,7 +271,7 @@ def _next_step(services: Services, job: Job, stalled: str | None, waiting_for: W
         stands = _stalled(services, services.store.jobs.get(holder_id))
         ahead = f" and {counted(waiting_for.ahead, 'job')} before it" if waiting_for.ahead else ""
         cause = f", which seems stalled ({stands})" if stands else ""
-        return Hint(f"It waits for {holder_id}, {label}{cause}{ahead}: ", call("get_job", job_id=holder_id), ". ", step)
+        return Hint(step, f" It waits for {holder_id}, {label}{cause}{ahead}: ", call("get_job", job_id=holder_id), ".")
     if job.kind not in {"evaluate", "evaluate_dataset"} or result is None or result.evaluation_id is None:
         return step
     from quintain.tools.jobs.plots import saved_picture  # loads all that draws

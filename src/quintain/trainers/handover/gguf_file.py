@@ -26,6 +26,7 @@ from quintain.trainers.handover.gguf_weights import (
     add_hyperparameters,
     add_weights,
     require_architecture,
+    to_stored_model,
 )
 from quintain.trainers.handover.llama_cpp import LlamaCpp, model_served
 from quintain.trainers.handover.parity import TEXTS, Measurement, Probes, parity_error
@@ -95,8 +96,8 @@ def write_gguf(
 
 
 def _write(file: Path, agent: Agent, loaded: LoadedModel, renderer: Renderer, kind: GgufType) -> None:
-    config, tokenizer = loaded.model.config, renderer.tokenizer
-    architecture = require_architecture(config)
+    tokenizer, architecture = renderer.tokenizer, require_architecture(loaded.model.config)
+    weights, config = to_stored_model(loaded.model, architecture)
     writer = gguf.GGUFWriter(file, architecture.name)
     writer.add_name(agent.name)
     writer.add_file_type(_FILE_TYPES[kind])
@@ -113,7 +114,7 @@ def _write(file: Path, agent: Agent, loaded: LoadedModel, renderer: Renderer, ki
         rows = loaded.model.get_input_embeddings().weight.shape[0]
         add_vocabulary(writer, tokenizer, find_form(tokenizer, _texts(tokenizer), file.parent), rows)
     add_special_tokens(writer, tokenizer, sorted(renderer.end_ids), renderer.writer.source)
-    add_weights(writer, loaded.model, architecture, kind)
+    add_weights(writer, weights, config, architecture, kind)
     finish(writer)
 
 

@@ -7,7 +7,8 @@ Source of names and layouts: gguf-py's tensor maps and keys, and the inverse of 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, NamedTuple
 
 import gguf
@@ -48,6 +49,8 @@ class Architecture(NamedTuple):
     name: str
     stored: Callable[[str, Array, Any], Array] = lambda name, weights, config: weights
     """Layout in the file, from the tensor's GGUF name, its weights in transformers' layout, and the configuration."""
+    output_bias: bool = True
+    """Whether llama.cpp adds a bias after attention."""
 
 
 def _interleaved(name: str, weights: Array, config: Any) -> Array:
@@ -71,7 +74,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "mistral": Architecture("llama", _interleaved),
     "olmo2": Architecture("olmo2"),
     "qwen2": Architecture("qwen2"),
-    "qwen3": Architecture("qwen3"),
+    "qwen3": Architecture("qwen3", output_bias=False),
     "smollm3": Architecture("smollm3", _interleaved),
 }
 """Model types whose files llama.cpp was seen to run like the model (tests/trainers/test_gguf_export.py)."""
@@ -134,30 +137,62 @@ def _rotary(config: Any) -> list[Mapping[str, Any]]:
     return [given] if "rope_theta" in given else list(given.values())
 
 
-def add_weights(writer: gguf.GGUFWriter, model: Any, architecture: Architecture, kind: GgufType) -> None:
+def to_stored_model(model: Any, architecture: Architecture) -> tuple[dict[str, torch.Tensor], Any]:
+    """Return the weights by name, a tied head once, and the configuration of the model as llama.cpp can compute it."""
+    weights = {name: weight.detach() for name, weight in model.named_parameters(remove_duplicate=True)}
+    config = model.config
+    if architecture.output_bias or not any(name.endswith("o_proj.bias") for name in weights):
+        return weights, config
+    config = copy(config)
+    queries = config.num_attention_heads // config.num_key_value_heads
+    config.num_attention_heads += queries
+    config.num_key_value_heads += 1
+    for layer in range(config.num_hidden_layers):
+        _add_constant_heads(weights, f"model.layers.{layer}.self_attn.", queries, config.head_dim)
+    return weights, config
+
+
+def _add_constant_heads(weights: dict[str, torch.Tensor], prefix: str, queries: int, size: int) -> None:
+    """Replace the bias after attention by heads whose output is constant, in place and exactly.
+
+    Attention weights sum to 1. So a key-value head with zero weights and the bias (1, 0, ...) of its values outputs this vector at
+    every position, and the first column of its output projection is added unchanged: the bias.
+    """
+    for name, rows in (("q_proj", queries * size), ("k_proj", size), ("v_proj", size)):
+        weight, bias = weights[f"{prefix}{name}.weight"], weights[f"{prefix}{name}.bias"]
+        weights[f"{prefix}{name}.weight"] = torch.cat([weight, weight.new_zeros(rows, weight.shape[1])])
+        weights[f"{prefix}{name}.bias"] = torch.cat([bias, bias.new_zeros(rows)])
+    weights[f"{prefix}v_proj.bias"][-size] = 1.0
+    weight, bias = weights[f"{prefix}o_proj.weight"], weights.pop(f"{prefix}o_proj.bias")
+    columns = weight.new_zeros(weight.shape[0], queries * size)
+    columns[:, 0] = bias
+    weights[f"{prefix}o_proj.weight"] = torch.cat([weight, columns], dim=1)
+
+
+def add_weights(
+    writer: gguf.GGUFWriter,
+    weights: Mapping[str, torch.Tensor],
+    config: Any,
+    architecture: Architecture,
+    kind: GgufType,
+) -> None:
     """Add every weight in the type that llama.cpp's quantiser gives it.
 
     Raises:
         InvalidInput: A weight has no name in GGUF (`unsupported_model`).
         Unavailable: The library of K-quants is missing.
     """
-    layers = model.config.num_hidden_layers
+    layers = config.num_hidden_layers
     arch = next(number for number, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture.name)
     names = gguf.get_tensor_name_map(arch, layers)
-    weights = dict(_named_weights(model))
     tied = "lm_head.weight" not in weights
     for own_name, tensor in weights.items():
         name = names.get_name(own_name, try_suffixes=(".weight", ".bias"))
         if name is None:
             raise _unsupported(f"weights that {architecture.name} has, got {own_name!r}")
-        values = architecture.stored(name, tensor.detach().float().cpu().numpy(), model.config)
+        values = architecture.stored(name, tensor.float().cpu().numpy(), config)
         wanted = _quantization(name, values, kind, layers, tied)
         writer.add_tensor(name, _quantized(values, wanted), raw_dtype=wanted)
-
-
-def _named_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield each weight once: a tied head is the embedding."""
-    return iter(model.named_parameters(remove_duplicate=True))
 
 
 def _quantization(name: str, values: Array, kind: GgufType, layers: int, tied: bool) -> Quantization:

@@ -94,7 +94,7 @@ def model_served(file: Path, *, context_tokens: int) -> Iterator[LlamaCpp]:
     options.model.path = str(file)
     options.n_ctx, options.n_parallel, options.n_gpu_layers = context_tokens, 1, 0
     options.cache_type_k = options.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-    options.warmup, options.ui, options.verbosity, options.swa_full = False, False, -1, True
+    options.warmup, options.ui, options.verbosity, options.swa_full = False, False, 1, True  # verbosity 1: errors
     options.hostnames = ["127.0.0.1"]
     key = secrets.token_urlsafe()
     options.api_keys = [key]
