@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from mcp_client import ToolCaller
 from quintain.settings import Settings
+from quintain.tools.roots import readable
+from quintain.tools.services import open_services
 
 SECRET = "url = 'http://host.internal/v1'"
 
@@ -61,3 +65,20 @@ def test_only_three_folders_of_the_home_folder_are_read(folders: Settings, ask: 
     for number, path in enumerate(shared):
         assert ask("export_dataset", kind="text", name=f"d{number}", path=path)["rows"] >= 1, path
     assert "[outside_roots]" not in ask.raw("import_trajectories", path="../exports").content[0].text
+
+
+def test_the_terminal_and_python_read_in_the_working_folder_first_and_then_where_tools_do(
+    folders: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    working = tmp_path / "working"
+    working.mkdir()
+    monkeypatch.chdir(working)
+    services = open_services(folders, trusted=True)
+    for path in ("notes.txt", "inbox/notes.txt", "exports/notes.txt"):
+        found = readable(services, path, "data")
+        assert found == folders.home.resolve() / (path if "/" in path else f"inbox/{path}")
+    for path in ("endpoints.toml", "../endpoints.toml", "jobs/job-1/notes.txt"):
+        assert not readable(services, path, "data").exists(), "what is not data is read by its whole path alone"
+    (working / "notes.txt").write_text("mine")
+    assert readable(services, "notes.txt", "data") == working.resolve() / "notes.txt"
+    services.close()

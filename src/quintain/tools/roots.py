@@ -23,8 +23,8 @@ def readable(services: Services, path: str | Path, what: str) -> Path:
 
     Args:
         services: Settings with the allowed roots.
-        path: Path of the caller; relative to the inbox, else to the home folder (`inbox/logs`), or to the working folder
-            for a trusted caller.
+        path: Path of the caller; relative to the inbox, else to the home folder (`inbox/logs`). For a trusted caller the
+            working folder goes before both.
         what: Noun for messages: `model`, `logs`, `data`.
 
     Raises:
@@ -38,9 +38,10 @@ def readable(services: Services, path: str | Path, what: str) -> Path:
     resolved = resolve_path(services, path, settings.inbox_dir)
     shared = (settings.inbox_dir, settings.datasets_dir, settings.exports_dir)
     if not os.path.exists(resolved):  # unlike `Path.exists`, does not raise for long names
-        from_home = resolve_path(services, path, settings.home)
-        if os.path.exists(from_home) and any(from_home.is_relative_to(root.resolve()) for root in shared):
-            return from_home
+        for start in (settings.inbox_dir, settings.home):
+            found = resolve_path(services, start / Path(path).expanduser(), start)
+            if os.path.exists(found) and any(found.is_relative_to(root.resolve()) for root in shared):
+                return found
     roots = [root.resolve() for root in (*shared, *settings.roots)]
     if not services.trusted and not any(resolved.is_relative_to(root) for root in roots):
         raise Refused(

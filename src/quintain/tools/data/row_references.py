@@ -36,7 +36,7 @@ def find_rows(services: Services, name: str) -> Path | None:
     if is_url(name):
         return readable(services, name, "data")
     inbox = services.settings.inbox_dir
-    for path in (Path(name), inbox / name, *(inbox / f"{name}{suffix}" for suffix in ROW_SUFFIXES)):
+    for path in (Path(name), *(inbox / f"{name}{suffix}" for suffix in ROW_SUFFIXES)):
         try:
             found = readable(services, path, "data")
         except NotFound:
