@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -156,7 +157,9 @@ def create_server(
     def opened() -> Services:
         from quintain.tools.services import open_services
 
-        return open_services(settings)
+        services = open_services(settings)
+        gc.freeze()  # else a call waits 0.1 s while the collector goes through what was imported
+        return services
 
     return build_server(
         CATALOG,
