@@ -9,8 +9,8 @@ DEMO_FLAGS ?=
 demo: install
 	@$(BIN)/quintain demo $(DEMO_FLAGS)
 
-# What mypy checks: the package, and the documented program of the Python client.
-TYPED := src/quintain build/documented_program.py
+# What mypy checks: the package, its tools, and the documented program of the Python client.
+TYPED := src/quintain benchmarks scripts build/documented_program.py
 
 # Types are checked beside the tests, for mypy keeps one core busy and no more; its report comes last.
 test: style

@@ -36,14 +36,14 @@ def test_the_end_of_a_long_path_is_shown_however_narrow_the_screen(width: int, m
     assert all(name in column for name in names)
 
 
-def test_updated_runs_are_counted_and_are_no_failure(tmp_path: Path) -> None:
-    (tmp_path / "logs").mkdir()
-    log = tmp_path / "logs" / "chat.jsonl"
+def test_updated_runs_of_a_file_in_the_inbox_are_counted_and_are_no_failure(tmp_path: Path) -> None:
+    log = tmp_path / "home" / "inbox" / "chat.jsonl"
+    log.parent.mkdir(parents=True)
     row = {"messages": [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]}
     printed = []
-    for tag in ("one", "two"):
+    for tag, path in (("one", "chat.jsonl"), ("two", "inbox/chat.jsonl")):
         log.write_text(json.dumps(row) + "\n")
-        done = quintain("import", str(log), "--again", "--tag", tag, home=tmp_path / "home")
+        done = quintain("import", path, "--again", "--tag", tag, home=tmp_path / "home")
         assert done.returncode == 0, done.stderr
         printed.append(done.stdout)
     assert "1 run came in, 0 were updated" in printed[0]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.imports import FileStamp, RunLink
 from quintain.store.lineage.links import Ref
 from quintain.store.store import Store
+from quintain.store.trajectories import trajectories
 from store_shelves import dataset
 from trajectory_runs import NOW, answer, later, run, user
 
@@ -36,7 +39,11 @@ def test_the_stamps_below_a_folder_are_its_own_and_no_neighbours(store: Store) -
     assert set(store.imports.stamps_below(Path("/"))) == set(uris)
 
 
-def test_runs_of_an_import_learn_of_their_subagents_and_of_what_they_continue(store: Store) -> None:
+@pytest.mark.parametrize("chars", [1, 2_000_000], ids=["a transaction for each run", "one transaction"])
+def test_runs_of_an_import_learn_of_their_subagents_and_of_what_they_continue(
+    store: Store, monkeypatch: pytest.MonkeyPatch, chars: int
+) -> None:
+    monkeypatch.setattr(trajectories, "_LINKED_CHARS", chars)
     parent, child, after = (run(name) for name in ("parent", "child", "after"))
     ids = [added.id for added in store.trajectories.add_many([parent, child, after], NOW)]
     links = [

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from rich.console import Console
 
-from quintain.artifacts.locations import is_url
 from quintain.cli.jobs import show_job, watch
 from quintain.cli.layout import Column, print_table
 from quintain.cli.session import INTERRUPTED, CommandRun, plain_console, show_next_step
@@ -39,8 +36,7 @@ def run_import(use: CommandRun) -> int:
     services = use.services(redact=()) if use.own["no_redact"] else use.services()
     listed = {"max_files": MOST_FILES, **use.arguments} if use.json_out else use.arguments
     max_files = int(listed.get("max_files", _LISTED))
-    path = use.arguments["path"]
-    result = use.call(services, path=path if is_url(path) else str(Path(path).absolute()), max_files=max_files)
+    result = use.call(services, max_files=max_files)
     if result.job_id:
         view = watch(services, result.job_id, plain_console(stderr=use.json_out))
         if view.status in UNFINISHED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ from quintain.store.trajectories.text_index import index_new_texts
 
 _BATCH = 50
 """Documents in memory at once while streaming."""
+
+_LINKED_CHARS = 2_000_000
+"""Characters of documents after which a transaction that links runs ends."""
 
 _c = table.c
 _SHOWN = select(
@@ -110,6 +114,8 @@ class Trajectories:
     def link(self, links: Sequence[RunLink]) -> int:
         """Add links to subagents and continued runs. Existing links are kept.
 
+        The documents of the runs are rewritten in transactions of `_LINKED_CHARS`, each of which SQLite keeps in memory.
+
         Args:
             links: Links by identity hash, as known when logs are read.
 
@@ -117,15 +123,19 @@ class Trajectories:
             Number of named runs that are not stored or were forgotten. Their links are skipped.
         """
         named = {name for link in links for name in (link.identity, *link.subagents, link.continues) if name}
-        with write_transaction(self.engine) as connection:
-            ids: dict[str, str] = {}
+        ids: dict[str, str] = {}
+        with read_transaction(self.engine) as connection:
             for chunk in chunks(sorted(named)):
                 found = select(_c.identity, _c.id).where(_c.identity.in_(chunk), _c.forgotten_at.is_(None))
                 ids.update((identity, run_id) for identity, run_id in connection.execute(found))
-            for link in links:
-                if link.identity in ids:
+        waiting = deque(link for link in links if link.identity in ids)
+        while waiting:
+            with write_transaction(self.engine) as connection:
+                size = 0
+                while waiting and size < _LINKED_CHARS:
+                    link = waiting.popleft()
                     subagents = [ids[name] for name in link.subagents if name in ids]
-                    _set_links(connection, ids[link.identity], subagents, ids.get(link.continues or ""))
+                    size += _set_links(connection, ids[link.identity], subagents, ids.get(link.continues or ""))
         return len(named) - len(ids)
 
     def search(
@@ -216,18 +226,25 @@ def _fetch(connection: Connection, trajectory_id: str) -> Trajectory:
     return Trajectory.model_validate_json(row.document)
 
 
-def _set_links(connection: Connection, run_id: str, subagents: Sequence[str], continues: str | None) -> None:
-    run = _fetch(connection, run_id)
+def _set_links(connection: Connection, run_id: str, subagents: Sequence[str], continues: str | None) -> int:
+    """Add links to a run, unless it has been forgotten; return the characters that were written."""
+    try:
+        run = _fetch(connection, run_id)
+    except NotFound:
+        return 0
     linked = run.model_copy(
         update={
             "subagents": tuple(dict.fromkeys((*run.subagents, *subagents))),
             "continues": continues or run.continues,
         }
     )
-    if linked != run:
-        # Links are part of the document only, so all other columns are unchanged.
-        connection.execute(table.update().where(_c.id == run_id).values(document=encode_document(linked)))
-        add_run_links(connection, [linked])
+    if linked == run:
+        return 0
+    # Links are part of the document only, so all other columns are unchanged.
+    document = encode_document(linked)
+    connection.execute(table.update().where(_c.id == run_id).values(document=document))
+    add_run_links(connection, [linked])
+    return len(document)
 
 
 def _matching_seqs(
