@@ -104,8 +104,8 @@ class EvaluateMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         sequential: bool = False, n_tasks: int = 500, repeats: int = 1) -> ComparisonT:
         """Compare agents on the same tasks: paired, with 95 % intervals and corrected p-values.
 
-        `difference` is b - a in success rate; `p`: exact McNemar over tasks; `significant`: p_corrected < 0.05.
-        Evaluate the agents first, with the same arguments, or set `sequential`.
+        `difference` is b - a in success rate, or in loss where rows have no verdict; `p`: exact McNemar over tasks;
+        `significant`: p_corrected < 0.05. Evaluate the agents first, with the same arguments, or set `sequential`.
 
         Args:
             agents: Agents (newest evaluation; recorded runs of unregistered ones), `eval-` ids, or one `cmp-` id.
