@@ -199,7 +199,7 @@ def evaluate_agent(
             )
         rows = _on_dataset(services, agent, suite.dataset, split, n_tasks, seed, sampling)
         started = start(services, rows, request_key)
-        return started.model_copy(update={"warnings": (*started.warnings, *suite.warnings)})
+        return started.model_copy(update={"warnings": (*started.warnings, *_row_notes(suite, rows))})
     acting = playing_fields(services, agent, suite.environment, opponent, actors)
     played = EvaluateSpec(
         **acting,
@@ -341,6 +341,17 @@ def _on_dataset(
         n_rows=n_rows,
         max_new_tokens=sampling_of(services, measured, sampling).max_new_tokens,
         seed=seed,
+    )
+
+
+def _row_notes(suite: _Suite, spec: EvaluateDatasetSpec) -> tuple[Hint, ...]:
+    """Return the suite's warnings, and how many rows of the split are measured if not all."""
+    total = suite.dataset.splits.get(spec.split, 0) if suite.dataset is not None else 0
+    if spec.n_rows >= total:
+        return suite.warnings
+    return (
+        *suite.warnings,
+        Hint(f"[rows_sampled] It measures {spec.n_rows:,} of {total:,} rows; n_tasks={total} takes all."),
     )
 
 

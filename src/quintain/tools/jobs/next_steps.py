@@ -87,6 +87,8 @@ def _after_success(services: Services, job: Job, result: JobResult) -> Hint:
     if isinstance(job.spec, CompareSpec):
         test, plot = result.report.get("sequential", {}), call("plot_job", job_id=result.comparison_id)
         return Hint(f"Decision after {test.get('n_tasks')} tasks: {test.get('decision')}. Draw it: ", plot, ".")
+    if result.evaluation_id and not result.n and result.report.get("loss") is None:
+        return Hint("No task has a verdict, so there is nothing to compare.")
     if result.evaluation_id:
         compare = call("compare_agents", agents=[result.evaluation_id, ...])
         return Hint("Compare it with another evaluation of the same tasks: ", compare, ".")

@@ -159,6 +159,13 @@ def verdict(run: Trajectory) -> float | None:
     return run.outcome.status.verdict
 
 
+def label(run: Trajectory) -> float | None:
+    """The verdict; of a run of unknown outcome the label that its log has, 1 for good and 0 for bad."""
+    if run.outcome.status is OutcomeStatus.UNKNOWN and run.logged_label is not None:
+        return float(run.logged_label)
+    return verdict(run)
+
+
 def reward(run: Trajectory) -> float | None:
     """What the environment or the recorder gave; None: nothing."""
     return run.outcome.reward
