@@ -239,7 +239,7 @@ def _loaded(place: str) -> Any:
 
 app = typer.Typer(
     cls=Commands,
-    help="Train agents by conversation: an MCP server and its tools.",
+    help="Train agents by conversation: an MCP server and its tools. Begin with `quintain demo` or `quintain import PATH`.",
     no_args_is_help=True,
     context_settings={"help_option_names": _HELP_OPTIONS},
 )

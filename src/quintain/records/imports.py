@@ -100,3 +100,5 @@ class ImportReport(Record):
     unknown: dict[str, int] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     stopped: bool = Field(default=False, description="Whether it was stopped early.")
+    paired: int = Field(default=0, description="Number of runs that their log compares with another one.")
+    labelled: int = Field(default=0, description="Number of runs that their log labels good or bad.")
