@@ -3,16 +3,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from scipy.stats import beta
+from scipy.stats import beta, ttest_1samp
 
 from quintain.environments.inventory import Inventory
 from quintain.errors import InvalidInput
 from quintain.evaluation.comparison import compare, decide, leaderboard
+from quintain.evaluation.dataset_summary import summarize_rows
+from quintain.evaluation.reports.rendering import as_markdown
+from quintain.evaluation.reports.report import comparison_report
 from quintain.evaluation.suites import Suite, plan_suite
 from quintain.evaluation.summary import summarize
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import EpisodeResult, Evaluation
-from quintain.records.job import EvaluateSpec
+from quintain.records.job import EvaluateDatasetSpec, EvaluateSpec
 
 STATUS = {"1": "success", "0": "failure", "t": "truncated", "?": "unknown", "e": "error"}
 
@@ -196,7 +199,10 @@ def test_the_leaderboard_goes_by_success_then_reward_and_shares_ranks() -> None:
         (2, "eval-twin"),
         (4, "eval-low"),
     ]
-    with pytest.raises(InvalidInput, match=r"expected a task of eval-low and eval-none with verdicts .*got none of 4"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"expected a task of eval-low and eval-none with verdicts .*got neither .*eval-none: 4 without",
+    ):
         compare([evaluations[0], evaluations[2]], ["low", "none"], "c", None)
 
 
@@ -280,3 +286,54 @@ def test_a_leaderboard_needs_no_verdict_from_all() -> None:
     good, poor, none = evaluated("a", "1" * 28 + "00"), evaluated("b", "1" * 3 + "0" * 27), evaluated("c", "?" * 30)
     rows = leaderboard([poor, none, good], ["poor", "none", "good"])
     assert [(row.rank, row.agent, row.group) for row in rows] == [(1, "good", "a"), (2, "poor", "b"), (3, "none", "ab")]
+
+
+def losses(name: str, *rows: tuple[float, int], truncated: int | None = None) -> Evaluation:
+    """An evaluation of dataset rows without verdicts: the loss in nats a token and the number of tokens of each."""
+    agent = Agent(id=f"agent:{name}@1", name=name, model=ModelRef(source="folder", path="/m"))
+    about = {"dataset_id": "ds-1", "dataset_path": "/d", "dataset_kind": "text", "split": "train", "n_rows": len(rows)}
+    spec = EvaluateDatasetSpec.model_validate({"agent": agent, "dataset_files": {"train.jsonl": "0"}, **about})
+    results = [
+        EpisodeResult(
+            task_id=f"t{i}",
+            status="unknown",
+            metrics={"loss": loss, "tokens": float(n), "truncated_turns": float(i == truncated)},
+        )
+        for i, (loss, n) in enumerate(rows)
+    ]
+    return summarize_rows(spec, results, job_id=f"job-{name}")
+
+
+def test_rows_without_verdicts_are_compared_by_their_losses_a_token() -> None:
+    """The difference is that of the reported losses; with rows of equal length its test is the paired t test."""
+    a = losses("a", (2.0, 10), (3.0, 30), (1.0, 60))
+    b = losses("b", (1.5, 10), (2.9, 30), (1.2, 60))
+    pair = compare([a, b], ["a", "b"], "cmp-1", None).comparisons[0]
+    assert pair.measure == "loss"
+    assert pair.difference == pytest.approx(b.held_out.loss - a.held_out.loss) == pytest.approx(0.04)
+    assert (pair.only_a, pair.only_b, pair.n_tasks, pair.tasks_for_5_points) == (1, 2, 3, None)
+    changes = [-0.5, -0.4, -0.6, -0.45]
+    a, b = losses("a", *[(2.0, 8)] * 4), losses("b", *[(2.0 + change, 8) for change in changes])
+    found = compare([a, b], ["a", "b"], "cmp-1", None)
+    pair, expected = found.comparisons[0], ttest_1samp(changes, 0.0)
+    assert pair.p == pytest.approx(expected.pvalue)
+    assert (pair.ci_low, pair.ci_high) == pytest.approx(tuple(expected.confidence_interval()))
+    assert [(row.rank, row.agent, row.loss, row.group) for row in found.leaderboard] == [
+        (1, "b", pytest.approx(1.5125), "a"),
+        (2, "a", 2.0, "b"),
+    ]
+    assert "\\-0.4875 \\[" in as_markdown(comparison_report(found))
+
+
+def test_losses_of_different_tokens_are_not_compared() -> None:
+    """A row beyond one agent's context is left out; other tokens in a whole row are another tokenizer's."""
+    a, b = losses("a", *[(2.0, 8)] * 4), losses("b", *[(1.0, 8)] * 3, (1.0, 6), truncated=3)
+    pair = compare([a, b], ["a", "b"], "cmp-1", None).comparisons[0]
+    assert (pair.n_tasks, pair.n_excluded, pair.difference) == (3, 1, -1.0)
+    other = losses("other", *[(1.0, 9)] * 4)
+    with pytest.raises(
+        InvalidInput, match=r"4 without a verdict, 0 with an error.*agents with one tokenizer"
+    ) as refused:
+        compare([a, other], ["a", "other"], "cmp-1", None)
+    assert refused.value.code == "nothing_to_pair"
+    assert [row.group for row in leaderboard([a, b, other], ["a", "b", "other"])] == ["a", "ab", "b"]

@@ -277,6 +277,13 @@ def test_answers_that_an_imported_log_rejects_are_no_examples_to_imitate(service
     (services.settings.inbox_dir / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     imported = ask("import_trajectories", path="pairs.jsonl", tags=["k"])
     assert "record_preferences(source='imported'" in imported["next_step"]
+    assert "export_dataset(kind='kto', name='labels', filter={'tags': ['k']}" in imported["next_step"]
+    labelled = _exported(ask, "kto", name="labels")
+    assert {row.trajectory.steps[-1].message: row.desirable for row in _rows(labelled)} == {
+        **dict.fromkeys(("4", "6", "8"), True),
+        **dict.fromkeys(("5", "7", "eight"), False),
+    }
+    assert labelled["warnings"] == ["6 runs of unknown outcome: the label in the log decides good or bad"]
     good = next(item["id"] for item in ask("search_trajectories", filter={"text": "eight"})["items"])
     ask("record_trajectory", trajectory_id=good, outcome="success")
     kept = _exported(ask, "sft", outcomes=["unknown", "success"])
@@ -284,9 +291,30 @@ def test_answers_that_an_imported_log_rejects_are_no_examples_to_imitate(service
     assert kept["dropped"] == {"rejected_answer": 2}
     _recorded(ask, source="imported", filter={"tags": ["k"]})
     assert len(_rows(_exported(ask, name="pairs", pairs="imported"))) == 2
+    add_runs(
+        services,
+        run("u", user("Hello."), answer("yes"), reward=1.0, tags=("u",)),
+        run("u", user("Hi."), answer("no"), status=OutcomeStatus.FAILURE, tags=("u",)),
+    )
+    (unlike,) = _exported(ask, name="unlike", filter={"tags": ["u"]})["warnings"]
+    assert unlike.startswith("pairs whose runs begin with different messages: 1 of 1;")
     plain = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]}
     (services.settings.inbox_dir / "chat.jsonl").write_text(json.dumps(plain))
     assert "imported" not in ask("import_trajectories", path="chat.jsonl")["next_step"]
+
+
+def test_a_run_that_one_file_labels_and_another_compares_has_both(services: Services, ask: ToolCaller) -> None:
+    services.settings.inbox_dir.mkdir(exist_ok=True)
+    for name, row in {
+        "labels": {"prompt": "2 + 2?", "completion": "4", "label": False},
+        "pairs": {"prompt": "2 + 2?", "chosen": "4", "rejected": "5"},
+    }.items():
+        (services.settings.inbox_dir / f"{name}.jsonl").write_text(json.dumps(row))
+        ask("import_trajectories", path=f"{name}.jsonl", tags=["k"])
+    assert _recorded(ask, source="imported", filter={"tags": ["k"]})["created"] == 1
+    assert {row.desirable for row in _rows(_exported(ask, "kto"))} == {
+        False
+    }  # the side of a pair is relative, a label is not
 
 
 def test_recorded_pairs_are_frozen_by_majority_with_ties_left_out_and_every_run_counted(

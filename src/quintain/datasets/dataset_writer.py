@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple
@@ -24,8 +25,9 @@ from quintain.datasets.splits import KeyedRow, check_shares, split_of, stratifyi
 from quintain.errors import Conflict, InvalidInput, QuintainError, Unavailable, disk_remedy
 from quintain.importers.garbage_collection import gc_relaxed
 from quintain.next_step import Hint
-from quintain.records.dataset import BenchmarkRow, Dataset, DatasetKind, LabelledRow, Row, SplitName
-from quintain.records.trajectory import Trajectory
+from quintain.records.dataset import BenchmarkRow, Dataset, DatasetKind, LabelledRow, PairRow, Row, SplitName
+from quintain.records.record import counted
+from quintain.records.trajectory import Actor, OutcomeStatus, Trajectory, text_of
 
 _BUFFER_BYTES = 2**20
 
@@ -77,6 +79,10 @@ class _Contents:
     environments: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
     redactions: Counter[str] = field(default_factory=Counter)
+    unlike_prompts: int = 0
+    """Pairs whose runs differ before the agent's first turn."""
+    logged_labels: int = 0
+    """Labelled runs of unknown outcome."""
     leaks: LeakCheck = field(default_factory=LeakCheck)
     sides: dict[str, SplitName] = field(default_factory=dict)
     """Key of a task -> its split; empty for train only."""
@@ -94,6 +100,9 @@ class _Contents:
             self.task_labels.setdefault(key, set()).add(row.desirable)
             self.keys.setdefault(split, []).append(key)
             self.labels["desirable" if row.desirable else "undesirable"] += 1
+            self.logged_labels += row.trajectory.outcome.status is OutcomeStatus.UNKNOWN
+        if isinstance(row, PairRow):
+            self.unlike_prompts += _prompt(row.chosen) != _prompt(row.rejected)
         if isinstance(row, BenchmarkRow):
             self._count_references(row)
         for trajectory in trajectories_of(row):
@@ -125,6 +134,11 @@ class _Contents:
             self.models[written_by(step, trajectory)] += 1
         if trajectory.task.environment:
             self.environments[trajectory.task.environment] += 1
+
+
+def _prompt(run: Trajectory) -> list[tuple[Actor, str]]:
+    """Return the messages before the agent's first turn."""
+    return [(step.actor, text_of(step.message)) for step in takewhile(lambda s: s.actor is not Actor.AGENT, run.steps)]
 
 
 def write_dataset(
@@ -209,9 +223,7 @@ def _fill(
         created_at=options.created_at,
     )
     counts = {"trajectories": len(contents.members), **contents.labels}
-    uneven = uneven_split(contents.sides, shares, options.seed) if shares else None
-    leaks = _leak_warning(contents.leaks.tasks, options.kind)
-    warnings = (*tally.notes, *notes, *leaks, *([uneven] if uneven else ()), *_label_warnings(contents))
+    warnings = (*tally.notes, *notes, *_row_warnings(contents, options, shares))
     contents.redactions.update(tally.redactions)
     facts = {**counts, "tasks_without_row": dict(tally.tasks_dropped)}
     write_manifest(aside, dataset, selection=_selection(options), counts=facts, more=_more(options, contents, tally))
@@ -270,13 +282,28 @@ def _more(options: ExportOptions, contents: _Contents, tally: ExportCounts) -> d
     return {**options.about, **{name: value for name, value in facts.items() if value or name == "model_terms"}}
 
 
-def _leak_warning(tasks: int, kind: str) -> tuple[str, ...]:
-    if not tasks:
-        return ()
-    ask, look = (
-        ("task outside train asks", "its loss looks") if tasks == 1 else ("tasks outside train ask", "their loss looks")
-    )
-    return (f"{tasks} {ask} in the same words as a task in train, so {look} better than it is; {one_side(kind)}",)
+def _row_warnings(contents: _Contents, options: ExportOptions, shares: Mapping[SplitName, float]) -> Iterator[str]:
+    """Yield what to know about the rows before training on them."""
+    if contents.unlike_prompts:
+        yield (
+            f"pairs whose runs begin with different messages: {contents.unlike_prompts} of {contents.rows.total()}; each run "
+            "trains on its own prompt, and formats that write one prompt a pair leave these out"
+        )
+    # Ready-made rows are always labelled by their file.
+    if contents.logged_labels and options.criteria.scorer is None and not options.about:
+        yield f"{counted(contents.logged_labels, 'run')} of unknown outcome: the label in the log decides good or bad"
+    if tasks := contents.leaks.tasks:
+        ask, look = (
+            ("task outside train asks", "its loss looks")
+            if tasks == 1
+            else ("tasks outside train ask", "their loss looks")
+        )
+        yield (
+            f"{tasks} {ask} in the same words as a task in train, so {look} better than it is; {one_side(options.kind)}"
+        )
+    if shares and (uneven := uneven_split(contents.sides, shares, options.seed)):
+        yield uneven
+    yield from _label_warnings(contents)
 
 
 def _label_warnings(contents: _Contents) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -179,10 +179,8 @@ def is_held_out(trajectory: Trajectory) -> bool:
 
 
 def is_rejected(trajectory: Trajectory) -> bool:
-    """Whether a run of unknown outcome is the worse side of an imported pair, or labelled bad by its log."""
-    mark, desirable = trajectory.extra.get("preference"), trajectory.extra.get("desirable")
-    side = mark.get("side") if isinstance(mark, Mapping) else None
-    return trajectory.outcome.status is OutcomeStatus.UNKNOWN and (side == "rejected" or desirable is False)
+    """Whether a run of unknown outcome is labelled bad by its log, or the worse side of an imported pair."""
+    return trajectory.outcome.status is OutcomeStatus.UNKNOWN and trajectory.logged_label is False
 
 
 def comparison_key(trajectory: Trajectory) -> str:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from itertools import combinations
-from typing import NamedTuple
 
 from quintain.errors import InvalidInput
+from quintain.evaluation.pair_tests import SIGNIFICANCE, PairTest, find_paired_test, paired_test
 from quintain.evaluation.statistics.sequential import sequential_test
 from quintain.evaluation.statistics.significance import (
     benjamini_hochberg,
@@ -18,14 +18,13 @@ from quintain.evaluation.statistics.significance import (
     compact_letter_display,
     equivalence,
     holm,
-    mcnemar_exact,
-    mcnemar_mid_p,
     paired_t,
     required_tasks,
-    sign_flip_exact,
     wilcoxon,
 )
-from quintain.evaluation.statistics.success_rates import Interval, clustered_difference, newcombe_paired
+from quintain.evaluation.statistics.success_rates import (
+    Interval,
+)
 from quintain.evaluation.summary import run_clusters, verdicts_by_task
 from quintain.records.evaluation import (
     Comparison,
@@ -41,23 +40,6 @@ from quintain.records.evaluation import (
 
 _EQUIVALENCE_MARGIN = 0.05
 """Smallest difference of success rates considered relevant, for equivalence and power."""
-
-SIGNIFICANCE = 0.05
-"""Family-wise error rate. A corrected p-value below it is significant."""
-
-
-class _PairTest(NamedTuple):
-    """Difference and test of a pair, before correction."""
-
-    interval: Interval
-    simultaneous: Interval
-    ci_method: str
-    p: float
-    p_mid: float | None
-    p_method: str
-    solved: list[tuple[int, int]]  # (successes of a, successes of b) per task
-    n_excluded: int
-    n_distinct: int | None = None
 
 
 def compare(
@@ -80,12 +62,13 @@ def compare(
             tasks that was fixed in advance; equivalence and rewards are left out for that reason.
 
     Raises:
-        InvalidInput: Fewer than two evaluations, names that do not match, different suites, or no task with two verdicts.
+        InvalidInput: Fewer than two evaluations, names that do not match, different suites, or no task with two verdicts and
+            fewer than two rows with comparable losses.
     """
     _require_comparable(evaluations, names)
     named = list(zip(names, evaluations, strict=True))
     pairs = list(combinations(named, 2))
-    tests = [_test(a, b, SIGNIFICANCE / len(pairs)) for (_, a), (_, b) in pairs]
+    tests = [paired_test(a, b, SIGNIFICANCE / len(pairs)) for (_, a), (_, b) in pairs]
     if sequential is not None:
         tests = [_at_any_time(test, sequential) for test in tests]
     corrected = _CORRECTIONS[correction]([test.p for test in tests])
@@ -132,7 +115,7 @@ def decide(
     return sequential_test(differences, planned, _EQUIVALENCE_MARGIN, is_binary=repeats == 1)
 
 
-def _at_any_time(test: _PairTest, sequential: SequentialTest) -> _PairTest:
+def _at_any_time(test: PairTest, sequential: SequentialTest) -> PairTest:
     interval = Interval(sequential.difference, sequential.ci_low, sequential.ci_high)
     return test._replace(
         interval=interval,
@@ -147,20 +130,20 @@ def _at_any_time(test: _PairTest, sequential: SequentialTest) -> _PairTest:
 def leaderboard(evaluations: Sequence[Evaluation], names: Sequence[str]) -> tuple[LeaderboardRow, ...]:
     """Rank agents that ran the same suite, with letter groups of agents that do not differ significantly (Holm).
 
-    A pair without a common task with verdicts does not differ significantly either.
+    A pair without common tasks with verdicts or losses does not differ significantly either.
     """
     named = list(zip(names, evaluations, strict=True))
     pairs, p_values = [], []
     for (name_a, a), (name_b, b) in combinations(named, 2):
-        if a.suite_hash == b.suite_hash and _paired_successes(a, b)[0]:
+        if a.suite_hash == b.suite_hash and (test := find_paired_test(a, b)):
             pairs.append((name_a, name_b))
-            p_values.append(_test(a, b).p)
+            p_values.append(test.p)
     corrected = zip(pairs, holm(p_values), strict=True)
     return _leaderboard(named, [pair for pair, p in corrected if p < SIGNIFICANCE])
 
 
 _FIXED_SIZE = ("reward", "p_equivalent", "tasks_for_5_points")
-"""Figures of a pair that assume independent tasks, of a number that was fixed in advance."""
+"""Figures of a pair that assume verdicts on independent tasks, of a number that was fixed in advance."""
 
 
 def _notes(named: Sequence[tuple[str, Evaluation]]) -> tuple[str, ...]:
@@ -180,7 +163,7 @@ _CORRECTIONS: dict[Correction, Callable[[Sequence[float]], list[float]]] = {
 
 
 def _pair(
-    named_a: tuple[str, Evaluation], named_b: tuple[str, Evaluation], test: _PairTest, p_corrected: float
+    named_a: tuple[str, Evaluation], named_b: tuple[str, Evaluation], test: PairTest, p_corrected: float
 ) -> PairedComparison:
     (name_a, a), (name_b, b) = named_a, named_b
     n = len(test.solved)
@@ -190,6 +173,7 @@ def _pair(
         b=name_b,
         evaluation_a=a.id,
         evaluation_b=b.id,
+        measure=test.measure,
         difference=test.interval.value,
         ci_low=test.interval.low,
         ci_high=test.interval.high,
@@ -210,7 +194,8 @@ def _pair(
         p_equivalent=equivalence(differences, _EQUIVALENCE_MARGIN).p if n > 1 else None,
         tasks_for_5_points=required_tasks(_EQUIVALENCE_MARGIN, math.fsum(map(abs, differences)) / n),
     )
-    return pair if test.n_distinct is None else pair.model_copy(update=dict.fromkeys(_FIXED_SIZE))
+    is_plain = test.n_distinct is None and test.measure == "success"
+    return pair if is_plain else pair.model_copy(update=dict.fromkeys(_FIXED_SIZE))
 
 
 def _reward(a: Evaluation, b: Evaluation) -> RewardDifference | None:
@@ -259,72 +244,6 @@ def _require_comparable(evaluations: Sequence[Evaluation], names: Sequence[str])
             )
 
 
-def _test(a: Evaluation, b: Evaluation, error: float = SIGNIFICANCE) -> _PairTest:
-    """Pair two evaluations by task and repeat, and test their difference with tasks as the unit.
-
-    `error` is that of the simultaneous interval: 0.05 divided by the number of pairs (Bonferroni; Dunn 1961).
-
-    A task counts if every repeat has a verdict from both agents. If the repeats of a task always agree (as with one
-    repeat), it is one binary outcome per agent: exact McNemar test, Newcombe interval. Otherwise repeats are not
-    independent, so the repeats of a task are summed for the test and averaged for the interval. Tasks that both agents
-    played greedily in the same words are one cluster, whose differences are summed.
-    """
-    solved, clusters, n_excluded = _paired_successes(a, b)
-    if not solved:
-        raise InvalidInput(
-            f"expected a task of {a.id} and {b.id} with verdicts from both in every repeat, got none of {n_excluded}; "
-            "check their errors and evaluate again",
-            code="nothing_to_pair",
-        )
-    repeats = a.repeats
-    if len(set(clusters)) < len(clusters):
-        return _test_clusters(solved, clusters, repeats, error, n_excluded)
-    if all(count in {0, repeats} for pair in solved for count in pair):
-        both = sum(x > 0 and y > 0 for x, y in solved)
-        only_a, only_b = sum(x > y for x, y in solved), sum(y > x for x, y in solved)
-        counts = both, only_a, only_b, len(solved) - both - only_a - only_b
-        intervals = newcombe_paired(*counts), newcombe_paired(*counts, error)
-        p, p_mid = mcnemar_exact(only_a, only_b), mcnemar_mid_p(only_a, only_b)
-        ci_method, p_method = "Newcombe 1998 method 10", "McNemar's exact test"
-        return _PairTest(*intervals, ci_method, p, p_mid, p_method, solved, n_excluded)
-    differences = [(y - x) / repeats for x, y in solved]
-    intervals = clustered_difference(differences), clustered_difference(differences, error)
-    p = sign_flip_exact([y - x for x, y in solved])
-    return _PairTest(
-        *intervals, "t interval over tasks", p, None, "exact sign-flip test over tasks", solved, n_excluded
-    )
-
-
-def _test_clusters(
-    solved: list[tuple[int, int]], clusters: Sequence[tuple[str, str]], repeats: int, error: float, n_excluded: int
-) -> _PairTest:
-    """Test with clusters of tasks as the unit."""
-    members: dict[tuple[str, str], list[int]] = {}
-    for cluster, (x, y) in zip(clusters, solved, strict=True):
-        members.setdefault(cluster, []).append(y - x)
-    sums, sizes = [sum(found) for found in members.values()], [len(found) for found in members.values()]
-    differences = [total / repeats for total in sums]
-    intervals = clustered_difference(differences, sizes=sizes), clustered_difference(differences, error, sizes)
-    p, unit = sign_flip_exact(sums), "over different runs"
-    test = f"exact sign-flip test {unit}"
-    return _PairTest(*intervals, f"t interval {unit}", p, None, test, solved, n_excluded, len(sums))
-
-
-def _paired_successes(a: Evaluation, b: Evaluation) -> tuple[list[tuple[int, int]], list[tuple[str, str]], int]:
-    """Return the successes of both per fully judged task, the clusters of both per task, and the number of excluded tasks."""
-    by_task_a, by_task_b = verdicts_by_task(a.results), verdicts_by_task(b.results)
-    clusters_a, clusters_b = run_clusters(a.results), run_clusters(b.results)
-    solved, clusters, n_excluded = [], [], 0
-    for task_id in sorted(by_task_a.keys() | by_task_b.keys()):
-        verdicts = [side.get(task_id, []) for side in (by_task_a, by_task_b)]
-        if all(len(side) == a.repeats for side in verdicts):
-            solved.append((sum(verdicts[0]), sum(verdicts[1])))
-            clusters.append((clusters_a[task_id], clusters_b[task_id]))
-        else:
-            n_excluded += 1
-    return solved, clusters, n_excluded
-
-
 def _flips(named_a: tuple[str, Evaluation], named_b: tuple[str, Evaluation]) -> Iterable[Flip]:
     """Yield the episodes that one agent solved and the other failed, on the same task and repeat."""
     (name_a, a), (name_b, b) = named_a, named_b
@@ -346,7 +265,7 @@ def _flips(named_a: tuple[str, Evaluation], named_b: tuple[str, Evaluation]) -> 
 def _leaderboard(
     named: Sequence[tuple[str, Evaluation]], different: Sequence[tuple[str, str]]
 ) -> tuple[LeaderboardRow, ...]:
-    """Rank by success rate, then mean reward. Ties share a rank; unknown values rank last."""
+    """Rank by success rate, then mean reward, then lower loss. Ties share a rank; unknown values rank last."""
     merits = [merit(evaluation) for _, evaluation in named]
     ordered = sorted(named, key=lambda pair: merit(pair[1]), reverse=True)
     groups = compact_letter_display([name for name, _ in ordered], different)
@@ -360,13 +279,15 @@ def _leaderboard(
             ci_high=evaluation.rate.ci_high,
             n=evaluation.rate.n,
             mean_reward=evaluation.mean_reward,
+            loss=evaluation.held_out and evaluation.held_out.loss,
             group=groups[name],
         )
         for name, evaluation in ordered
     )
 
 
-def merit(evaluation: Evaluation) -> tuple[float, float]:
-    """Return the key by which a leaderboard ranks: success rate, then mean reward; unknown ones come last."""
-    success, reward = evaluation.rate.value, evaluation.mean_reward
-    return (-math.inf if success is None else success), (-math.inf if reward is None else reward)
+def merit(evaluation: Evaluation) -> tuple[float, ...]:
+    """Return the key by which a leaderboard ranks: success rate, mean reward, lower loss; unknown ones come last."""
+    loss = evaluation.held_out.loss if evaluation.held_out is not None else None
+    known = evaluation.rate.value, evaluation.mean_reward, None if loss is None else -loss
+    return tuple(-math.inf if value is None else value for value in known)

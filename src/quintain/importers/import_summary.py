@@ -8,7 +8,7 @@ from pathlib import Path
 
 from quintain.importers.protocol import Run
 from quintain.records.imports import ImportedFile, ImportReport, IngestStatus, Rejected, RunLink
-from quintain.records.trajectory import Trajectory
+from quintain.records.trajectory import PAIR_MARK, Trajectory
 
 MAX_REJECTED = 200
 MAX_NOTES = 100
@@ -26,6 +26,8 @@ class FileSummary:
     runner_up: str | None = None
     counts: Counter[str] = field(default_factory=Counter)
     """`trajectories`, `steps`, `actions` and `observations`, as in `ImportedFile`."""
+    marks: Counter[str] = field(default_factory=Counter)
+    """Runs that are `paired` or `labelled` by the log, or neither (`plain`)."""
     rejected: tuple[Rejected, ...] = ()
     n_rejected: int = 0
     unknown: dict[str, int] = field(default_factory=dict)
@@ -34,6 +36,7 @@ class FileSummary:
     def count(self, run: Trajectory) -> None:
         """Count an imported run."""
         turns = run.agent_steps
+        self.marks["paired" if PAIR_MARK in run.extra else "labelled" if run.logged_label is not None else "plain"] += 1
         self.counts["trajectories"] += 1
         self.counts["steps"] += len(turns)
         self.counts["actions"] += sum(len(step.actions) for step in turns)
@@ -99,6 +102,8 @@ class ImportSummary:
             unknown=dict(unknown.most_common(MAX_UNKNOWN)),
             notes=self._notes(files, bool(took)),
             stopped=self.stopped,
+            paired=sum(file.marks["paired"] for file in files),
+            labelled=sum(file.marks["labelled"] for file in files),
         )
 
     def _notes(self, files: list[FileSummary], found: bool) -> tuple[str, ...]:

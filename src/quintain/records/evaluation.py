@@ -21,6 +21,9 @@ a comparison was decided, so its rate is biased away from the other agent's."""
 SequentialDecision = Literal["undecided", "difference", "equivalent", "hopeless", "exhausted"]
 """State of a sequential comparison; the rules are in `evaluation.statistics.sequential`. All but `undecided` end it."""
 
+Measure = Literal["success", "loss"]
+"""What a comparison pairs: verdicts or, of dataset rows without verdicts, losses in nats a token (lower is better)."""
+
 FailureKind = Literal[
     "endpoint_error",
     "environment_error",
@@ -214,6 +217,7 @@ class PairedComparison(Record):
     b: str
     evaluation_a: str
     evaluation_b: str
+    measure: Measure = Field(default="success", description="loss: rows without verdicts, by nats a token.")
     difference: float
     ci_low: float
     ci_high: float
@@ -234,9 +238,9 @@ class PairedComparison(Record):
     p_corrected: float
     significant: bool = Field(description="p_corrected < 0.05")
     n_tasks: int
-    only_a: int = Field(description="Tasks solved by a only.")
+    only_a: int = Field(description="Tasks solved by a only; loss: rows on which a has the lower one.")
     only_b: int = Field(description="Tasks solved by b only.")
-    n_excluded: int = Field(default=0, description="Tasks without verdicts from both sides.")
+    n_excluded: int = Field(default=0, description="Tasks without verdicts, or losses, from both sides.")
     n_distinct: int | None = Field(
         default=None,
         description="Tasks with different pairs of runs, the unit of interval and test, where greedy runs of some are equal.",
@@ -267,7 +271,7 @@ class SequentialTest(Record):
 
 
 class LeaderboardRow(Record):
-    """An agent's rank by success rate, then mean reward."""
+    """An agent's rank by success rate, then mean reward, then lower loss."""
 
     rank: int
     agent: str
@@ -277,6 +281,7 @@ class LeaderboardRow(Record):
     ci_high: float | None
     n: int
     mean_reward: float | None
+    loss: float | None = Field(default=None, description="Nats a token, on a dataset.")
     group: str = Field(default="", description="Letters. Agents that share one do not differ significantly.")
 
 

@@ -84,7 +84,7 @@ class ImportReport(Record):
     imported: int = Field(default=0, description="Number of new runs.")
     updated: int = Field(
         default=0,
-        description="Number of changed stored runs: longer sessions, added outcomes, added tags.",
+        description="Number of changed stored runs: longer sessions, added outcomes, labels and tags.",
     )
     duplicates: int = Field(default=0, description="Number of known runs.")
     forgotten: int = Field(default=0, description="Number of forgotten runs, which were not stored.")
@@ -100,3 +100,5 @@ class ImportReport(Record):
     unknown: dict[str, int] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     stopped: bool = Field(default=False, description="Whether it was stopped early.")
+    paired: int = Field(default=0, description="Number of runs that their log compares with another one.")
+    labelled: int = Field(default=0, description="Number of runs that their log labels good or bad.")

@@ -168,6 +168,9 @@ STATED_BY = "outcome_stated_by"
 COST = "cost"
 """Key in `Trajectory.extra`: the metric `cost` of the environment, for training under a constraint. Absent: unknown."""
 
+DESIRABLE, PAIR_MARK = "desirable", "preference"
+"""Keys in `Trajectory.extra` from preference logs: the label good (true) or bad, and `{"pair": name, "side": chosen or rejected}`."""
+
 ROLE, OPPONENTS = "role", "opponents"
 """Keys in `Trajectory.extra` of a player's run of a game: its role, and the agents in the other roles."""
 
@@ -256,6 +259,15 @@ class Trajectory(Record):
         """Rater who set the outcome, or None if it comes from the environment or recorder."""
         by = self.extra.get(STATED_BY)
         return by if isinstance(by, str) else None
+
+    @property
+    def logged_label(self) -> bool | None:
+        """Whether the log labels the run good: by a label of its own, else as the chosen side of a pair. None: no label."""
+        desirable, mark = self.extra.get(DESIRABLE), self.extra.get(PAIR_MARK)
+        if isinstance(desirable, bool):
+            return desirable
+        side = mark.get("side") if isinstance(mark, Mapping) else None
+        return side == "chosen" if side in ("chosen", "rejected") else None
 
     def takes_outcome_of(self, rater: str | None) -> bool:
         """Whether an outcome by this rater (None: recorder) applies: none is known, or it has lower precedence or the same rater."""

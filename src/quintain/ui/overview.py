@@ -65,7 +65,7 @@ def _measured(services: Services, evaluation: Evaluation) -> dict[str, Any]:
 def _outline(comparison: Comparison) -> dict[str, Any]:
     """Return a comparison with its clearest pair."""
     pair = min(comparison.comparisons, key=lambda one: one.p_corrected, default=None)
-    shown = {"a", "b", "difference", "ci_low", "ci_high", "significant", "n_tasks"}
+    shown = {"a", "b", "measure", "difference", "ci_low", "ci_high", "significant", "n_tasks"}
     return {
         "comparison_id": comparison.id,
         "environment": comparison.environment,

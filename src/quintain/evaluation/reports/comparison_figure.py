@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quintain.evaluation.reports.figures import Figure, Panel
-from quintain.records.evaluation import Comparison
+from quintain.records.evaluation import Comparison, PairedComparison
 from quintain.records.record import counted
 
 MOST_PAIRS = 30
@@ -24,7 +24,7 @@ def forest_plot(comparison: Comparison) -> Figure:
             "high": pair.ci_high,
             "wide": None if pair.simultaneous_low is None else [pair.simultaneous_low, pair.simultaneous_high],
             "strong": pair.significant,
-            "note": f"{100 * pair.difference:+.1f} [{100 * pair.ci_low:+.1f}, {100 * pair.ci_high:+.1f}]  p {pair.p_corrected:.2g}",
+            "note": _note(pair),
         }
         for pair in pairs
     ]
@@ -40,19 +40,28 @@ def forest_plot(comparison: Comparison) -> Figure:
         for row in comparison.leaderboard
         if row.success_rate is not None and row.ci_low is not None and row.ci_high is not None
     ]
-    title = "Difference of success rates, 95 % interval"
+    measures = {pair.measure for pair in pairs}
+    title = f"Difference of {'losses in nats a token' if measures == {'loss'} else 'success rates'}, 95 % interval"
     if len(comparison.comparisons) > 1:
         title += " of each pair (thin: of all pairs together)"
     panels = [
         Panel(title=title, forest=differences, origin=0.0),
-        Panel(title="Success, 95 % interval (agents that share a letter do not differ)", forest=rates),
     ]
+    if rates:
+        panels.append(Panel(title="Success, 95 % interval (agents that share a letter do not differ)", forest=rates))
     if comparison.curves:
         panels.append(_curves(comparison))
     agents = len(comparison.leaderboard)
     tasks = max((pair.n_tasks for pair in comparison.comparisons), default=0)
     headline = f"{agents} agents on {counted(tasks, 'task')} of {comparison.environment}"
     return Figure(title=headline, subtitle=comparison.id, panels=panels)
+
+
+def _note(pair: PairedComparison) -> str:
+    """Return the difference of a pair in points or nats, with its interval and corrected p-value."""
+    found = pair.difference, pair.ci_low, pair.ci_high
+    value, low, high = (f"{100 * x:+.1f}" if pair.measure == "success" else f"{x:+.3g}" for x in found)
+    return f"{value} [{low}, {high}]  p {pair.p_corrected:.2g}"
 
 
 def _curves(comparison: Comparison) -> Panel:

@@ -111,13 +111,14 @@ def _curve_section(comparison: Comparison) -> Section:
 
 
 def _leaderboard_table(comparison: Comparison) -> Table:
-    header = ("rank", "agent", "success, 95 % interval", "mean reward", "episodes", "group", "evaluation")
+    header = ("rank", "agent", "success, 95 % interval", "mean reward", "loss", "episodes", "group", "evaluation")
     rows = tuple(
         (
             str(row.rank),
             row.agent,
             "unknown" if row.success_rate is None else f"{row.success_rate:.1%} {_interval(row.ci_low, row.ci_high)}",
             _number(row.mean_reward),
+            "" if row.loss is None else _number(row.loss),
             str(row.n),
             row.group,
             row.evaluation_id,
@@ -192,6 +193,11 @@ def _pair_section(comparison: Comparison) -> Section:
     lines: tuple[str, ...] = (
         "Intervals and tests are paired by task. The first interval is not corrected for the number of pairs, the second is "
         f"(Bonferroni), and so are the p-values ({comparison.correction}).",
+        *(
+            ["Differences are of the loss in nats a token: below 0, b is better."]
+            if any(pair.measure == "loss" for pair in comparison.comparisons)
+            else []
+        ),
         *(_power_note(pair) for pair in comparison.comparisons if not pair.significant),
     )
     if comparison.sequential is not None:
@@ -224,16 +230,20 @@ def _pair(pair: PairedComparison) -> tuple[str, ...]:
     return (
         f"{pair.b} - {pair.a}",
         "significant" if pair.significant else "not significant",
-        f"{pair.difference:+.1%} [{pair.ci_low:+.1%}, {pair.ci_high:+.1%}] ({pair.ci_method})",
+        f"{_change(pair, pair.difference)} [{_change(pair, pair.ci_low)}, {_change(pair, pair.ci_high)}] ({pair.ci_method})",
         ""
         if pair.simultaneous_low is None or pair.simultaneous_high is None
-        else f"[{pair.simultaneous_low:+.1%}, {pair.simultaneous_high:+.1%}]",
+        else f"[{_change(pair, pair.simultaneous_low)}, {_change(pair, pair.simultaneous_high)}]",
         f"{pair.p:.2g} ({pair.p_method}{'' if pair.p_mid is None else f'; mid-p {pair.p_mid:.2g}'})",
         f"{pair.p_corrected:.2g}",
         str(pair.n_tasks) if pair.n_distinct is None else f"{pair.n_tasks}, {pair.n_distinct} different",
         str(pair.n_excluded),
         "" if reward is None else f"{reward.difference:+.3f} [{reward.ci_low:+.3f}, {reward.ci_high:+.3f}]",
     )
+
+
+def _change(pair: PairedComparison, value: float) -> str:
+    return f"{value:+.1%}" if pair.measure == "success" else f"{value:+.4g}"
 
 
 def _power_note(pair: PairedComparison) -> str:

@@ -163,12 +163,38 @@ def clustered_difference(
         sizes: Tasks of each cluster; None: one.
     """
     sizes = sizes or [1] * len(differences)
-    m, n = len(differences), sum(sizes)
-    mean = math.fsum(differences) / n
-    if m == 1:
-        return Interval(mean, -1.0, 1.0)
-    from scipy.special import stdtrit
+    if len(differences) == 1:
+        return Interval(differences[0] / sizes[0], -1.0, 1.0)
+    mean, low, high = ClusteredMean.of(differences, sizes).interval(error)
+    return Interval(mean, max(low, -1.0), min(high, 1.0))
 
-    squares = math.fsum((d - mean * size) ** 2 for d, size in zip(differences, sizes, strict=True))
-    half = float(stdtrit(m - 1, 1 - error / 2)) * math.sqrt(m / (m - 1) * squares) / n
-    return Interval(mean, max(mean - half, -1.0), min(mean + half, 1.0))
+
+class ClusteredMean(NamedTuple):
+    """A mean over the members of clusters, with its standard error over the clusters."""
+
+    value: float
+    standard_error: float
+    n_clusters: int
+
+    @classmethod
+    def of(cls, sums: Sequence[float], sizes: Sequence[int]) -> ClusteredMean:
+        """Return the mean from the sum and the size of each of two or more clusters; formula: `clustered_difference`."""
+        m, n = len(sums), sum(sizes)
+        mean = math.fsum(sums) / n
+        squares = math.fsum((total - mean * size) ** 2 for total, size in zip(sums, sizes, strict=True))
+        return cls(mean, math.sqrt(m / (m - 1) * squares) / n, m)
+
+    def interval(self, error: float = 0.05) -> Interval:
+        """Return the t interval; `error` is 1 - confidence."""
+        from scipy.special import stdtrit
+
+        half = float(stdtrit(self.n_clusters - 1, 1 - error / 2)) * self.standard_error
+        return Interval(self.value, self.value - half, self.value + half)
+
+    def p(self) -> float:
+        """Return the two-sided p-value of Student's t test of a mean of 0."""
+        from scipy.special import stdtr
+
+        if self.standard_error == 0:
+            return float(self.value == 0)
+        return 2 * float(stdtr(self.n_clusters - 1, -abs(self.value) / self.standard_error))

@@ -23,7 +23,7 @@ from quintain.importers.training_data.prompt_answers import (
     with_completion,
 )
 from quintain.importers.transcripts.field_values import as_dict, as_number, nonblank
-from quintain.records.trajectory import AgentInfo, Outcome
+from quintain.records.trajectory import DESIRABLE, PAIR_MARK, AgentInfo, Outcome
 
 _PAIRS = (
     ("chosen", "rejected"),
@@ -76,7 +76,7 @@ class Preference:
                 agent=AgentInfo(model=_of_side(row, _MODELS, place) or _model(row)),
                 group_id=f"preference-{fingerprint(prompt)}",
                 tags=(f"preference:{side}",),
-                extra={"preference": {"pair": f"pair-{pair}", "side": side}},
+                extra={PAIR_MARK: {"pair": f"pair-{pair}", "side": side}},
             )
             yield from runs
 
@@ -99,7 +99,7 @@ class Preference:
             outcome=Outcome(scores=_scores(row, 0)),
             group_id=f"preference-{fingerprint(prompt)}",
             tags=("preference:desirable" if label else "preference:undesirable",),
-            extra={"desirable": label},
+            extra={DESIRABLE: label},
         )
 
 

@@ -164,18 +164,22 @@ class TrajectoryInserter:
                 lacks = differs and self._load(one.id).takes_outcome_of(None)
                 is_searched = is_same and personal_data == "unknown" != row.columns["personal_data"]
                 if lacks or is_searched or not set(row.trajectory.tags) <= set(json.loads(tags)):
-                    self._complete(one.id, row.trajectory, outcome=lacks, redaction=is_searched)
+                    self._complete(one.id, row.trajectory, same=is_same, outcome=lacks, redaction=is_searched)
                     added[place] = InsertResult(one.id, "completed")
         return added
 
-    def _complete(self, run_id: str, new: Trajectory, *, outcome: bool, redaction: bool) -> None:
+    def _complete(self, run_id: str, new: Trajectory, *, same: bool, outcome: bool, redaction: bool) -> None:
         old = self._load(run_id)
         changes: dict[str, Any] = {"tags": tuple(dict.fromkeys((*old.tags, *new.tags)))}
         if redaction:
             changes |= {"redaction": new.redaction, "redactions": new.redactions}
-        if outcome and old.takes_outcome_of(None):
-            extra = {name: value for name, value in old.extra.items() if name != STATED_BY}
-            changes |= {"outcome": new.outcome, "extra": extra}
+        if outcome:
+            changes["outcome"] = new.outcome
+        if same:  # another file may label the run, or compare it
+            extra = {**new.extra, **old.extra}
+            if outcome or STATED_BY not in old.extra:
+                extra.pop(STATED_BY, None)
+            changes["extra"] = extra
         overwrite(self.connection, encode_run(old.model_copy(update=changes)), self.now)
 
     def _load_if_related(self, run_id: str, new: Trajectory) -> Trajectory | None:

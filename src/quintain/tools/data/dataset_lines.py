@@ -48,7 +48,14 @@ from quintain.scoring.preferences.mining import Candidate, Pair, form_groups, mi
 from quintain.scoring.recorded import source_of
 from quintain.tools.data.multi_run_rows import BATCH_RUNS, group_lines, pair_lines, with_runs
 from quintain.tools.data.run_parts import parts_of_runs
-from quintain.tools.labels.scorer_resolution import group_reward, reward, runs_with_values, stored_scores_of, verdict
+from quintain.tools.labels.scorer_resolution import (
+    group_reward,
+    label,
+    reward,
+    runs_with_values,
+    stored_scores_of,
+    verdict,
+)
 from quintain.tools.services import Services
 
 T = TypeVar("T")
@@ -374,6 +381,8 @@ def _worth(options: ExportOptions) -> Callable[[Trajectory], float | None]:
     """Return the function that values a run without a scorer."""
     if options.kind == "grpo":
         return group_reward
+    if options.kind == "kto" and not options.about:  # ready-made rows state their labels themselves
+        return label
     by_reward = options.kind in {"sft", "benchmark"} or (
         options.kind == "prm" and options.criteria.curation.step_labels == "recorded"
     )

@@ -70,10 +70,15 @@ RowsPath = Annotated[
 ]
 Columns = Annotated[
     dict[str, str] | None,
-    Field(description="For `path`: prompt, response, chosen, label ... -> its name in the file."),
+    Field(description="For ready-made rows: prompt, response, chosen, label ... -> its name in the file."),
 ]
 PairsFrom = Literal["mined", "recorded", "recorded:mined", "person", "assistant", "endpoint", "agent", "imported"]
-Pairs = Annotated[PairsFrom, Field(description="dpo: mine now, or take what is recorded: all, or by source.")]
+Pairs = Annotated[
+    PairsFrom,
+    Field(
+        description="dpo, reward: mined makes pairs of the runs; others take recorded preferences, all or of one source."
+    ),
+]
 Scorer = Annotated[
     str | None, Field(description="Whose stored scores value the runs; null: the outcome. sft: needs `min_score`.")
 ]
@@ -81,7 +86,7 @@ _number = BeforeValidator(require_number)
 MinScore = Annotated[
     float | None, Field(ge=0, le=1, description="sft: keep from here on; kto: good from here on (0.5)."), _number
 ]
-Margin = Annotated[float | None, Field(ge=0, lt=1, description="dpo: chosen is better by more (0)."), _number]
+Margin = Annotated[float | None, Field(ge=0, lt=1, description="dpo: chosen is better by more than this (0)."), _number]
 MaxPairs = Annotated[int | None, Field(ge=1, le=100, description="dpo: at most so many (4)."), _number]
 ValidationShare = Annotated[float, Field(ge=0, lt=1, description="Share of tasks held back for validation."), _number]
 Outcomes = Annotated[
@@ -117,14 +122,14 @@ def export_dataset(
     curation: CurationSettings = None,
     validation_share: ValidationShare = 0.0,
     include_held_out: HeldOut = False,
-    seed: Annotated[int, Field(ge=0, description="Of the split by task."), _number] = 0,
+    seed: Annotated[int, Field(ge=0, description="Seed of the split by task."), _number] = 0,
     format: Annotated[str, Field(max_length=60, description="quintain, or a format to also write it in.")] = "quintain",
     push_to: PushTo = None,
 ) -> ExportResult:
     """Freeze chosen runs into a dataset for start_training; every run left out is counted with its reason.
 
-    Runs on held-out (evaluation) tasks are never taken. dpo and grpo compare several attempts of one task. A run without a
-    verdict is left out. The dataset is immutable.
+    By default, runs on held-out (evaluation) tasks and runs without a verdict are left out. dpo and grpo compare several
+    attempts of one task. The dataset is immutable.
     """
     curation = curation or Curation()
     require_curation(kind, curation)

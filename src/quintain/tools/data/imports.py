@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,9 +38,6 @@ MOST_FILES = 10_000
 
 _SHOWN = 50
 """Files and rejections in an answer by default; the rest is counted."""
-
-_PAIRS = "preference"
-"""Reader of logs that compare answers."""
 
 
 def import_trajectories(
@@ -174,14 +171,9 @@ def _next_step(report: ImportReport, tags: Sequence[str], *, dry_run: bool) -> H
         return Hint("Nothing was stored. Import without a dry run, or name the reader as `format` where it was wrong.")
     gone = f"{counted(report.forgotten, 'run')} left out, forgotten earlier. " if report.forgotten else ""
     if report.imported or report.updated:
-        pairs = any(file.format == _PAIRS and file.trajectories for file in report.files)
         return Hint(
-            *(
-                (f"{gone}These logs compare answers: ", call("record_preferences", source="imported", filter=these))
-                if pairs
-                else (gone,)
-            ),
-            " makes pairs of them for training; kind sft leaves the rejected answers out. " if pairs else "",
+            gone,
+            *_labels_step(report, these),
             "Look at them with ",
             call("search_trajectories", filter=these) if tags else call("search_trajectories"),
             ". Where an outcome is unknown and you know it, state it with ",
@@ -205,3 +197,15 @@ def _next_step(report: ImportReport, tags: Sequence[str], *, dry_run: bool) -> H
     return Hint(
         "No run was imported; see `rejected` for the reason of each file. Set `format` if the logs have a known format."
     )
+
+
+def _labels_step(report: ImportReport, these: Any) -> Iterator[str | Hint]:
+    """Yield what to do with the answers that the logs compare or label."""
+    if report.paired:
+        pairs = call("record_preferences", source="imported", filter=these)
+        yield Hint("These logs compare answers: ", pairs, " makes pairs of them for training. ")
+    if report.labelled:
+        labels = call("export_dataset", kind="kto", name="labels", filter=these)
+        yield Hint("These logs label answers good or bad: ", labels, " makes a dataset of both. ")
+    if report.paired or report.labelled:
+        yield "Kind sft leaves the rejected answers out. "

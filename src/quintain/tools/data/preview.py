@@ -66,7 +66,7 @@ def preview_dataset(
     seed: Annotated[Seed, Field(description='Of show="random".')] = 0,
     max_chars: Annotated[int, Field(ge=20, le=20_000, description="Characters of each text.")] = 600,
 ) -> PreviewResult:
-    """X-ray a dataset before training: rows exactly as the model will see them, what is trained, what falls off.
+    """Preview a dataset before training: rows exactly as the model will see them, what is trained, what falls off.
 
     Rows are spans of trained and masked text. All rows are counted: tokens, cuts by max_length, stop tokens, tool schemas, null
     keys, duplicates, leaks between splits. `warnings` name remedies. While `status` is running, make the same call again.

@@ -30,7 +30,7 @@ from quintain.importers.run_sink import RunSink
 from quintain.records.imports import IngestStatus, Rejected
 from quintain.records.record import clip
 from quintain.records.text import printable
-from quintain.records.trajectory import Source, Trajectory
+from quintain.records.trajectory import PAIR_MARK, Source, Trajectory
 from quintain.redaction.redact import redact_text
 from quintain.scoring.preferences.mining import Pair
 from quintain.tools.artifacts import url_of
@@ -144,12 +144,10 @@ def freeze_file(
 
 
 def _stored_run(trajectory_id: str, run: Trajectory) -> _StoredRun:
-    preference = run.extra.get("preference")
-    if isinstance(preference, Mapping):
-        side, pair = preference.get("side"), preference.get("pair")
-        return _StoredRun(trajectory_id, side == "chosen", str(pair), run.outcome.scores)
-    desirable = run.extra.get("desirable")
-    return _StoredRun(trajectory_id, desirable if isinstance(desirable, bool) else None, None, run.outcome.scores)
+    mark = run.extra.get(PAIR_MARK)
+    if isinstance(mark, Mapping):
+        return _StoredRun(trajectory_id, mark.get("side") == "chosen", str(mark.get("pair")), run.outcome.scores)
+    return _StoredRun(trajectory_id, run.logged_label, None, run.outcome.scores)
 
 
 def _row_statements(

@@ -19,7 +19,7 @@ from quintain.records.evaluation import (
     Evaluation,
     Origin,
 )
-from quintain.records.record import shown
+from quintain.records.record import counted, shown
 from quintain.tools.evaluation.benchmarks import chosen_environment
 from quintain.tools.evaluation.contrasts import contrast_of
 from quintain.tools.evaluation.environment_references import Environments, plain_reference
@@ -55,8 +55,8 @@ def compare_agents(
 ) -> CompareResult:
     """Compare agents on the same tasks: paired, with 95 % intervals and corrected p-values.
 
-    `difference` is b - a in success rate; `p`: exact McNemar over tasks; `significant`: p_corrected < 0.05. Evaluate the
-    agents first, with the same arguments, or set `sequential`.
+    `difference` is b - a in success rate, or in loss where rows have no verdict; `p`: exact McNemar over tasks; `significant`:
+    p_corrected < 0.05. Evaluate the agents first, with the same arguments, or set `sequential`.
     """
     if len(agents) == 1:
         stored = _stored_comparison(services, agents[0])
@@ -239,6 +239,12 @@ def _verdict(comparison: Comparison) -> str:
     pairs = [pair for pair in comparison.comparisons if pair.significant]
     if all(row.success_rate == 0 for row in comparison.leaderboard):
         return "No agent solved a task, so these tasks cannot tell them apart: choose easier ones, or train on runs of `expert`."
+    if comparison.comparisons[0].measure == "loss":
+        rows = counted(comparison.comparisons[0].n_tasks, "row")
+        if not pairs:
+            return f"The rows have no verdicts, and no difference of the losses is significant on {rows}."
+        found = f"{len(pairs)} of {len(comparison.comparisons)} differences are significant"
+        return f"The rows have no verdicts; by the loss, {best.agent} leads on {rows}: {found}."
     if not pairs:
         widest = max(comparison.comparisons, key=lambda pair: (pair.tasks_for_5_points or 0) - pair.n_tasks)
         needed, n = widest.tasks_for_5_points or 0, widest.n_tasks

@@ -12,7 +12,7 @@ from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint
 from quintain.records.agent import Sampling
-from quintain.records.dataset import Dataset, SplitName
+from quintain.records.dataset import MEASURABLE_KINDS, Dataset, SplitName
 from quintain.records.evolve import Temperature
 from quintain.records.job import EvaluateDatasetSpec, EvaluateSpec, RolloutSpec
 from quintain.records.online_hyperparameters import MAX_ACTORS
@@ -199,7 +199,7 @@ def evaluate_agent(
             )
         rows = _on_dataset(services, agent, suite.dataset, split, n_tasks, seed, sampling)
         started = start(services, rows, request_key)
-        return started.model_copy(update={"warnings": (*started.warnings, *suite.warnings)})
+        return started.model_copy(update={"warnings": (*started.warnings, *_row_notes(suite, rows))})
     acting = playing_fields(services, agent, suite.environment, opponent, actors)
     played = EvaluateSpec(
         **acting,
@@ -310,10 +310,10 @@ def _measurable(services: Services, dataset_id: str) -> Dataset:
         Conflict: it contains forgotten runs.
     """
     dataset = services.store.datasets.get(dataset_id)
-    if dataset.kind not in _MEASURABLE:
+    if dataset.kind not in MEASURABLE_KINDS:
         raise InvalidInput(
             f"dataset {dataset.id} is of kind {dataset.kind!r}, whose rows are no turns to repeat; measure on one of kind "
-            f"{', '.join(_MEASURABLE)}",
+            f"{', '.join(MEASURABLE_KINDS)}",
             code="wrong_dataset_kind",
         )
     require_remembered(services, dataset.id)
@@ -344,6 +344,17 @@ def _on_dataset(
     )
 
 
+def _row_notes(suite: _Suite, spec: EvaluateDatasetSpec) -> tuple[Hint, ...]:
+    """Return the suite's warnings, and how many rows of the split are measured if not all."""
+    total = suite.dataset.splits.get(spec.split, 0) if suite.dataset is not None else 0
+    if spec.n_rows >= total:
+        return suite.warnings
+    return (
+        *suite.warnings,
+        Hint(f"[rows_sampled] It measures {spec.n_rows:,} of {total:,} rows; n_tasks={total} takes all."),
+    )
+
+
 def _split_of(dataset: Dataset, asked: str) -> SplitName:
     """The rows that nothing was trained on: the validation split, else the test split; a benchmark is never trained on."""
     held_out: tuple[SplitName, ...] = ("validation", "test")
@@ -367,5 +378,3 @@ def _split_of(dataset: Dataset, asked: str) -> SplitName:
 
 
 _SPLIT_NAMES: tuple[SplitName, ...] = ("train", "validation", "test")
-
-_MEASURABLE = ("sft", "dpo", "kto", "reward", "text", "benchmark")

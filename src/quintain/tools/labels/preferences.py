@@ -25,7 +25,7 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.preference import Preference
 from quintain.records.record import Name, Record, counted, explain, require_number, shown
 from quintain.records.tags import is_open
-from quintain.records.trajectory import Trajectory
+from quintain.records.trajectory import PAIR_MARK, Trajectory
 from quintain.redaction.redact import redact_text
 from quintain.scoring.preferences.consensus import circles, disagreements
 from quintain.scoring.preferences.forks import Fork, fork_step, mine_forks, path_of
@@ -191,7 +191,7 @@ def _imported(services: Services, runs: Iterable[Trajectory]) -> _PreferenceBatc
     batch = _PreferenceBatch()
     sides: dict[str, dict[str, tuple[str, Mapping[str, float]]]] = {}
     for run in runs:
-        mark = run.extra.get("preference")
+        mark = run.extra.get(PAIR_MARK)
         if isinstance(mark, Mapping) and mark.get("side") in {"chosen", "rejected"} and run.id:
             sides.setdefault(str(mark.get("pair")), {})[mark["side"]] = (run.id, run.outcome.scores)
         else:

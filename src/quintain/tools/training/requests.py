@@ -49,20 +49,20 @@ NewName = Annotated[
     str | None,
     Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-        description="Of the new agent; default: NAME-METHOD.",
+        description="Name of the new agent; default: MODEL-METHOD.",
     ),
 ]
 RewardArgument = Annotated[
     RewardInput | None,
     Field(
-        description='Scorers by weight instead of the given reward: {"outcome": 0.8, "length": 0.2}; multiplied: '
-        '{"parts": {"outcome": 1, "length": 1}, "combine": "product"}.'
+        description="Scorers by weight, in place of the reward of the environment or the data: "
+        '{"outcome": 0.8, "length": 0.2}; multiplied: {"parts": {"outcome": 1, "length": 1}, "combine": "product"}.'
     ),
 ]
-TrainingSeed = Annotated[Seed, Field(description="Of data order and start.")]
+TrainingSeed = Annotated[Seed, Field(description="Seed of the order of data, and of new weights.")]
 RequestKey = Annotated[
     str | None,
-    Field(max_length=200, description="The unfinished job with this key."),
+    Field(max_length=200, description="A repeated call with this key returns its unfinished job."),
 ]
 
 

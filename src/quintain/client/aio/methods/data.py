@@ -78,8 +78,8 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         push_to: str | None = None) -> DatasetT:
         """Freeze chosen runs into a dataset for train; every run left out is counted with its reason.
 
-        Runs on held-out (evaluation) tasks are never taken. dpo and grpo compare several attempts of one task. A run
-        without a verdict is left out. The dataset is immutable.
+        By default, runs on held-out (evaluation) tasks and runs without a verdict are left out. dpo and grpo compare
+        several attempts of one task. The dataset is immutable.
 
         Args:
             kind: sft: good runs; dpo, reward: pairs of a task; kto: runs marked good or bad; grpo: groups of a task;
@@ -88,17 +88,17 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             filter: As of runs, not empty.
             trajectories: Which runs, by id.
             data: Ready-made rows instead: JSON lines, Parquet, folder, URL, Hub name.
-            columns: For `data`: prompt, response, chosen, label ... -> its name in the file.
+            columns: For ready-made rows: prompt, response, chosen, label ... -> its name in the file.
             scorer: Whose stored scores value the runs; None: the outcome. sft: needs `min_score`.
             min_score: sft: keep from here on; kto: good from here on (0.5).
-            margin: dpo: chosen is better by more (0).
+            margin: dpo: chosen is better by more than this (0).
             max_pairs_per_task: dpo: at most so many (4).
-            pairs: dpo: mine now, or take what is recorded: all, or by source.
+            pairs: dpo, reward: mined makes pairs of the runs; others take recorded preferences, all or of one source.
             outcomes: Keep these outcomes, unknown: not stated; default: any, for sft without `scorer` success.
             curation: Filters, sampling, step labels: min_reward, max_steps, max_rows, ...; see guide://curation.
             validation_share: Share of tasks held back for validation.
             include_held_out: Also take evaluation tasks, which then measure nothing.
-            seed: Of the split by task.
+            seed: Seed of the split by task.
             format: quintain, or a format to also write it in.
             push_to: Also upload to a URL or hub:OWNER/NAME.
         """
@@ -112,7 +112,7 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         hyperparameters: Mapping[str, Any] | None = None, rows: int = 3,
         show: Literal["first", "longest", "shortest", "truncated", "random"] = "first", seed: int = 0,
         max_chars: int = 600) -> PreviewResult:
-        """X-ray a dataset before training: rows exactly as the model will see them, what is trained, what falls off.
+        """Preview a dataset before training: rows exactly as the model will see them, what is trained, what falls off.
 
         Rows are spans of trained and masked text. All rows are counted: tokens, cuts by max_length, stop tokens, tool
         schemas, None keys, duplicates, leaks between splits. `warnings` name remedies. While `status` is running, make

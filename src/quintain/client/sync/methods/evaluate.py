@@ -41,7 +41,7 @@ class EvaluateMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             tags: Labels.
             opponent: In a game; or `self`.
             seed: Of tasks and sampling.
-            request_key: The unfinished job with this key.
+            request_key: A repeated call with this key returns its unfinished job.
             tasks: Own tasks: prompt, checker or answer; for an MCP server also script, the calls that solve it.
             actors: Processes that play.
         """
@@ -72,7 +72,7 @@ class EvaluateMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             forbidden: Tools that it must not call; counted.
             opponent: In a game; or `self`.
             seed: Of tasks and sampling.
-            request_key: The unfinished job with this key.
+            request_key: A repeated call with this key returns its unfinished job.
             actors: Processes that play.
         """
         return self._evaluation("evaluate_agent", {"agent": agent, "environment": environment,
@@ -104,8 +104,8 @@ class EvaluateMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         sequential: bool = False, n_tasks: int = 500, repeats: int = 1) -> ComparisonT:
         """Compare agents on the same tasks: paired, with 95 % intervals and corrected p-values.
 
-        `difference` is b - a in success rate; `p`: exact McNemar over tasks; `significant`: p_corrected < 0.05.
-        Evaluate the agents first, with the same arguments, or set `sequential`.
+        `difference` is b - a in success rate, or in loss where rows have no verdict; `p`: exact McNemar over tasks;
+        `significant`: p_corrected < 0.05. Evaluate the agents first, with the same arguments, or set `sequential`.
 
         Args:
             agents: Agents (newest evaluation; recorded runs of unregistered ones), `eval-` ids, or one `cmp-` id.

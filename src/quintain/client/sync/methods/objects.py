@@ -35,12 +35,12 @@ class AgentMethods(Generic[JobT]):
             method: How to learn; library(kind='methods') describes each.
             dataset: Dataset id or name, of the kind that the method learns from.
             environment: Instead of a dataset: where the agent acts while it learns.
-            reward: Scorers by weight instead of the given reward: {"outcome": 0.8, "length": 0.2}; multiplied:
-                {"parts": {"outcome": 1, "length": 1}, "combine": "product"}.
-            name: Of the new agent; default: NAME-METHOD.
+            reward: Scorers by weight, in place of the reward of the environment or the data: {"outcome": 0.8, "length":
+                0.2}; multiplied: {"parts": {"outcome": 1, "length": 1}, "combine": "product"}.
+            name: Name of the new agent; default: MODEL-METHOD.
             hyperparameters: Settings of the method; see guide://methods/METHOD. None: defaults.
-            seed: Of data order and start.
-            request_key: The unfinished job with this key.
+            seed: Seed of the order of data, and of new weights.
+            request_key: A repeated call with this key returns its unfinished job.
         """
         return self._home.train(model=self, method=method, dataset=dataset, environment=environment,
             reward=reward, name=name, hyperparameters=hyperparameters, seed=seed, request_key=request_key)
@@ -66,7 +66,7 @@ class AgentMethods(Generic[JobT]):
             forbidden: Tools that it must not call; counted.
             opponent: In a game; or `self`.
             seed: Of tasks and sampling.
-            request_key: The unfinished job with this key.
+            request_key: A repeated call with this key returns its unfinished job.
             actors: Processes that play.
         """
         return self._home.evaluate(agent=self, environment=environment, dataset=dataset, n_tasks=n_tasks,
@@ -96,7 +96,7 @@ class AgentMethods(Generic[JobT]):
             tags: Labels.
             opponent: In a game; or `self`.
             seed: Of tasks and sampling.
-            request_key: The unfinished job with this key.
+            request_key: A repeated call with this key returns its unfinished job.
             tasks: Own tasks: prompt, checker or answer; for an MCP server also script, the calls that solve it.
             actors: Processes that play.
         """
@@ -117,7 +117,7 @@ class AgentMethods(Generic[JobT]):
             path: New folder below the exports; default: NAME-VERSION-FORMAT.
             gguf_type: Type of the weights in GGUF.
             push_to: Also upload to a URL or hub:OWNER/NAME.
-            request_key: The unfinished job with this key.
+            request_key: A repeated call with this key returns its unfinished job.
         """
         return self._home.export_agent(agent=self, format=format, path=path, gguf_type=gguf_type, push_to=push_to,
             request_key=request_key)
@@ -143,12 +143,12 @@ class DatasetMethods(Generic[JobT]):
             method: How to learn; library(kind='methods') describes each.
             model: Agent id or name, `starter`, a folder of a model or adapter, a GGUF file, a job.
             environment: Instead of a dataset: where the agent acts while it learns.
-            reward: Scorers by weight instead of the given reward: {"outcome": 0.8, "length": 0.2}; multiplied:
-                {"parts": {"outcome": 1, "length": 1}, "combine": "product"}.
-            name: Of the new agent; default: NAME-METHOD.
+            reward: Scorers by weight, in place of the reward of the environment or the data: {"outcome": 0.8, "length":
+                0.2}; multiplied: {"parts": {"outcome": 1, "length": 1}, "combine": "product"}.
+            name: Name of the new agent; default: MODEL-METHOD.
             hyperparameters: Settings of the method; see guide://methods/METHOD. None: defaults.
-            seed: Of data order and start.
-            request_key: The unfinished job with this key.
+            seed: Seed of the order of data, and of new weights.
+            request_key: A repeated call with this key returns its unfinished job.
         """
         return self._home.train(dataset=self, method=method, model=model, environment=environment, reward=reward,
             name=name, hyperparameters=hyperparameters, seed=seed, request_key=request_key)
@@ -157,7 +157,7 @@ class DatasetMethods(Generic[JobT]):
         hyperparameters: Mapping[str, Any] | None = None, rows: int = 3,
         show: Literal["first", "longest", "shortest", "truncated", "random"] = "first", seed: int = 0,
         max_chars: int = 600) -> PreviewResult:
-        """X-ray a dataset before training: rows exactly as the model will see them, what is trained, what falls off.
+        """Preview a dataset before training: rows exactly as the model will see them, what is trained, what falls off.
 
         Rows are spans of trained and masked text. All rows are counted: tokens, cuts by max_length, stop tokens, tool
         schemas, None keys, duplicates, leaks between splits. `warnings` name remedies. While `status` is running, make

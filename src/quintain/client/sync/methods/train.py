@@ -58,12 +58,12 @@ class TrainMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             model: Agent id or name, `starter`, a folder of a model or adapter, a GGUF file, a job.
             dataset: Dataset id or name, of the kind that the method learns from.
             environment: Instead of a dataset: where the agent acts while it learns.
-            reward: Scorers by weight instead of the given reward: {"outcome": 0.8, "length": 0.2}; multiplied:
-                {"parts": {"outcome": 1, "length": 1}, "combine": "product"}.
-            name: Of the new agent; default: NAME-METHOD.
+            reward: Scorers by weight, in place of the reward of the environment or the data: {"outcome": 0.8, "length":
+                0.2}; multiplied: {"parts": {"outcome": 1, "length": 1}, "combine": "product"}.
+            name: Name of the new agent; default: MODEL-METHOD.
             hyperparameters: Settings of the method; see guide://methods/METHOD. None: defaults.
-            seed: Of data order and start.
-            request_key: The unfinished job with this key.
+            seed: Seed of the order of data, and of new weights.
+            request_key: A repeated call with this key returns its unfinished job.
         """
         return self._job("start_training", {"method": method, "model": model, "dataset_id": dataset,
             "environment": environment, "reward": reward, "name": name, "hyperparameters": hyperparameters,
@@ -102,7 +102,7 @@ class TrainMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             path: New folder below the exports; default: NAME-VERSION-FORMAT.
             gguf_type: Type of the weights in GGUF.
             push_to: Also upload to a URL or hub:OWNER/NAME.
-            request_key: The unfinished job with this key.
+            request_key: A repeated call with this key returns its unfinished job.
         """
         return self._job("export_agent", {"agent": agent, "format": format, "path": path, "gguf_type": gguf_type,
             "push_to": push_to, "request_key": request_key})

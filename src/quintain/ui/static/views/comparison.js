@@ -22,8 +22,9 @@ export async function render(root, params, api) {
       caption: "Success rates with exact 95 % intervals",
       columns: [
         { title: "Reward", class: "number wide", cell: ({ row }) => number(row.mean_reward) },
+        found.leaderboard.some((row) => row.loss !== null) && { title: "Loss", class: "number wide", cell: ({ row }) => number(row.loss) },
         { title: "Group", cell: ({ row }) => row.group || "–" },
-      ] }),
+      ].filter(Boolean) }),
       h("p", { class: "quiet" }, "Agents that share a letter do not differ significantly.")),
     card(found.comparisons.length > 1 ? "All pairs" : "The pair", forest(found.comparisons, agent)),
     found.curves.length ? card(found.curves.length > 1 ? "Learning curves" : "Learning curve", learningCurves(found.curves)) : "",
@@ -34,24 +35,26 @@ export async function render(root, params, api) {
 function forest(pairs, agent) {
   const bounds = pairs.flatMap((pair) => [pair.ci_low, pair.ci_high, pair.simultaneous_low ?? pair.ci_low, pair.simultaneous_high ?? pair.ci_high]);
   const scale = linearScale(Math.min(0, ...bounds), Math.max(0, ...bounds), [0]);
-  const kind = (pair) => (!pair.significant ? "plain" : pair.difference > 0 ? "good" : "bad");
+  const kind = (pair) => (!pair.significant ? "plain" : better(pair) === pair.b ? "good" : "bad");
   const first = pairs[0];
+  const isLoss = first.measure === "loss";
+  const change = isLoss ? (value) => `${value > 0 ? "+" : ""}${value.toFixed(3)}` : points;
   return [
     h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "plain intervals forest" },
-      h("caption", { class: "visually-hidden" }, "Differences of success rates with 95 % intervals"),
-      h("thead", null, h("tr", null, h("th", { scope: "col" }, "Pair"), h("th", { scope: "col", class: "number" }, "Difference, points"),
-        h("th", { scope: "col", class: "interval-cell" }, h("span", { class: "visually-hidden" }, "95 % interval"), axis(scale, points)),
+      h("caption", { class: "visually-hidden" }, `Differences of ${isLoss ? "losses" : "success rates"} with 95 % intervals`),
+      h("thead", null, h("tr", null, h("th", { scope: "col" }, "Pair"), h("th", { scope: "col", class: "number" }, `Difference, ${isLoss ? "nats a token" : "points"}`),
+        h("th", { scope: "col", class: "interval-cell" }, h("span", { class: "visually-hidden" }, "95 % interval"), axis(scale, change)),
         h("th", { scope: "col", class: "number" }, "p, corrected"), h("th", { scope: "col" }, "Result"),
-        h("th", { scope: "col", class: "number wide" }, "Only one solved"), h("th", { scope: "col", class: "number wide" }, "Tasks"))),
+        h("th", { scope: "col", class: "number wide" }, isLoss ? "Lower loss" : "Only one solved"), h("th", { scope: "col", class: "number wide" }, "Tasks"))),
       h("tbody", null, pairs.map((pair) => h("tr", null,
         h("th", { scope: "row" }, agent(pair.b), h("span", { class: "quiet" }, " against "), agent(pair.a)),
-        h("td", { class: "number" }, points(pair.difference), h("span", { class: "bounds" }, `${points(pair.ci_low)} to ${points(pair.ci_high)}`)),
+        h("td", { class: "number" }, change(pair.difference), h("span", { class: "bounds" }, `${change(pair.ci_low)} to ${change(pair.ci_high)}`)),
         h("td", { class: "interval-cell" }, interval(scale, { low: pair.ci_low, value: pair.difference, high: pair.ci_high,
           outerLow: pair.simultaneous_low, outerHigh: pair.simultaneous_high, kind: kind(pair) })),
         h("td", { class: "number" }, pValue(pair.p_corrected)),
         h("td", null, result(pair)),
         h("td", { class: "number wide" }, `${pair.b}: ${pair.only_b}, ${pair.a}: ${pair.only_a}`),
-        h("td", { class: "number wide" }, pair.n_tasks, pair.n_excluded > 0 && h("span", { class: "quiet" }, ` (${pair.n_excluded} without a verdict)`))))))),
+        h("td", { class: "number wide" }, pair.n_tasks, pair.n_excluded > 0 && h("span", { class: "quiet" }, ` (${pair.n_excluded} left out)`))))))),
     h("p", { class: "quiet" }, `${first.p_method}; interval of one pair: ${first.ci_method}.`,
       first.simultaneous_low !== null && pairs.length > 1 && " The thin line covers all pairs together."),
   ];
@@ -63,5 +66,9 @@ function pValue(p) {
 
 function result(pair) {
   if (!pair.significant) return h("span", { class: "badge" }, "no difference shown");
-  return h("span", { class: `badge ${pair.difference > 0 ? "good" : "bad"}` }, `${pair.difference > 0 ? pair.b : pair.a} is better`);
+  return h("span", { class: `badge ${better(pair) === pair.b ? "good" : "bad"}` }, `${better(pair)} is better`);
+}
+
+function better(pair) {
+  return pair.difference > 0 === (pair.measure !== "loss") ? pair.b : pair.a;
 }

@@ -82,10 +82,14 @@ function measured(rows) {
 function comparison(one) {
   const pair = one.pair;
   return h("div", { class: "entry" }, idLink(one.comparison_id, pair ? `${short(pair.b)} against ${short(pair.a)}` : one.comparison_id),
-    h("span", { class: "quiet" }, pair && `${pair.difference > 0 ? "+" : ""}${(100 * pair.difference).toFixed(1)} points [${(100 * pair.ci_low).toFixed(1)}, ${(100 * pair.ci_high).toFixed(1)}] on ${number(pair.n_tasks)} tasks, `,
+    h("span", { class: "quiet" }, pair && `${pair.difference > 0 ? "+" : ""}${change(pair, pair.difference)} ${pair.measure === "loss" ? "nats a token" : "points"} [${change(pair, pair.ci_low)}, ${change(pair, pair.ci_high)}] on ${number(pair.n_tasks)} tasks, `,
       pair && (pair.significant ? "a difference" : "no clear difference"), one.pairs > 1 && `, ${one.pairs} pairs`));
 }
 
 function short(agent) {
   return agent.replace(/^agent:/, "");
+}
+
+function change(pair, value) {
+  return pair.measure === "loss" ? value.toFixed(3) : (100 * value).toFixed(1);
 }

@@ -1,0 +1,138 @@
+"""Test of the difference of two evaluations, paired by task: of verdicts or, without any, of losses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from quintain.errors import InvalidInput
+from quintain.evaluation.dataset_summary import LOSS, TOKENS, TRUNCATED
+from quintain.evaluation.statistics.significance import mcnemar_exact, mcnemar_mid_p, sign_flip_exact
+from quintain.evaluation.statistics.success_rates import ClusteredMean, Interval, clustered_difference, newcombe_paired
+from quintain.evaluation.summary import run_clusters, verdicts_by_task
+from quintain.records.evaluation import Evaluation, Measure
+
+SIGNIFICANCE = 0.05
+"""Family-wise error rate. A corrected p-value below it is significant."""
+
+
+class PairTest(NamedTuple):
+    """Difference and test of a pair, before correction."""
+
+    interval: Interval
+    simultaneous: Interval
+    ci_method: str
+    p: float
+    p_mid: float | None
+    p_method: str
+    solved: list[tuple[int, int]]  # (successes of a, successes of b) per task
+    n_excluded: int
+    n_distinct: int | None = None
+    measure: Measure = "success"
+
+
+def paired_test(a: Evaluation, b: Evaluation, error: float = SIGNIFICANCE) -> PairTest:
+    """Pair two evaluations by task and test their difference: of successes or, without verdicts, of losses.
+
+    `error` is that of the simultaneous interval: 0.05 divided by the number of pairs (Bonferroni; Dunn 1961).
+
+    Raises:
+        InvalidInput: Neither verdicts nor losses can be paired.
+    """
+    if (test := find_paired_test(a, b, error)) is not None:
+        return test
+    failed = [f"{side.id}: {side.n_unknown} without a verdict, {side.n_error} with an error" for side in (a, b)]
+    raise InvalidInput(
+        f"expected a task of {a.id} and {b.id} with verdicts from both in every repeat, or two rows with losses over the same "
+        f"tokens, got neither ({'; '.join(failed)}); "
+        + (
+            "read the errors, and evaluate again"
+            if a.n_error or b.n_error
+            else "evaluate both on tasks whose outcome is judged, or agents with one tokenizer on a dataset"
+        ),
+        code="nothing_to_pair",
+    )
+
+
+def find_paired_test(a: Evaluation, b: Evaluation, error: float = SIGNIFICANCE) -> PairTest | None:
+    """Return the test of a pair, or None where neither verdicts nor losses can be paired."""
+    return _test_successes(a, b, error) or _test_losses(a, b, error)
+
+
+def _test_losses(a: Evaluation, b: Evaluation, error: float) -> PairTest | None:
+    """Test the difference of losses in nats a token, b - a, with rows as clusters of tokens.
+
+    Rows that exceed the context of either agent are excluded. None if fewer than two rows are left, or the numbers of tokens
+    of a row differ: losses a token of different tokenizers do not compare.
+    """
+    rows = [{r.task_id: r.metrics for r in side.results if LOSS in r.metrics} for side in (a, b)]
+    pairs = [(rows[0][task], rows[1][task]) for task in sorted(rows[0].keys() & rows[1].keys())]
+    whole = [(x, y) for x, y in pairs if not (x.get(TRUNCATED) or y.get(TRUNCATED))]
+    if len(whole) < 2 or any(x[TOKENS] != y[TOKENS] for x, y in whole):
+        return None
+    differences = [(y[LOSS] - x[LOSS]) * x[TOKENS] for x, y in whole]
+    mean = ClusteredMean.of(differences, [round(x[TOKENS]) for x, _ in whole])
+    lower = [(int(d > 0), int(d < 0)) for d in differences]
+    intervals, unit = (mean.interval(), mean.interval(error)), "over rows as clusters of tokens"
+    n_excluded = max(a.n_tasks, b.n_tasks) - len(whole)
+    return PairTest(
+        *intervals, f"t interval {unit}", mean.p(), None, f"t test {unit}", lower, n_excluded, measure="loss"
+    )
+
+
+def _test_successes(a: Evaluation, b: Evaluation, error: float) -> PairTest | None:
+    """Pair two evaluations by task and repeat, and test their difference of successes with tasks as the unit.
+
+    A task counts if every repeat has a verdict from both agents. If the repeats of a task always agree (as with one
+    repeat), it is one binary outcome per agent: exact McNemar test, Newcombe interval. Otherwise repeats are not
+    independent, so the repeats of a task are summed for the test and averaged for the interval. Tasks that both agents
+    played greedily in the same words are one cluster, whose differences are summed. None without such a task.
+    """
+    solved, clusters, n_excluded = _paired_successes(a, b)
+    if not solved:
+        return None
+    repeats = a.repeats
+    if len(set(clusters)) < len(clusters):
+        return _test_clusters(solved, clusters, repeats, error, n_excluded)
+    if all(count in {0, repeats} for pair in solved for count in pair):
+        both = sum(x > 0 and y > 0 for x, y in solved)
+        only_a, only_b = sum(x > y for x, y in solved), sum(y > x for x, y in solved)
+        counts = both, only_a, only_b, len(solved) - both - only_a - only_b
+        intervals = newcombe_paired(*counts), newcombe_paired(*counts, error)
+        p, p_mid = mcnemar_exact(only_a, only_b), mcnemar_mid_p(only_a, only_b)
+        ci_method, p_method = "Newcombe 1998 method 10", "McNemar's exact test"
+        return PairTest(*intervals, ci_method, p, p_mid, p_method, solved, n_excluded)
+    differences = [(y - x) / repeats for x, y in solved]
+    intervals = clustered_difference(differences), clustered_difference(differences, error)
+    p = sign_flip_exact([y - x for x, y in solved])
+    return PairTest(*intervals, "t interval over tasks", p, None, "exact sign-flip test over tasks", solved, n_excluded)
+
+
+def _test_clusters(
+    solved: list[tuple[int, int]], clusters: Sequence[tuple[str, str]], repeats: int, error: float, n_excluded: int
+) -> PairTest:
+    """Test with clusters of tasks as the unit."""
+    members: dict[tuple[str, str], list[int]] = {}
+    for cluster, (x, y) in zip(clusters, solved, strict=True):
+        members.setdefault(cluster, []).append(y - x)
+    sums, sizes = [sum(found) for found in members.values()], [len(found) for found in members.values()]
+    differences = [total / repeats for total in sums]
+    intervals = clustered_difference(differences, sizes=sizes), clustered_difference(differences, error, sizes)
+    p, unit = sign_flip_exact(sums), "over different runs"
+    test = f"exact sign-flip test {unit}"
+    return PairTest(*intervals, f"t interval {unit}", p, None, test, solved, n_excluded, len(sums))
+
+
+def _paired_successes(a: Evaluation, b: Evaluation) -> tuple[list[tuple[int, int]], list[tuple[str, str]], int]:
+    """Return the successes of both per fully judged task, the clusters of both per task, and the number of excluded tasks."""
+    by_task_a, by_task_b = verdicts_by_task(a.results), verdicts_by_task(b.results)
+    clusters_a, clusters_b = run_clusters(a.results), run_clusters(b.results)
+    solved, clusters, n_excluded = [], [], 0
+    for task_id in sorted(by_task_a.keys() | by_task_b.keys()):
+        verdicts = [side.get(task_id, []) for side in (by_task_a, by_task_b)]
+        if all(len(side) == a.repeats for side in verdicts):
+            solved.append((sum(verdicts[0]), sum(verdicts[1])))
+            clusters.append((clusters_a[task_id], clusters_b[task_id]))
+        else:
+            n_excluded += 1
+    return solved, clusters, n_excluded
