@@ -161,7 +161,7 @@ def _assigned(text: str, at: int) -> Span | None:
     if opening:
         span = _quoted(text, opening)
     else:
-        surroundings = _surroundings(found["operator"], previous, is_flag=is_flag)
+        surroundings = _surroundings(kind, found["operator"], previous, is_flag=is_flag)
         end = bare_value_end(text, found.end(), at - len(lead), surroundings)
         span = (found.end(), end) if end is not None and not _begins_with_stand_in(text, found.end()) else None
     if span is None:
@@ -177,12 +177,14 @@ def _assigned(text: str, at: int) -> Span | None:
     return Span(*span, kind)
 
 
-def _surroundings(operator: str | None, previous: str, *, is_flag: bool) -> Surroundings:
+def _surroundings(kind: str, operator: str | None, previous: str, *, is_flag: bool) -> Surroundings:
     if operator == ">":
         return "element"
     if previous in {"?", "&"}:
         return "query"
-    return "argument" if is_flag else "text"
+    if is_flag:
+        return "argument"
+    return "text" if kind in {"password", "secret"} else "token"
 
 
 def _begins_with_stand_in(text: str, start: int) -> bool:

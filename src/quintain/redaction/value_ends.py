@@ -4,9 +4,10 @@
 |---|---|
 | content of an element (`<password>`) | the next tag |
 | query of a URL (after `?` or `&`) | `&`, and what RFC 3986 excludes from a query |
+| name of a token or key (characters of RFC 7235) | any delimiter |
 | argument of a command (after `--password`) | an operator of the shell |
 | item within brackets (`f(password=x,y)`, `{password: x,y}`) | a separator or a bracket |
-| anything else | white space; the next pair (`&user=`); a quote, bracket or table cell that opened before; a tag |
+| anything else | white space; the next pair (`&user=`); a quote, bracket or table cell that opened before; a tag or entity |
 
 A backslash always ends it, since a text can be the inside of a JSON string. Punctuation at its end is left out.
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-Surroundings = Literal["element", "query", "argument", "text"]
+Surroundings = Literal["element", "query", "argument", "token", "text"]
 ITEM = re.compile(r"""[^\s"'`,;(){}\[\]<>\\|&]+""")
 """A value that ends at any delimiter."""
 MAX_EXAMINED = 256
@@ -28,7 +29,7 @@ _ENDS_AT_CHARACTER = {
 }
 _TO_SPACE = re.compile(r"[^\s\\]+")
 _DELIMITER = re.compile(
-    r"""(?P<pair>[,;&|]{1,2}[\w.-]{1,48}(?P<operator>[=:]))|(?P<certain>&&|\|\||<[^<>\s]{1,64}>)|(?P<mark>["'`|)\]}>])"""
+    r"""(?P<pair>[,;&|]{1,2}[\w.-]{1,48}(?P<operator>[=:]))|(?P<certain>&&|\|\||&(?:[a-z]{2,6}|\#\d{2,5});|<[^<>\n]{1,64}>)|(?P<mark>["'`|)\]}>])"""
 )
 _CALL = re.compile(r"(?P<callee>[\w$%.:>?!*/+@-]*)(?P<bracket>[(\[{])")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
@@ -55,10 +56,10 @@ def bare_value_end(text: str, start: int, name_start: int, surroundings: Surroun
     if end < limit and not text[end : end + 1].isspace():
         if _is_expression(text, start):
             return None
-        if surroundings != "text":
+        if surroundings in _ENDS_AT_CHARACTER:
             found = _ENDS_AT_CHARACTER[surroundings].match(text, start, limit)
             end = found.end() if found else end
-        elif (before := _open_before(text, name_start)) is not None:
+        elif surroundings == "text" and (before := _open_before(text, name_start)) is not None:
             assigns = "=" in text[name_start:start]
             if not _is_in_list(before, assigns):
                 end = _end_in_text(text, start, before, assigns)
