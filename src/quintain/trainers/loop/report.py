@@ -103,7 +103,7 @@ def _truncation(config: TrainingConfig, max_length: int) -> str:
 
 
 BALANCED = (1.0, 4 / 3)
-"""Bounds of n_D lambda_D / (n_U lambda_U), good by bad examples with their weights (arXiv 2402.01306, section 4.2)."""
+"""Bounds of n_D lambda_D / (n_U lambda_U), good by bad examples with their weights (arXiv 2402.01306; TRL's KTOTrainer)."""
 
 
 def label_warnings(config: TrainingConfig, examples: Sequence[Example], held_out: Sequence[Example]) -> list[str]:

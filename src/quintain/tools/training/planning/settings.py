@@ -21,8 +21,8 @@ ADAPTERS_FROM = 100_000_000
 
 _FEWEST_STEPS = 20
 _SMALLEST_BATCH = {"kto": 8}
-"""Method -> fewest examples of a step. The mismatched pairs of a step estimate KTO's KL term: arXiv 2402.01306, section 4.3,
-recommends batches of 8 to 128; TRL, which estimates it by the step of a device, wants 4 there and 16 to 128 over all."""
+"""Method -> fewest examples of a step. The mismatched pairs of a step estimate KTO's KL term. TRL's page on its KTOTrainer asks
+for at least 4 in the batch of that estimate and 16 to 128 in an optimizer step. Here both are one batch, and 8 is between them."""
 _FEWEST_BATCH_TOKENS = 512
 _ROOM = 0.9
 """Share of the free memory that a plan may take."""
