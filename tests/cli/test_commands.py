@@ -28,6 +28,7 @@ def test_doctor_runs_a_real_job_which_can_be_listed_and_shown(home: Path) -> Non
     job_id = next(word for word in listed.split() if word.startswith("job-"))
     shown = json.loads(quintain("jobs", "show", job_id, "--json", home=home).stdout)
     assert (shown["status"], shown["step"]) == ("succeeded", 3)
+    assert quintain("show", "guide://methods/sft", home=home).stdout.startswith("# Method `sft`")
     missing = quintain("jobs", "show", "job-none", home=home)
     assert (missing.returncode, "[not_found]" in missing.stderr) == (2, True)
 
@@ -83,6 +84,7 @@ def test_a_new_home_is_named_once(tmp_path: Path) -> None:
         ("runs --limit many", "runs", "valid integer"),
         ("serve --port 65536", "serve", "'--port'"),
         ("jobs shw", "jobs", "No such command 'shw' (did you mean 'show'?)"),
+        ("jobs job-1234", "jobs", "No such command 'job-1234' (did you mean 'quintain jobs show job-1234'?)"),
         ("jbs", "", "No such command 'jbs' (did you mean 'jobs'?)"),
         ("--hom x jobs", "", "No such option: --hom"),
     ],

@@ -15,7 +15,7 @@ from quintain.datasets.dataset_writer import ExportOptions, write_dataset
 from quintain.datasets.manifest import read_manifest, sha256_of
 from quintain.datasets.rows import read_rows
 from quintain.datasets.selection import Criteria, ExportCounts, ValuedRun, filter_runs
-from quintain.datasets.splits import KeyedRow, split_of, task_key, uneven_split
+from quintain.datasets.splits import KeyedRow, split_of, stratifying_moves, task_key, uneven_split
 from quintain.errors import Conflict, InvalidInput, NotFound
 from quintain.records.dataset import Dataset, DatasetRow, GroupRow, LabelledRow, PairRow, SplitName
 from quintain.records.trajectory import Actor, AgentInfo, OutcomeStatus, Step, Task, Trajectory
@@ -243,6 +243,58 @@ def test_a_split_far_from_its_share_is_reported_with_a_seed_that_meets_it() -> N
     alone = uneven_split({"t": "train"}, shares, 0)
     assert alone is not None
     assert alone.endswith("take another seed or more tasks")
+
+
+def test_a_split_without_a_label_gets_the_task_whose_hash_is_nearest() -> None:
+    """First bytes of `printf 0:KEY | sha256sum`: a 9d, b e0, c be, d 7d."""
+    good, bad, both = {True}, {False}, {True, False}
+    labels = {"a": good, "b": good, "c": bad, "d": bad}
+    train: dict[str, SplitName] = dict.fromkeys("abcd", "train")
+    assert stratifying_moves(train, labels, ["validation"], 0) == {"a": "validation", "d": "validation"}
+    assert stratifying_moves(dict.fromkeys("abcd", "validation"), labels, ["validation"], 0) == {
+        "b": "train",
+        "c": "train",
+    }
+    assert stratifying_moves(train, dict.fromkeys("abcd", both), ["validation"], 0) == {"d": "validation"}
+    whole: dict[str, SplitName] = train | {"b": "validation", "d": "validation"}
+    assert stratifying_moves(whole, labels, ["validation"], 0) == {}
+    alone = {"a": good, "c": bad, "d": bad}  # the only good task stays in train
+    assert stratifying_moves({"a": "train", "c": "train", "d": "validation"}, alone, ["validation"], 0) == {}
+    shared = {"a": both, "c": bad, "b": good}  # a move of the task with both labels would leave train without bad rows
+    assert stratifying_moves({"a": "train", "b": "train", "c": "validation"}, shared, ["validation"], 0) == {
+        "b": "validation"
+    }
+
+
+def test_labelled_rows_are_split_with_both_labels_on_both_sides(tmp_path: Path) -> None:
+    """16 good and 42 bad runs; the hash with seed 6 puts 6 bad ones into validation."""
+    runs = [(run(f"t{i}", user(f"Task {i}"), answer(f"Done {i}.")), i < 16) for i in range(58)]
+    lines = [KeyedRow(task_key(one), LabelledRow(trajectory=one, desirable=good)) for one, good in runs]
+    shares: dict[SplitName, float] = {"validation": 0.1}
+    hashed = [row.desirable for key, row in lines if split_of(key, shares, 6) == "validation"]  # type: ignore[union-attr]
+    assert hashed, "validation has rows"
+    assert not any(hashed)
+    written = write_dataset(lines, tmp_path / "ds", _options(kind="kto", shares=shares, seed=6), ExportCounts())
+    files = written.dataset.files
+    found = {
+        split: [row.desirable for row in read_rows(tmp_path / "ds", split, files[f"{split}.jsonl"], kind="kto")]
+        for split in ("train", "validation")
+    }
+    assert sorted(found["validation"]) == sorted([*hashed, True])
+    assert found["train"].count(True) == 15
+    assert written.dataset.splits == {split: len(labels) for split, labels in found.items()}
+    assert sorted(path.name for path in (tmp_path / "ds").iterdir()) == [
+        "manifest.json",
+        "train.jsonl",
+        "validation.jsonl",
+    ]
+    assert not any("all rows" in warning for warning in written.warnings)
+
+    few = [lines[0], *lines[16:]]
+    written = write_dataset(few, tmp_path / "few", _options(kind="kto", shares=shares, seed=6), ExportCounts())
+    assert any("all rows of split validation are undesirable" in warning for warning in written.warnings)
+    written = write_dataset(lines[16:], tmp_path / "bad", _options(kind="kto"), ExportCounts())
+    assert any("all rows are undesirable" in warning for warning in written.warnings)
 
 
 def test_a_task_without_id_is_told_by_its_prompt_and_else_by_its_session() -> None:

@@ -71,6 +71,20 @@ def test_a_chatgpt_conversation_is_the_branch_that_was_shown_with_its_calls_and_
     assert made.outcome.status == "unknown"
 
 
+def test_thumbs_on_the_shown_branch_label_a_chatgpt_conversation(tmp_path: Path) -> None:
+    log = write(tmp_path / "conversations.json", [chatgpt_conversation()])
+    for thumbs, label in {
+        (("end", "thumbsUp"), ("old", "thumbsDown")): True,  # `old` is an answer that was regenerated
+        (("end", "thumbs_down"),): False,
+        (("end", "thumbsUp"), ("web", "thumbsDown")): None,
+    }.items():
+        rows = [{"id": name, "conversation_id": "c-1", "rating": rating} for name, rating in thumbs]
+        write(tmp_path / "message_feedback.json", rows)
+        assert read_one("chatgpt", log, tmp_path)[0].trajectory.logged_label is label
+    (tmp_path / "message_feedback.json").write_text("{torn")
+    assert read_one("chatgpt", log, tmp_path)[0].trajectory.logged_label is None
+
+
 def test_a_chatgpt_tree_without_a_current_message_or_with_a_ring_still_ends(tmp_path: Path) -> None:
     whole = chatgpt_conversation()
     whole["mapping"]["root"]["parent"] = "end"

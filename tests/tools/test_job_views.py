@@ -7,12 +7,15 @@ from datetime import timedelta
 import pytest
 
 from quintain.records.agent import Agent, ModelRef
+from quintain.records.dataset import TextRow
 from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import EvaluateSpec, Job, JobError, JobSpec, JobStatus, TrainSpec
+from quintain.records.job import EvaluateSpec, Job, JobError, JobResult, JobSpec, JobStatus, TrainSpec
 from quintain.records.job_events import Activity, JobEvent
 from quintain.tools.jobs.jobs import cancel_job, get_job, list_jobs, watch_job
 from quintain.tools.jobs.labels import label_of
+from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.services import Services
+from tools.stored_records import freeze_rows
 
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
 GRPO = TrainSpec(
@@ -23,6 +26,7 @@ GRPO = TrainSpec(
     output_dir="unused",
     config=CONFIGS["grpo"](),
 )
+PRETRAIN = CONFIGS["pretrain"]()
 EVALUATE = EvaluateSpec(agent=STARTER, environment="quintain/inventory", n_tasks=20, repeats=2)
 
 
@@ -141,3 +145,25 @@ def test_after_episodes_without_a_verdict_the_next_step_plays_one_in_the_environ
         "agent:starter@1",
     )
     assert resume.tool == "resume_job"
+    assert "begins again with the same settings" in get_job(waiting, job_id).next_step
+    (waiting.settings.jobs_dir / job_id / "checkpoints" / "step-1").mkdir(parents=True)
+    assert "continues from its newest checkpoint" in get_job(waiting, job_id).next_step
+
+
+def test_an_agent_trained_on_rows_that_were_not_played_is_measured_on_its_dataset(waiting: Services) -> None:
+    dataset_id = freeze_rows(waiting, "text", [TextRow(text="a"), TextRow(text="b")], "notes")
+    spec = TrainSpec(
+        method="pretrain", agent=STARTER, dataset_id=dataset_id, name="n", output_dir="unused", config=PRETRAIN
+    )
+    job_id = stored(waiting, "job-1", spec, running=True)
+    result = JobResult(agent="agent:n@1")
+    waiting.store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, waiting.clock(), result=result)
+    evaluate, _ = get_job(waiting, job_id).next_step.calls
+    assert evaluate.arguments == {"agent": "agent:n@1", "dataset_id": "notes", "split": "train"}
+
+
+def test_an_evaluation_without_verdicts_and_losses_is_not_to_be_compared(waiting: Services) -> None:
+    job_id, result = stored(waiting, "job-1", EVALUATE, running=True), JobResult(evaluation_id="eval-1", n=0, n_error=2)
+    waiting.store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, waiting.clock(), result=result)
+    hint = next_step(waiting, waiting.store.jobs.get(job_id))
+    assert hint == "No task has a verdict, so there is nothing to compare; 2 episodes ended with an error."

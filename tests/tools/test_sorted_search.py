@@ -6,6 +6,7 @@ import pytest
 
 from mcp_client import ToolCaller
 from quintain.records.score import Score
+from quintain.records.trajectory import Outcome, OutcomeStatus
 from quintain.tools.services import Services
 from tools.stored_records import add_runs
 from trajectory_runs import NOW, answer, run, user
@@ -66,3 +67,29 @@ def test_runs_are_sorted_by_the_mean_of_their_raters_newest_verdicts_page_by_pag
     assert refused.startswith("[bad_cursor]")
     services.store.scores.add_many([value(a, "rules", 0.25)], NOW)
     assert ask("search_trajectories", sort="rules")["items"][0]["score"] == pytest.approx(0.25)
+
+
+def test_scores_of_an_imported_log_are_chosen_by_their_name(services: Services, ask: ToolCaller) -> None:
+    """Feedback 1, 0 and 0.25, the last scored 0.75 here since; a rating of 1 to 5 is not a score."""
+    logged: tuple[dict[str, float], ...] = (
+        {"user-feedback": 1.0, "rating": 5.0},
+        {"user-feedback": 0.0},
+        {"user-feedback": 0.25, 'a"b': 0.5},
+        {},
+    )
+    runs = [run(f"t-{i}", user(), answer(str(i)), status=OutcomeStatus.UNKNOWN, tags=("k",)) for i in range(4)]
+    up, down, later, _ = add_runs(
+        services,
+        *(one.model_copy(update={"outcome": Outcome(scores=scores)}) for one, scores in zip(runs, logged, strict=True)),
+    )
+    services.store.scores.add_many([value(later, "user-feedback", 0.75)], NOW)
+    found = ask("search_trajectories", sort="user-feedback")["items"]
+    assert [(item["id"], item["score"]) for item in found] == [(up, 1.0), (later, 0.75), (down, 0.0)]
+    kto = {"kind": "kto", "name": "d", "filter": {"tags": ["k"]}}
+    frozen = ask("export_dataset", **kto, scorer="user-feedback")
+    assert (frozen["rows"], frozen["dropped"]) == (3, {"unscored": 1})
+    assert ask("export_dataset", **kto, scorer='a"b')["dropped"] == {"unscored": 3}
+    (refused,) = ask.refused("export_dataset", kto | {"scorer": "rating"})
+    assert "expected the scores 'rating' of imported logs in 0..1, got 5..5" in refused
+    (refused,) = ask.refused("export_dataset", kto | {"scorer": "feedback"})
+    assert refused.endswith('imported logs have scores a"b, rating, user-feedback')

@@ -13,7 +13,8 @@ from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_TOKENIZER
 
 from gguf_files import header, whole
 from quintain.records.agent import Sampling
-from quintain.records.dataset import DatasetRow, PairRow, Row
+from quintain.records.dataset import DatasetRow, LabelledRow, PairRow, Row
+from quintain.records.record import counted
 from quintain.settings import Settings
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.services import Services
@@ -146,7 +147,7 @@ def test_acting_in_bf16_on_a_processor_without_it_is_reported_before_the_job_sta
     assert collect_rollouts(waiting, "expert", **ACTING).warnings == ()
 
 
-@pytest.mark.parametrize(("method", "kind"), [("sft", "sft"), ("dpo", "dpo")])
+@pytest.mark.parametrize(("method", "kind"), [("sft", "sft"), ("dpo", "dpo"), ("kto", "kto")])
 def test_few_optimizer_steps_are_reported_with_the_batch_size_that_a_plan_takes(
     waiting: Services, method: str, kind: str
 ) -> None:
@@ -155,14 +156,35 @@ def test_few_optimizer_steps_are_reported_with_the_batch_size_that_a_plan_takes(
     rows: list[Row] = [DatasetRow(trajectory=one) for one in runs[::2]]
     if kind == "dpo":
         rows = [PairRow(chosen=runs[i], rejected=runs[i + 1]) for i in range(0, 30, 2)]
+    if kind == "kto":
+        rows = [LabelledRow(trajectory=one, desirable=i % 2 == 0) for i, one in enumerate(runs[::2])]
     few = freeze_rows(waiting, kind, rows, "few")
     plan = plan_training(waiting, method=method, dataset_id=few)
     size = plan.hyperparameters["batch_size"]
-    (warning,) = start_training(waiting, method, "starter", few).warnings
-    assert warning.startswith("[few_steps] 15 rows with batch_size 16 make 3 optimizer steps; "), warning
-    assert f"set batch_size to {size}, as plan_training(" in warning
+    assert size == (8 if kind == "kto" else 2)  # 8 steps an epoch of 3; kto keeps what its KL term is estimated from
+    for settings, steps in (({}, 3), ({"epochs": 1}, 1), ({"batch_size": 12}, 6)):
+        (warning,) = start_training(waiting, method, "starter", few, hyperparameters=settings).warnings
+        batch = settings.get("batch_size", 16)
+        at_most = f"[few_steps] 15 rows with batch_size {batch} make at most {counted(steps, 'optimizer step')}; "
+        assert warning.startswith(at_most), warning
+        (planned,) = warning.calls
+        found = plan_training(waiting, **planned.arguments).hyperparameters["batch_size"]
+        assert f"set batch_size to {found}, as plan_training(" in warning
     shown = quintain("train", "--method", method, "--dataset", few, "--detach", home=waiting.settings.home)
     assert (shown.returncode, shown.stdout.startswith("job-")) == (0, True)
     assert "[few_steps] 15 rows" in shown.stderr
     for settings in ({"batch_size": size}, {"max_steps": 1}):
         assert start_training(waiting, method, "starter", few, hyperparameters=settings).warnings == ()
+
+
+def test_a_batch_too_small_for_the_kl_estimate_of_kto_is_reported(waiting: Services) -> None:
+    runs = [run(f"t{i}", user(f"Task {i}"), answer(f"Done {i}.")) for i in range(12)]
+    add_runs(waiting, *runs)
+    rows: list[Row] = [LabelledRow(trajectory=one, desirable=i % 2 == 0) for i, one in enumerate(runs)]
+    thumbs = freeze_rows(waiting, "kto", rows, "thumbs")
+    for size, found in ((7, ["[small_batch]"]), (8, [])):
+        settings = {"batch_size": size}
+        started = start_training(waiting, "kto", "starter", thumbs, hyperparameters=settings)
+        assert [text.split()[0] for text in started.warnings] == found
+        plan = plan_training(waiting, method="kto", dataset_id=thumbs, hyperparameters=settings)
+        assert [f"[{one.code}]" for one in plan.blockers] == found

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from quintain.records.hyperparameters import DPOConfig, KTOConfig
 from quintain.trainers.data.mismatched import mismatched_examples
 from quintain.trainers.data.streams import Example, token_row
+from quintain.trainers.loop.report import label_warnings
 from quintain.trainers.losses.kto import kto_kl, kto_loss
 from trainers.loss_runs import Group, Run, assert_as_trl, assert_same, result_of, trl_runs, trl_values
 
@@ -29,6 +31,25 @@ def test_the_loss_and_its_metrics_by_hand() -> None:
     assert result.loss == pytest.approx(0.773638, abs=1e-6)
     assert result.gradient == [pytest.approx([-0.125] * 2), pytest.approx([0.111859], abs=1e-6)]
     assert result.metrics == {"chosen_reward": pytest.approx(0.5), "rejected_reward": pytest.approx(-1.0)}
+
+
+def test_labels_that_outweigh_each_other_are_reported_with_the_weight_that_balances_them() -> None:
+    """Good by bad, from 1 to 4/3: 16/42 = 0.381 needs 42/16 = 2.625 for 1; 42/16 = 2.63 needs 2.625/(4/3) = 1.97 for 4/3."""
+    for n_good, n_bad, weight in ((16, 42, "desirable_weight to 2.63"), (42, 16, "undesirable_weight to 1.97")):
+        examples = [Example((), (), (1.0,))] * n_good + [Example((), (), (-1.0,))] * n_bad
+        (warning,) = label_warnings(KTOConfig(), examples, examples)
+        assert warning.startswith(f"{n_good} good and {n_bad} bad examples weigh ")
+        assert warning.endswith(f"outside KTO's range of 1 to 4/3; set {weight}")
+        name, _, value = weight.partition(" to ")
+        assert label_warnings(KTOConfig(**{name: float(value)}), examples, []) == []
+        assert label_warnings(DPOConfig(), examples, []) == []
+    for n_good, n_bad in ((3, 3), (4, 3)):
+        assert not label_warnings(
+            KTOConfig(), [Example((), (), (1.0,))] * n_good + [Example((), (), (-1.0,))] * n_bad, []
+        )
+    rare = [Example((), (), (1.0,)), *[Example((), (), (-1.0,))] * 101]
+    (warning,) = label_warnings(KTOConfig(), rare, [])
+    assert warning.endswith("add runs of the rarer label"), "a weight is at most 100"
 
 
 def test_step_and_example_weights_weigh_log_ratios_and_runs() -> None:

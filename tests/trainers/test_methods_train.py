@@ -11,7 +11,7 @@ import pytest
 
 from quintain.errors import TrainingFailed
 from quintain.records.agent import ModelRef
-from quintain.records.dataset import DatasetRow, GroupRow, PairRow, TextRow
+from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, TextRow
 from quintain.records.hyperparameters import CONFIGS, LoraConfig
 from quintain.records.trajectory import SampledTokens
 from quintain.trainers.data.examples import ExampleMaker
@@ -308,6 +308,14 @@ def test_the_kl_estimate_of_kto_is_reported_and_keeps_to_the_token_budget(
     _, recorder = run(spec(model_folder, tmp_path / "out", "kto", **options), tmp_path / "job", rows_for("kto", 8))
     assert max(passes) <= 600
     assert len(metric(recorder, "kto_kl")) == len(recorder.steps)
+    assert recorder.warnings == []
+    good = [row for row in rows_for("kto", 8) if isinstance(row, LabelledRow) and row.desirable]
+    job = spec(model_folder, tmp_path / "good", "kto", **options)
+    _, recorder = run(job, tmp_path / "job-good", good, validation=good[:2])
+    assert [message.split(",")[0] for _, message in recorder.warnings] == [
+        "all 4 training examples are good",
+        "all 2 validation examples are good",
+    ]
 
 
 def test_masking_the_shared_prefix_of_a_pair_changes_means_and_not_the_sigmoid_loss(

@@ -15,10 +15,13 @@ from safetensors.torch import load_file
 from full_disk import full_disk
 from quintain.errors import Conflict, TrainingFailed, Unavailable
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, Row
+from quintain.records.hyperparameters import KTOConfig, SFTConfig
 from quintain.records.trajectory import Trajectory
+from quintain.trainers.data.examples import ExampleBatch
 from quintain.trainers.engine.forward import Engine, TokenScores
 from quintain.trainers.loop import checkpoints, loop
 from quintain.trainers.loop.passes import ValidationSums
+from quintain.trainers.loop.report import left_out
 from tiny_models import save_tiny_model
 from trainers.episodes import episode
 from trainers.runs import Killed, Recorder, dataset, rows_for, run, run_of, spec
@@ -203,6 +206,18 @@ def test_data_without_anything_to_learn_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(TrainingFailed, match=rf"\[nothing_supervised\].*{reason}"):
         run(spec(model_folder, tmp_path / "out", method, **options), tmp_path / "job", [row])
+
+
+def test_turns_that_are_cut_off_are_reported_with_the_remedy_of_their_settings() -> None:
+    batch = ExampleBatch(truncated_turns=3)
+    for config, words, advises_chunk in (
+        (SFTConfig(), "3 agent turns fell off the end of rows longer than 64 tokens; raise", True),
+        (SFTConfig(chunk=True), "3 agent turns do not fit into 64 tokens even in a chunk of their own", False),
+        (KTOConfig(), "3 agent turns fell off the end of rows longer than 64 tokens; raise", False),
+    ):
+        (warning,) = left_out(batch, 5, config, 64)
+        assert warning.startswith(words)
+        assert ("set chunk" in warning) == advises_chunk
 
 
 def test_drops_truncations_and_a_missing_validation_are_counted_and_reported(

@@ -71,9 +71,10 @@ def show_import(console: Console, result: ImportResult) -> None:
         console.print(f"  {rejected.place}: {rejected.reason}", markup=False, style="yellow")
     for note in result.notes:
         console.print(f"  note: {note}", markup=False)
+    how = " (longer now, or with new labels, outcomes or tags)" if result.updated else ""
     redacted = ", ".join(f"{kind} {n}" for kind, n in sorted(result.redactions.items())) or "nothing"
     console.print(
-        f"{counted(result.imported or 0, 'run')} came in, {result.updated} were updated, {result.duplicates} were known, "
+        f"{counted(result.imported or 0, 'run')} came in, {result.updated} were updated{how}, {result.duplicates} were known, "
         f"{counted(result.unchanged_files or 0, 'file')} unchanged, {result.rejected_count} rejected; redacted: {redacted}.",
         markup=False,
     )

@@ -62,7 +62,10 @@ def _print(console: Console, found: LineageResult) -> None:
         console.print(_tree(thing, "derived from", found.ancestors, [(e.target, e.source) for e in found.edges]))
         console.print(_tree(thing, "used by", found.descendants, [(e.source, e.target) for e in found.edges]))
     if found.learned_from is not None:
-        console.print(f"It learned from {counted(found.learned_from.count, 'run')}, those of its base agents included.")
+        runs = counted(found.learned_from.count, "run")
+        console.print(
+            f"Its training data has {runs}, with those of its base agents and those that a training left out."
+        )
     if found.shaped is not None:
         shaped = printable(", ".join(found.shaped)) or "none"
         console.print(f"Agents that learned from it: {shaped}.", markup=False)

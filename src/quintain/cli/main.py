@@ -60,7 +60,10 @@ def _usage_errors(name: str, command_name: str | None = None) -> Iterator[None]:
         place = f"quintain {name}".strip()
         fault = error.format_message().rstrip(".")
         if command_name is not None:
-            fault += nearest(command_name, command_names(name))
+            commands = command_names(name)
+            fault += nearest(command_name, commands) or (
+                f" (did you mean '{place} show {command_name}'?)" if name and "show" in commands else ""
+            )
         elif argument := _positional_name(name, error):
             fault = f"{argument.upper()} is given without an option's name: {place} {argument.upper()}"
         text = f"expected arguments and options of {place}, got a wrong command line: {fault}; see {place} --help"

@@ -33,6 +33,8 @@ def run_show(use: CommandRun) -> int:
     """
     services = use.services()
     name = use.arguments["trajectory_id"]
+    if name.startswith("guide://"):
+        return _show_guide(use, services, name)
     nodes = services.store.lineage.nodes(services.store.lineage.resolve(name))
     if nodes[0].kind != "trajectory" and (options := [one for one in _STEP_OPTIONS if one in use.arguments]):
         flag = f"--{options[0].replace('_', '-')}"
@@ -47,6 +49,17 @@ def run_show(use: CommandRun) -> int:
             _show_run(plain_console(), view)
     else:
         _show_other(use, services, nodes[0])
+    return 0
+
+
+def _show_guide(use: CommandRun, services: Services, uri: str) -> int:
+    """Print a guide, which MCP clients read as a resource."""
+    from quintain.server.resources import read, resource_specs
+    from quintain.tools.catalog import CATALOG
+
+    guides = [spec for spec in resource_specs(CATALOG) if spec.uri.startswith("guide://")]
+    text, _ = read(guides, services, uri)
+    print(json.dumps({"uri": uri, "text": text}) if use.json_out else text)
     return 0
 
 

@@ -106,8 +106,9 @@ COMMANDS: Mapping[str, Command] = {
         run="quintain.cli.show:run_show",
         positional=("trajectory_id",),
         names={"trajectory_id": "id"},
-        title="Show a run, job, dataset, agent, evaluation or comparison.",
-        summary="ID may also be a job, dataset, agent, evaluation or comparison, or the name of a dataset or agent.",
+        title="Show a run, job, dataset, agent, evaluation, comparison or guide.",
+        summary="ID may also be a job, dataset, agent, evaluation or comparison, the name of a dataset or agent, or the address of "
+        "a guide: guide://pipeline, guide://curation, guide://methods/METHOD.",
     ),
     "agents": _listing("agents"),
     "datasets": _listing("datasets"),

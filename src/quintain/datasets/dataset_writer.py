@@ -21,7 +21,7 @@ from quintain.datasets.provenance import UNKNOWN, Terms, check_terms, written_by
 from quintain.datasets.rows import members_of, trajectories_of
 from quintain.datasets.selection import Criteria, ExportCounts, drop_remedy
 from quintain.datasets.split_leaks import LeakCheck, one_side
-from quintain.datasets.splits import KeyedRow, check_shares, split_of, uneven_split
+from quintain.datasets.splits import KeyedRow, check_shares, split_of, stratifying_moves, uneven_split
 from quintain.errors import Conflict, InvalidInput, QuintainError, Unavailable, disk_remedy
 from quintain.importers.garbage_collection import gc_relaxed
 from quintain.next_step import Hint
@@ -86,6 +86,10 @@ class _Contents:
     leaks: LeakCheck = field(default_factory=LeakCheck)
     sides: dict[str, SplitName] = field(default_factory=dict)
     """Key of a task -> its split; empty for train only."""
+    task_labels: dict[str, set[bool]] = field(default_factory=dict)
+    """Key of a task -> its labels: whether desirable; of kind `kto`."""
+    keys: dict[SplitName, list[str]] = field(default_factory=dict)
+    """Key of each line of a split; of kind `kto`."""
 
     def add(self, key: str, row: Row, split: SplitName, *, is_split: bool) -> None:
         self.rows[split] += 1
@@ -93,6 +97,8 @@ class _Contents:
             self.leaks.add(key, row, split)
             self.sides[key] = split
         if isinstance(row, LabelledRow):
+            self.task_labels.setdefault(key, set()).add(row.desirable)
+            self.keys.setdefault(split, []).append(key)
             self.labels["desirable" if row.desirable else "undesirable"] += 1
             self.logged_labels += row.trajectory.outcome.status is OutcomeStatus.UNKNOWN
         if isinstance(row, PairRow):
@@ -104,6 +110,16 @@ class _Contents:
             if member not in self.members:
                 self.members[member] = None
                 self._count_sources(trajectory)
+
+    def move(self, moves: Mapping[str, SplitName]) -> None:
+        """Count tasks for another split."""
+        for split, keys in self.keys.items():
+            targets = Counter(moves[key] for key in keys if key in moves)
+            self.rows.subtract({split: targets.total()})
+            self.rows.update(targets)
+        for key, split in moves.items():
+            self.leaks.move(key, self.sides[key], split)
+            self.sides[key] = split
 
     def _count_references(self, row: BenchmarkRow) -> None:
         self.members |= dict.fromkeys(members_of(row))
@@ -175,21 +191,19 @@ def _fill(
     # A benchmark is measured on, never trained on: all of it is test.
     rest: SplitName = "test" if options.kind == "benchmark" else "train"
     names: list[SplitName] = [rest, *shares]
-    hashes = {name: hashlib.sha256() for name in names}
     contents = _Contents()
-    with ExitStack() as stack:
-        files: dict[SplitName, BinaryIO] = {
-            name: stack.enter_context((aside / f"{name}.jsonl").open("wb", _BUFFER_BYTES)) for name in names
-        }
+
+    def placed() -> Iterator[tuple[SplitName, bytes]]:
         for key, row in lines:
             split = split_of(key, shares, options.seed) if shares else rest
-            line = row.model_dump_json().encode() + b"\n"
-            files[split].write(line)
-            hashes[split].update(line)
             contents.add(key, row, split, is_split=bool(shares))
-        for file in files.values():
-            file.flush()
-            os.fsync(file.fileno())
+            yield split, row.model_dump_json().encode() + b"\n"
+
+    hashes = _write_splits(placed(), aside, names)
+    if shares and contents.task_labels:
+        moves = stratifying_moves(contents.sides, contents.task_labels, shares, options.seed)
+        hashes = _move_lines(aside, contents.keys, moves, names) if moves else hashes
+        contents.move(moves)
     if not contents.rows[rest]:
         raise InvalidInput(_nothing_left(contents.rows, tally, options), code="empty_dataset")
     notes = check_terms(contents.models, options.model_terms)
@@ -201,7 +215,7 @@ def _fill(
         rows=contents.rows.total(),
         splits={name: contents.rows[name] for name in names},
         dropped=dict(tally.dropped),
-        files={f"{name}.jsonl": hashes[name].hexdigest() for name in names},
+        files={f"{name}.jsonl": hashes[name] for name in names},
         source_models=dict(contents.models),
         licence_notes=notes,
         environments=dict(contents.environments),
@@ -214,6 +228,44 @@ def _fill(
     facts = {**counts, "tasks_without_row": dict(tally.tasks_dropped)}
     write_manifest(aside, dataset, selection=_selection(options), counts=facts, more=_more(options, contents, tally))
     return WrittenDataset(dataset, list(contents.members), counts, warnings, dict(contents.redactions))
+
+
+def _write_splits(
+    lines: Iterable[tuple[SplitName, bytes]], folder: Path, names: Iterable[SplitName]
+) -> dict[SplitName, str]:
+    """Write each line to the file of its split, flushed to disk; return the SHA-256 of each file."""
+    hashes = {name: hashlib.sha256() for name in names}
+    with ExitStack() as stack:
+        files: dict[SplitName, BinaryIO] = {
+            name: stack.enter_context((folder / f"{name}.jsonl").open("wb", _BUFFER_BYTES)) for name in hashes
+        }
+        for split, line in lines:
+            files[split].write(line)
+            hashes[split].update(line)
+        for file in files.values():
+            file.flush()
+            os.fsync(file.fileno())
+    return {name: digest.hexdigest() for name, digest in hashes.items()}
+
+
+def _move_lines(
+    folder: Path, keys: Mapping[SplitName, list[str]], moves: Mapping[str, SplitName], names: Iterable[SplitName]
+) -> dict[SplitName, str]:
+    """Write the files of the splits again, with the lines of some tasks in another split; return their hashes."""
+    before = folder / "before"
+    before.mkdir()
+    for split in keys:
+        (folder / f"{split}.jsonl").rename(before / f"{split}.jsonl")
+
+    def placed() -> Iterator[tuple[SplitName, bytes]]:
+        for split, line_keys in keys.items():
+            with (before / f"{split}.jsonl").open("rb", _BUFFER_BYTES) as file:
+                for key, line in zip(line_keys, file, strict=True):
+                    yield moves.get(key, split), line
+
+    hashes = _write_splits(placed(), folder, names)
+    shutil.rmtree(before)
+    return hashes
 
 
 def _more(options: ExportOptions, contents: _Contents, tally: ExportCounts) -> dict[str, Any]:
@@ -251,6 +303,22 @@ def _row_warnings(contents: _Contents, options: ExportOptions, shares: Mapping[S
         )
     if shares and (uneven := uneven_split(contents.sides, shares, options.seed)):
         yield uneven
+    yield from _label_warnings(contents)
+
+
+def _label_warnings(contents: _Contents) -> list[str]:
+    """Return a warning about labelled rows of one label: all of them, or those of a split."""
+    if len(contents.labels) == 1:
+        return [f"all rows are {next(iter(contents.labels))}; kto learns from good and bad runs: add the others"]
+    by_split: dict[SplitName, set[bool]] = {}
+    for key, labels in contents.task_labels.items():
+        by_split.setdefault(contents.sides.get(key, "train"), set()).update(labels)
+    return [
+        f"all rows of split {split} are {'desirable' if True in labels else 'undesirable'}, because too few tasks have the "
+        "other label; record more of them, or set validation_share to 0"
+        for split, labels in by_split.items()
+        if len(labels) == 1
+    ]
 
 
 def _nothing_left(rows: Counter[str], tally: ExportCounts, options: ExportOptions) -> Hint:

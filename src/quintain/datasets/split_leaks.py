@@ -16,17 +16,23 @@ class LeakCheck:
     """Counts tasks outside train whose prompt has the same words as a task in train."""
 
     def __init__(self) -> None:
-        self._seen: set[bytes] = set()
+        self._prompts: dict[bytes, bytes] = {}
         self._tasks: dict[bytes, Counter[SplitName]] = {}
 
     def add(self, key: str, row: Row, split: SplitName) -> None:
         """Add a row and the split of its task."""
         task, digest = task_of(row), _digest(key)
-        if task is None or digest in self._seen:
+        if task is None or digest in self._prompts:
             return
-        self._seen.add(digest)
-        if prompt_words := words(task.prompt):
-            self._tasks.setdefault(_digest(" ".join(prompt_words)), Counter())[split] += 1
+        prompt_words = words(task.prompt)
+        prompt = self._prompts[digest] = _digest(" ".join(prompt_words)) if prompt_words else b""
+        if prompt:
+            self._tasks.setdefault(prompt, Counter())[split] += 1
+
+    def move(self, key: str, source: SplitName, target: SplitName) -> None:
+        """Count a task for another split."""
+        if prompt := self._prompts.get(_digest(key)):
+            self._tasks[prompt].update({source: -1, target: 1})
 
     @property
     def tasks(self) -> int:

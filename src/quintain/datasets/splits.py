@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import NamedTuple
 
 from quintain.errors import InvalidInput
@@ -59,13 +59,49 @@ def split_of(key: str, shares: Mapping[SplitName, float], seed: int) -> SplitNam
         shares: Share of the tasks of each split except `train`, which gets the rest.
         seed: Seed of the hash.
     """
-    digest = hashlib.sha256(f"{seed}:{key}".encode()).digest()
-    position = int.from_bytes(digest[:8], "big") / 2**64
+    position = _position(key, seed)
     for name in sorted(shares):
         if position < shares[name]:
             return name
         position -= shares[name]
     return "train"
+
+
+def _position(key: str, seed: int) -> float:
+    """Return the hash of seed and key, uniform in [0, 1)."""
+    digest = hashlib.sha256(f"{seed}:{key}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64
+
+
+def stratifying_moves(
+    sides: Mapping[str, SplitName], labels: Mapping[str, Set[bool]], shares: Iterable[SplitName], seed: int
+) -> dict[str, SplitName]:
+    """Return the tasks to move so that every split has rows of both labels, where enough tasks have them.
+
+    Without a missing label nothing moves. A split that lacks one gets the task whose hash is nearest to it; a task stays
+    where it is if its split would then lack a label.
+
+    Args:
+        sides: Key of a task -> its split.
+        labels: Key of a task -> labels of its rows.
+        shares: Splits other than train.
+        seed: As in `split_of`.
+    """
+    counts = Counter((split, label) for key, split in sides.items() for label in labels[key])
+    targets: tuple[SplitName, ...] = (*sorted(shares), "train")
+    missing = [(target, label) for target in targets for label in (True, False) if not counts[target, label]]
+    ascending = sorted(sides, key=lambda key: (_position(key, seed), key)) if missing else []
+    placed = dict(sides)
+    for target, label in missing:
+        if counts[target, label]:
+            continue
+        order = ascending[::-1] if target == "train" else ascending
+        free = (k for k in order if label in labels[k] and all(counts[placed[k], one] > 1 for one in labels[k]))
+        if (key := next(free, None)) is not None:
+            counts.subtract((placed[key], one) for one in labels[key])
+            placed[key] = target
+            counts.update((target, one) for one in labels[key])
+    return {key: split for key, split in placed.items() if split != sides[key]}
 
 
 def uneven_split(sides: Mapping[str, SplitName], shares: Mapping[SplitName, float], seed: int) -> str | None:

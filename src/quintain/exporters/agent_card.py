@@ -69,14 +69,18 @@ def _gguf_name(handover: AgentExport) -> str:
 
 
 def _parameters(sampling: Sampling) -> Iterator[tuple[str, float]]:
-    """Yield parameters that override Ollama's defaults (top_k 40, repeat penalty), which the agent does not use."""
+    """Yield parameters that override Ollama's defaults (top_k 40, repeat penalty), which the agent does not use.
+
+    The default length of a turn is Quintain's bound on episodes; nobody chose it for replies, which it would cut.
+    """
     yield "temperature", sampling.temperature
     yield "top_p", sampling.top_p
     yield "top_k", sampling.top_k
     if sampling.min_p:
         yield "min_p", sampling.min_p
     yield "repeat_penalty", 1.0
-    yield "num_predict", sampling.max_new_tokens
+    if sampling.max_new_tokens != Sampling().max_new_tokens:
+        yield "num_predict", sampling.max_new_tokens
 
 
 def _header(handover: AgentExport) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from quintain.records.trajectory import Task, Trajectory
 
 SplitName = Literal["train", "validation", "test"]
 DatasetKind = Literal["sft", "dpo", "kto", "grpo", "text", "reward", "prm", "benchmark"]
+MEASURABLE_KINDS: tuple[DatasetKind, ...] = ("sft", "dpo", "kto", "reward", "text", "benchmark")
+"""Kinds whose rows have turns or text that an agent can be compared with."""
 TaskClass = Literal["tool_selection", "multi_step_planning", "timing_decision", "tool_retrieval"]
 StepLabels = Literal["recorded", "outcome", "scores"]
 _R = TypeVar("_R")

@@ -84,7 +84,7 @@ class ImportReport(Record):
     imported: int = Field(default=0, description="Number of new runs.")
     updated: int = Field(
         default=0,
-        description="Number of changed stored runs: longer sessions, added outcomes, added tags.",
+        description="Number of changed stored runs: longer sessions, added outcomes, labels and tags.",
     )
     duplicates: int = Field(default=0, description="Number of known runs.")
     forgotten: int = Field(default=0, description="Number of forgotten runs, which were not stored.")

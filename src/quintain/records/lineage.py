@@ -55,7 +55,7 @@ class Lineage(Record):
 
 
 class TrainingSources(Record):
-    """The runs that an agent learned from, including those of its base agents."""
+    """The runs in the training data of an agent, including those of its base agents and rows that a training left out."""
 
     count: int
     datasets: tuple[str, ...] = ()

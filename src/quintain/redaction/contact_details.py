@@ -2,7 +2,8 @@
 
 E-mail addresses of reserved domains (RFC 2606, RFC 6761) stay. A phone number is found in its international form (`+`,
 an assigned country code of ITU-T E.164, 9 to 15 digits), in the form of North America with its area code in
-parentheses, and in a `tel:` URI (RFC 3966). Other national forms look like any number and stay.
+parentheses, and in a `tel:` URI (RFC 3966). Other national forms look like any number and stay, and so do the numbers of
+a written addition.
 """
 
 from __future__ import annotations
@@ -77,6 +78,34 @@ _HUNK = "@@ -"
 """Begins each part of a unified diff."""
 
 
+_ADDEND_ABOVE = re.compile(r"(?P<end>[ \t]*(?P<digits>[0-9]{1,40}))[ \t]*(?:\n|$)")
+_TOTAL_BELOW = re.compile(r"\n(?:[ \t]*[-_=─]{2,80}[ \t]*\n)?[ \t]*=?[ \t]*(?P<digits>[0-9]{1,40})[ \t]*(?:\n|$)")
+_LINE_END = re.compile(r"[ \t]*(?:\n|$)")
+_MAX_COLUMN = 200
+"""Maximum number of characters of a line of a written addition."""
+
+
+def _is_addend(text: str, start: int, end: int) -> bool:
+    """Return whether `+` and a number are a line of a written addition.
+
+    The line above is a number without a sign. Both lines end in the same column because one is indented, or the number
+    below them is their sum.
+    """
+    line_start = text.rfind("\n", max(0, start - _MAX_COLUMN), start) + 1
+    is_alone = not text[line_start:start].strip(" \t") and _LINE_END.match(text, end)
+    if not line_start or not is_alone or not text[start + 1 : end].isdigit():
+        return False
+    above_start = text.rfind("\n", max(0, line_start - _MAX_COLUMN), line_start - 1) + 1
+    above = _ADDEND_ABOVE.fullmatch(text, above_start, line_start)
+    if above is None:
+        return False
+    is_indented = line_start < start or above.start("digits") > above_start
+    if is_indented and len(above["end"]) == end - line_start:
+        return True
+    total = _TOTAL_BELOW.match(text, end)
+    return total is not None and int(above["digits"]) + int(text[start + 1 : end]) == int(total["digits"])
+
+
 def _is_international(found: re.Match[str]) -> bool:
     number = "".join(c for c in found.group() if c.isdigit())
     country = _COUNTRY.match(number)
@@ -87,6 +116,8 @@ def _is_international(found: re.Match[str]) -> bool:
     if country.group() == "1" and not _NATIONAL.fullmatch(number[1:]):
         return False
     text, start = found.string, found.start()
+    if _is_addend(text, start, found.end()):
+        return False
     begins_line = not start or text[start - 1] == "\n" or text[start - 2 : start] == r"\n"
     return not (begins_line and text.rfind(_HUNK, max(0, start - 20_000), start) >= 0)  # an added line of a diff
 

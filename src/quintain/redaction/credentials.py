@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from quintain.redaction.secrets import EDGE, Rule, Span, has_digit, pattern_rule
 from quintain.redaction.shapes import ShapeRule
+from quintain.redaction.value_ends import ITEM, MAX_EXAMINED, Surroundings, bare_value_end
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_]+")
 _SUFFIXES = {"value", "plain", "plaintext", "raw", "base64", "b64", "env", "prod", "dev", "test"}
@@ -117,14 +118,17 @@ _FLAG = re.compile(r"(?P<rest>[\w-]{1,48}+)(?P<close>)[ \t]+(?P<operator>)")
 _NAME_BACKWARDS = re.compile(r"[\w.-]*+")
 """Matches the end of a reversed name. A forward search would retry at each character of the name."""
 _OPENING = re.compile(r"""[rbfuRBFU@$]{0,2}(?P<quote>\\{0,15}["'`])""")
-_BARE = re.compile(r"""[^\s"'`,;(){}\[\]<>\\|&]+""")
-_MAX_EXAMINED = 256
-"""Maximum number of characters of a bare value that are examined."""
 _CODE = re.compile(r"[A-Za-z_]\w*(?:(?:\.|->|::|\?\.)[A-Za-z_]\w*)+|[A-Za-z_]+")
 _SECRET_NAME = re.compile(r"[A-Z_]+|[A-Za-z_ -]*(?i:token|key|secret|password|credentials?)")
 """Values that are themselves names of secrets."""
 _SPACE = re.compile(r"\s")
+_DIGITS_AMONG_LETTERS = re.compile(r"(?:(?:\d(?=[^\W\d_])|[^\W\d_](?=\d)).*?){3}")
+"""At least three changes between letters and digits within a word, as in generated passwords."""
+_NUMBERS = re.compile(r"[\d,;]+")
 _MAX_VALUE = 4096
+_SHORTEST_STAND_IN = 3
+_MAX_SPACED = 128
+"""Maximum length of a password with spaces."""
 
 _NAMES = (
     *("pass", "pwd", "_pw", "-pw", "contrase", "パスワード", "secret", "token", "credential"),
@@ -154,7 +158,12 @@ def _assigned(text: str, at: int) -> Span | None:
     if found["operator"] == ">" and previous != "<":
         return None
     opening = _OPENING.match(text, found.end())
-    span = _quoted(text, opening) if opening else _bare(text, found.end())
+    if opening:
+        span = _quoted(text, opening)
+    else:
+        surroundings = _surroundings(kind, found["operator"], previous, is_flag=is_flag)
+        end = bare_value_end(text, found.end(), at - len(lead), surroundings)
+        span = (found.end(), end) if end is not None and not _begins_with_stand_in(text, found.end()) else None
     if span is None:
         return None
     # `TOKEN=abc` is data, `TOKEN = token` is code.
@@ -163,9 +172,25 @@ def _assigned(text: str, at: int) -> Span | None:
     sure = plain and (bool(found["close"]) or is_flag or name.isupper())
     if not _can_be_secret(kind, text[span[0] : span[1]], plain=plain, sure=sure):
         return None
-    if not opening and span[1] - span[0] == _MAX_EXAMINED and (whole := _BARE.match(text, span[0])):
-        return Span(*whole.span(), kind)
+    if not opening and span[1] - span[0] == MAX_EXAMINED and (rest := ITEM.match(text, span[1])):
+        return Span(span[0], rest.end(), kind)
     return Span(*span, kind)
+
+
+def _surroundings(kind: str, operator: str | None, previous: str, *, is_flag: bool) -> Surroundings:
+    if operator == ">":
+        return "element"
+    if previous in {"?", "&"}:
+        return "query"
+    if is_flag:
+        return "argument"
+    return "text" if kind in {"password", "secret"} else "token"
+
+
+def _begins_with_stand_in(text: str, start: int) -> bool:
+    """Whether a reference or a placeholder stands before a delimiter, as in `$DB_PASSWORD;ls`."""
+    item = ITEM.match(text, start, start + MAX_EXAMINED)
+    return item is not None and len(item.group()) >= _SHORTEST_STAND_IN and is_stand_in(item.group())
 
 
 def _quoted(text: str, opening: re.Match[str]) -> tuple[int, int] | None:
@@ -178,13 +203,6 @@ def _quoted(text: str, opening: re.Match[str]) -> tuple[int, int] | None:
     return None
 
 
-def _bare(text: str, start: int) -> tuple[int, int] | None:
-    found = _BARE.match(text, start, start + _MAX_EXAMINED)
-    if found is None or text[found.end() : found.end() + 1] in {"(", "[", "{"}:
-        return None
-    return (start, start + len(found.group().rstrip(".:!?*")))
-
-
 def _can_be_secret(kind: str, value: str, *, plain: bool, sure: bool) -> bool:
     """Return whether a value can be a secret.
 
@@ -194,17 +212,26 @@ def _can_be_secret(kind: str, value: str, *, plain: bool, sure: bool) -> bool:
         plain: Quoted, assigned to a name in capitals, or the argument of a flag; otherwise it can also be code.
         sure: The name is data too: a quoted key, a name in capitals, or a flag.
     """
-    if len(value) < (4 if kind == "password" else 6) or _SPACE.search(value) or is_stand_in(value):
+    if len(value) < (4 if kind == "password" else 6) or is_stand_in(value):
         return False
+    if _SPACE.search(value):
+        return kind == "password" and _is_spaced_password(value)
     if not plain and (_CODE.fullmatch(value) or not has_digit(value)):
         return kind == "password" and not _CODE.fullmatch(value) and re.search(r"[!@#%^+~]", value) is not None
     if kind == "password":
         return not is_placeholder(value) and (secret_kind(value) is None or has_digit(value))
-    if value.isdigit() or (value.startswith("/") and kind != "aws_key"):
+    if _NUMBERS.fullmatch(value) or (value.startswith("/") and kind != "aws_key"):
         return False
     if _SECRET_NAME.fullmatch(value):
         return False
     return has_digit(value) or (sure and len(value) >= 8 and re.search(r"[A-Z_.+/=-]", value[1:]) is not None)
+
+
+def _is_spaced_password(value: str) -> bool:
+    """Return whether a quoted value with spaces is a password rather than a sentence about one."""
+    if len(value) > _MAX_SPACED or "\n" in value or value != value.strip():
+        return False
+    return any(_DIGITS_AMONG_LETTERS.search(word) for word in value.split())
 
 
 def _is_key_like(secret: str) -> bool:

@@ -60,7 +60,9 @@ class ImportResult(Record):
     format: str | None = None
     confidence: float | None = None
     imported: int | None = None
-    updated: int | None = Field(default=None, description="Stored runs that changed: grown sessions, outcomes, tags.")
+    updated: int | None = Field(
+        default=None, description="Stored runs that changed: grown sessions, outcomes, labels, tags."
+    )
     duplicates: int | None = None
     forgotten: int | None = None
     rejected: tuple[Rejected, ...] = ()

@@ -24,6 +24,7 @@ from quintain.trainers.loop.report import (
     TrainingReport,
     above_limit,
     empty_steps,
+    label_warnings,
     left_out,
     nothing_supervised,
     report_of,
@@ -121,8 +122,9 @@ def _train(training: Training, reporter: Reporter, collect: Collect | None, grou
     if collect is None and not dataset.examples:
         raise nothing_supervised(dataset.dropped, f"{len(data.train)} rows", length, start.loaded.context_tokens)
     selection = select(dataset, spec, start.maker, start.engine, directory, start.passes)
-    warnings = [*start.warnings(), *left_out(dataset, len(data.train), length), *selection.notes]
-    warnings += left_out(held_out, len(data.validation), length, "validation")
+    warnings = [*start.warnings(), *left_out(dataset, len(data.train), spec.config, length), *selection.notes]
+    warnings += left_out(held_out, len(data.validation), spec.config, length, "validation")
+    warnings += label_warnings(spec.config, dataset.examples, held_out.examples)
     warnings += [] if held_out.examples else without_validation(spec.config, online=collect is not None)
     for warning in warnings:
         reporter.warn("training", warning)

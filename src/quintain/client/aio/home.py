@@ -175,7 +175,10 @@ class AsyncHome(AsyncToolMethods[AsyncJob, AsyncDataset, AsyncAgent, AsyncTrajec
         return await self._run("record_trajectory", {**shared, **whole})
 
     def register_scorer(self, name: str, function: RewardFunction) -> None:
-        """Make a function from a trajectory to a score in 0..1 (None: cannot be scored) a scorer of this program.
+        """Make a function from a `quintain.records.trajectory.Trajectory` to a score in 0..1, or None, a scorer of this program.
+
+        None: the run cannot be scored. The record lacks the methods of the client's `Trajectory`; it has `run.task.prompt`, `run.outcome`,
+        and `run.agent_steps` with `message` and `actions` (`tool`, `args`).
 
         Raises:
             InvalidInput: the name or the function is not valid.

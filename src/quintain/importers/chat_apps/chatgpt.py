@@ -1,15 +1,17 @@
 """ChatGPT conversations: `conversations.json` of a data export, and single conversations as the web application holds them.
 
 A conversation is a tree of messages (`mapping`). The branch that ends at `current_node` is the run. A message to another
-recipient than `all` is a call of that tool.
+recipient than `all` is a call of that tool. Thumbs in `message_feedback.json` beside the conversations label the run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share, read_rows
@@ -31,11 +33,12 @@ from quintain.importers.transcripts.message_parts import (
     visible_content,
 )
 from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.records.trajectory import DESIRABLE, AgentInfo
 
 OTHER_BRANCHES = "only the branch that the application showed is imported: other branches are alternatives and left out"
 _NO_LEAF = "a conversation does not name its current message: the branch of its last message is imported"
 _EMPTY = "the export leaves out the results of some tools: they are empty"
+_THUMBS = {"thumbsUp": True, "thumbs_up": True, "thumbsDown": False, "thumbs_down": False}
 _CONTEXT = frozenset({"user_editable_context", "model_editable_context"})
 _BODIES = ("text", "result", "content", "model_set_context")
 
@@ -54,14 +57,19 @@ class ChatGpt:
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield one run a conversation."""
-        return read_rows(log, report, self._read)
+        ratings = _ratings(log)
+        return read_rows(log, report, lambda row, line, report: self._read(row, line, report, ratings))
 
-    def _read(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    def _read(
+        self, row: dict[str, Any], line: int, report: Report, ratings: dict[str, list[dict[str, Any]]]
+    ) -> Iterator[Run]:
         writer = _Writer(report)
-        for message in _branch(row, report):
+        branch = _branch(row, report)
+        for message in branch:
             writer.write(message)
         writer.end()
         session = first_text(row.get("conversation_id"), row.get("id"))
+        label = _label(ratings.get(session or "", []), row, branch)
         yield from build_session_run(
             writer.script,
             report,
@@ -71,8 +79,28 @@ class ChatGpt:
             prompt=writer.prompt,
             session_id=session,
             agent=AgentInfo(name="chatgpt", model=writer.script.model or nonblank(row.get("default_model_slug"))),
-            extra=text_fields({"title": row.get("title"), "gizmo_id": row.get("gizmo_id")}),
+            extra=text_fields({"title": row.get("title"), "gizmo_id": row.get("gizmo_id")})
+            | ({} if label is None else {DESIRABLE: label}),
         )
+
+
+def _ratings(log: LogFile) -> dict[str, list[dict[str, Any]]]:
+    """Return conversation id -> ratings of its messages, from the file of thumbs beside the log."""
+    beside, ratings = log.sibling("message_feedback.json"), dict[str, list[dict[str, Any]]]()
+    if beside is not None:
+        with suppress(InvalidInput):
+            for rating in dicts_in(beside.document()):
+                ratings.setdefault(as_text(rating.get("conversation_id")), []).append(rating)
+    return ratings
+
+
+def _label(ratings: list[dict[str, Any]], row: dict[str, Any], branch: list[dict[str, Any]]) -> bool | None:
+    """Return whether the thumbs on the shown branch are up; None if there are none, or both kinds."""
+    others = as_dict(row.get("mapping")).keys() - {message.get("id") for message in branch}
+    labels = {_THUMBS.get(as_text(rating.get("rating"))) for rating in ratings if rating.get("id") not in others} - {
+        None
+    }
+    return labels.pop() if len(labels) == 1 else None
 
 
 def _is_conversation(row: dict[str, Any]) -> bool:

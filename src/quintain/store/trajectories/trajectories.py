@@ -19,7 +19,7 @@ from quintain.next_step import Hint, call
 from quintain.records.filters import Page, TrajectoryFilter, TrajectorySummary
 from quintain.records.imports import RunLink
 from quintain.records.trajectory import Trajectory
-from quintain.store.documents import chunks, not_found_error
+from quintain.store.documents import chunks, json_of, not_found_error
 from quintain.store.engine import read_transaction, write_transaction
 from quintain.store.paging import PAGE_PARAMETERS, next_cursor, page_parameters
 from quintain.store.tables import trajectories as table
@@ -168,6 +168,14 @@ class Trajectories:
         known = select(_c.id, _c.reward).where(*filter_clause(tuple(values)).conditions, _c.reward.is_not(None))
         with read_transaction(self.engine) as connection:
             return {row.id: row.reward for row in connection.execute(known, values)}
+
+    def logged_scores(self, filter: TrajectoryFilter) -> dict[str, dict[str, float]]:
+        """Return trajectory -> scores by name that its log states, of the matching trajectories that have some."""
+        values = filter_parameters(filter, self.engine)
+        scores = json_of(self.engine, _c.document)["outcome", "scores"].as_string()
+        query = select(_c.id, scores).where(*filter_clause(tuple(values)).conditions, scores != "{}")
+        with read_transaction(self.engine) as connection:
+            return {run_id: json.loads(found) for run_id, found in connection.execute(query, values)}
 
     def iterate(self, filter: TrajectoryFilter | None = None, ids: Sequence[str] | None = None) -> Iterator[Trajectory]:
         """Stream the matching trajectories, oldest first, without rows added in the meantime.

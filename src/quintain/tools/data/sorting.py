@@ -10,7 +10,7 @@ from quintain.records.filters import TrajectoryFilter, TrajectorySummary
 from quintain.records.record import clip
 from quintain.scoring.recorded import RecordedScorer, source_of
 from quintain.store.paging import decode_cursor, encode_cursor
-from quintain.tools.labels.scorer_resolution import full_scorer_name
+from quintain.tools.labels.scorer_resolution import full_scorer_name, is_scorer, logged_scores
 from quintain.tools.services import Services
 
 REWARD = "reward"
@@ -60,6 +60,11 @@ def _values(services: Services, filter: TrajectoryFilter, name: str) -> dict[str
     if name == REWARD:
         return services.store.trajectories.rewards(filter)
     full = full_scorer_name(services, name, filter).name
-    reader = RecordedScorer(full, found := services.store.scores.values(source_of(full).scorer, filter))
+    scorer = source_of(full).scorer
+    found = dict(services.store.scores.values(scorer, filter))
+    if not is_scorer(scorer):
+        logged = services.store.trajectories.logged_scores(filter)
+        found = {run: logged_scores(run, scorer, scores) for run, scores in logged.items()} | found
+    reader = RecordedScorer(full, found)
     known = ((run, reader.value(run)) for run in found)
     return {run: value for run, value in known if value is not None}

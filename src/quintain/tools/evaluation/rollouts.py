@@ -12,7 +12,7 @@ from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint
 from quintain.records.agent import Sampling
-from quintain.records.dataset import Dataset, SplitName
+from quintain.records.dataset import MEASURABLE_KINDS, Dataset, SplitName
 from quintain.records.evolve import Temperature
 from quintain.records.job import EvaluateDatasetSpec, EvaluateSpec, RolloutSpec
 from quintain.records.online_hyperparameters import MAX_ACTORS
@@ -310,10 +310,10 @@ def _measurable(services: Services, dataset_id: str) -> Dataset:
         Conflict: it contains forgotten runs.
     """
     dataset = services.store.datasets.get(dataset_id)
-    if dataset.kind not in _MEASURABLE:
+    if dataset.kind not in MEASURABLE_KINDS:
         raise InvalidInput(
             f"dataset {dataset.id} is of kind {dataset.kind!r}, whose rows are no turns to repeat; measure on one of kind "
-            f"{', '.join(_MEASURABLE)}",
+            f"{', '.join(MEASURABLE_KINDS)}",
             code="wrong_dataset_kind",
         )
     require_remembered(services, dataset.id)
@@ -378,5 +378,3 @@ def _split_of(dataset: Dataset, asked: str) -> SplitName:
 
 
 _SPLIT_NAMES: tuple[SplitName, ...] = ("train", "validation", "test")
-
-_MEASURABLE = ("sft", "dpo", "kto", "reward", "text", "benchmark")

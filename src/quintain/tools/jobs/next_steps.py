@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from quintain.environments.registry import knows
 from quintain.next_step import Hint, ToolCall, call
+from quintain.records.dataset import MEASURABLE_KINDS
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters import ROLES
 from quintain.records.job import (
@@ -21,7 +22,7 @@ from quintain.records.job import (
     StepLabelSpec,
     TrainSpec,
 )
-from quintain.records.record import clip
+from quintain.records.record import clip, counted
 from quintain.records.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
 from quintain.tools.services import Services
 
@@ -41,10 +42,13 @@ def next_step(services: Services, job: Job, stalled: str | None = None) -> Hint:
             )
         return Hint("Wait for its end with ", follow, "; stop it with ", stop, ".")
     resume = call("resume_job", job_id=job.id)
+    folder = services.settings.jobs_dir / job.id
+    has_checkpoint = any(any(folder.glob(place)) for place in ("checkpoints/*", "stages/*/checkpoints/*"))
     if job.status is JobStatus.INTERRUPTED:
-        return Hint("Continue it from its newest checkpoint with ", resume, ".")
+        return Hint(f"Continue it{' from its newest checkpoint' * has_checkpoint} with ", resume, ".")
     if job.status in TERMINAL - {JobStatus.SUCCEEDED}:
-        return Hint(_cause(job), "; ", resume, " continues from its newest checkpoint.")
+        way = "continues from its newest checkpoint" if has_checkpoint else "begins again with the same settings"
+        return Hint(_cause(job), "; ", resume, f" {way}.")
     return _after_success(services, job, job.result) if job.result is not None else Hint("Done.")
 
 
@@ -88,7 +92,8 @@ def _after_success(services: Services, job: Job, result: JobResult) -> Hint:
         test, plot = result.report.get("sequential", {}), call("plot_job", job_id=result.comparison_id)
         return Hint(f"Decision after {test.get('n_tasks')} tasks: {test.get('decision')}. Draw it: ", plot, ".")
     if result.evaluation_id and not result.n and result.report.get("loss") is None:
-        return Hint("No task has a verdict, so there is nothing to compare.")
+        errors = f"; {counted(result.n_error, 'episode')} ended with an error" if result.n_error else ""
+        return Hint(f"No task has a verdict, so there is nothing to compare{errors}.")
     if result.evaluation_id:
         compare = call("compare_agents", agents=[result.evaluation_id, ...])
         return Hint("Compare it with another evaluation of the same tasks: ", compare, ".")
@@ -140,15 +145,21 @@ def _after_rollouts(job: Job, result: JobResult) -> Hint:
     return Hint("Freeze the good ones with ", export, ", or score them by their steps: ", score, ".")
 
 
-def _measured_in(services: Services, spec: JobSpec) -> str:
-    """Return where to measure a trained agent: where it learned, else where runs of its dataset were played."""
+def _measured_on(services: Services, spec: JobSpec) -> dict[str, str]:
+    """Return the suite for a trained agent: where it learned, else where runs of its dataset were played, else the dataset."""
     if environment := getattr(spec, "environment", None):
-        return str(environment)
+        return {"environment": str(environment)}
     dataset_id = getattr(spec, "dataset_id", None)
-    runs = TrajectoryFilter(dataset_id=dataset_id)
-    played = services.store.trajectories.search(runs, limit=1).items if dataset_id else ()
-    known = (run.environment for run in played if run.environment and knows(run.environment))
-    return next(known, "quintain/inventory")
+    if dataset_id is None:
+        return {"environment": "quintain/inventory"}
+    played = services.store.trajectories.search(TrajectoryFilter(dataset_id=dataset_id), limit=1).items
+    if played and played[0].environment and knows(played[0].environment):
+        return {"environment": played[0].environment}
+    dataset = services.store.datasets.get(dataset_id)
+    if dataset.kind not in MEASURABLE_KINDS:
+        return {"environment": "quintain/inventory"}
+    split = {} if {"validation", "test"} & {name for name, n in dataset.splits.items() if n} else {"split": "train"}
+    return {"dataset_id": dataset.name} | split
 
 
 def _after_training(services: Services, spec: JobSpec, agent_id: str) -> Hint:
@@ -160,7 +171,7 @@ def _after_training(services: Services, spec: JobSpec, agent_id: str) -> Hint:
     if role is None:
         return Hint(
             "Measure the new agent and the one that it began with: ",
-            call("evaluate_agent", agent=agent_id, environment=_measured_in(services, spec)),
+            call("evaluate_agent", agent=agent_id, **_measured_on(services, spec)),
             ", then ",
             call("compare_agents", agents=[..., agent_id]),
             ".",

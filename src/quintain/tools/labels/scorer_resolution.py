@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from quintain.datasets.selection import ValuedRun
 from quintain.datasets.step_labels import score_labels
-from quintain.errors import NotFound
+from quintain.errors import InvalidInput, NotFound
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.protocols import Scorer
 from quintain.records.record import clip, nearest, shown
@@ -85,24 +85,66 @@ def full_scorer_name(
 
 
 def require_known(services: Services, scorer: str) -> None:
-    """Refuse a name that is no scorer's, and that nothing is stored under: mixes have stored scores under names of their own.
+    """Refuse a name that is no scorer's, and that neither the store nor a log has scores under.
+
+    Mixes have stored scores under names of their own.
 
     Raises:
         NotFound: names the nearest.
+        InvalidInput: scores of this name in the logs are outside 0..1.
     """
     if scorer in READ_ONLY:
         return
     if not scorer.startswith("mix("):
         try:
             find_scorer(scorer)
-        except NotFound:
+        except NotFound as unknown:
             if scorer not in services.store.scores.scorers():  # a program may have registered it, and be gone
-                raise
+                _require_logged(services, scorer, unknown)
         return
     mixes = [name for name in services.store.scores.scorers() if name.startswith("mix(")]
     if scorer not in mixes:
         listed = ", ".join(clip(name, 200) for name in mixes[:10]) or "none"
         raise NotFound(f"nothing was scored by the mix {clip(scorer, 200)!r}{nearest(scorer, mixes)}; stored: {listed}")
+
+
+def _require_logged(services: Services, scorer: str, unknown: NotFound) -> None:
+    logged = services.store.trajectories.logged_scores(TrajectoryFilter())
+    values = [scores[scorer] for scores in logged.values() if scorer in scores]
+    if not values:
+        names = sorted({name for scores in logged.values() for name in scores})
+        listed = f"; imported logs have scores {', '.join(map(clip, names[:10]))}" if names else ""
+        raise NotFound(f"{unknown.message}{listed}") from None
+    if min(values) < 0 or max(values) > 1:
+        raise InvalidInput(
+            f"expected the scores {clip(scorer)!r} of imported logs in 0..1, got {min(values):g}..{max(values):g}; scale them before "
+            "the import"
+        )
+
+
+def logged_scores(run_id: str, scorer: str, scores: Mapping[str, float]) -> list[Score]:
+    """Return the score of this name in a run's log as a stored score; empty if there is none in 0..1.
+
+    Args:
+        run_id: The run.
+        scorer: The name.
+        scores: The scores in the log, by name.
+    """
+    value = scores.get(scorer)
+    if value is None or not 0 <= value <= 1:
+        return []
+    return [Score(trajectory_id=run_id, scorer=scorer, status="scored", value=value)]
+
+
+def is_scorer(name: str) -> bool:
+    """Whether a name belongs to a scorer; only scores under other names are read from logs."""
+    if is_recorded(name) or name.startswith("mix("):
+        return True
+    try:
+        find_scorer(name)
+    except NotFound:
+        return False
+    return True
 
 
 def stored_scores_of(services: Services, scorer: str, ids: Sequence[str]) -> dict[str, list[Score]]:
@@ -136,7 +178,7 @@ def runs_with_values(
         services: Where scores are looked up.
         runs: Read once.
         scorer: Whose stored scores count, by the name that `full_scorer_name` returns: the raters' newest verdicts, their mean, and
-            the newest calibration of it; None: `worth` decides.
+            the newest calibration of it; without one, the score of this name in the run's log. None: `worth` decides.
         worth: What a run is worth by itself; None: not known.
     """
     stream = iter(runs)
@@ -146,10 +188,14 @@ def runs_with_values(
         return
     found: dict[str, list[Score]] = {}
     reader = with_calibration(services, RecordedScorer(scorer, found))
+    name = source_of(scorer).scorer
+    logged = not is_scorer(name)
     while batch := list(islice(stream, _BATCH)):
         found.clear()
         found.update(stored_scores_of(services, scorer, [run.id for run in batch if run.id]))
         for run in batch:
+            if logged and run.id and run.id not in found:
+                found[run.id] = logged_scores(run.id, name, run.outcome.scores)
             score = reader.score(run)
             yield ValuedRun(run, score.value, score_labels(run, [score]).labels if score.steps else ())
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
 
 from quintain.errors import TrainingFailed
-from quintain.records.hyperparameters import GRPOConfig, PPOConfig, TrainingConfig
+from quintain.records.hyperparameters import GRPOConfig, KTOConfig, PPOConfig, TrainingConfig
 from quintain.records.record import Record
 from quintain.trainers.constraint import constraint_of
 from quintain.trainers.data.example_batch import remedies_for
 from quintain.trainers.data.example_selection import Selection
 from quintain.trainers.data.examples import ExampleBatch
+from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.rotary import Rotary
 from quintain.trainers.loop.precision import Format
 from quintain.trainers.loop.run import PARTS, Run
@@ -68,7 +69,7 @@ class TrainingReport(Record):
     stopped: bool = Field(default=False, description="Asked to stop: there is a checkpoint and no final model.")
 
 
-def left_out(batch: ExampleBatch, n_rows: int, max_length: int, split: str = "") -> list[str]:
+def left_out(batch: ExampleBatch, n_rows: int, config: TrainingConfig, max_length: int, split: str = "") -> list[str]:
     """Return warnings about data that is left out; `split` names data other than the training split."""
     sentences, where = [], f" of the {split} split" if split else ""
     if batch.dropped:
@@ -87,10 +88,53 @@ def left_out(batch: ExampleBatch, n_rows: int, max_length: int, split: str = "")
             f"({_reasons(batch.unweighted)}); score steps (rules, or a judge with mode steps) and export with that scorer"
         )
     if batch.truncated_turns:
-        sentences.append(
-            f"{batch.truncated_turns} agent turns{where} fell off the end of rows longer than {max_length} tokens; raise "
-            "max_length where the model's context allows it, set chunk where the method has it, or shorten observations"
+        sentences.append(f"{batch.truncated_turns} agent turns{where} {_truncation(config, max_length)}")
+    return sentences
+
+
+def _truncation(config: TrainingConfig, max_length: int) -> str:
+    """Return why agent turns are left out, and the remedy; SFT and its kin can have `chunk`."""
+    longer = "raise max_length where the model's context allows it"
+    chunk = getattr(config, "chunk", None)
+    if chunk:
+        return f"do not fit into {max_length} tokens even in a chunk of their own, with the opening of the run; {longer}, or shorten them"
+    split = ", set chunk" if chunk is not None else ""
+    return f"fell off the end of rows longer than {max_length} tokens; {longer}{split}, or shorten observations"
+
+
+BALANCED = (1.0, 4 / 3)
+"""Bounds of n_D lambda_D / (n_U lambda_U), good by bad examples with their weights (arXiv 2402.01306, section 4.2)."""
+
+
+def label_warnings(config: TrainingConfig, examples: Sequence[Example], held_out: Sequence[Example]) -> list[str]:
+    """Return warnings about KTO's labels: all of one kind, in a split, or outweighed beyond `BALANCED`."""
+    if not isinstance(config, KTOConfig) or not examples:
+        return []
+    sentences = [
+        f"all {len(of)} {what} are {'good' if of[0].value[0] > 0 else 'bad'}, so {effect}; export runs of both labels"
+        for what, of, effect in (
+            ("training examples", examples, "there is no contrast to learn from"),
+            ("validation examples", held_out, "their loss and the choice of the best step ignore the other label"),
         )
+        if len({one.value[0] > 0 for one in of}) == 1
+    ]
+    n_good = sum(one.value[0] > 0 for one in examples)
+    good = sum(one.weight for one in examples if one.value[0] > 0)
+    bad = sum(one.weight for one in examples if one.value[0] < 0)
+    if not good or not bad:
+        return sentences
+    ratio, (least, most) = good * config.desirable_weight / (bad * config.undesirable_weight), BALANCED
+    if least <= ratio * (1 + 1e-9) and ratio <= most * (1 + 1e-9):
+        return sentences
+    name = "desirable_weight" if ratio < least else "undesirable_weight"
+    weight = getattr(config, name) * (least / ratio if ratio < least else ratio / most)
+    weight = math.ceil(weight * 100) / 100
+    remedy = f"set {name} to {weight:g}" if weight <= 100 else "add runs of the rarer label"
+    sentences.append(
+        f"{n_good} good and {len(examples) - n_good} bad examples weigh {ratio:.3g} to 1 with desirable_weight "
+        f"{config.desirable_weight:g} and undesirable_weight {config.undesirable_weight:g}, outside KTO's range of 1 to 4/3; "
+        + remedy
+    )
     return sentences
 
 

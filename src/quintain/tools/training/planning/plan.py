@@ -43,7 +43,7 @@ from quintain.tools.training.planning.purposes import (
     later_stages,
     require_combinable,
 )
-from quintain.tools.training.planning.settings import PlanSettings, settle
+from quintain.tools.training.planning.settings import PlanSettings, settle, small_batch
 from quintain.tools.training.requests import (
     AgentReference,
     Request,
@@ -163,6 +163,7 @@ def _planned(
         *shortages(taken.estimate),
         *slow_format(settled.config.precision, device),
         *long_rows(settled.config, sizes),
+        *small_batch(settled.config),
     ]
     found = tuple({blocker.code: blocker for blocker in reversed(blockers)}.values())[::-1]
     answers = [branch.answer for branch in choice.branches]

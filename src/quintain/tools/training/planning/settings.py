@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import ACTING_ONLY, LoraConfig, OnlineConfig, SFTConfig, TrainingConfig
 from quintain.records.learning_rates import default_rate
+from quintain.records.plan import Blocker
 from quintain.records.recipe import TrainStage
 from quintain.tools.training.methods import EVOLVE, check_evolution, check_settings, merge_settings
 from quintain.tools.training.planning.cost import PassSize, TrainingWork, memory_parts
@@ -19,6 +20,9 @@ ADAPTERS_FROM = 100_000_000
 """Parameters from which on adapters are trained in place of all weights."""
 
 _FEWEST_STEPS = 20
+_SMALLEST_BATCH = {"kto": 8}
+"""Method -> fewest examples of a step. The mismatched pairs of a step estimate KTO's KL term: arXiv 2402.01306, section 4.3,
+recommends batches of 8 to 128; TRL, which estimates it by the step of a device, wants 4 there and 16 to 128 over all."""
 _FEWEST_BATCH_TOKENS = 512
 _ROOM = 0.9
 """Share of the free memory that a plan may take."""
@@ -125,11 +129,23 @@ def planned_steps(method: str, config: TrainingConfig, rows: int, environment: s
 
 
 def fitting_batch(method: str, config: TrainingConfig, rows: int) -> int:
-    """Return the batch size, halved until the epochs make at least 20 optimizer steps, or 1."""
+    """Return the batch size, halved until the epochs make at least 20 optimizer steps, or the method's smallest batch."""
     size, whole = config.batch_size, config.model_copy(update={"max_steps": None})
-    while size > 1 and planned_steps(method, whole.model_copy(update={"batch_size": size}), rows) < _FEWEST_STEPS:
-        size //= 2
+    smallest = _SMALLEST_BATCH.get(method, 1)
+    while (
+        size > smallest and planned_steps(method, whole.model_copy(update={"batch_size": size}), rows) < _FEWEST_STEPS
+    ):
+        size = max(smallest, size // 2)
     return size
+
+
+def small_batch(config: TrainingConfig) -> list[Blocker]:
+    """Return a blocker if a step has fewer examples than the method's estimates need."""
+    smallest = _SMALLEST_BATCH.get(config.method, 1)  # type: ignore[attr-defined]
+    if config.batch_size >= smallest:
+        return []
+    message = f"batch_size is {config.batch_size}, and the pairs of a step are too few to estimate kto's KL term"
+    return [Blocker(code="small_batch", message=message, remedy=f"set batch_size to {smallest} or more")]
 
 
 def _by_model(model: ModelFacts | None) -> tuple[dict[str, Any], list[str]]:

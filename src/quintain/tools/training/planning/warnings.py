@@ -19,7 +19,7 @@ from quintain.tools.training.planning.device import look_at_device
 from quintain.tools.training.planning.earlier_jobs import measured_figures
 from quintain.tools.training.planning.estimate import EstimateRequest, long_rows, shortages, size_estimate, slow_format
 from quintain.tools.training.planning.model_files import read_model
-from quintain.tools.training.planning.settings import fitting_batch, planned_steps
+from quintain.tools.training.planning.settings import fitting_batch, planned_steps, small_batch
 
 
 def start_warnings(services: Services, spec: TrainSpec) -> tuple[Hint, ...]:
@@ -38,7 +38,9 @@ def start_warnings(services: Services, spec: TrainSpec) -> tuple[Hint, ...]:
 def settings_warnings(configs: Iterable[TrainingConfig], agent: Agent) -> tuple[Hint, ...]:
     """Return the blockers of settings that this machine or the model does not fit, each once."""
     device, model = look_at_device(), read_model(agent.model)
-    found = [[*slow_format(config.precision, device), *long_rows(config, model)] for config in configs]
+    found = [
+        [*slow_format(config.precision, device), *long_rows(config, model), *small_batch(config)] for config in configs
+    ]
     return tuple(dict.fromkeys(_hints(blocker for blockers in found for blocker in blockers)))
 
 
@@ -65,12 +67,19 @@ def _hints(blockers: Iterable[Blocker]) -> tuple[Hint, ...]:
 
 def _few_steps(spec: TrainSpec, rows: int) -> list[Blocker]:
     """Return a blocker if a plan would take smaller batches, so that the rows make more optimizer steps."""
-    size, config = fitting_batch(spec.method, spec.config, rows), spec.config
-    if size == config.batch_size or config.max_steps is not None:
+    config, fields = spec.config, type(spec.config).model_fields
+    usual = config.model_copy(update={"batch_size": fields["batch_size"].default})
+    size = fitting_batch(spec.method, usual, rows)  # what a plan with these epochs begins with
+    is_few = fitting_batch(spec.method, config, rows) < config.batch_size
+    if config.max_steps is not None or not is_few or size >= config.batch_size:
         return []
     steps = planned_steps(spec.method, config, rows)
-    message = f"{counted(rows, 'row')} with batch_size {config.batch_size} make {counted(steps, 'optimizer step')}"
-    plan = call("plan_training", method=spec.method, dataset_id=spec.dataset_id, model=spec.agent.id or spec.agent.name)
+    message = (
+        f"{counted(rows, 'row')} with batch_size {config.batch_size} make at most {counted(steps, 'optimizer step')}"
+    )
+    epochs = {} if config.epochs == fields["epochs"].default else {"hyperparameters": {"epochs": config.epochs}}
+    agent = spec.agent.id or spec.agent.name
+    plan = call("plan_training", method=spec.method, dataset_id=spec.dataset_id, model=agent, **epochs)
     return [Blocker(code="few_steps", message=message, remedy=Hint(f"set batch_size to {size}, as ", plan, " does"))]
 
 

@@ -42,7 +42,7 @@ function unique(nodes) {
 
 function summary(found) {
   const count = (side) => Object.entries(found.counts[side] ?? {}).map(([kind, n]) => `${n.toLocaleString("en")} ${n === 1 ? SINGULAR[kind] ?? kind : PLURAL[kind] ?? `${kind}s`}`).join(", ") || "nothing";
-  const learned = found.learned_from ? ` It learned from ${found.learned_from.count.toLocaleString("en")} runs.` : "";
+  const learned = found.learned_from ? ` Its training data has ${found.learned_from.count.toLocaleString("en")} runs.` : "";
   return `Made from: ${count("ancestors")}. Led to: ${count("descendants")}.${learned}${found.truncated ? " There is more than is shown." : ""}`;
 }
 
