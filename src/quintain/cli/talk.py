@@ -46,7 +46,9 @@ def _talk(services: Services, use: CommandRun) -> int:
             return 1 if result.error is not None else 0
     if result is None:
         return 0
-    keep = use.own["keep"] or (is_tty and not named and typer.confirm("Store the conversation as a run?", default=False))
+    keep = use.own["keep"] or (
+        is_tty and not named and typer.confirm("Store the conversation as a run?", default=False)
+    )
     result = _exchange(services, {"job_id": job_id, "end": "keep" if keep else "discard"})
     console.print(f"{'Stored, of' if result.kept else 'Not stored:'} {result.job_id}")
     return 0
