@@ -21,9 +21,9 @@ _WAIT_S = 55
 
 
 def run_talk(use: CommandRun) -> int:
-    """Send one message where it is named or as JSON, else talk until the end of input. Returns the exit status."""
+    """Go on with a conversation or answer as JSON by one call, else talk to an agent until the end. Return the exit status."""
     services = use.services()
-    if use.json_out or use.arguments.get("message") or use.arguments.get("end") or use.arguments.get("job_id"):
+    if use.json_out or use.arguments.get("end") or use.arguments.get("job_id"):
         result = _exchange(services, use.arguments)
         use.print_json(result) if use.json_out else _show(plain_console(), result, 0)
         return 1 if result.error is not None else 0
@@ -31,12 +31,13 @@ def run_talk(use: CommandRun) -> int:
 
 
 def _talk(services: Services, use: CommandRun) -> int:
+    """Send the message that is named, or else lines until an empty one, and end the conversation, which frees its slot."""
     console, shown, job_id = plain_console(), 0, None
-    is_tty = sys.stdin.isatty()
-    if is_tty:
+    is_tty, named = sys.stdin.isatty(), use.arguments.get("message")
+    if is_tty and not named:
         console.print("An empty line ends the conversation.")
     result: TalkResult | None = None
-    while text := _line(is_tty):
+    for text in [named] if named else iter(lambda: _line(is_tty), ""):
         asked = {"job_id": job_id} if job_id else use.arguments
         result = _exchange(services, {**asked, "message": text})
         job_id = result.job_id
@@ -45,7 +46,9 @@ def _talk(services: Services, use: CommandRun) -> int:
             return 1 if result.error is not None else 0
     if result is None:
         return 0
-    keep = use.own["keep"] or (is_tty and typer.confirm("Store the conversation as a run?", default=False))
+    keep = use.own["keep"] or (
+        is_tty and not named and typer.confirm("Store the conversation as a run?", default=False)
+    )
     result = _exchange(services, {"job_id": job_id, "end": "keep" if keep else "discard"})
     console.print(f"{'Stored, of' if result.kept else 'Not stored:'} {result.job_id}")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quintain.environments.registry import knows
+from quintain.errors import NotFound
 from quintain.next_step import Hint, ToolCall, call
 from quintain.records.dataset import MEASURABLE_KINDS
 from quintain.records.filters import TrajectoryFilter
@@ -155,8 +156,11 @@ def _measured_on(services: Services, spec: JobSpec) -> dict[str, str]:
     played = services.store.trajectories.search(TrajectoryFilter(dataset_id=dataset_id), limit=1).items
     if played and played[0].environment and knows(played[0].environment):
         return {"environment": played[0].environment}
-    dataset = services.store.datasets.get(dataset_id)
-    if dataset.kind not in MEASURABLE_KINDS:
+    try:
+        dataset = services.store.datasets.get(dataset_id)
+    except NotFound:  # deleted since
+        dataset = None
+    if dataset is None or dataset.kind not in MEASURABLE_KINDS:
         return {"environment": "quintain/inventory"}
     split = {} if {"validation", "test"} & {name for name, n in dataset.splits.items() if n} else {"split": "train"}
     return {"dataset_id": dataset.name} | split
