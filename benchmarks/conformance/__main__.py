@@ -169,7 +169,8 @@ def _definitions(folder: Path) -> int:
     from quintain.server.bindings import bind_all
     from quintain.tools.catalog import CATALOG
 
-    tools = [one.listing.model_dump(by_alias=True, exclude_none=True) for one in bind_all(CATALOG).values()]
+    bound = bind_all(CATALOG)
+    tools = [bound[one.name].listing.model_dump(by_alias=True, exclude_none=True) for one in CATALOG if one.is_listed]
     file = folder / "tools.json"
     file.write_text(json.dumps({"tools": tools}))
     done = _run([str(program), "lint", "--file", str(file), "--format", "json", "--fail-on", "error"])

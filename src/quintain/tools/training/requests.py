@@ -62,7 +62,7 @@ RewardArgument = Annotated[
 TrainingSeed = Annotated[Seed, Field(description="Seed of the order of data, and of new weights.")]
 RequestKey = Annotated[
     str | None,
-    Field(max_length=200, description="A repeated call with this key returns its unfinished job."),
+    Field(max_length=200, description="Repeats with this key return its unfinished job."),
 ]
 
 

@@ -41,7 +41,7 @@ class AsyncEvaluateMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]
             tags: Labels.
             opponent: In a game; or `self`.
             seed: Of tasks and sampling.
-            request_key: A repeated call with this key returns its unfinished job.
+            request_key: Repeats with this key return its unfinished job.
             tasks: Own tasks: prompt, checker or answer; for an MCP server also script, the calls that solve it.
             actors: Processes that play.
         """
@@ -72,7 +72,7 @@ class AsyncEvaluateMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]
             forbidden: Tools that it must not call; counted.
             opponent: In a game; or `self`.
             seed: Of tasks and sampling.
-            request_key: A repeated call with this key returns its unfinished job.
+            request_key: Repeats with this key return its unfinished job.
             actors: Processes that play.
         """
         return await self._evaluation("evaluate_agent", {"agent": agent, "environment": environment,

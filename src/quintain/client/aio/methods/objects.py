@@ -40,7 +40,7 @@ class AsyncAgentMethods(Generic[JobT]):
             name: Name of the new agent; default: MODEL-METHOD.
             hyperparameters: Settings of the method; see guide://methods/METHOD. None: defaults.
             seed: Seed of the order of data, and of new weights.
-            request_key: A repeated call with this key returns its unfinished job.
+            request_key: Repeats with this key return its unfinished job.
         """
         return await self._home.train(model=self, method=method, dataset=dataset, environment=environment,
             reward=reward, name=name, hyperparameters=hyperparameters, seed=seed, request_key=request_key)
@@ -66,7 +66,7 @@ class AsyncAgentMethods(Generic[JobT]):
             forbidden: Tools that it must not call; counted.
             opponent: In a game; or `self`.
             seed: Of tasks and sampling.
-            request_key: A repeated call with this key returns its unfinished job.
+            request_key: Repeats with this key return its unfinished job.
             actors: Processes that play.
         """
         return await self._home.evaluate(agent=self, environment=environment, dataset=dataset, n_tasks=n_tasks,
@@ -96,7 +96,7 @@ class AsyncAgentMethods(Generic[JobT]):
             tags: Labels.
             opponent: In a game; or `self`.
             seed: Of tasks and sampling.
-            request_key: A repeated call with this key returns its unfinished job.
+            request_key: Repeats with this key return its unfinished job.
             tasks: Own tasks: prompt, checker or answer; for an MCP server also script, the calls that solve it.
             actors: Processes that play.
         """
@@ -117,7 +117,7 @@ class AsyncAgentMethods(Generic[JobT]):
             path: New folder below the exports; default: NAME-VERSION-FORMAT.
             gguf_type: Type of the weights in GGUF.
             push_to: Also upload to a URL or hub:OWNER/NAME.
-            request_key: A repeated call with this key returns its unfinished job.
+            request_key: Repeats with this key return its unfinished job.
         """
         return await self._home.export_agent(agent=self, format=format, path=path, gguf_type=gguf_type, push_to=push_to,
             request_key=request_key)
@@ -148,7 +148,7 @@ class AsyncDatasetMethods(Generic[JobT]):
             name: Name of the new agent; default: MODEL-METHOD.
             hyperparameters: Settings of the method; see guide://methods/METHOD. None: defaults.
             seed: Seed of the order of data, and of new weights.
-            request_key: A repeated call with this key returns its unfinished job.
+            request_key: Repeats with this key return its unfinished job.
         """
         return await self._home.train(dataset=self, method=method, model=model, environment=environment, reward=reward,
             name=name, hyperparameters=hyperparameters, seed=seed, request_key=request_key)

@@ -63,7 +63,7 @@ class AsyncTrainMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             name: Name of the new agent; default: MODEL-METHOD.
             hyperparameters: Settings of the method; see guide://methods/METHOD. None: defaults.
             seed: Seed of the order of data, and of new weights.
-            request_key: A repeated call with this key returns its unfinished job.
+            request_key: Repeats with this key return its unfinished job.
         """
         return await self._job("start_training", {"method": method, "model": model, "dataset_id": dataset,
             "environment": environment, "reward": reward, "name": name, "hyperparameters": hyperparameters,
@@ -102,7 +102,7 @@ class AsyncTrainMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             path: New folder below the exports; default: NAME-VERSION-FORMAT.
             gguf_type: Type of the weights in GGUF.
             push_to: Also upload to a URL or hub:OWNER/NAME.
-            request_key: A repeated call with this key returns its unfinished job.
+            request_key: Repeats with this key return its unfinished job.
         """
         return await self._job("export_agent", {"agent": agent, "format": format, "path": path, "gguf_type": gguf_type,
             "push_to": push_to, "request_key": request_key})
