@@ -215,10 +215,11 @@ def _write_oldest(path: Path) -> None:
         config.attributes["connection"] = connection
         command.upgrade(config, REVISIONS[0])
     with write_transaction(engine) as connection:
+        known = {name for _, name, *_ in connection.execute(text("PRAGMA table_info(trajectories)"))}
         for number in range(OLD_RUNS):
             steps = (Step(actor=Actor.USER, message="a " * 1000), Step(actor=Actor.AGENT, message="yes"))
             run = encode_run(Trajectory(task=Task(id=str(number), prompt="p"), steps=steps))
-            columns = {name: value for name, value in run.columns.items() if name != "tags"}
+            columns = {name: value for name, value in run.columns.items() if name in known}
             columns |= dict.fromkeys(("created_at", "updated_at"), "2026-01-02T03:04:05.678901Z")
             marks = ", ".join(f":{name}" for name in columns)
             connection.execute(text(f"INSERT INTO trajectories ({', '.join(columns)}) VALUES ({marks})"), columns)

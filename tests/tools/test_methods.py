@@ -231,7 +231,7 @@ def test_a_wrong_config_makes_nothing_and_names_the_place(
 
 HOSTILE: list[tuple[dict[str, Any], list[str]]] = [
     ({"name": "starter"}, ["embedded model"]),
-    ({"name": 5}, ["name", "string", "got 5", "Of the new agent"]),
+    ({"name": 5}, ["name", "string", "got 5", "Name of the new agent"]),
     ({"name": "a b"}, ["name", "'a b'"]),
     ({"seed": "abc"}, ["seed", "'abc'", "0 to 2147483647"]),
     ({"seed": [1]}, ["seed", "[1]", "0 to 2147483647"]),

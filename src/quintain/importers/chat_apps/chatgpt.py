@@ -96,10 +96,9 @@ def _ratings(log: LogFile) -> dict[str, list[dict[str, Any]]]:
 
 def _label(ratings: list[dict[str, Any]], row: dict[str, Any], branch: list[dict[str, Any]]) -> bool | None:
     """Return whether the thumbs on the shown branch are up; None if there are none, or both kinds."""
-    others = as_dict(row.get("mapping")).keys() - {message.get("id") for message in branch}
-    labels = {_THUMBS.get(as_text(rating.get("rating"))) for rating in ratings if rating.get("id") not in others} - {
-        None
-    }
+    others = as_dict(row.get("mapping")).keys() - {as_text(message.get("id")) for message in branch}
+    shown = [rating for rating in ratings if as_text(rating.get("id")) not in others]
+    labels = {_THUMBS.get(as_text(rating.get("rating"))) for rating in shown} - {None}
     return labels.pop() if len(labels) == 1 else None
 
 
