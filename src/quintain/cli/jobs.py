@@ -135,11 +135,13 @@ def show_facts(console: Console, result: JobResult) -> None:
 
 
 def show_job(use: CommandRun, view: JobView, show: Callable[[Console, JobResult], None] = show_facts) -> int:
-    """Print the end of a job: its error, its result by `show`, its status and the next step. Return the exit status."""
+    """Print the end of a job: warnings, error, result by `show`, status and next step. Return the exit status."""
     if use.json_out:
         use.print_json(view)
     else:
         console = plain_console()
+        for warning in view.warnings:
+            plain_console(stderr=True).print(printable(for_terminal(warning)), style="yellow")
         if view.error is not None:
             print_error_of(console, view)
         if view.result is not None:
