@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from benchmarks.figures import report, say
-from benchmarks.trainers.sides import QUIET, RATE, SAME, Ours, products, told_to_stderr
+from benchmarks.trainers.sides import QUIET, RATE, SAME, Ours, stdout_to_stderr
 from benchmarks.trainers.steps import Bench
 from benchmarks.workload import CONTEXT, Writer
 from quintain.records.agent import Sampling
@@ -20,6 +20,7 @@ from quintain.records.protocols import Message, Reply, Turn
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
+from quintain.trainers.engine.machine import products_of
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
 
@@ -149,7 +150,7 @@ class _OnlineSide:
 
     def step(self, prompt: str) -> None:
         began = time.perf_counter()
-        with products(self.products):
+        with products_of(self.products):
             group = self._group(prompt)
         self.rollouts.append(time.perf_counter() - began)
         example = self.maker.group(group, ExampleBatch())
@@ -226,7 +227,7 @@ def _trl_online(bench: Bench, prompts: Sequence[str], n_new: int, clock: _Clock)
         generation_kwargs={"min_new_tokens": n_new},
     )
     dataset = Dataset.from_list([{"prompt": [{"role": "user", "content": prompt}]} for prompt in prompts])
-    with told_to_stderr(), products("highest"):
+    with stdout_to_stderr(), products_of("highest"):
         trainer = GRPOTrainer(
             loaded.model,
             reward_funcs=lambda completion_ids, **_: [_reward(ids) for ids in completion_ids],

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from quintain.records.hyperparameters import TrainingConfig
 from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.engine.machine import Machine
+from quintain.trainers.engine.machine import Machine, products_of
 from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.loop import train
 from quintain.trainers.loop.objectives import objective_of
@@ -145,7 +145,7 @@ class Ours:
 
     def step(self, examples: Sequence[Example]) -> float:
         self.feed.steps.append(examples)
-        with products(self._products):
+        with products_of(self._products):
             train(self.run)
         return self.listener.losses[-1]
 
@@ -172,7 +172,7 @@ class Theirs:
 
     def step(self, examples: Sequence[Example]) -> float:
         optimizer, model = self.trainer.optimizer, self.trainer.model
-        with products(self.products):
+        with products_of(self.products):
             kind = model.device.type
             with torch.autocast(kind, self.autocast or torch.bfloat16, enabled=self.autocast is not None):
                 loss = self.backward(self.trainer, examples)
@@ -180,17 +180,6 @@ class Theirs:
             optimizer.step()
             optimizer.zero_grad()
         return loss
-
-
-@contextmanager
-def products(precision: str) -> Iterator[None]:
-    """float32 matrix products of a precision; what stands outside comes back."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def first_gradients(model: Any, optimizer: torch.optim.Optimizer) -> Gradients:
@@ -219,7 +208,7 @@ def trl_sft(
         learning_rate=RATE,
         weight_decay=0.0,
     )
-    with told_to_stderr():
+    with stdout_to_stderr():
         trainer = SFTTrainer(
             model, args=config, train_dataset=Dataset.from_list([{"messages": messages}]), processing_class=tokenizer
         )
@@ -254,7 +243,7 @@ def trl_dpo(
     config = DPOConfig(
         **_settings(model, pairs_per_pass), beta=0.1, max_length=None, learning_rate=RATE, weight_decay=0.0
     )
-    with told_to_stderr():
+    with stdout_to_stderr():
         trainer = DPOTrainer(model, ref_model=reference, args=config, train_dataset=dataset, processing_class=tokenizer)
     trainer.precompute_ref_logps = precomputed
 
@@ -283,7 +272,7 @@ def trl_grpo(model: Any, tokenizer: Any, group_size: int, rows_per_pass: int, pr
         **_settings(model, group_size), num_generations=group_size, beta=0.0, learning_rate=RATE, weight_decay=0.0
     )
     dataset = Dataset.from_list([{"prompt": [{"role": "user", "content": "a"}]}] * group_size)
-    with told_to_stderr():
+    with stdout_to_stderr():
         trainer = GRPOTrainer(
             model,
             reward_funcs=lambda completions, **_: [0.0] * len(completions),
@@ -369,7 +358,7 @@ def _settings(model: Any, batch_size: int) -> dict[str, Any]:
 
 
 @contextmanager
-def told_to_stderr() -> Iterator[None]:
+def stdout_to_stderr() -> Iterator[None]:
     """What TRL prints goes where it cannot be taken for a figure."""
     sys.stdout.flush()
     before = os.dup(1)

@@ -26,13 +26,13 @@ import torch
 
 from benchmarks.figures import report, say
 from benchmarks.trainers.rounds import AGREE, Rounds, agreement, run_rounds
-from benchmarks.trainers.sides import SAME, Ours, Side, Theirs, products, rows_of, trl_dpo, trl_grpo, trl_sft
+from benchmarks.trainers.sides import SAME, Ours, Side, Theirs, rows_of, trl_dpo, trl_grpo, trl_sft
 from benchmarks.workload import Examples, Writer, first_tokens, load, load_moved, per_turn
 from quintain.records.hyperparameters import DPOConfig, GRPOConfig, LoraConfig, SFTConfig, TrainingConfig
 from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.attention import Layout, packed_attention
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.engine.machine import Machine, allow_exact_medium
+from quintain.trainers.engine.machine import Machine, allow_exact_medium, products_of
 from quintain.trainers.engine.packing import Segment
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.reference_log_probs import with_reference
@@ -80,7 +80,7 @@ class Bench:
     @property
     def tuned(self) -> str:
         """The matmul switch of an expert: on wherever products stay exact, even where our loop finds it not worth while."""
-        with products("highest"):
+        with products_of("highest"):
             return "medium" if allow_exact_medium(torch.device("cpu")) else "highest"
 
     def load(self, lora: LoraConfig | None = None) -> LoadedModel:
@@ -99,7 +99,7 @@ class Bench:
 
     def scored(self, examples: Sequence[Example]) -> list[Example]:
         """The examples with log-probs under a model a little away from the start model."""
-        with products(self.tuned):
+        with products_of(self.tuned):
             engine = Engine.of(load_moved(self.folder), autocast=self.autocast)
             return with_reference(examples, engine, cache=None, identity="", batch_tokens=8192)
 
@@ -124,7 +124,7 @@ def sft(bench: Bench) -> None:
         if bench.precision == "bf16":
             return
         report("matmul_back_end_gain", rounds.matmul_gain, "1", None)
-        with products(bench.tuned):
+        with products_of(bench.tuned):
             attention = [_attention(ours, step) for step in steps[1:]]
         shares = zip(attention, rounds.seconds["ours"], rounds.matmul_flops, strict=True)
         of_step, of_rate = zip(*((s / step, work / s / rate) for (work, s), step, rate in shares), strict=True)
