@@ -18,12 +18,14 @@ stages/         of a recipe or an evolution: `NN-LABEL/`, each with inputs/, che
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -77,6 +79,14 @@ class Lines(NamedTuple):
 
     lines: list[bytes]
     end: int
+
+
+class OutputRecord(NamedTuple):
+    """A record that a job has output."""
+
+    offset: int
+    """Of its line in the output file."""
+    fields: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -293,6 +303,34 @@ def read_lines(path: Path, offset: int) -> Lines:
         return Lines([], offset)
     end = data.rfind(b"\n") + 1
     return Lines(data[:end].split(b"\n")[:-1], offset + end)
+
+
+def iterate_lines(path: Path) -> Iterator[bytes]:
+    """Yield the complete lines of a file. A missing file is empty."""
+    offset = 0
+    while (read := read_lines(path, offset)).lines:
+        yield from read.lines
+        offset = read.end
+
+
+def output_records(folder: Path, kind: str) -> Iterator[OutputRecord]:
+    """Yield the records of a kind that a job or a stage has output so far, including earlier attempts."""
+    offset = 0
+    for line in iterate_lines(_output_file(folder, kind)):
+        yield OutputRecord(offset, json.loads(line)["record"])
+        offset += len(line) + 1
+
+
+def output_records_at(folder: Path, kind: str, offsets: Iterable[int]) -> Iterator[dict[str, Any]]:
+    """Yield the records of a kind whose lines begin at these offsets, in this order."""
+    with _output_file(folder, kind).open("rb") as lines:
+        for offset in offsets:
+            lines.seek(offset)
+            yield json.loads(lines.readline())["record"]
+
+
+def _output_file(folder: Path, kind: str) -> Path:
+    return folder / "outputs" / f"{kind}.jsonl"
 
 
 def open_appending(path: Path) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import Any
 
 from quintain.evaluation.episodes import TEMPERATURE, EpisodePlan
 from quintain.evaluation.temperature_schedule import Attempts, scheduled_temperature
-from quintain.jobs.directory import read_lines
+from quintain.jobs.directory import output_records, output_records_at
 from quintain.records.job import RolloutSpec
 from quintain.records.protocols import Reporter
 from quintain.records.reward import RewardPart, RewardSpec
@@ -136,19 +135,11 @@ class _Verdicts:
 
 def _by_task(directory: Path) -> Iterator[list[Trajectory]]:
     """Yield the episodes that a job has output, all of a task together; one task at a time is in memory."""
-    path, offset = directory / "outputs" / "trajectory.jsonl", 0
     places: dict[str, list[int]] = {}
-    while lines := read_lines(path, offset).lines:
-        for line in lines:
-            places.setdefault(task_name(_run_of(line).task), []).append(offset)
-            offset += len(line) + 1
+    for offset, fields in output_records(directory, "trajectory"):
+        places.setdefault(task_name(Trajectory.model_validate(fields).task), []).append(offset)
     for of_task in places.values():
-        with path.open("rb") as file:
-            yield [_run_of((file.seek(place), file.readline())[1]) for place in of_task]
-
-
-def _run_of(line: bytes) -> Trajectory:
-    return Trajectory.model_validate(json.loads(line)["record"])
+        yield [Trajectory.model_validate(run) for run in output_records_at(directory, "trajectory", of_task)]
 
 
 def _earlier(scorer: str | dict[str, float] | None) -> RewardSpec | None:

@@ -7,7 +7,6 @@ and no episode is stored twice.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from quintain.environments.registry import open_source
 from quintain.errors import InvalidInput, TrainingFailed
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
 from quintain.evaluation.turn_counts import TurnCount
-from quintain.jobs.directory import read_lines, run_name
+from quintain.jobs.directory import output_records, output_records_at, run_name
 from quintain.records.dataset import GroupRow, StepValues
 from quintain.records.hyperparameters import OnlineConfig, SamplerConfig
 from quintain.records.job import TrainSpec
@@ -106,7 +105,8 @@ class Collector:
     _ahead: RolloutsAhead | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._written = _episode_offsets(self._path)
+        records = output_records(self.directory, "trajectory")
+        self._written = {fields["episode_key"]: offset for offset, fields in records}
         self.is_shared = are_shared(self.spec, self.config, self.source)
         self._scored = {run for run, _ in scored_runs(self.directory)} if self.rewards is not None else set()
         if self.config.sampler is None and (self.config.actors > 1 or self.config.staleness):
@@ -335,12 +335,8 @@ class Collector:
         offsets = {key: self._written[key] for key in keys if key in self._written}
         if not offsets:
             return {}
-        found = {}
-        with self._path.open("rb") as lines:
-            for key, offset in offsets.items():
-                lines.seek(offset)
-                found[key] = Trajectory.model_validate(json.loads(lines.readline())["record"])
-        return found
+        found = output_records_at(self.directory, "trajectory", offsets.values())
+        return {key: Trajectory.model_validate(fields) for key, fields in zip(offsets, found, strict=True)}
 
     def _group_id(self, task: Task, iteration: int) -> str:
         return f"{run_name(self.directory)}/{iteration}/{task.id or task.prompt}"
@@ -353,10 +349,6 @@ class Collector:
         whole = max(asked // size, 1) * size
         return min(whole, bound or whole)
 
-    @property
-    def _path(self) -> Path:
-        return self.directory / "outputs" / "trajectory.jsonl"
-
 
 def reward_of(run: Trajectory) -> float | None:
     """Return the reward of an episode: the environment's last reward, or else 1 for success and 0 for failure or truncation.
@@ -365,13 +357,3 @@ def reward_of(run: Trajectory) -> float | None:
     """
     verdict = OutcomeScorer().score(run).value
     return verdict if verdict is None or run.outcome.reward is None else run.outcome.reward
-
-
-def _episode_offsets(path: Path) -> dict[str, int]:
-    """Return episode key -> offset of its line."""
-    found, offset = dict[str, int](), 0
-    while lines := read_lines(path, offset).lines:
-        for line in lines:
-            found[json.loads(line)["record"]["episode_key"]] = offset
-            offset += len(line) + 1
-    return found

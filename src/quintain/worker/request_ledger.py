@@ -1,18 +1,22 @@
-"""Ledger of a job's requests, written as they are sent, so that it survives the death of the worker."""
+"""Ledger of a job's requests, and the clients that write it as they send, so that it survives the death of the worker."""
 
 from __future__ import annotations
 
 import json
 import os
 import threading
+import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from quintain.endpoints.client import Clock, EndpointClient, read_key
 from quintain.endpoints.spending import Spent
-from quintain.jobs.directory import open_appending, read_lines
+from quintain.jobs.directory import iterate_lines, open_appending
 from quintain.records.judging import Endpoint
+from quintain.settings import secret
 
 _FILE = "requests.jsonl"
 
@@ -50,6 +54,35 @@ class Ledger:
             os.close(self._descriptor)
 
 
+def open_client(
+    endpoint: Endpoint,
+    folder: Path,
+    *,
+    seed: int = 0,
+    asks_for: Literal["answers", "scores", "samples"] = "answers",
+) -> tuple[EndpointClient, Ledger]:
+    """Open the connections to an endpoint, and the ledger in which the client notes its requests.
+
+    Args:
+        endpoint: Target of the requests.
+        folder: Folder of the ledger.
+        seed: See `EndpointClient`.
+        asks_for: See `EndpointClient`.
+
+    Raises:
+        InvalidInput: The API key's variable is not set.
+        Refused: The endpoint's URL is not safe.
+    """
+    clock, key, ledger = Clock(now=lambda: datetime.now(UTC)), read_key(endpoint, secret), Ledger(folder)
+    return EndpointClient(endpoint, clock, key, seed, asks_for=asks_for, note=ledger.note), ledger
+
+
+def close_after(owner: object, client: EndpointClient, ledger: Ledger) -> None:
+    """Close a client and its ledger when their owner is garbage-collected."""
+    weakref.finalize(owner, ledger.close)
+    weakref.finalize(owner, client.close)  # the last finalizer runs first
+
+
 def spending_report(directory: Path, endpoint: Endpoint) -> dict[str, Any]:
     """Return the total spent at an endpoint over all attempts, for the job's report."""
     spent = Spent.model_validate(dict(_read(directory)))
@@ -74,14 +107,6 @@ def _read(directory: Path) -> Counter[str]:
 def _add(total: Counter[str], more: Mapping[str, int]) -> None:
     for name, n in more.items():
         total[name] += n
-
-
-def iterate_lines(path: Path) -> Iterator[bytes]:
-    """Yield the complete lines of a file. A missing file is empty."""
-    offset = 0
-    while (read := read_lines(path, offset)).lines:
-        yield from read.lines
-        offset = read.end
 
 
 def append_line(descriptor: int, record: Mapping[str, object]) -> None:

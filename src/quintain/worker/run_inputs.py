@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pydantic import ValidationError
 
 from quintain.datasets.splits import task_key
 from quintain.errors import InvalidInput
-from quintain.jobs.directory import read_lines
+from quintain.jobs.directory import output_records
 from quintain.records.protocols import Reporter
 from quintain.records.run_jobs import RunsFile
 from quintain.records.score import Score
@@ -137,12 +136,8 @@ def scored_runs(directory: Path) -> Iterator[tuple[str, bool]]:
 
 
 def read_scores(directory: Path) -> Iterator[Score]:
-    """Yield the scores that a job has output so far, including earlier attempts."""
-    path, offset = directory / "outputs" / "score.jsonl", 0
-    while (read := read_lines(path, offset)).lines:
-        for line in read.lines:
-            yield Score.model_validate(json.loads(line)["record"])
-        offset = read.end
+    """Return the scores that a job has output so far, including earlier attempts."""
+    return (Score.model_validate(record.fields) for record in output_records(directory, "score"))
 
 
 def _run(line: bytes) -> Trajectory:

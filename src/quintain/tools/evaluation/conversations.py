@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field
 
 from quintain.errors import Conflict, InvalidInput
-from quintain.jobs.directory import open_appending, read_lines
+from quintain.jobs.directory import iterate_lines, open_appending
 from quintain.next_step import Hint, call
 from quintain.records.job import UNFINISHED, Job, JobError
 from quintain.records.record import Record
@@ -178,8 +178,8 @@ def _append(path: Path, line: str) -> None:
 def _view(services: Services, job_id: str) -> TalkResult:
     job, spec = _conversation(services, job_id)
     folder = services.settings.jobs_dir / job.id
-    lines = [TalkLine.model_validate_json(line) for line in _all_lines(folder / CONVERSATION)]
-    sent = 1 + len(_all_lines(folder / MESSAGES))
+    lines = [TalkLine.model_validate_json(line) for line in iterate_lines(folder / CONVERSATION)]
+    sent = 1 + sum(1 for _ in iterate_lines(folder / MESSAGES))
     steps = [line.step.model_dump(mode="json", exclude_defaults=True) for line in lines if line.step is not None]
     if not steps:  # the job has not begun
         steps = [{"actor": "user", "message": spec.message}]
@@ -202,14 +202,6 @@ def _view(services: Services, job_id: str) -> TalkResult:
         resource_uri=f"job://{job.id}",
         next_step=_next_step(job, turn),
     )
-
-
-def _all_lines(path: Path) -> list[bytes]:
-    lines, offset = list[bytes](), 0
-    while (found := read_lines(path, offset)).lines:
-        lines += found.lines
-        offset = found.end
-    return lines
 
 
 def _next_step(job: Job, turn: str) -> Hint:

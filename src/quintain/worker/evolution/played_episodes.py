@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from quintain.jobs.directory import read_lines
+from quintain.jobs.directory import output_records, output_records_at
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.trajectory import Trajectory
 from quintain.worker.job_kinds.rollouts import RESULT
@@ -19,7 +18,7 @@ class PlayedEpisode(NamedTuple):
     run: Trajectory
     result: EpisodeResult
     place: tuple[Path, int]
-    """The file, and the offset of the line."""
+    """The folder of its stage, and the offset of its line."""
 
     @property
     def key(self) -> str:
@@ -29,21 +28,16 @@ class PlayedEpisode(NamedTuple):
 
 def read_episodes(folder: Path) -> Iterator[PlayedEpisode]:
     """Yield the episodes that a stage has played, in order, with their ids."""
-    path, offset = folder / "outputs" / "trajectory.jsonl", 0
-    while lines := read_lines(path, offset).lines:
-        for line in lines:
-            yield _parse_episode(line, (path, offset))
-            offset += len(line) + 1
+    for offset, fields in output_records(folder, "trajectory"):
+        yield _episode(fields, (folder, offset))
 
 
-def _parse_episode(line: bytes, place: tuple[Path, int]) -> PlayedEpisode:
-    run = Trajectory.model_validate(json.loads(line)["record"]).identified()
+def _episode(fields: dict[str, Any], place: tuple[Path, int]) -> PlayedEpisode:
+    run = Trajectory.model_validate(fields).identified()
     return PlayedEpisode(run, EpisodeResult.model_validate(run.extra[RESULT]), place)
 
 
 def episode_at(place: tuple[Path, int]) -> PlayedEpisode:
-    """Return the episode whose line is at a place of a file."""
-    path, offset = place
-    with path.open("rb") as file:
-        file.seek(offset)
-        return _parse_episode(file.readline(), place)
+    """Return the episode at a place."""
+    folder, offset = place
+    return _episode(next(output_records_at(folder, "trajectory", [offset])), place)

@@ -6,7 +6,6 @@ are not played again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from quintain.evaluation.comparison import compare, decide
 from quintain.evaluation.episodes import EpisodePlan, run_episodes
 from quintain.evaluation.suites import plan_suite, suite_of
 from quintain.evaluation.summary import summarize
-from quintain.jobs.directory import STAGES, read_lines, run_name
+from quintain.jobs.directory import STAGES, output_records, run_name
 from quintain.records.evaluation import EpisodeResult, Evaluation, SequentialTest
 from quintain.records.job import CompareSpec, EvaluateSpec, JobResult, TrajectorySet
 from quintain.records.protocols import Policy, Reporter, TaskSource
@@ -115,13 +114,9 @@ class _Side:
 
 def _finished(directory: Path, prefix: str) -> Iterator[EpisodeResult]:
     """Yield the results of an agent's episodes that an earlier attempt has written."""
-    path, offset = directory / "outputs" / "trajectory.jsonl", 0
-    while lines := read_lines(path, offset).lines:
-        for line in lines:
-            record = json.loads(line)["record"]
-            if record["episode_key"].startswith(prefix):
-                yield EpisodeResult.model_validate(record["extra"][RESULT])
-            offset += len(line) + 1
+    for _, fields in output_records(directory, "trajectory"):
+        if fields["episode_key"].startswith(prefix):
+            yield EpisodeResult.model_validate(fields["extra"][RESULT])
 
 
 def _figures(test: SequentialTest) -> dict[str, float | None]:

@@ -5,7 +5,6 @@ Both resume: episodes in `outputs/` are not played again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from quintain.environments.registry import open_source
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings
 from quintain.evaluation.suites import Suite, plan_suite
 from quintain.evaluation.summary import success_rate, summarize
-from quintain.jobs.directory import read_lines, run_name
+from quintain.jobs.directory import output_records, run_name
 from quintain.records.evaluation import EpisodeResult, Evaluation
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrajectorySet
 from quintain.records.protocols import Reporter, TaskSource
@@ -204,17 +203,13 @@ def with_result(episode: Episode, precision: str | None = None) -> Trajectory:
 
 def _finished_results(directory: Path, exploration: Exploration | None) -> Iterator[EpisodeResult]:
     """Yield the results of episodes that an earlier attempt has written."""
-    path, offset = directory / "outputs" / "trajectory.jsonl", 0
-    while lines := read_lines(path, offset).lines:
-        for line in lines:
-            record = json.loads(line)["record"]
-            offset += len(line) + 1
-            if RESULT not in record["extra"]:  # of an opponent
-                continue
-            result = EpisodeResult.model_validate(record["extra"][RESULT])
-            if exploration:
-                exploration.record(Trajectory.model_validate(record), result.repeat)
-            yield result
+    for _, fields in output_records(directory, "trajectory"):
+        if RESULT not in fields["extra"]:  # of an opponent
+            continue
+        result = EpisodeResult.model_validate(fields["extra"][RESULT])
+        if exploration:
+            exploration.record(Trajectory.model_validate(fields), result.repeat)
+        yield result
 
 
 def _conclude(

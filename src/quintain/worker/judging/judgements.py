@@ -18,7 +18,7 @@ from typing import Any
 from quintain.endpoints.faults import BUSY, STOPPED
 from quintain.endpoints.spending import Spent
 from quintain.errors import Unavailable
-from quintain.jobs.directory import open_appending
+from quintain.jobs.directory import iterate_lines, open_appending, output_records
 from quintain.records.job import JobResult
 from quintain.records.protocols import Reporter
 from quintain.records.record import clip
@@ -27,7 +27,7 @@ from quintain.records.trajectory import Trajectory
 from quintain.scoring.calibration.agreement import even_odds
 from quintain.scoring.judges.judging_items import comparisons
 from quintain.worker.judging.asking import Verdicts
-from quintain.worker.request_ledger import append_line, cost_report, iterate_lines
+from quintain.worker.request_ledger import append_line, cost_report
 from quintain.worker.run_inputs import RunInputs, open_run_inputs
 
 BROKEN_AFTER = 20
@@ -101,7 +101,7 @@ class Journal:
         self._path = directory / "judged.jsonl"
         self._descriptor = open_appending(self._path)
         self._entries = {tuple(entry["ids"]): entry for entry in map(json.loads, iterate_lines(self._path))}
-        self._written = _written(directory / "outputs")
+        self._written = _written(directory)
 
     def tally(self) -> Tally:
         """Return the counts of earlier attempts."""
@@ -221,11 +221,8 @@ def _planned(
     return len(groups), alone, (tasks.read(group) for group in groups if not journal.is_done(group))
 
 
-def _written(outputs: Path) -> set[tuple[str, ...]]:
+def _written(directory: Path) -> set[tuple[str, ...]]:
     """Return the runs with a score and the pairs with a preference in the outputs of earlier attempts."""
-    scores = (json.loads(line)["record"] for line in iterate_lines(outputs / "score.jsonl"))
-    found: set[tuple[str, ...]] = {(score["trajectory_id"],) for score in scores}
-    for line in iterate_lines(outputs / "preference.jsonl"):
-        record = json.loads(line)["record"]
-        found.add(tuple(sorted((record["a"], record["b"]))))
-    return found
+    found: set[tuple[str, ...]] = {(score["trajectory_id"],) for _, score in output_records(directory, "score")}
+    pairs = (pair for _, pair in output_records(directory, "preference"))
+    return found | {tuple(sorted((pair["a"], pair["b"]))) for pair in pairs}
