@@ -11,16 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from quintain.endpoints.client import Clock, EndpointClient, identity, read_key
+from quintain.endpoints.client import identity
 from quintain.endpoints.completion import AssistantMessage, Completion
 from quintain.endpoints.conversation import ToolNames, sendable
 from quintain.endpoints.faults import NOT_TAKEN, STOPPED, UNANSWERED
@@ -33,11 +31,10 @@ from quintain.records.protocols import Message, Reply, Stop, Turn
 from quintain.records.record import clip
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Action
-from quintain.settings import secret
 from quintain.trainers.rendering.calls import TurnReader
 from quintain.trainers.rendering.styles import to_chat
 from quintain.worker.judging.answer_cache import AnswerCache
-from quintain.worker.request_ledger import Ledger
+from quintain.worker.request_ledger import close_after, open_client
 
 BROKEN_AFTER = 20
 """Number of consecutive unanswered requests after which the endpoint counts as broken."""
@@ -97,11 +94,8 @@ class RemotePolicy:
         self._react = agent.template == "react"
         self._endpoint, self._sampling, self._should_stop = endpoint, sampling, should_stop
         self.on_share: Callable[[float, int], None] | None = None
-        ledger = Ledger(folder)
-        self._client = EndpointClient(
-            endpoint, Clock(now=lambda: datetime.now(UTC)), read_key(endpoint, secret), seed=seed, note=ledger.note
-        )
-        weakref.finalize(self, _close, self._client, ledger)
+        self._client, ledger = open_client(endpoint, folder, seed=seed)
+        close_after(self, self._client, ledger)
         self._answers = AnswerCache(folder / ANSWERS)
         self._about = [dict(identity(endpoint)), self._react, seed]
         self._conversations: dict[str, _Conversation] = {}
@@ -265,8 +259,3 @@ def _is_clean(value: Any) -> bool:
 
 def _unicode(text: str | None) -> str | None:
     return None if text is None else text.encode("utf-8", "replace").decode()
-
-
-def _close(client: EndpointClient, ledger: Ledger) -> None:
-    client.close()
-    ledger.close()

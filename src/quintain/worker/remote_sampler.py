@@ -8,17 +8,15 @@ from __future__ import annotations
 import math
 import shutil
 import threading
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from quintain.endpoints.adapter_updates import AdapterUpdates
-from quintain.endpoints.client import Clock, EndpointClient, read_key
+from quintain.endpoints.client import EndpointClient
 from quintain.errors import InvalidInput, Unavailable
 from quintain.jobs.directory import run_name
 from quintain.records.agent import Agent, Sampling
@@ -26,7 +24,6 @@ from quintain.records.judging import Endpoint
 from quintain.records.online_hyperparameters import SamplerConfig
 from quintain.records.protocols import Message
 from quintain.records.seeds import stable_seed
-from quintain.settings import secret
 from quintain.trainers.acting.episode import Episode
 from quintain.trainers.acting.policy import end_ids
 from quintain.trainers.engine.forward import Engine
@@ -35,7 +32,7 @@ from quintain.trainers.models import save_model
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.sampler_comparison import EXPONENTS, SampleComparison, compare_samples, log_evidence
 from quintain.trainers.tokenizer_files import load_tokenizer
-from quintain.worker.request_ledger import Ledger
+from quintain.worker.request_ledger import close_after, open_client
 from quintain.worker.token_policy import ServedWeights, TokenModel, TokenPolicy, no_answer_error
 
 if TYPE_CHECKING:
@@ -84,10 +81,8 @@ class RemoteSampler:
         self._folder = Path(endpoint.adapters).expanduser() if endpoint.adapters else directory / "adapters"
         self._folder = self._folder.absolute() / self._name
         named = endpoint.model_copy(update={"model": self._name})
-        self._ledger, key = Ledger(directory), read_key(endpoint, secret)
-        clock = Clock(now=lambda: datetime.now(UTC))
-        self._client = EndpointClient(named, clock, key, seed, asks_for="samples", note=self._ledger.note)
-        self._updates = AdapterUpdates(EndpointClient(named, clock, key, seed), self._name)
+        self._client, self._ledger = open_client(named, directory, seed=seed, asks_for="samples")
+        self._updates = AdapterUpdates(EndpointClient(named, self._client.clock, self._client.key, seed), self._name)
         self._weights = ServedWeights(self._name)
         self._handed_over: int | None = None
         self._evidence, self._drawn = np.zeros(len(EXPONENTS)), 0
@@ -234,15 +229,9 @@ def open_token_policy(
     """
     assert endpoint.tokenizer is not None, "a profile with token_ids has a tokenizer"
     tokenizer = load_tokenizer(ModelFiles(Path(endpoint.tokenizer).expanduser()))
-    renderer, ledger = Renderer.of(tokenizer, agent.template), Ledger(folder)
-    clock = Clock(now=lambda: datetime.now(UTC))
-    client = EndpointClient(endpoint, clock, read_key(endpoint, secret), seed, asks_for="samples", note=ledger.note)
+    renderer = Renderer.of(tokenizer, agent.template)
+    client, ledger = open_client(endpoint, folder, seed=seed, asks_for="samples")
     model = TokenModel(min(tokenizer.model_max_length, _LONGEST), renderer.end_ids, len(tokenizer))
     policy = TokenPolicy(client, renderer, sampling, model, seed=seed, should_stop=should_stop, tolerance=tolerance)
-    weakref.finalize(policy, _close, client, ledger)
+    close_after(policy, client, ledger)
     return policy
-
-
-def _close(client: EndpointClient, ledger: Ledger) -> None:
-    client.close()
-    ledger.close()

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from quintain.endpoints.client import Clock, EndpointClient, read_key
 from quintain.endpoints.parallel import in_parallel
 from quintain.errors import InvalidInput
 from quintain.records.job import TrainSpec
 from quintain.records.judging import Endpoint
-from quintain.settings import secret
-from quintain.worker.request_ledger import Ledger
+from quintain.worker.request_ledger import close_after, open_client
 
 if TYPE_CHECKING:
     from quintain.trainers.data.streams import Example, TokenRow
@@ -51,9 +47,8 @@ class EndpointTeacher:
             directory: The job's folder, for the ledger of requests.
         """
         self._endpoint = endpoint
-        clock, ledger = Clock(now=lambda: datetime.now(UTC)), Ledger(directory)
-        self._client = EndpointClient(endpoint, clock, read_key(endpoint, secret), asks_for="scores", note=ledger.note)
-        weakref.finalize(self, _close, self._client, ledger)
+        self._client, ledger = open_client(endpoint, directory, asks_for="scores")
+        close_after(self, self._client, ledger)
 
     def require_tokenizer(self, tokenizer: Any) -> None:
         """The tokenizers were compared before the job; the ids of each answer are compared with those that were sent."""
@@ -90,8 +85,3 @@ class EndpointTeacher:
                 code="tokenizer_mismatch",
             )
         return place
-
-
-def _close(client: EndpointClient, ledger: Ledger) -> None:
-    client.close()
-    ledger.close()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-from quintain.endpoints.client import Clock, EndpointClient, identity, read_key
+from quintain.endpoints.client import EndpointClient, identity
 from quintain.endpoints.parallel import in_parallel
 from quintain.errors import InvalidInput
 from quintain.records.job import JobResult
@@ -17,11 +16,10 @@ from quintain.records.run_jobs import JudgeSpec
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.judging_items import Rater
 from quintain.scoring.judges.questions import Question
-from quintain.settings import secret
 from quintain.worker.judging.answer_cache import AnswerCache
 from quintain.worker.judging.asking import Judging, Verdicts, ask_through
 from quintain.worker.judging.judgements import run_judging
-from quintain.worker.request_ledger import Ledger
+from quintain.worker.request_ledger import Ledger, open_client
 
 
 @dataclass
@@ -49,10 +47,7 @@ class EndpointJudge:
         Raises:
             InvalidInput: The key's variable is not set.
         """
-        key = read_key(endpoint, secret)
-        directory.mkdir(parents=True, exist_ok=True)
-        ledger = Ledger(directory)
-        client = EndpointClient(endpoint, Clock(now=lambda: datetime.now(UTC)), key, seed=seed, note=ledger.note)
+        client, ledger = open_client(endpoint, directory, seed=seed)
 
         def complete(question: Question) -> str:
             messages = (Message(role="system", content=question.system), Message(role="user", content=question.user))
