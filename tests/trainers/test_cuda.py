@@ -12,7 +12,6 @@ from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForC
 
 from quintain.records.agent import Sampling
 from quintain.trainers.engine import forward
-from quintain.trainers.engine.attention import Kernel
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.offload import activations_offloaded
 from quintain.trainers.loop.bf16_adamw import stochastically_rounded
@@ -28,27 +27,21 @@ LLAMA: dict[str, Any] = {"hidden_size": 128, "head_dim": 32, "max_position_embed
 GEMMA: dict[str, Any] = {**LLAMA, "sliding_window": 100, "attn_logit_softcapping": 20.0, "query_pre_attn_scalar": 32}
 
 
-@pytest.mark.parametrize("kernel", ["flex", "varlen"])
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
-def test_a_cuda_kernel_gives_the_logprobs_and_gradients_of_the_cpu(
-    family: str, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+def test_flex_attention_gives_the_logprobs_and_gradients_of_the_cpu(
+    family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """float32 by flex, bfloat16 under autocast by varlen, which refuses windows and caps."""
     kinds: Any = {"llama": (LlamaConfig, LlamaForCausalLM, LLAMA), "gemma2": (Gemma2Config, Gemma2ForCausalLM, GEMMA)}
     config, model, settings = kinds[family]
     own = make(config, model, **settings)
     there = copy.deepcopy(own).cuda()
-    monkeypatch.setattr(forward, "kernels_for", lambda device: {"cuda": (kernel, "sdpa")}.get(device.type, ("cpu",)))
-    engine = Engine.of(there, autocast=torch.bfloat16 if kernel == "varlen" else None)
-    if kernel == "varlen" and family == "gemma2":
-        assert engine.kernel is None
-        return
-    assert (engine.path, engine.kernel, engine.reason) == ("packed", kernel, None)
+    monkeypatch.setattr(forward, "kernels_for", lambda device: {"cuda": ("flex", "sdpa")}.get(device.type, ("cpu",)))
+    engine = Engine.of(there)
+    assert (engine.path, engine.kernel, engine.reason) == ("packed", "flex", None)
     w, plain = weights(ROWS), Engine.of(own)
     expected = gradients(own, lambda: -(w * plain.logprobs(ROWS).logprobs).sum())
     found = gradients(there, lambda: -(w.cuda() * engine.logprobs(ROWS).logprobs).sum())
-    bound = 0.2 if kernel == "varlen" else 5e-3
-    assert distance(expected, {name: gradient.cpu() for name, gradient in found.items()}) < bound
+    assert distance(expected, {name: gradient.cpu() for name, gradient in found.items()}) < 5e-3
 
 
 def test_captured_steps_write_the_tokens_of_the_growing_cache_without_waiting_for_each() -> None:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch.nn.attention.bias import causal_lower_right
 from transformers import AttentionInterface
 
-from quintain.trainers.engine import flex, varlen
+from quintain.trainers.engine import flex
 from quintain.trainers.engine.block_attention import BlockAttention, Scoring, path_slice
 from quintain.trainers.engine.fused_attention import FusedAttention
 from quintain.trainers.engine.head import at_least_float32
@@ -30,7 +30,7 @@ _FUSED_BYTES = 2
 _KEPT_BYTES = 2**30
 """Of the probabilities that a pass may keep for its backward pass; the cost model of plans counts them too."""
 
-Kernel = Literal["cpu", "flex", "varlen", "sdpa"]
+Kernel = Literal["cpu", "flex", "sdpa"]
 
 
 class _Inputs(NamedTuple):
@@ -63,13 +63,11 @@ class Layout:
     """Of the probabilities that each layer may keep for its backward pass."""
     masks: dict[int | None, flex.TrieMask] = field(default_factory=dict, init=False, compare=False)
     """The mask of each window, which the layers of a pass share."""
-    schedules: list[varlen.Schedule] = field(default_factory=list, init=False, compare=False)
-    """At most one, which the layers of a pass share."""
 
 
 def kernels_for(device: torch.device) -> tuple[Kernel, ...]:
     """Return the kernels of a device, the fastest first; the last one needs no check against another."""
-    kernels: dict[str, tuple[Kernel, ...]] = {"cpu": ("cpu",), "cuda": ("flex", "varlen", "sdpa")}
+    kernels: dict[str, tuple[Kernel, ...]] = {"cpu": ("cpu",), "cuda": ("flex", "sdpa")}
     return kernels.get(device.type, ("sdpa",))
 
 
@@ -113,10 +111,6 @@ def packed_attention(
         return _generic(inputs, layout.segments, scoring, dropout), None
     if layout.kernel == "flex":
         return _by_flex(inputs, layout, scoring), None
-    if layout.kernel == "varlen":
-        if window is not None or scoring.cap is not None or value.shape[-1] != query.shape[-1]:
-            raise Unsupported("varlen attention supports neither windows, nor caps, nor values of another width")
-        return _by_varlen(inputs, layout, scoring.scale), None
     return _by_blocks(inputs, layout, scoring), None
 
 
@@ -171,16 +165,10 @@ def _by_flex(inputs: _Inputs, layout: Layout, scoring: Scoring) -> torch.Tensor:
     return flex.attend(*inputs, layout.masks[scoring.window], scoring)
 
 
-def _by_varlen(inputs: _Inputs, layout: Layout, scale: float) -> torch.Tensor:
-    if not layout.schedules:
-        layout.schedules.append(varlen.schedule(layout.segments, inputs.query.shape[2], inputs.query.device))
-    return varlen.attend(*inputs, layout.schedules[0], scale)
-
-
 def _generic(inputs: _Inputs, segments: tuple[Segment, ...], scoring: Scoring, dropout: float) -> torch.Tensor:
     """Compute packed attention by scaled_dot_product_attention, one call a segment over its ancestors and itself.
 
-    For MPS, for dropout, and as the reference of the other kernels on CUDA.
+    For MPS, for dropout, and as the reference of flex attention on CUDA.
     """
     query, key, value, sinks = inputs
     heads = query.shape[1] // key.shape[1]

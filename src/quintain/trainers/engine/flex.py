@@ -2,6 +2,9 @@
 
 Source: Dong et al. 2024, arXiv 2412.05496 (`torch.nn.attention.flex_attention`). The kernel is compiled for lengths of any size, so
 that a new length does not compile it again.
+
+The packed order visits the trie depth first, so the descendants of a token are the tokens behind it up to some place: key k is
+visible to the queries q with k <= q < until[k]. These are the Euler intervals of the trie, with the place as the time of entry.
 """
 
 from __future__ import annotations
@@ -18,7 +21,6 @@ from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attent
 
 from quintain.trainers.engine.block_attention import Scoring
 from quintain.trainers.engine.packing import Segment
-from quintain.trainers.engine.trie_intervals import intervals
 
 BLOCK = 128
 """Queries and keys of a block of the mask; lengths that it divides need no bounds check in the kernel."""
@@ -27,6 +29,30 @@ BLOCK = 128
 _COMPILATIONS = 64
 """Compiled variants in a process: by type, head width, cap, sinks, gradients, and a few shapes of each. PyTorch's default of 8 would
 end in an error, and without `fullgraph` in all scores of a pass in memory."""
+
+
+class Intervals(NamedTuple):
+    """Queries of a packed sequence of n tokens, and the queries that see each key."""
+
+    rows: NDArray[np.int64]
+    """int64 [m], rising: the tokens inside of the segments, which are the queries."""
+    until: NDArray[np.int64]
+    """int64 [n]; the queries in k..until[k] see key k. 0: none does."""
+    position: NDArray[np.int64]
+    """int64 [n]; the place of each visible key on its path."""
+
+
+def intervals(segments: Sequence[Segment], n: int) -> Intervals:
+    """Return the intervals of the segments of a packed sequence of n tokens, in one walk over their ranges."""
+    until, position, is_query = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    for segment in segments:
+        offset = 0
+        for start, end in (*segment.ancestors, (segment.start, segment.end)):
+            until[start:end] = segment.end
+            position[start:end] = np.arange(offset, offset + end - start)
+            offset += end - start
+        is_query[segment.start : segment.end] = True
+    return Intervals(np.flatnonzero(is_query), until, position)
 
 
 class TrieMask(NamedTuple):

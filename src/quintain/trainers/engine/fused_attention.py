@@ -138,7 +138,7 @@ class FusedAttention(torch.autograd.Function):
                     _reversed(q), key[:, :, at].expand(spread), value[:, :, at].expand(spread), True, scale
                 )
                 parts.append((F.pad(o.flip(2), (0, 0, 0, 1)), F.pad(total.flip(2), (0, 1), value=-torch.inf)))
-            merged, lse[:, :, rows] = merge_parts(parts, sinks)
+            merged, lse[:, :, rows] = _merge_parts(parts, sinks)
             out[rows] = merged.permute(2, 0, 1, 3)
         ctx.save_for_backward(query, key, value, sinks, out, lse)
         ctx.segments, ctx.scale, ctx.window = segments, scale, window
@@ -163,7 +163,7 @@ class FusedAttention(torch.autograd.Function):
             d_key[:, rows] += dk.sum(1)
             d_value[:, rows] += dv.sum(1)
             if d_sinks is not None:
-                d_sinks += sink_gradient(sinks, total, g, o).sum(2, keepdim=True)
+                d_sinks += _sink_gradient(sinks, total, g, o).sum(2, keepdim=True)
             q, g, o, total = [_folded(x, pieces) for x in own] if visible else own
             for start, end in visible:
                 k, v = key[:, :, start:end].expand(folds), value[:, :, start:end].expand(folds)
@@ -190,7 +190,7 @@ class FusedAttention(torch.autograd.Function):
         )
 
 
-def merge_parts(
+def _merge_parts(
     parts: list[tuple[torch.Tensor, torch.Tensor]], sinks: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the output over all parts and the sinks, [..., D], and its log-sum-exp, [...], from those of each part."""
@@ -203,6 +203,6 @@ def merge_parts(
     return merged, total
 
 
-def sink_gradient(sinks: torch.Tensor, lse: torch.Tensor, grad: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+def _sink_gradient(sinks: torch.Tensor, lse: torch.Tensor, grad: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """Return the gradient of the sinks by each query, [...]: a sink's share exp(s - L) times -sum_d grad * out."""
     return -(sinks - lse).exp() * _row_products(grad, out)
