@@ -111,8 +111,7 @@ def test_long_rows_are_cut_into_blocks_and_the_fused_kernel_gives_the_same_howev
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """More key heads than threads, and fewer."""
-    for module in (block_attention, fused_attention):
-        monkeypatch.setattr(module, "_BLOCK", 8)
+    monkeypatch.setattr(block_attention, "_BLOCK", 8)
     before = torch.get_num_threads()
     try:
         for heads, groups, threads, pieces in [(4, 1, 3, 4), (8, 4, 2, 1), (8, 2, 4, 2)]:
@@ -123,9 +122,8 @@ def test_long_rows_are_cut_into_blocks_and_the_fused_kernel_gives_the_same_howev
             )
             engine = Engine.of(model)
             assert engine.path == "packed"
-            assert_same(model, engine, mixed_rows())
-            with monkeypatch.context() as patch:
-                patch.setattr(attention, "_FUSED_BYTES", 8)
+            for by_products in (True, False):
+                monkeypatch.setattr(attention, "_products_are_faster", lambda dtype, width, by=by_products: by)
                 assert_same(model, engine, mixed_rows())
     finally:
         torch.set_num_threads(before)
@@ -310,8 +308,7 @@ def test_packed_attention_and_its_gradient_are_those_of_a_mask_by_positions_on_e
 
     With windows shorter and longer than a block, caps and sinks.
     """
-    for module in (block_attention, fused_attention):
-        monkeypatch.setattr(module, "_BLOCK", 2)
+    monkeypatch.setattr(block_attention, "_BLOCK", 2)
     segments = (Segment(0, 6), Segment(6, 8, ((0, 3),)), Segment(8, 12, ((0, 3), (6, 7))))
     position = torch.tensor([0, 1, 2, 3, 4, 5, 3, 4, 4, 5, 6, 7])
     ancestors = torch.zeros(12, 12, dtype=torch.bool)
@@ -353,8 +350,8 @@ def test_packed_attention_and_its_gradient_are_those_of_a_mask_by_positions_on_e
             expected = masked(window, cap, sink)[:, rows]
             direction = torch.randn(expected.shape, dtype=torch.float64, generator=generator)
             slopes = torch.autograd.grad(expected, inputs, direction)
-            for kernel, fused in (("cpu", 2), ("cpu", 8), ("sdpa", 2)):
-                monkeypatch.setattr(attention, "_FUSED_BYTES", fused)
+            for kernel, by_products in (("cpu", True), ("cpu", False), ("sdpa", False)):
+                monkeypatch.setattr(attention, "_products_are_faster", lambda dtype, width, by=by_products: by)
                 attended = attend(kernel, *inputs)[:, rows]
                 assert torch.allclose(attended, expected, rtol=0, atol=1e-12)
                 for own, slope in zip(torch.autograd.grad(attended, inputs, direction), slopes, strict=True):

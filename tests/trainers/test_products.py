@@ -59,6 +59,27 @@ def test_choices_are_kept_with_a_job_and_not_made_again(tmp_path: Path, monkeypa
     assert json.loads(kept.read_bytes()) == chosen
 
 
+def test_a_kept_choice_of_another_processor_does_not_round_where_its_back_end_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that moves to a processor with AMX must not compute float32 products in bfloat16."""
+    used = []
+
+    def linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        used.append(torch.get_float32_matmul_precision())
+        return x @ weight.t()
+
+    (tmp_path / "kept").write_text(json.dumps({"precision": "medium", "1 x 48 x 96 torch.float32": "fast transposed"}))
+    monkeypatch.setattr(products, "_SMALL_MODEL", 0)
+    monkeypatch.setitem(products._FORMS, "fast transposed", (linear, "medium"))
+    for is_exact in (True, False):
+        monkeypatch.setattr(products, "medium_is_exact", lambda device, is_exact=is_exact: is_exact)
+        with torch.no_grad(), ProductForms(tmp_path / "kept").applied(layer := nn.Linear(48, 96)):
+            used.append(torch.get_float32_matmul_precision())
+            layer(torch.randn(1, 48))
+    assert used == ["medium", "medium", "highest", "highest"]
+
+
 def test_layers_are_left_as_they_were_and_those_of_others_are_not_touched() -> None:
     class Own(nn.Linear):
         pass

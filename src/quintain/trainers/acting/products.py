@@ -62,7 +62,7 @@ _FORMS: dict[str, tuple[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], st
     "transposed": (_transposed, "highest"),
     "fast transposed": (_transposed, "medium"),
 }
-"""Forms of x W^T, with the precision under which they run; `medium` is another exact back end, see `machine.medium_is_exact`."""
+"""Forms of x W^T, with the precision under which they run; `medium` is another back end where it is exact, see `_exact`."""
 
 
 class ProductForms:
@@ -105,7 +105,7 @@ class ProductForms:
             forward = partial(_few_rows, layer) if is_small else partial(self._forward, layer, {})
             layer.forward = forward  # type: ignore[method-assign]
         try:
-            with products_of(precision):
+            with products_of(_exact(precision)):
                 yield
         finally:
             for layer in layers:
@@ -157,13 +157,18 @@ def _few_rows(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
 def _computed(form: str, layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
     """Compute a layer in a form."""
     product, precision = _FORMS[form]
-    with products_of(precision) if layer.weight.dtype == torch.float32 else nullcontext():
+    with products_of(_exact(precision)) if layer.weight.dtype == torch.float32 else nullcontext():
         if product is nn.functional.linear:
             return nn.functional.linear(x, layer.weight, layer.bias)
         flat = product(x.reshape(-1, layer.in_features), layer.weight)
     if layer.bias is not None:
         flat = flat + layer.bias
     return flat.reshape(*x.shape[:-1], -1)
+
+
+def _exact(precision: str) -> str:
+    """Return the precision, or "highest" where it rounds: a kept choice can be of another processor."""
+    return precision if precision == "highest" or medium_is_exact("cpu") else "highest"
 
 
 def _fits(weight: Any) -> bool:

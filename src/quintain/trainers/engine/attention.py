@@ -24,8 +24,8 @@ from quintain.trainers.engine.packing import Segment
 NAME = "quintain_packed"
 """The attention function's name in transformers' registry."""
 
-_FUSED_BYTES = 2
-"""Maximum width of the numbers that the fused CPU kernel computes with; see `block_attention`."""
+_FUSED_WIDTH = 128
+"""Maximum width of float32 heads for which the fused CPU kernel is taken."""
 
 _KEPT_BYTES = 2**30
 """Of the probabilities that a pass may keep for its backward pass; the cost model of plans counts them too."""
@@ -148,14 +148,22 @@ def _by_blocks(inputs: _Inputs, layout: Layout, scoring: Scoring) -> torch.Tenso
     grouped = query[0].unflatten(0, (groups, -1))
     if sinks is not None:
         sinks = sinks.to(at_least_float32(query.dtype)).reshape(groups, -1, 1)
-    if (
-        query.dtype.itemsize > _FUSED_BYTES or scoring.cap is not None or not same_width
-    ):  # the fused kernel has none of these
+    if scoring.cap is not None or not same_width or _products_are_faster(query.dtype, query.shape[-1]):
         merged = BlockAttention.apply(grouped, key[0], value[0], sinks, layout.segments, scoring, layout.kept_bytes)
     else:
         keys, values = key[0].unsqueeze(1), value[0].unsqueeze(1)
         merged = FusedAttention.apply(grouped, keys, values, sinks, layout.segments, scoring.scale, scoring.window)
     return merged.flatten(1, 2).unsqueeze(0)
+
+
+def _products_are_faster(dtype: torch.dtype, width: int) -> bool:
+    """Whether plain products are faster than the fused CPU kernel, which takes PyTorch's default float32 products.
+
+    They are where the run has a faster back end for them, and for wide heads (`python -m benchmarks.attention`).
+    """
+    if dtype.itemsize <= 2:
+        return False
+    return width > _FUSED_WIDTH or torch.get_float32_matmul_precision() != "highest"
 
 
 def _by_flex(inputs: _Inputs, layout: Layout, scoring: Scoring) -> torch.Tensor:

@@ -1,14 +1,15 @@
-"""Packed attention in 16 bits on the CPU, merged from calls of the fused kernel.
+"""Packed attention on the CPU, merged from calls of the fused kernel.
 
-Each block of queries attends to ranges of keys, one kernel call a range; the softmax over all ranges follows from their
-log-sum-exps L_p,
+Each segment attends to ranges of keys, one kernel call a range; the softmax over all ranges follows from their log-sum-exps
+L_p,
 
     out = sum_p exp(L_p - L) out_p,   L = log sum_p exp(L_p),
 
 and in the backward pass each call gets the merged `out` and `L`, from which it recomputes its part of the true softmax.
 This is the identity of ring attention (Liu et al. 2023, arXiv 2310.01889). An attention sink is one more term of L without a value.
 There are no masks and no copies of keys, except of the keys that leave a sliding window within a block. In 16 bits the kernel
-also sums in float32, where plain products round the scores; float32 is faster by these (`block_attention`).
+also sums in float32, where plain products round the scores. In float32 it computes with PyTorch's default products, so that plain
+products are faster where the run has another back end (`block_attention`).
 """
 
 from __future__ import annotations
@@ -27,9 +28,6 @@ from quintain.trainers.engine.packing import Range, Segment
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
-_BLOCK = 256
-"""Rows of a block; see `_blocks`."""
-
 
 class _Block(NamedTuple):
     """Consecutive queries with the keys before them."""
@@ -42,17 +40,16 @@ class _Block(NamedTuple):
 
 
 def _blocks(segments: Sequence[Segment], window: int | None) -> Iterator[_Block]:
-    """Yield the segments, long ones cut into blocks that have the earlier blocks among the keys before them.
+    """Yield the segments, cut where they are longer than a window, so that no query leaves its own block's keys.
 
-    The fused kernel computes whole tiles along the diagonal and discards half of them. Short blocks waste less, and the tokens
-    before a block are attended to in full. A block is at most as long as the window, so that no query leaves its own block's.
+    Blocks have the earlier ones of their segment among the keys before them. Shorter blocks only add calls: the kernel itself
+    skips the tiles behind the diagonal (`python -m benchmarks.attention`).
     """
-    size = _BLOCK if window is None else min(_BLOCK, window)
     for segment in segments:
-        whole = segment.end - segment.start < 2 * _BLOCK and (window is None or segment.end - segment.start <= window)
+        size = segment.end - segment.start if window is None else window
         length = sum(b - a for a, b in segment.ancestors)
-        for start in [segment.start] if whole else range(segment.start, segment.end, size):
-            end = segment.end if whole else min(start + size, segment.end)
+        for start in range(segment.start, segment.end, size):
+            end = min(start + size, segment.end)
             before = ((segment.start, start),) if start > segment.start else ()
             path, first = (*segment.ancestors, *before), length + start - segment.start
             # Keys from `all_see` on are in the window of the last query, keys from `one_sees` on in that of the first.

@@ -138,6 +138,7 @@ def allow_exact_medium(device: torch.device) -> bool:
     return is_exact
 
 
+@cache
 def medium_is_exact(device_type: str) -> bool:
     """Whether products of "medium" precision are float32."""
     generator = torch.Generator().manual_seed(0)
