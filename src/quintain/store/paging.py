@@ -17,8 +17,6 @@ from quintain.records.record import Record
 Item = TypeVar("Item", bound=Record)
 
 MAX_LIMIT = 200
-PAGE_PARAMETERS = frozenset({"before", "most"})
-"""Names of the parameters in `page_parameters`."""
 
 
 def fetch_page(
@@ -30,7 +28,13 @@ def fetch_page(
 
 
 def fetch_rows(
-    connection: Connection, statement: Select[Any], table: Table, *, limit: int, cursor: str | None
+    connection: Connection,
+    statement: Select[Any],
+    table: Table,
+    *,
+    limit: int,
+    cursor: str | None,
+    key: ColumnElement[int] | None = None,
 ) -> tuple[Sequence[Row[Any]], str | None]:
     """Return one page of rows by descending `seq`, and the cursor of the next page.
 
@@ -40,38 +44,25 @@ def fetch_rows(
         table: The table of `seq`. Its name is part of the cursor.
         limit: Rows per page, 1..200.
         cursor: `next_cursor` of the previous page, or None for the first page.
+        key: Column that equals `seq` and has an index for the selection. None: `seq` itself.
 
     Raises:
         InvalidInput: The limit is out of bounds, or the cursor belongs to another list.
     """
-    bound = page_parameters(table.name, limit, cursor)
-    if "before" in bound:
-        statement = statement.where(table.c.seq < bound["before"])
-    rows = connection.execute(statement.order_by(table.c.seq.desc()).limit(bound["most"])).all()
-    return rows[:limit], next_cursor(rows, table.name, limit)
+    if not 1 <= limit <= MAX_LIMIT:
+        raise InvalidInput(f"expected limit in 1..{MAX_LIMIT}, got {limit}; use `cursor` to see more")
+    key = table.c.seq if key is None else key
+    if cursor is not None:
+        statement = statement.where(key < decode_cursor(cursor, table.name))
+    # One extra row shows whether another page follows.
+    rows = connection.execute(statement.order_by(key.desc()).limit(limit + 1)).all()
+    return rows[:limit], encode_cursor(rows[limit - 1][0], table.name) if len(rows) > limit else None
 
 
 def contain_words(text: str, *columns: ColumnElement[str]) -> list[ColumnElement[bool]]:
     """Return the conditions that each word of a text is a substring of one of the columns, ignoring case."""
     lowered = [func.lower(column) for column in columns]
     return [or_(*(column.contains(word, autoescape=True) for column in lowered)) for word in text.lower().split()]
-
-
-def page_parameters(noun: str, limit: int, cursor: str | None) -> dict[str, int]:
-    """Return the bounds of a page: at most `most` rows, with `seq` below `before` if a cursor is given.
-
-    Raises:
-        InvalidInput: As for `fetch_rows`.
-    """
-    if not 1 <= limit <= MAX_LIMIT:
-        raise InvalidInput(f"expected limit in 1..{MAX_LIMIT}, got {limit}; use `cursor` to see more")
-    # One extra row shows whether another page follows.
-    return {"most": limit + 1} if cursor is None else {"most": limit + 1, "before": decode_cursor(cursor, noun)}
-
-
-def next_cursor(rows: Sequence[Any], noun: str, limit: int) -> str | None:
-    """Return the cursor of the next page, or None after the last. The first column of `rows` is `seq`."""
-    return encode_cursor(rows[limit - 1][0], noun) if len(rows) > limit else None
 
 
 def encode_cursor(seq: int, noun: str) -> str:
