@@ -13,6 +13,7 @@ from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import DPOConfig, SFTConfig
 from quintain.records.job import EvolveSpec, Job, JobResult, JobSpec, JobStatus, TrainSpec
 from quintain.records.job_events import JobEvent
+from quintain.store.job_spans import Span
 from quintain.tools.jobs.figures import figure_of, figure_text
 from quintain.tools.services import Services
 
@@ -30,7 +31,7 @@ def reported(services: Services, spec: JobSpec, *events: dict[str, Any], report:
     for number in attempts:
         services.store.jobs.begin_attempt("job-1", number - 1, number, now)
     rows = [JobEvent(**{"attempt": 1, "seq": n, "time": now, **event}) for n, event in enumerate(events)]
-    services.store.jobs.ingest("job-1", "events.jsonl", (0, 1), now, events=rows)
+    services.store.jobs.ingest_spans([Span("job-1", "events.jsonl", 0, 1, rows)], now)
     result = JobResult(agent="agent:pupil@1", report=report or {})
     services.store.jobs.finish("job-1", attempts[-1], JobStatus.SUCCEEDED, now, result=result)
     return "job-1"

@@ -11,6 +11,7 @@ from quintain.records.dataset import TextRow
 from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import EvaluateSpec, Job, JobError, JobResult, JobSpec, JobStatus, TrainSpec
 from quintain.records.job_events import Activity, JobEvent
+from quintain.store.job_spans import Span
 from quintain.tools.jobs.jobs import cancel_job, get_job, list_jobs, watch_job
 from quintain.tools.jobs.labels import label_of
 from quintain.tools.jobs.next_steps import next_step
@@ -64,7 +65,7 @@ def reported(services: Services, job_id: str, gap_s: float, n: int, quiet_s: flo
         )
         for step in range(1, n + 1)
     ]
-    services.store.jobs.ingest(job_id, "events.jsonl", (0, 1), now, events=events)
+    services.store.jobs.ingest_spans([Span(job_id, "events.jsonl", 0, 1, events)], now)
 
 
 def test_jobs_have_labels_and_a_queued_one_names_what_holds_its_slot(waiting: Services) -> None:
@@ -111,7 +112,7 @@ def test_an_evaluation_shows_its_turns_before_its_first_batch_ends(waiting: Serv
     job_id, now = stored(waiting, "job-1", EVALUATE, running=True), waiting.clock()
     turns = Activity(episodes=0, planned=40, turns=64, expected_turns=320, left_s=128.0)
     event = JobEvent(attempt=1, seq=0, time=now, type="activity", activity=turns)
-    waiting.store.jobs.ingest(job_id, "events.jsonl", (0, 1), now, events=[event])
+    waiting.store.jobs.ingest_spans([Span(job_id, "events.jsonl", 0, 1, [event])], now)
     view = get_job(waiting, job_id)
     assert (view.activity, view.eta_s) == (turns, 128.0)
 
@@ -126,7 +127,7 @@ def test_the_wait_for_the_end_outlasts_a_change_of_phase_and_a_cancelled_job_is_
     for n, view in enumerate(watch_job(waiting, job_id, wait_s=30, until="done")):
         looks.append((view.phase, view.status))
         if n < 2:
-            waiting.store.jobs.ingest(job_id, "events.jsonl", (n, n + 1), now, events=events[n : n + 1])
+            waiting.store.jobs.ingest_spans([Span(job_id, "events.jsonl", n, n + 1, events[n : n + 1])], now)
         elif n == 2:
             assert "asked to stop" in (said := cancel_job(waiting, job_id).next_step)
             assert "cancel_job" not in said

@@ -8,6 +8,7 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.job import Job, JobResult, JobSpec, JobStatus, RolloutSpec, SelftestSpec
 from quintain.records.job_events import JobEvent
+from quintain.store.job_spans import Span
 from quintain.tools.jobs.curves import metric_curves
 from quintain.tools.jobs.plots import plot_job
 from quintain.tools.results import Curve
@@ -43,7 +44,7 @@ def measured(
         JobEvent(attempt=1, seq=n, time=now, type="progress", step=n, total_steps=len(rows), metrics=row)  # type: ignore[arg-type]
         for n, row in enumerate(rows, first)
     ]
-    services.store.jobs.ingest(job_id, "events.jsonl", (0, 1), now, events=events)
+    services.store.jobs.ingest_spans([Span(job_id, "events.jsonl", 0, 1, events)], now)
     return job_id
 
 

@@ -264,6 +264,11 @@ class TrainingConfig(Settings):
     ewc: EWCConfig | None = Field(default=None, description="Keep an earlier skill; null: off.")
     report_to: tuple[Sink, ...] = Field(default=(), description="Where metrics go besides the job; extras to install.")
 
+    @property
+    def processes_per_machine(self) -> int:
+        """Processes on each of the machines."""
+        return self.processes // self.machines
+
     @field_validator("report_to", mode="before")
     @classmethod
     def _one_sink(cls, value: Any) -> Any:
