@@ -6,7 +6,7 @@ Aliases of other trainers are translated where a call comes in (records/setting_
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -241,20 +241,7 @@ Method = Literal[
 ]
 
 CONFIGS: dict[str, type[TrainingConfig]] = {
-    "sft": SFTConfig,
-    "bc": BCConfig,
-    "pretrain": PretrainConfig,
-    "distill": DistillConfig,
-    "dpo": DPOConfig,
-    "orpo": ORPOConfig,
-    "simpo": SimPOConfig,
-    "kto": KTOConfig,
-    "ranking": RankingConfig,
-    "reward": RewardConfig,
-    "prm": PRMConfig,
-    "retriever": RetrieverConfig,
-    "grpo": GRPOConfig,
-    "ppo": PPOConfig,
+    config.model_fields["method"].default: config for config in get_args(get_args(MethodConfig)[0])
 }
 """Method -> its hyperparameters."""
 
