@@ -8,11 +8,12 @@ import json
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, or_
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, Table, func, or_, select
 
 from quintain.errors import InvalidInput
 from quintain.records.filters import Page
 from quintain.records.record import Record
+from quintain.store.engine import read_transaction
 
 Item = TypeVar("Item", bound=Record)
 
@@ -20,10 +21,17 @@ MAX_LIMIT = 200
 
 
 def fetch_page(
-    connection: Connection, statement: Select[Any], table: Table, kind: type[Item], *, limit: int, cursor: str | None
+    engine: Engine,
+    table: Table,
+    kind: type[Item],
+    *conditions: ColumnElement[bool],
+    limit: int,
+    cursor: str | None,
 ) -> Page[Item]:
     """Return one page of records, whose JSON is in the column `document`; arguments as for `fetch_rows`."""
-    rows, following = fetch_rows(connection, statement, table, limit=limit, cursor=cursor)
+    query = select(table.c.seq, table.c.document).where(*conditions)
+    with read_transaction(engine) as connection:
+        rows, following = fetch_rows(connection, query, table, limit=limit, cursor=cursor)
     return Page(items=tuple(kind.model_validate_json(row.document) for row in rows), next_cursor=following)
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, func, insert, select
 
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
-from quintain.store.documents import chunks, encode, json_of, not_found_error
+from quintain.store.documents import chunks, encode, json_of, not_found_error, read_all
 from quintain.store.engine import read_transaction, write_transaction
 from quintain.store.tables import scores as table
 from quintain.store.tables import trajectories
@@ -56,8 +56,7 @@ class Scores:
     def of_trajectory(self, trajectory_id: str) -> list[Score]:
         """Return every score of a trajectory, newest first."""
         query = select(table.c.document).where(table.c.trajectory_id == trajectory_id).order_by(table.c.seq.desc())
-        with read_transaction(self.engine) as connection:
-            return [Score.model_validate_json(document) for document in connection.scalars(query)]
+        return read_all(self.engine, Score, query)
 
     def current_of(self, trajectory_id: str) -> list[Score]:
         """Return the newest score of each scorer, rater and rubric for a trajectory's current content, newest first.
@@ -70,10 +69,8 @@ class Scores:
             .where(table.c.trajectory_id == trajectory_id)
             .order_by(table.c.seq.desc())
         )
-        with read_transaction(self.engine) as connection:
-            scores = [Score.model_validate_json(document) for document in connection.scalars(query)]
         newest: dict[tuple[str, str | None, str | None], Score] = {}
-        for score in _without_voided(scores):
+        for score in _without_voided(read_all(self.engine, Score, query)):
             newest.setdefault((score.scorer, score.rater, score.rubric), score)
         return list(newest.values())
 
