@@ -15,22 +15,15 @@ from quintain.records.job_events import JobEvent
 from quintain.store.job_spans import Lease, Span
 from quintain.store.paging import encode_cursor
 from quintain.store.store import Store
+from store_shelves import queued
 
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
 LATER = MOMENT + timedelta(seconds=1)
 
 
 def job(number: int, key: str | None = None, priority: int = 0) -> Job:
-    return Job(
-        id=f"job-{number:010x}",
-        kind="selftest",
-        status=JobStatus.QUEUED,
-        spec=SelftestSpec(steps=number),
-        request_key=key or str(number),
-        priority=priority,
-        created_at=MOMENT,
-        updated_at=MOMENT,
-    )
+    name, spec = f"job-{number:010x}", SelftestSpec(steps=number)
+    return queued(name, spec, MOMENT, request_key=key or str(number), priority=priority)
 
 
 def event(seq: int, type: str, attempt: int = 1, after_s: float = 0, **fields: object) -> JobEvent:
