@@ -33,7 +33,7 @@ def body(model: str, ask: Ask, max_tokens: int) -> dict[str, Any]:
         fields["min_p"] = ask.min_p
     if ask.stop:
         fields["stop"] = list(ask.stop)
-    return fields | ({"tools": [_tool(tool) for tool in ask.tools]} if ask.tools else {})
+    return fields | ({"tools": list(ask.tools)} if ask.tools else {})
 
 
 def read(document: object) -> Completion:
@@ -77,10 +77,6 @@ def _message(message: Message) -> dict[str, Any]:
             for n, call in enumerate(message.actions)
         ]
     return fields
-
-
-def _tool(tool: dict[str, Any]) -> dict[str, Any]:
-    return tool if isinstance(tool.get("function"), dict) else {"type": "function", "function": tool}
 
 
 def _args(call: Action) -> str:
