@@ -1,12 +1,13 @@
-"""Figures as lines of JSON on stdout, words on stderr."""
+"""Figures as lines of JSON on stdout, words on stderr; and which cases of a benchmark to run."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 reported: list[dict[str, Any]] = []
@@ -14,6 +15,30 @@ reported: list[dict[str, Any]] = []
 
 _TIMES = frozenset({"s", "ms"})
 """Units whose figures depend on the other work of the machine."""
+
+
+def choose_cases(
+    package: str, about: str | None, names: Iterable[str], usual: Iterable[str] | None = None, **flags: str
+) -> argparse.Namespace:
+    """Read from the command line which cases to run, as `only`, and flags.
+
+    Args:
+        package: The package with the cases, below `benchmarks`.
+        about: Its description.
+        names: All cases.
+        usual: Cases that run where none are named. None: all.
+        flags: Name -> meaning.
+    """
+    known = list(names)
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{package}", description=about)
+    parser.add_argument("--only", nargs="+", choices=known, default=list(usual or known), help="cases to run")
+    for name, meaning in flags.items():
+        parser.add_argument(f"--{name}", action="store_true", help=meaning)
+    return parser.parse_args()
+
+
+QUICK = "little data: for a look, not for a claim"
+"""Meaning of the flag `quick`."""
 
 
 def report(

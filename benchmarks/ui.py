@@ -26,6 +26,7 @@ from quintain.records.evaluation import Evaluation, Rate
 from quintain.records.job import Job, JobStatus, SelftestSpec, TrainSpec
 from quintain.records.job_events import JobEvent
 from quintain.records.trajectory import Action, Actor, Observation, Outcome, OutcomeStatus, Step, Task, Trajectory
+from quintain.store.job_spans import Span
 from quintain.store.store import Store, open_store
 from quintain.tools.services import utc_now
 
@@ -61,7 +62,7 @@ def fill(home: Path) -> Store:
         _job(store, f"job-{number:06d}", SelftestSpec(steps=number), JobStatus.SUCCEEDED)
     _job(store, "job-running", training, JobStatus.RUNNING)
     events = [_progress(step) for step in range(1, STEPS + 1)]
-    store.jobs.ingest("job-running", "events.jsonl", (0, STEPS), now, events=events)
+    store.jobs.ingest_spans([Span("job-running", "events.jsonl", 0, STEPS, events)], now)
     store.datasets.add(Dataset(id="ds-1", name="runs", kind="sft", path="d", rows=1, splits={"train": 1}), [], now)
     rate = Rate(successes=60, n=80, value=0.75, ci_low=0.64, ci_high=0.84)
     about = {"environment": "quintain/inventory", "suite_hash": "h", "split": "held_out", "seed": 1}
@@ -150,7 +151,7 @@ def live_steps(browser: Browser, url: str, store: Store, process: psutil.Process
     for number in range(1, LIVE_STEPS + 1):
         step = STEPS + number
         stored = time.time()
-        store.jobs.ingest("job-running", "events.jsonl", (step - 1, step), utc_now(), events=[_progress(step)])
+        store.jobs.ingest_spans([Span("job-running", "events.jsonl", step - 1, step, [_progress(step)])], utc_now())
         wait_for(page, f"window.newestStep === '{step:,}'")
         waits.append(page.evaluate("window.stepAt") / 1000 - stored)
         time.sleep(1.2)

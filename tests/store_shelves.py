@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Comparison, Evaluation, LeaderboardRow, PairedComparison, Rate
-from quintain.records.job import EvaluateSpec, Job, JobSpec, JobStatus, RolloutSpec, TrainSpec
+from quintain.records.job import EvaluateSpec, Job, JobSpec, JobStatus, RolloutSpec, SelftestSpec, TrainSpec
 from quintain.store.store import Store
 from trajectory_runs import NOW
 
@@ -21,10 +22,16 @@ def base_agent(store: Store, name: str = "base", **fields: Any) -> Agent:
     return store.agents.add(Agent(name=name, model=ModelRef(source="folder", path=f"/m/{name}"), **fields), NOW)
 
 
+def queued(job_id: str, spec: JobSpec | None = None, now: datetime = NOW, **fields: Any) -> Job:
+    """A job that nobody has started; its request is its own."""
+    spec = spec or SelftestSpec()
+    given = {"kind": spec.kind, "status": JobStatus.QUEUED, "request_key": job_id, "created_at": now, "updated_at": now}
+    return Job(id=job_id, spec=spec, **(given | fields))
+
+
 def job(store: Store, job_id: str, spec: JobSpec, status: JobStatus = JobStatus.SUCCEEDED, **fields: Any) -> str:
     """A job that has come to an end, or stands where `status` says."""
-    given = {"id": job_id, "kind": spec.kind, "status": JobStatus.QUEUED, "spec": spec, "request_key": job_id}
-    store.jobs.insert(Job(**given, created_at=NOW, updated_at=NOW, **fields))
+    store.jobs.insert(queued(job_id, spec, **fields))
     if status is not JobStatus.QUEUED:
         store.jobs.begin_attempt(job_id, 0, 1, NOW)
     if status not in {JobStatus.QUEUED, JobStatus.RUNNING}:
@@ -59,13 +66,16 @@ def rollout(agent: Agent) -> RolloutSpec:
     return RolloutSpec(agent=agent, environment="e", n_tasks=1)
 
 
+def evaluation(evaluation_id: str, agent_id: str, **fields: Any) -> Evaluation:
+    rate = Rate(successes=1, n=2, value=0.5, ci_low=0.1, ci_high=0.9)
+    suite = {"environment": "e", "suite_hash": "h", "split": "held_out", "seed": 1, "sampling": Sampling()}
+    return Evaluation(id=evaluation_id, agent_id=agent_id, **({"rate": rate, "results": ()} | suite | fields))
+
+
 def measured(store: Store, evaluation_id: str, agent: Agent, job_id: str) -> Evaluation:
     """The evaluation of an agent by a job."""
     job(store, job_id, EvaluateSpec(agent=agent, environment="e", n_tasks=1))
-    rate = Rate(successes=1, n=2, value=0.5, ci_low=0.1, ci_high=0.9)
-    suite = {"environment": "e", "suite_hash": "h", "split": "held_out", "seed": 1, "sampling": Sampling()}
-    found = Evaluation(id=evaluation_id, agent_id=agent.id or "", job_id=job_id, rate=rate, results=(), **suite)
-    return store.evaluations.add(found, NOW)
+    return store.evaluations.add(evaluation(evaluation_id, agent.id or "", job_id=job_id), NOW)
 
 
 def compared(store: Store, comparison_id: str, a: Evaluation, b: Evaluation) -> Comparison:

@@ -1,6 +1,6 @@
 """Episodes on two actors next to one thread of one process, and actors killed at random.
 
-Run as `python -m benchmarks.cluster --only actors killed_actors`; prints one JSON line a figure.
+Run as `python -m benchmarks.cluster --only actors` and `python -m benchmarks.faults --full --only killed_actors`.
 """
 
 from __future__ import annotations

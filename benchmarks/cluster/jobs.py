@@ -1,7 +1,7 @@
 """Jobs through Ray next to this machine's launcher: time to start, time until a death is seen, random kills; many servers.
 
-Run as `python -m benchmarks.cluster --only ray_jobs ray_heads job_homes`; prints one JSON line a figure. A Ray cluster of two
-CPUs is started for it.
+Run as `python -m benchmarks.cluster --only job_homes` and `python -m benchmarks.faults --full --only ray_jobs ray_heads`. A Ray
+cluster of two CPUs is started for it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A network path that goes silent (every packet lost, no error) at random: to the database, the sampler, the other machine.
 
-Run as `python -m benchmarks.cluster --only silent_database silent_sampler silent_machine`, on Linux as root.
+Run as `python -m benchmarks.faults --full --only silent_database silent_sampler silent_machine`, on Linux as root.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Are the statistics of comparisons honest? `python -m benchmarks.evaluation [--quick] [--only CASE,...]`.
+"""Are the statistics of comparisons honest? `python -m benchmarks.evaluation [--quick] [--only CASE ...]`.
 
 Simulated studies with a known truth: how often a test finds a difference where there is none, how often an interval holds
 the true value, how often a difference that is there is found. Every figure is a line of JSON on stdout.
@@ -6,11 +6,10 @@ the true value, how often a difference that is there is found. Every figure is a
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 
 from benchmarks.evaluation.statistics import built_in, concurrency, coverage, false_positives, power, protocol
-from benchmarks.figures import say, summarize
+from benchmarks.figures import choose_cases, say, summarize
 
 
 def mcp(studies: int) -> None:
@@ -50,19 +49,10 @@ CASES: dict[str, Callable[[int], None]] = {
 USUAL = [name for name in CASES if name not in ("online", "mcp", "sandbox")]
 """Those that take minutes at most, no network and no sandbox."""
 
-
-def main() -> None:
-    """Print the chosen figures."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.evaluation", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="2,000 studies in place of 20,000")
-    parser.add_argument("--only", default=",".join(USUAL), help=f"cases of {', '.join(CASES)}, separated by commas")
-    options = parser.parse_args()
-    studies = 2000 if options.quick else 20_000
-    for name in options.only.split(","):
+if __name__ == "__main__":
+    chosen = choose_cases("evaluation", __doc__, CASES, USUAL, quick="2,000 studies in place of 20,000")
+    studies = 2000 if chosen.quick else 20_000
+    for name in chosen.only:
         say(f"{name}: {studies} studies each")
         CASES[name](studies)
     summarize()
-
-
-if __name__ == "__main__":
-    main()

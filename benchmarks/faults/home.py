@@ -6,8 +6,6 @@ import dataclasses
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import time
 import traceback
@@ -279,12 +277,6 @@ def wait_for(path: Path, limit_s: float = 60.0) -> None:
         time.sleep(0.002)
 
 
-def starter(home: FaultHome, spec_json: str, key: str, gate: Path) -> subprocess.Popen[str]:
-    """Start a process that waits for the gate file, starts the job, and reconciles until it has ended."""
-    argv = [sys.executable, "-m", "benchmarks.faults.starter", str(home.folder), spec_json, key, str(gate)]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
-
-
 __all__ = [
     "UNFINISHED",
     "FaultHome",
@@ -294,6 +286,5 @@ __all__ = [
     "fault_home",
     "forked",
     "record",
-    "starter",
     "wait_for",
 ]

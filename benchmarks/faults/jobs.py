@@ -14,11 +14,11 @@ from functools import partial
 
 import psutil
 
-from benchmarks.faults.home import FaultHome, call, fault_home, starter
+from benchmarks.faults.home import FaultHome, call, fault_home
+from benchmarks.faults.starter import starter
 from benchmarks.figures import report, say
 from benchmarks.server import Client
 from quintain.jobs.attempts import ends
-from quintain.jobs.directory import SPEC
 from quintain.jobs.launch import JobLimits
 from quintain.jobs.runner import JobRunner
 from quintain.records.job import UNFINISHED, Job, JobStatus, SelftestSpec
@@ -131,8 +131,8 @@ def duplicate_starts(count: int) -> None:
     with fault_home() as home:
         for trial in range(count):
             gate = home.folder.parent / f"gate-{trial}"
-            spec = SPEC.dump_json(SelftestSpec(steps=3)).decode()
-            servers = [starter(home, spec, f"same-{trial}", gate) for _ in range(8)]
+            spec = SelftestSpec(steps=3)
+            servers = [starter(home.url, home.options, spec, f"same-{trial}", gate) for _ in range(8)]
             for server in servers:
                 assert server.stdout is not None
                 server.stdout.readline()

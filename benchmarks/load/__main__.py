@@ -6,24 +6,10 @@ processor time of the server where both can be measured: other work on the machi
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Sequence
-
-from benchmarks.figures import summarize
+from benchmarks.figures import choose_cases, summarize
 from benchmarks.load.parts import PARTS, measure
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the parts that are asked for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.load", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few rounds: for a look, not for a claim")
-    parser.add_argument("--only", nargs="+", choices=sorted(PARTS), default=list(PARTS), help="parts to measure")
-    asked = parser.parse_args(arguments)
-    measure(asked.only, quick=asked.quick)
-    summarize()
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    chosen = choose_cases("load", __doc__, PARTS, quick="few rounds: for a look, not for a claim")
+    measure(chosen.only, quick=chosen.quick)
+    summarize()

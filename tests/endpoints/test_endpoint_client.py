@@ -13,6 +13,7 @@ import pytest
 from fake_endpoint import Answer, Asked, FakeEndpoint, claude_says, fails, says, serving
 from quintain.endpoints import client as client_module
 from quintain.endpoints.client import Clock, EndpointClient, read_key
+from quintain.endpoints.completion import Ask
 from quintain.endpoints.faults import UNANSWERED
 from quintain.endpoints.masking import KeyMask
 from quintain.endpoints.spending import Spent
@@ -22,7 +23,7 @@ from quintain.records.protocols import Message, Stop
 from quintain.records.trajectory import Action
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-HELLO = (Message(role="system", content="be brief"), Message(role="user", content="hello"))
+HELLO = Ask(messages=(Message(role="system", content="be brief"), Message(role="user", content="hello")))
 KEY = "sk-verysecret-0123456789"
 
 
@@ -69,7 +70,9 @@ def test_an_openai_endpoint_gets_messages_tools_and_key_and_gives_text_and_usage
     tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
     with serving(in_turn(says("hi", tokens=(7, 3)))) as fake:
         client = client_of(fake, key=KEY, api_key_env="A_KEY", extra={"seed": 1}, omit=("temperature",))
-        answer = client.complete(HELLO, max_tokens=5, tools=[tool], top_p=0.9, top_k=40, min_p=0.05)
+        answer = client.complete(
+            Ask(messages=HELLO.messages, max_tokens=5, tools=(tool,), top_p=0.9, top_k=40, min_p=0.05)
+        )
     (asked,) = fake.asked
     assert asked.path == "/v1/chat/completions"
     assert asked.headers["Authorization"] == f"Bearer {KEY}"
@@ -89,14 +92,14 @@ def test_an_openai_endpoint_gets_messages_tools_and_key_and_gives_text_and_usage
 def test_an_anthropic_endpoint_gets_the_system_text_apart_and_neighbours_of_a_role_as_one() -> None:
     call = Action(tool="look", args={"at": "a"}, call_id="c1")
     messages = (
-        *HELLO,
+        *HELLO.messages,
         Message(role="assistant", content="I look", actions=(call,)),
         Message(role="tool", content="seen", call_id="c1"),
         Message(role="user", content="and?"),
     )
     with serving(in_turn(claude_says("done"))) as fake:
         client = client_of(fake, key=KEY, api_key_env="A_KEY", protocol="anthropic")
-        assert client.complete(messages, top_k=40).text == "done"
+        assert client.complete(Ask(messages=messages, top_k=40)).text == "done"
     (asked,) = fake.asked
     assert (asked.path, asked.headers["x-api-key"]) == ("/v1/messages", KEY)
     assert asked.headers["anthropic-version"] == "2023-06-01"

@@ -6,7 +6,6 @@ import dataclasses
 import os
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext, suppress
@@ -15,17 +14,15 @@ from pathlib import Path
 
 import psutil
 import pytest
+from benchmarks.faults.starter import starter
 from benchmarks.postgres_server import VARIABLE, new_database
 from benchmarks.ray_cluster import RayHead, ray_head
-from pydantic import TypeAdapter
 
-from quintain.jobs.directory import SPEC, JobDirectory, read_lines
+from quintain.jobs.directory import JobDirectory, read_lines
 from quintain.jobs.runner import JobOptions, JobRunner
 from quintain.records.job import UNFINISHED, Job, JobSpec, JobStatus
 from quintain.records.job_events import JobEvent
 from quintain.store.store import open_store
-
-STARTER = Path(__file__).with_name("starter.py")
 
 
 def now() -> datetime:
@@ -57,12 +54,9 @@ class JobHome:
     def directory(self, job_id: str) -> JobDirectory:
         return JobDirectory(self.options.jobs_dir / job_id)
 
-    def starter(self, spec: JobSpec, key: str, gate: Path | None = None, **changes: object) -> subprocess.Popen[str]:
-        """A process that starts the job and reconciles until it has ended."""
-        options = TypeAdapter(JobOptions).dump_json(dataclasses.replace(self.options, **changes)).decode()
-        argv = [sys.executable, str(STARTER), self.store.url, options, SPEC.dump_json(spec).decode(), f'"{key}"']
-        argv += [str(gate)] if gate else []
-        return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    def starter(self, spec: JobSpec, key: str, gate: Path) -> subprocess.Popen[str]:
+        """A process that waits for the gate, starts the job and reconciles until it has ended."""
+        return starter(self.store.url, self.options, spec, key, gate)
 
     def until(self, condition: Callable[[], object], what: str, limit_s: float = 100.0) -> None:
         """Poll until the condition holds."""

@@ -5,29 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from quintain.jobs.directory import JobDirectory, open_appending, read_lines
 from quintain.jobs.shim import LogRing, group_memory
-from quintain.records.job import Job, JobStatus, SelftestSpec
-
-MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
-
-
-def job(job_id: str, resumed_from: str | None = None) -> Job:
-    return Job(
-        id=job_id,
-        kind="selftest",
-        status=JobStatus.QUEUED,
-        spec=SelftestSpec(),
-        request_key="key",
-        resumed_from=resumed_from,
-        created_at=MOMENT,
-        updated_at=MOMENT,
-    )
+from quintain.records.job import SelftestSpec
+from store_shelves import queued
 
 
 def test_a_line_without_its_end_is_not_read_yet(tmp_path: Path) -> None:
@@ -80,11 +65,11 @@ def test_a_later_attempt_continues_the_log(tmp_path: Path) -> None:
 
 def test_a_resumed_job_begins_with_the_checkpoints_of_the_old_one(tmp_path: Path) -> None:
     old = JobDirectory(tmp_path / "job-1")
-    old.prepare(job("job-1"))
+    old.prepare(queued("job-1"))
     (old.checkpoints / "step-1").mkdir()
     (old.checkpoints / "step-1" / "weights").write_text("w")
     new = JobDirectory(tmp_path / "job-2")
-    new.prepare(job("job-2", resumed_from="job-1"))
+    new.prepare(queued("job-2", resumed_from="job-1"))
     assert (new.checkpoints / "step-1" / "weights").read_text() == "w"
     assert new.read_spec() == SelftestSpec()
     (old.checkpoints / "step-1" / "weights").unlink()

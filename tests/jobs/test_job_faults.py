@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from quintain.jobs import processes
-from quintain.records.job import UNFINISHED, JobStatus, SelftestSpec
+from quintain.records.job import JobStatus, SelftestSpec
 
 if TYPE_CHECKING:
     from jobs.conftest import JobHome
@@ -49,37 +47,6 @@ def test_a_job_continues_whichever_of_its_processes_is_stopped_or_killed(jobs: J
     events = jobs.store.jobs.events(job.id, type="progress")
     assert min(event.step for event in events if event.attempt == 5 and event.step) >= 13
     assert [event.step for event in jobs.store.jobs.progress(job.id)] == list(range(1, 21))
-
-
-@pytest.mark.soak
-def test_random_kills_of_workers_and_shims_lose_nothing(jobs: JobHome) -> None:
-    """So many jobs at once and kills each, of either process, at any moment. A job may end before its last kill."""
-    dice, n, each = random.Random(20), 5, 4
-    runner = jobs.runner_with(max_attempts=30)
-    spec = SHORT.model_copy(update={"step_s": 0.15})
-    ids = [runner.start(spec, request_key=str(number)).job.id for number in range(n)]
-    kills = dict.fromkeys(ids, 0)
-    deadline = time.monotonic() + 60 + 10 * each
-    while any(jobs.store.jobs.get(job_id).status in UNFINISHED for job_id in ids):
-        assert time.monotonic() < deadline, [jobs.store.jobs.get(job_id) for job_id in ids]
-        time.sleep(dice.uniform(0.0, 0.1))
-        job_id = dice.choice([left for left in ids if kills[left] < each] or ids)
-        shim = jobs.directory(job_id).shim()
-        victim = shim and (shim.worker if dice.random() < 0.5 else shim.shim)
-        if shim and victim and kills[job_id] < each and jobs.directory(job_id).exit(shim.attempt) is None:
-            try:
-                os.kill(victim, signal.SIGKILL)
-                kills[job_id] += 1
-            except ProcessLookupError:
-                pass
-        if dice.random() < 0.3:
-            runner.reconcile()
-    for job_id in ids:
-        job = jobs.store.jobs.get(job_id)
-        assert job.status is JobStatus.SUCCEEDED, job
-        assert job.attempt <= kills[job_id] + 1
-        assert [event.step for event in jobs.store.jobs.progress(job_id)] == list(range(1, 21))
-    assert sum(kills.values()) >= 0.6 * n * each
 
 
 def test_a_starter_killed_at_any_moment_leaves_one_job_for_the_same_call(jobs: JobHome) -> None:

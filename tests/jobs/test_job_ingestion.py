@@ -11,9 +11,8 @@ from sqlalchemy import event, update
 from jobs.conftest import now
 from quintain.jobs import processes
 from quintain.jobs.directory import write_atomically
-from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import Dataset, DatasetOutput
-from quintain.records.evaluation import Evaluation, Rate
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import JobError, JobResult, JobStatus, SelftestSpec
 from quintain.records.score import Score
@@ -21,6 +20,7 @@ from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.store.engine import read_transaction, write_transaction
 from quintain.store.tables import jobs as table
 from quintain.worker.reporter import FileReporter
+from store_shelves import evaluation
 
 if TYPE_CHECKING:
     from jobs.conftest import JobHome
@@ -47,27 +47,13 @@ def agent(name: str) -> Agent:
     return Agent(name=name, model=ModelRef(source="folder", path="/models/x"))
 
 
-def evaluation(job_id: str, agent_id: str) -> Evaluation:
-    return Evaluation(
-        id=job_id.replace("job-", "eval-"),
-        agent_id=agent_id,
-        environment="quintain/inventory",
-        suite_hash="abc",
-        split="held_out",
-        seed=0,
-        sampling=Sampling(),
-        results=(),
-        rate=Rate(successes=0, n=0, value=None, ci_low=None, ci_high=None),
-    )
-
-
 def test_outputs_become_records_of_the_store_and_the_result_names_the_agent(jobs: JobHome) -> None:
     base = jobs.store.agents.add(agent("base"), now())
     job_id, reporter = dead_job(jobs)
     for number in (1, 2, 1):
         reporter.output("trajectory", trajectory(number))
     reporter.output("agent", agent("learner"))
-    reporter.output("evaluation", evaluation(job_id, base.id))
+    reporter.output("evaluation", evaluation("eval-1", base.id))
     reporter.result(JobResult(final_loss=0.5))
     assert jobs.runner.reconcile() == {job_id}
     job = jobs.store.jobs.get(job_id)

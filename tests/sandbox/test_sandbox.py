@@ -18,7 +18,7 @@ import pytest
 from quintain.errors import InvalidInput, Refused, Unavailable
 from quintain.sandbox import backends, files
 from quintain.sandbox import sandbox as sandbox_module
-from quintain.sandbox.backends import Backend, Bubblewrap, Docker, HostFolders, Unshare
+from quintain.sandbox.backends import Backend, Bubblewrap, Docker, HostFolders, Isolation, Unshare
 from quintain.sandbox.files import size_of
 from quintain.sandbox.limits import Limits
 from quintain.sandbox.process import BoundedText, run_process
@@ -36,14 +36,8 @@ class Bare:
     def missing(self) -> str | None:
         return None
 
-    def argv(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> list[str]:
-        return ["sh", "-c", 'cd "$0" && exec "$@"', str(folders.workspace), *command]
-
-    def stdin_text(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> str:
-        return ""
-
-    def env(self) -> dict[str, str] | None:
-        return None
+    def isolate(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> Isolation:
+        return Isolation(["sh", "-c", 'cd "$0" && exec "$@"', str(folders.workspace), *command])
 
     def kill(self, folders: HostFolders) -> None:
         pass

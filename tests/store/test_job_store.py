@@ -12,25 +12,18 @@ from sqlalchemy.event import listens_for
 from quintain.errors import Conflict, NotFound
 from quintain.records.job import Job, JobError, JobResult, JobStatus, SelftestSpec
 from quintain.records.job_events import JobEvent
-from quintain.store.job_spans import Lease
+from quintain.store.job_spans import Lease, Span
 from quintain.store.paging import encode_cursor
 from quintain.store.store import Store
+from store_shelves import queued
 
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
 LATER = MOMENT + timedelta(seconds=1)
 
 
 def job(number: int, key: str | None = None, priority: int = 0) -> Job:
-    return Job(
-        id=f"job-{number:010x}",
-        kind="selftest",
-        status=JobStatus.QUEUED,
-        spec=SelftestSpec(steps=number),
-        request_key=key or str(number),
-        priority=priority,
-        created_at=MOMENT,
-        updated_at=MOMENT,
-    )
+    name, spec = f"job-{number:010x}", SelftestSpec(steps=number)
+    return queued(name, spec, MOMENT, request_key=key or str(number), priority=priority)
 
 
 def event(seq: int, type: str, attempt: int = 1, after_s: float = 0, **fields: object) -> JobEvent:
@@ -134,9 +127,9 @@ def test_the_row_follows_the_events_and_a_second_reading_adds_nothing(store: Sto
         event(3, "warning", code="cut", message="2 rows"),
         event(4, "warning", code="cut", message="2 rows"),
     ]
-    assert store.jobs.ingest(job_id, "events.jsonl", (0, 100), LATER, events=events)
-    assert not store.jobs.ingest(job_id, "events.jsonl", (0, 100), LATER, events=events)
-    assert store.jobs.ingest(job_id, "events.jsonl", (100, 200), LATER, events=events[-1:])
+    assert store.jobs.ingest_spans([Span(job_id, "events.jsonl", 0, 100, events)], LATER)
+    assert not store.jobs.ingest_spans([Span(job_id, "events.jsonl", 0, 100, events)], LATER)
+    assert store.jobs.ingest_spans([Span(job_id, "events.jsonl", 100, 200, events[-1:])], LATER)
     shown = store.jobs.get(job_id)
     assert (shown.phase, shown.step, shown.total_steps) == ("training", 2, 4)
     assert shown.metrics == {"loss": None, "eval": 0.5}
@@ -150,7 +143,7 @@ def test_the_newest_attempt_has_the_last_word_on_a_step(store: Store) -> None:
     job_id = running(store)
     steps = [event(seq, "progress", step=seq + 1, total_steps=4, metrics={"loss": 1.0}) for seq in range(3)]
     steps += [event(seq, "progress", 2, step=seq + 2, total_steps=4, metrics={"loss": 0.5}) for seq in range(3)]
-    store.jobs.ingest(job_id, "events.jsonl", (0, 1), MOMENT, events=steps)
+    store.jobs.ingest_spans([Span(job_id, "events.jsonl", 0, 1, steps)], MOMENT)
     assert [(found.step, found.attempt) for found in store.jobs.progress(job_id)] == [(1, 1), (2, 2), (3, 2), (4, 2)]
 
 
@@ -159,9 +152,9 @@ def test_the_time_left_is_the_rate_of_this_attempt_and_null_until_known(store: S
     job_id = running(store)
     assert store.jobs.get(job_id).eta_s is None
     events = [event(n, "progress", step=2 * (n + 1), total_steps=10, after_s=10 + 4 * n) for n in range(3)]
-    store.jobs.ingest(job_id, "events.jsonl", (0, 1), MOMENT, events=events[:1])
+    store.jobs.ingest_spans([Span(job_id, "events.jsonl", 0, 1, events[:1])], MOMENT)
     assert store.jobs.get(job_id).eta_s is None
-    store.jobs.ingest(job_id, "events.jsonl", (1, 2), MOMENT, events=events[1:])
+    store.jobs.ingest_spans([Span(job_id, "events.jsonl", 1, 2, events[1:])], MOMENT)
     assert store.jobs.get(job_id).eta_s == 8.0
     store.jobs.begin_attempt(job_id, 1, 2, MOMENT)
     assert store.jobs.get(job_id).eta_s is None
@@ -232,7 +225,7 @@ def test_states_are_those_of_the_unfinished_jobs_or_of_the_named_ones(store: Sto
         second: "queued",
     }
     before = store.jobs.states([first])
-    store.jobs.ingest(first, "events.jsonl", (0, 1), LATER, events=[event(0, "progress", step=1, total_steps=2)])
+    store.jobs.ingest_spans([Span(first, "events.jsonl", 0, 1, [event(0, "progress", step=1, total_steps=2)])], LATER)
     assert store.jobs.states([first]) != before
     store.jobs.finish(first, 1, JobStatus.SUCCEEDED, LATER)
     assert list(store.jobs.states()) == [second]

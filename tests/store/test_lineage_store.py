@@ -15,6 +15,7 @@ from quintain.records.job_events import JobEvent
 from quintain.records.lineage import Lineage
 from quintain.records.score import Score
 from quintain.store import engine
+from quintain.store.job_spans import Span
 from quintain.store.lineage.links import Ref
 from quintain.store.store import Store, open_store
 from store_shelves import base_agent, compared, dataset, job, measured, rollout, trained, training
@@ -48,7 +49,7 @@ def test_a_run_leads_to_everything_that_was_made_of_it_and_back(store: Store) ->
     a, b = measured(store, "eval-a", base, "job-a"), measured(store, "eval-b", clerk, "job-b")
     compared(store, "cmp-1", a, b)
     checkpoint = JobEvent(attempt=1, seq=0, time=NOW, type="checkpoint", step=30, path="/c")
-    store.jobs.ingest("job-train", "events.jsonl", (0, 1), NOW, events=[checkpoint])
+    store.jobs.ingest_spans([Span("job-train", "events.jsonl", 0, 1, [checkpoint])], NOW)
     after = down(store, "trajectory", first)
     assert ids(after) == {
         *(f"{first}/rules", "ds-1", "job-train", "job-train/30", clerk.id, "job-b", "eval-b", "cmp-1")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -17,9 +15,8 @@ from benchmarks.postgres_server import PASSWORD, Server
 
 from network_path import NetworkPath
 from quintain.errors import Unavailable
-from quintain.records.filters import TrajectoryFilter
-from quintain.records.job import Job, JobStatus, SelftestSpec
 from quintain.store.store import Store, open_store
+from store_shelves import queued
 from trajectory_runs import NOW, run
 
 _SERVERS = 4
@@ -69,17 +66,7 @@ def _open(url: str, stop: threading.Event, log: Log) -> Store:
 
 def _write(store: Store, name: str, number: int) -> None:
     store.trajectories.add_many([run(f"{name}-{number}"), run(f"shared-{number}")], NOW)
-    job = Job(
-        id=f"job-{name}-{number}",
-        kind="selftest",
-        status=JobStatus.QUEUED,
-        spec=SelftestSpec(steps=1),
-        request_key=f"{name}-{number}",
-        max_attempts=9,
-        created_at=NOW,
-        updated_at=NOW,
-    )
-    inserted = store.jobs.insert(job).job
+    inserted = store.jobs.insert(queued(f"job-{name}-{number}", request_key=f"{name}-{number}")).job
     store.jobs.begin_attempt(inserted.id, 0, 1, NOW)
 
 
@@ -130,48 +117,3 @@ def _until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "the servers do not recover"
         time.sleep(0.01)
-
-
-_SERVER = """
-import sys
-from datetime import UTC, datetime
-from quintain.records.job import LIGHT_KINDS
-from quintain.store.store import open_store
-from trajectory_runs import NOW, run
-
-url, me = sys.argv[1:]
-store = open_store(url)
-for number in range(200):
-    [mine] = store.trajectories.add_many([run(f"{me}-{number}")], NOW)
-    print("run", mine.id, flush=True)
-    store.trajectories.add_many([run(f"shared-{number}")], NOW)
-while startable := store.jobs.startable(25, frozenset()):
-    for job in startable:
-        if store.jobs.begin_attempt(job.id, 0, 1, NOW):
-            print("job", job.id, flush=True)
-            assert store.jobs.finish(job.id, 1, "succeeded", NOW)
-store.close()
-"""
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(600)
-def test_eight_servers_share_a_database_and_nothing_is_lost_or_done_twice(shared: Store) -> None:
-    """8 x 200 runs of their own and 400 that all record make 2,000 runs in calls of one; 200 jobs are each begun once."""
-    for number in range(200):
-        job = Job(
-            id=f"job-{number}", kind="selftest", status=JobStatus.QUEUED, spec=SelftestSpec(steps=1),
-            request_key=str(number), max_attempts=9, created_at=NOW, updated_at=NOW,
-        )  # fmt: skip
-        shared.jobs.insert(job)
-    argv = [sys.executable, "-c", _SERVER, shared.url]
-    environment = {"PYTHONPATH": ":".join(sys.path)}
-    servers = [subprocess.Popen([*argv, f"s{n}"], stdout=subprocess.PIPE, text=True, env=environment) for n in range(8)]
-    lines = [line.split() for server in servers for line in server.communicate()[0].splitlines()]
-    assert [server.returncode for server in servers] == [0] * 8
-    runs, jobs = ([name for kind, name in lines if kind == wanted] for wanted in ("run", "job"))
-    assert (len(runs), len(set(runs))) == (1600, 1600)
-    assert {item.id for item in shared.trajectories.iterate()} >= set(runs)
-    assert shared.trajectories.count(TrajectoryFilter()) == 1800
-    assert sorted(jobs) == sorted(f"job-{number}" for number in range(200)), "each job was begun by one server"
-    assert shared.jobs.unfinished() == []

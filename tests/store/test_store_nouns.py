@@ -17,7 +17,7 @@ from quintain.records.evaluation import (
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import OutcomeStatus
 from quintain.store.store import Store
-from store_shelves import base_agent, compared, dataset, measured
+from store_shelves import base_agent, compared, dataset, evaluation, measured
 from trajectory_runs import NOW, answer, later, run, user
 
 
@@ -128,18 +128,9 @@ def test_an_agent_is_found_by_every_form_of_its_name(store: Store) -> None:
 
 
 def _evaluation(evaluation_id: str, agent_id: str = "agent:clerk@1", environment: str = "e") -> Evaluation:
-    return Evaluation(
-        id=evaluation_id,
-        agent_id=agent_id,
-        environment=environment,
-        suite_hash="h",
-        split="held_out",
-        seed=3,
-        sampling=Sampling(),
-        results=(EpisodeResult(task_id="t1", status=OutcomeStatus.SUCCESS, reward=1.0, turns=2, trajectory_id="x"),),
-        rate=Rate(successes=1, n=1, value=1.0, ci_low=0.2065, ci_high=1.0),
-        by_type={"sort": Rate(successes=0, n=0, value=None, ci_low=None, ci_high=None)},
-    )
+    episode = EpisodeResult(task_id="t1", status=OutcomeStatus.SUCCESS, reward=1.0, turns=2, trajectory_id="x")
+    by_type = {"sort": Rate(successes=0, n=0, value=None, ci_low=None, ci_high=None)}
+    return evaluation(evaluation_id, agent_id, environment=environment, results=(episode,), by_type=by_type)
 
 
 def test_evaluations_come_back_whole_and_are_added_once(store: Store) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from benchmarks.faults import files, store, tested_goals
+from benchmarks.faults import files, jobs, store, tested_goals
 from benchmarks.faults.parts import PARTS
 from benchmarks.faults.safeties import TRIALS
 from benchmarks.faults.tested_goals import GOALS, ROOT
@@ -30,6 +30,15 @@ def test_a_server_whose_database_is_damaged_in_six_ways_answers_plainly_and_goes
 def test_a_killed_migration_leaves_the_old_or_the_new_schema() -> None:
     store.migrations(1)
     require_goals()
+
+
+@pytest.mark.soak
+def test_jobs_whose_workers_and_supervisors_are_killed_at_random_moments_end_right() -> None:
+    jobs.kills(20)
+    assert {figure["name"]: figure["value"] for figure in reported}.items() >= {
+        ("kills_of_workers_and_supervisors", 20.0),
+        ("faults_after_kills", 0.0),
+    }
 
 
 def test_a_damaged_dataset_is_refused_by_the_name_of_its_file() -> None:

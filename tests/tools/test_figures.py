@@ -11,10 +11,12 @@ from quintain.evaluation.reports.figures import line
 from quintain.records.agent import Agent, Agreement, ModelRef
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import DPOConfig, SFTConfig
-from quintain.records.job import EvolveSpec, Job, JobResult, JobSpec, JobStatus, TrainSpec
+from quintain.records.job import EvolveSpec, JobResult, JobSpec, JobStatus, TrainSpec
 from quintain.records.job_events import JobEvent
+from quintain.store.job_spans import Span
 from quintain.tools.jobs.figures import figure_of, figure_text
 from quintain.tools.services import Services
+from store_shelves import queued
 
 BASE = Agent(name="base", model=ModelRef(source="folder", path="/m"))
 
@@ -22,15 +24,12 @@ BASE = Agent(name="base", model=ModelRef(source="folder", path="/m"))
 def reported(services: Services, spec: JobSpec, *events: dict[str, Any], report: dict[str, Any] | None = None) -> str:
     """A finished job with these events; `attempt` 1 where an event has none."""
     now = services.clock()
-    queued = Job(
-        id="job-1", kind=spec.kind, status=JobStatus.QUEUED, spec=spec, request_key="k", created_at=now, updated_at=now
-    )
-    services.store.jobs.insert(queued)
+    services.store.jobs.insert(queued("job-1", spec, now))
     attempts = sorted({event.get("attempt", 1) for event in events})
     for number in attempts:
         services.store.jobs.begin_attempt("job-1", number - 1, number, now)
     rows = [JobEvent(**{"attempt": 1, "seq": n, "time": now, **event}) for n, event in enumerate(events)]
-    services.store.jobs.ingest("job-1", "events.jsonl", (0, 1), now, events=rows)
+    services.store.jobs.ingest_spans([Span("job-1", "events.jsonl", 0, 1, rows)], now)
     result = JobResult(agent="agent:pupil@1", report=report or {})
     services.store.jobs.finish("job-1", attempts[-1], JobStatus.SUCCEEDED, now, result=result)
     return "job-1"

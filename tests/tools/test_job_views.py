@@ -9,12 +9,14 @@ import pytest
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import TextRow
 from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import EvaluateSpec, Job, JobError, JobResult, JobSpec, JobStatus, TrainSpec
+from quintain.records.job import EvaluateSpec, JobError, JobResult, JobSpec, JobStatus, TrainSpec
 from quintain.records.job_events import Activity, JobEvent
+from quintain.store.job_spans import Span
 from quintain.tools.jobs.jobs import cancel_job, get_job, list_jobs, watch_job
 from quintain.tools.jobs.labels import label_of
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.services import Services
+from store_shelves import queued
 from tools.stored_records import freeze_rows
 
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
@@ -33,16 +35,7 @@ EVALUATE = EvaluateSpec(agent=STARTER, environment="quintain/inventory", n_tasks
 def stored(services: Services, job_id: str, spec: JobSpec, *, running: bool = False) -> str:
     """Store a job; a running one without a process, while nobody may reconcile."""
     now = services.clock()
-    job = Job(
-        id=job_id,
-        kind=spec.kind,
-        status=JobStatus.QUEUED,
-        spec=spec,
-        request_key=job_id,
-        created_at=now,
-        updated_at=now,
-    )
-    services.store.jobs.insert(job)
+    services.store.jobs.insert(queued(job_id, spec, now))
     (services.settings.jobs_dir / job_id).mkdir()
     if running:
         services.store.jobs.begin_attempt(job_id, 0, 1, now)
@@ -64,7 +57,7 @@ def reported(services: Services, job_id: str, gap_s: float, n: int, quiet_s: flo
         )
         for step in range(1, n + 1)
     ]
-    services.store.jobs.ingest(job_id, "events.jsonl", (0, 1), now, events=events)
+    services.store.jobs.ingest_spans([Span(job_id, "events.jsonl", 0, 1, events)], now)
 
 
 def test_jobs_have_labels_and_a_queued_one_names_what_holds_its_slot(waiting: Services) -> None:
@@ -111,7 +104,7 @@ def test_an_evaluation_shows_its_turns_before_its_first_batch_ends(waiting: Serv
     job_id, now = stored(waiting, "job-1", EVALUATE, running=True), waiting.clock()
     turns = Activity(episodes=0, planned=40, turns=64, expected_turns=320, left_s=128.0)
     event = JobEvent(attempt=1, seq=0, time=now, type="activity", activity=turns)
-    waiting.store.jobs.ingest(job_id, "events.jsonl", (0, 1), now, events=[event])
+    waiting.store.jobs.ingest_spans([Span(job_id, "events.jsonl", 0, 1, [event])], now)
     view = get_job(waiting, job_id)
     assert (view.activity, view.eta_s) == (turns, 128.0)
 
@@ -126,7 +119,7 @@ def test_the_wait_for_the_end_outlasts_a_change_of_phase_and_a_cancelled_job_is_
     for n, view in enumerate(watch_job(waiting, job_id, wait_s=30, until="done")):
         looks.append((view.phase, view.status))
         if n < 2:
-            waiting.store.jobs.ingest(job_id, "events.jsonl", (n, n + 1), now, events=events[n : n + 1])
+            waiting.store.jobs.ingest_spans([Span(job_id, "events.jsonl", n, n + 1, events[n : n + 1])], now)
         elif n == 2:
             assert "asked to stop" in (said := cancel_job(waiting, job_id).next_step)
             assert "cancel_job" not in said

@@ -16,6 +16,7 @@ import terminal
 from quintain.cli.main import command
 from quintain.records.job import JobStatus, SelftestSpec
 from quintain.records.job_events import JobEvent
+from quintain.store.job_spans import Span
 from quintain.store.store import Store, open_store
 from quintain.tools.catalog import CATALOG
 from quintain.tools.facade import RLTrainingTool
@@ -45,7 +46,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     clerk = trained(store, "job-train", training(base, "ds-1"))
     phases = [event(0, "phase", name="loading_model"), event(1, "phase", name="training")]
     steps = [event(2 + i, "progress", step=i, metrics={"loss": 1.0 / i, "mean_reward": None}) for i in (1, 2)]
-    store.jobs.ingest("job-train", "events.jsonl", (0, 9), NOW, events=[*phases, *steps])
+    store.jobs.ingest_spans([Span("job-train", "events.jsonl", 0, 9, [*phases, *steps])], NOW)
     measured(store, "eval-before", base, "job-before")
     measured(store, "eval-after", clerk, "job-after")
     job(store, "job-elsewhere", SelftestSpec(steps=7), JobStatus.RUNNING, home="another-home")
@@ -240,7 +241,7 @@ def test_a_step_that_another_process_stores_reaches_two_open_pages(site: Site, s
     assert [read_until(stream, 0)["job_id"] for stream in streams] == ["job-elsewhere"] * 2
     progress = event(0, "progress", step=3, total_steps=7, metrics={"loss": 0.5})
     stored = threading.Thread(
-        target=store.jobs.ingest, args=("job-elsewhere", "events.jsonl", (0, 9), NOW), kwargs={"events": [progress]}
+        target=store.jobs.ingest_spans, args=([Span("job-elsewhere", "events.jsonl", 0, 9, [progress])], NOW)
     )
     stored.start()
     states = [read_until(stream, 3) for stream in streams]

@@ -95,8 +95,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
-    inner = tool.get("function")
-    function = inner if isinstance(inner, dict) else tool
+    function = tool["function"]
     schema = function.get("parameters") or {"type": "object", "properties": {}}
     return {"name": function.get("name"), "description": function.get("description") or "", "input_schema": schema}
 

@@ -11,7 +11,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -25,7 +25,6 @@ from quintain.endpoints.profiles import is_loopback, require_safe_url
 from quintain.endpoints.spending import Spent
 from quintain.errors import InvalidInput, QuintainError, Unavailable
 from quintain.records.judging import Endpoint
-from quintain.records.protocols import Message
 from quintain.records.record import counted
 from quintain.records.seeds import stable_seed
 
@@ -97,7 +96,7 @@ class EndpointClient:
     seed: int = 0
     spent: Spent = field(default_factory=Spent)
     asks_for: Literal["answers", "scores", "samples"] = "answers"
-    """Answers to conversations (`complete`), log-probs of given tokens (`score`), or continuations of token ids (`sample`)."""
+    """Answers to conversations, log-probs of given tokens, or continuations of token ids."""
     note: Callable[[Mapping[str, int]], None] | None = field(default=None, repr=False)
     """Hears of everything that is spent as it is spent, one call at a time: what a request will have used when its process dies."""
 
@@ -131,60 +130,15 @@ class EndpointClient:
             trust_env=not is_loopback(self.endpoint),  # a proxy is for other machines
         )
 
-    def complete(
-        self,
-        messages: Sequence[Message],
-        *,
-        temperature: float = 0.0,
-        max_tokens: int | None = None,
-        tools: Sequence[dict[str, Any]] = (),
-        top_p: float = 1.0,
-        top_k: int = 0,
-        min_p: float = 0.0,
-        stop: Sequence[str] = (),
-    ) -> Completion:
-        """Return the answer to a conversation.
-
-        Args:
-            messages: The whole conversation so far.
-            temperature: 0: the likeliest answer.
-            max_tokens: Of the answer; None: the value of the profile.
-            tools: Schemas, OpenAI function style for both protocols.
-            top_p: 1 is off.
-            top_k: 0 is off.
-            min_p: 0 is off; the Anthropic protocol has none.
-            stop: Stop sequences.
+    def complete(self, ask: Ask) -> Completion:
+        """Return the answer to a request: a text, log-probs of given tokens, or sampled token ids, by `asks_for`.
 
         Raises:
-            QuintainError: there is none. Codes of `faults.UNANSWERED` concern this request; others mean that no request can succeed.
+            QuintainError: There is none. Codes of `faults.UNANSWERED` concern this request; others mean that no request can
+                succeed, such as `no_token_ids` where the server gives no ids or log-probs.
         """
-        ask = Ask(
-            messages=tuple(messages),
-            temperature=temperature,
-            max_tokens=max_tokens,
-            tools=tuple(tools),
-            top_p=top_p,
-            top_k=top_k,
-            min_p=min_p,
-            stop=tuple(stop),
-        )
-        return self._answer(ask)
-
-    def score(self, token_ids: Sequence[int], top: int) -> Completion:
-        """Return the log-probs of given tokens, and of the likeliest ones at their places, in `prompt_logprobs`.
-
-        Raises:
-            QuintainError: as `complete`.
-        """
-        return self._answer(Ask(prompt_ids=tuple(token_ids), top=top))
-
-    def sample(self, ask: Ask) -> Completion:
-        """Return a continuation of `ask.prompt_ids` by token ids with log-probs, in `sampled`.
-
-        Raises:
-            QuintainError: as `complete`; or the answer has no token ids or log-probs (`no_token_ids`).
-        """
-        return self._answer(ask)
+        content = self._content(ask)
+        return self._tried(lambda again: self._try(content, again))
 
     def command(self, path: str, fields: Mapping[str, Any]) -> CommandAnswer:
         """Post fields to another path of the endpoint's server, and return what it answers, errors too.
@@ -200,10 +154,6 @@ class EndpointClient:
         url = f"{base.removesuffix('/v1')}{path}" if path.startswith("/") else f"{base}/{path}"
         content = json.dumps(dict(fields)).encode()
         return self._tried(lambda again: self._command(url, content))
-
-    def _answer(self, ask: Ask) -> Completion:
-        content = self._content(ask)
-        return self._tried(lambda again: self._try(content, again))
 
     def _tried(self, send: Callable[[bool], _T | Trouble]) -> _T:
         """Return the first result of `send` that is no trouble; its argument is whether it is a repetition."""

@@ -26,6 +26,7 @@ class Ask(Record):
     top: int = 0
     """Likeliest tokens wanted at each of these ids."""
     temperature: float = 0.0
+    """0: the likeliest answer."""
     max_tokens: int | None = None
     """None: the value of the endpoint's profile."""
     tools: tuple[dict[str, Any], ...] = ()
@@ -35,7 +36,7 @@ class Ask(Record):
     top_k: int = 0
     """0 disables it, and is not sent."""
     min_p: float = 0.0
-    """0 disables it, and is not sent."""
+    """0 disables it, and is not sent; the Anthropic protocol has none."""
     stop: tuple[str, ...] = ()
     """Stop sequences."""
     stop_ids: tuple[int, ...] = ()
@@ -97,6 +98,24 @@ def require_object(value: object, what: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise BadAnswer(f"{what} is no object")
     return value
+
+
+def first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the first of the choices in the answer of an OpenAI-compatible server.
+
+    Raises:
+        BadAnswer: There is none.
+    """
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or not choices:
+        raise BadAnswer("the answer has no choices")
+    return require_object(choices[0], "choices[0]")
+
+
+def openai_usage(answer: Mapping[str, Any]) -> Usage:
+    """Return the usage in the answer of an OpenAI-compatible server."""
+    usage = answer.get("usage")
+    return Usage(input_tokens=tokens(usage, "prompt_tokens"), output_tokens=tokens(usage, "completion_tokens"))
 
 
 def tokens(usage: object, *names: str) -> int | None:

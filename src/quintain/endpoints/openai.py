@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from quintain.endpoints.completion import Ask, BadAnswer, Completion, require_object, tokens
+from quintain.endpoints.completion import Ask, BadAnswer, Completion, first_choice, openai_usage, require_object
 from quintain.records.protocols import Message, Stop
-from quintain.records.trajectory import Action, Usage, text_of
+from quintain.records.trajectory import Action, text_of
 
 PATH = "/chat/completions"
 
@@ -33,7 +33,7 @@ def body(model: str, ask: Ask, max_tokens: int) -> dict[str, Any]:
         fields["min_p"] = ask.min_p
     if ask.stop:
         fields["stop"] = list(ask.stop)
-    return fields | ({"tools": [_tool(tool) for tool in ask.tools]} if ask.tools else {})
+    return fields | ({"tools": list(ask.tools)} if ask.tools else {})
 
 
 def read(document: object) -> Completion:
@@ -43,10 +43,7 @@ def read(document: object) -> Completion:
         BadAnswer: it contains none.
     """
     whole = require_object(document, "the answer")
-    choices = whole.get("choices")
-    if not isinstance(choices, list) or not choices:
-        raise BadAnswer("the answer has no choices")
-    choice = require_object(choices[0], "choices[0]")
+    choice = first_choice(whole)
     message = require_object(choice.get("message"), "choices[0].message")
     content, refusal = message.get("content"), message.get("refusal")
     if isinstance(content, list):
@@ -54,14 +51,13 @@ def read(document: object) -> Completion:
     if content is not None and not isinstance(content, str):
         raise BadAnswer("choices[0].message.content is no text")
     thought = message.get("reasoning_content") or message.get("reasoning")
-    finish, usage = choice.get("finish_reason"), whole.get("usage")
-    model = whole.get("model")
+    finish, model = choice.get("finish_reason"), whole.get("model")
     return Completion(
         text=content or "",
         thought=thought if isinstance(thought, str) else None,
         actions=tuple(_action(call) for call in message.get("tool_calls") or ()),
         stop=Stop.LENGTH if finish == "length" else Stop.END,
-        usage=Usage(input_tokens=tokens(usage, "prompt_tokens"), output_tokens=tokens(usage, "completion_tokens")),
+        usage=openai_usage(whole),
         model=model if isinstance(model, str) else None,
         blocked=finish == "content_filter" or bool(refusal and not content),
     )
@@ -81,10 +77,6 @@ def _message(message: Message) -> dict[str, Any]:
             for n, call in enumerate(message.actions)
         ]
     return fields
-
-
-def _tool(tool: dict[str, Any]) -> dict[str, Any]:
-    return tool if isinstance(tool.get("function"), dict) else {"type": "function", "function": tool}
 
 
 def _args(call: Action) -> str:

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from quintain.endpoints.completion import Ask, BadAnswer, Completion, require_object, tokens
+from quintain.endpoints.completion import Ask, BadAnswer, Completion, first_choice, openai_usage, require_object
 from quintain.endpoints.openai import headers as headers
-from quintain.records.trajectory import Usage
 
 PATH = "/completions"
 
@@ -37,17 +36,13 @@ def read(document: object) -> Completion:
         BadAnswer: there are none, or some that are no numbers.
     """
     whole = require_object(document, "the answer")
-    choices = whole.get("choices")
-    if not isinstance(choices, list) or not choices:
-        raise BadAnswer("the answer has no choices")
-    choice = require_object(choices[0], "choices[0]")
+    choice = first_choice(whole)
     places = choice.get("prompt_logprobs", whole.get("prompt_logprobs"))
     if not isinstance(places, list):
         places = _echoed(choice.get("logprobs"))
-    usage = whole.get("usage")
     return Completion(
         text="",
-        usage=Usage(input_tokens=tokens(usage, "prompt_tokens"), output_tokens=tokens(usage, "completion_tokens")),
+        usage=openai_usage(whole),
         prompt_logprobs=tuple(None if place is None else _place(place) for place in places),
     )
 
@@ -71,8 +66,7 @@ def _echoed(logprobs: object) -> list[dict[str, Any] | None]:
     if not isinstance(values, list) or len(values) != len(names):
         raise BadAnswer("the answer's token_logprobs do not fit its tokens")
     tops = tops if isinstance(tops, list) and len(tops) == len(names) else [None] * len(names)
-    places = [
+    return [
         None if value is None else {**(top if isinstance(top, Mapping) else {}), str(name): value}
         for name, value, top in zip(names, values, tops, strict=True)
     ]
-    return places

@@ -16,13 +16,13 @@ from quintain.endpoints.completion import (
     Completion,
     TokenIds,
     VersionSpan,
+    first_choice,
+    openai_usage,
     require_object,
-    tokens,
 )
 from quintain.endpoints.openai import headers as headers
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Stop
-from quintain.records.trajectory import Usage
 
 PATH = "/completions"
 
@@ -58,10 +58,7 @@ def read(document: object) -> Completion:
         InvalidInput: It has no token ids or no log-probs (`no_token_ids`): the server does not give them.
     """
     whole = require_object(document, "the answer")
-    choices = whole.get("choices")
-    if not isinstance(choices, list) or not choices:
-        raise BadAnswer("the answer has no choices")
-    choice = require_object(choices[0], "choices[0]")
+    choice = first_choice(whole)
     logprobs = choice.get("logprobs")
     fields = {
         "prompt_token_ids": choice.get("prompt_token_ids", whole.get("prompt_token_ids")),
@@ -77,8 +74,7 @@ def read(document: object) -> Completion:
     if choice.get("finish_reason") == "abort":
         raise BadAnswer("the server aborted the request")
     prompt_ids, token_ids, values = (list(value) for value in fields.values() if isinstance(value, list))
-    usage, text = whole.get("usage"), choice.get("text")
-    model = whole.get("model")
+    text, model = choice.get("text"), whole.get("model")
     sampled = TokenIds(
         prompt_ids=_ids(prompt_ids, "prompt_token_ids"),
         token_ids=_ids(token_ids, "token_ids"),
@@ -91,7 +87,7 @@ def read(document: object) -> Completion:
     return Completion(
         text=text if isinstance(text, str) else "",
         stop=Stop.LENGTH if choice.get("finish_reason") == "length" else Stop.END,
-        usage=Usage(input_tokens=tokens(usage, "prompt_tokens"), output_tokens=tokens(usage, "completion_tokens")),
+        usage=openai_usage(whole),
         model=model if isinstance(model, str) else None,
         sampled=sampled,
     )

@@ -1,4 +1,4 @@
-"""Devices of jobs on this machine: which GPUs there are, how many a job needs, and which it gets.
+"""Processes and devices of jobs: which GPUs this machine has, how many a job needs, and which it gets.
 
 No list of assigned devices is kept: the launch files of running jobs are that list, so the end of a job releases its
 devices, however it ends.
@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from quintain.jobs.process_counts import ONE_PROCESS, process_counts
-from quintain.records.job import JobSpec
+from quintain.records.hyperparameters import TrainingConfig
+from quintain.records.job import EvolveSpec, JobSpec, RecipeSpec, TrainSpec
+from quintain.records.recipe import TrainStage
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable that shows a process only some devices."""
@@ -35,6 +36,18 @@ def detect_devices() -> tuple[str, ...]:
     return tuple(line.strip() for line in output.splitlines() if line.strip())
 
 
+def widest_training(spec: JobSpec) -> TrainingConfig:
+    """Return the settings of a job's training with the most processes; the defaults, of one process, without a training."""
+    configs: list[TrainingConfig] = []
+    if isinstance(spec, TrainSpec):
+        configs = [spec.config]
+    elif isinstance(spec, RecipeSpec):
+        configs = [stage.config for stage in spec.stages if isinstance(stage, TrainStage)]
+    elif isinstance(spec, EvolveSpec):
+        configs = [spec.training]
+    return max(configs, key=lambda config: config.processes, default=TrainingConfig())
+
+
 def devices_needed(spec: JobSpec) -> int:
     """Return the number of devices on one machine that a job can use: one a process of a training, or a local actor."""
     parts = [
@@ -44,7 +57,7 @@ def devices_needed(spec: JobSpec) -> int:
     ]
     has_actors_here = getattr(spec, "actor_backend", None) == "local"
     actors = max(getattr(part, "actors", 1) for part in parts) if has_actors_here else 1
-    return max((process_counts(spec) or ONE_PROCESS).per_machine, actors)
+    return max(widest_training(spec).processes_per_machine, actors)
 
 
 def assign_devices(

@@ -21,23 +21,39 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from glob import escape
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from quintain.records.agent import Agent
+from quintain.records.dataset import DatasetOutput
+from quintain.records.evaluation import Comparison, Evaluation
+from quintain.records.imports import FileStamp, RunLink
 from quintain.records.job import Job, JobSpec
+from quintain.records.preference import Preference
 from quintain.records.record import Instant, Record
+from quintain.records.score import Score
+from quintain.records.trajectory import Trajectory
 
 R = TypeVar("R", bound=Record)
 
 SPEC: TypeAdapter[JobSpec] = TypeAdapter(JobSpec, config=ConfigDict(defer_build=True))
 
-OUTPUT_KINDS = ("trajectory", "dataset", "agent", "evaluation", "comparison", "link", "stamp", "score", "preference")
-"""Files of `outputs/` in order of ingestion: evaluations refer to earlier records."""
+OUTPUTS: Mapping[str, type[Record]] = {
+    "trajectory": Trajectory,
+    "dataset": DatasetOutput,
+    "agent": Agent,
+    "evaluation": Evaluation,
+    "comparison": Comparison,
+    "link": RunLink,
+    "stamp": FileStamp,
+    "score": Score,
+    "preference": Preference,
+}
+"""Files of `outputs/` in order of ingestion, because evaluations refer to earlier records -> their records."""
 
 STAGES, STAGE_RESULT = "stages", "result.json"
 """Folder of a job's stages, and the file that marks a finished stage."""
@@ -89,56 +105,21 @@ class OutputRecord(NamedTuple):
     fields: dict[str, Any]
 
 
-@dataclass(frozen=True)
 class JobDirectory:
     """Paths of one job."""
 
-    path: Path
-
-    @property
-    def spec(self) -> Path:
-        """`spec.json`."""
-        return self.path / "spec.json"
-
-    @property
-    def lock(self) -> Path:
-        """`lock`."""
-        return self.path / "lock"
-
-    @property
-    def launch(self) -> Path:
-        """`launch.json`."""
-        return self.path / "launch.json"
-
-    @property
-    def events(self) -> Path:
-        """`events.jsonl`."""
-        return self.path / "events.jsonl"
-
-    @property
-    def outputs(self) -> Path:
-        """`outputs/`."""
-        return self.path / "outputs"
-
-    @property
-    def attempts(self) -> Path:
-        """`attempts.jsonl`."""
-        return self.path / "attempts.jsonl"
-
-    @property
-    def cancel(self) -> Path:
-        """`cancel`."""
-        return self.path / "cancel"
-
-    @property
-    def checkpoints(self) -> Path:
-        """`checkpoints/`."""
-        return self.path / "checkpoints"
-
-    @property
-    def stages(self) -> Path:
-        """`stages/`."""
-        return self.path / STAGES
+    def __init__(self, path: Path) -> None:
+        """Name the paths; nothing is created yet."""
+        self.path = path
+        self.spec = path / "spec.json"
+        self.lock = path / "lock"
+        self.launch = path / "launch.json"
+        self.events = path / "events.jsonl"
+        self.outputs = path / "outputs"
+        self.attempts = path / "attempts.jsonl"
+        self.cancel = path / "cancel"
+        self.checkpoints = path / "checkpoints"
+        self.stages = path / STAGES
 
     def prepare(self, job: Job) -> None:
         """Create the directory unless it exists. A resumed job starts with copies of the earlier job's checkpoints."""

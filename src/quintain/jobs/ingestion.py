@@ -16,32 +16,16 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, NotFound
-from quintain.jobs.directory import OUTPUT_KINDS, JobDirectory, read_lines
+from quintain.jobs.directory import OUTPUTS, JobDirectory, read_lines
 from quintain.records.agent import Agent
 from quintain.records.dataset import DatasetOutput
-from quintain.records.evaluation import Comparison, Evaluation
-from quintain.records.imports import FileStamp, RunLink
+from quintain.records.evaluation import Comparison
 from quintain.records.job_events import Envelope, JobEvent
-from quintain.records.preference import Preference
-from quintain.records.record import Record, explain
-from quintain.records.score import Score
+from quintain.records.record import explain
 from quintain.records.trajectory import Trajectory
 from quintain.store.job_spans import Span
 from quintain.store.store import Store
 from quintain.store.trajectories.rows import encode_run
-
-_TYPES: Mapping[str, type[Record]] = {
-    "agent": Agent,
-    "comparison": Comparison,
-    "dataset": DatasetOutput,
-    "evaluation": Evaluation,
-    "link": RunLink,
-    "preference": Preference,
-    "score": Score,
-    "stamp": FileStamp,
-    "trajectory": Trajectory,
-}
-"""Kind of `OUTPUT_KINDS` -> its records."""
 
 
 def ingest(store: Store, job_id: str, directory: JobDirectory, now: datetime) -> bool:
@@ -142,7 +126,7 @@ def _new_outputs(job_id: str, directory: JobDirectory, offsets: Mapping[str, int
             sizes = {entry.name: entry.stat().st_size for entry in entries}
     except FileNotFoundError:
         return []
-    names = {kind: f"{folder.name}/{kind}.jsonl" for kind in OUTPUT_KINDS}
+    names = {kind: f"{folder.name}/{kind}.jsonl" for kind in OUTPUTS}
     grown = [kind for kind, name in names.items() if sizes.get(f"{kind}.jsonl", 0) != offsets.get(name, 0)]
     found = []
     for kind in [*(kind for kind in grown if kind != "trajectory"), *(["trajectory"] if grown else [])]:
@@ -164,7 +148,7 @@ def _records(kind: str, job_id: str, lines: Sequence[bytes]) -> tuple[list[Any],
     for line in lines:
         try:
             fields = _record(line, kind) | ({"job_id": job_id} if kind in {"trajectory", "evaluation"} else {})
-            record = _TYPES[kind].model_validate(fields)
+            record = OUTPUTS[kind].model_validate(fields)
             records.append(encode_run(record) if isinstance(record, Trajectory) else record)
         except ValidationError as error:
             errors.append(explain(error, kind))

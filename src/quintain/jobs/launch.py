@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from quintain.errors import QuintainError, Unavailable
 from quintain.jobs import processes
 from quintain.jobs.devices import VARIABLE as DEVICES_VARIABLE
-from quintain.jobs.devices import devices_needed
+from quintain.jobs.devices import devices_needed, widest_training
 from quintain.jobs.directory import JobDirectory, write_atomically
 from quintain.jobs.launchers.contract import Attempt, ClusterOptions, Launcher
-from quintain.jobs.process_counts import ONE_PROCESS, ProcessCounts, process_counts
+from quintain.records.hyperparameters import TrainingConfig
 from quintain.records.job import LIGHT_KINDS, Job, JobError, JobStatus
 from quintain.records.record import Record
 from quintain.store.jobs import SlotLimit
@@ -213,7 +213,7 @@ class Starter:
     def _attempt(self, directory: JobDirectory, job: Job, launch: Launch) -> Attempt:
         """Return the attempt with the command that supervises it, and the variables that its machine does not have."""
         is_remote = launch.lock_fd is None
-        counts = process_counts(job.spec) or ONE_PROCESS
+        training = widest_training(job.spec)
         shim = (sys.executable, "-I", "-S", str(Path(__file__).with_name("shim.py")), str(directory.path))
         passed = {name: self.environment[name] for name in self.options.cluster.environment if name in self.environment}
         return Attempt(
@@ -225,9 +225,9 @@ class Starter:
             command=(*shim, launch.token) if is_remote else shim,
             environment=_without_url(passed) if is_remote else {URL_VARIABLE: self.store.url},
             devices=devices_needed(job.spec),
-            machines=counts.machines,
-            port=_port(counts),
-            rank_launcher=_rank_launcher(counts),
+            machines=training.machines,
+            port=_port(training),
+            rank_launcher=_rank_launcher(training),
             rank_program=("-m", "quintain.worker.rank", str(directory.path), str(launch.attempt)),
             lock=launch.lock_fd,
         )
@@ -242,15 +242,15 @@ class Starter:
         self.store.jobs.finish(job.id, current, JobStatus.INTERRUPTED, self.clock(), error=reason)
 
 
-def _port(counts: ProcessCounts) -> int | None:
+def _port(training: TrainingConfig) -> int | None:
     """Return the port of the rendezvous, or None for one machine."""
-    return int(counts.rendezvous.rpartition(":")[2]) if counts.machines > 1 and counts.rendezvous else None
+    return int(training.rendezvous.rpartition(":")[2]) if training.machines > 1 and training.rendezvous else None
 
 
-def _rank_launcher(counts: ProcessCounts) -> tuple[str, ...]:
+def _rank_launcher(training: TrainingConfig) -> tuple[str, ...]:
     """Return the command that starts a training's processes on a machine other than the first, without their program."""
-    sizes = f"--nnodes={counts.machines}", f"--nproc-per-node={counts.per_machine}"
-    return (sys.executable, "-P", "-m", "torch.distributed.run", *sizes, f"--master-port={_port(counts)}")
+    sizes = f"--nnodes={training.machines}", f"--nproc-per-node={training.processes_per_machine}"
+    return (sys.executable, "-P", "-m", "torch.distributed.run", *sizes, f"--master-port={_port(training)}")
 
 
 def _without_url(environment: Mapping[str, str]) -> dict[str, str]:

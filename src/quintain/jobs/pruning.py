@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timedelta
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.processes import try_lock, unlock
+from quintain.records.filters import Item, Page
 from quintain.records.job import Job, JobStatus
 from quintain.store.store import Store
 
@@ -44,7 +47,7 @@ def prunable(
     used = _model_folders(store)
     resumed = {job.resumed_from for job in store.jobs.unfinished()}
     found = []
-    for job in _ended(store, statuses):
+    for job in chain.from_iterable(_all(partial(store.jobs.page, status=status)) for status in statuses):
         if job.ended_at is None or now - job.ended_at < older_than or job.id in resumed:
             continue
         folders = [path for path in _folders(JobDirectory(jobs_dir / job.id)) if not _contains(path, used)]
@@ -67,28 +70,19 @@ def prune(found: Prunable, jobs_dir: Path) -> int:
     return found.bytes
 
 
-def _ended(store: Store, statuses: Collection[JobStatus]) -> Iterator[Job]:
-    for status in statuses:
-        cursor = None
-        while True:
-            page = store.jobs.page(status=status, limit=_PAGE, cursor=cursor)
-            yield from page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                break
+def _all(page: Callable[..., Page[Item]]) -> Iterator[Item]:
+    """Yield the records of all pages."""
+    found = page(limit=_PAGE)
+    yield from found.items
+    while found.next_cursor is not None:
+        found = page(limit=_PAGE, cursor=found.next_cursor)
+        yield from found.items
 
 
 def _model_folders(store: Store) -> set[Path]:
     """Return the folders of the models and adapters of all agents."""
-    found, cursor = set[Path](), None
-    while True:
-        page = store.agents.page(limit=_PAGE, cursor=cursor)
-        for agent in page.items:
-            paths = (agent.model.path, agent.model.adapter)
-            found |= {Path(path).resolve() for path in paths if path and os.path.isabs(path)}
-        cursor = page.next_cursor
-        if cursor is None:
-            return found
+    paths = (path for agent in _all(store.agents.page) for path in (agent.model.path, agent.model.adapter))
+    return {Path(path).resolve() for path in paths if path and os.path.isabs(path)}
 
 
 def _folders(directory: JobDirectory) -> Iterator[Path]:

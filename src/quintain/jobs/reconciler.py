@@ -18,7 +18,7 @@ from typing import NamedTuple
 from quintain.errors import InvalidInput, Unavailable
 from quintain.jobs import processes
 from quintain.jobs.attempts import AttemptEnd, ends, is_crash_loop, pause_left_s, record_end
-from quintain.jobs.devices import assign_devices, detect_devices, devices_needed
+from quintain.jobs.devices import assign_devices, detect_devices, devices_needed, widest_training
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.exits import ExitStatus, crash_loop, directory_error, ended_early, exit_status
 from quintain.jobs.home_claim import HomeClaim
@@ -27,7 +27,6 @@ from quintain.jobs.launch import LOCAL, JobOptions, Starter, known_attempt, read
 from quintain.jobs.launchers.contract import Attempt, Launcher
 from quintain.jobs.launchers.registry import open_launcher
 from quintain.jobs.liveness import RETRY_S, Liveness, Watch
-from quintain.jobs.process_counts import ONE_PROCESS, process_counts
 from quintain.records.job import UNFINISHED, Job, JobSpec, JobStatus
 from quintain.store.job_spans import Lease, Span
 from quintain.store.jobs import RunningJob
@@ -91,7 +90,7 @@ class Reconciler:
             InvalidInput: It runs on several machines, which the launcher does not support (`one_machine`).
             Conflict: Another folder acts for this home (`home_in_use`).
         """
-        machines, name = (process_counts(spec) or ONE_PROCESS).machines, self._starter.launcher_name(spec.kind)
+        machines, name = widest_training(spec).machines, self._starter.launcher_name(spec.kind)
         if machines > 1 and not self.launcher(name).spans_machines:
             raise InvalidInput(
                 f"expected machines 1 with QUINTAIN_LAUNCHER={name}, which gives a job one node, got {machines}; set machines "

@@ -18,23 +18,16 @@ from quintain.jobs.launch import JobOptions, known_attempt, read_launch
 from quintain.jobs.reconciler import Reconciler
 from quintain.next_step import Hint, call
 from quintain.records.job import Job, JobSpec, JobStatus
-from quintain.store.jobs import JobState
+from quintain.store.jobs import InsertedJob, JobState
 from quintain.store.store import Store
 
-__all__ = ["JobOptions", "JobRunner", "JobState", "StartedJob"]
+__all__ = ["JobOptions", "JobRunner", "JobState"]
 
 
 RECENT_S = 1.0
 """Age of a pass that a start trusts to have found the ended jobs. A server makes one sooner, and an ended job's shim too."""
 
 ReconcileStep = Callable[[], set[str]]
-
-
-class StartedJob(NamedTuple):
-    """A job, and whether the same request was unfinished already."""
-
-    job: Job
-    deduplicated: bool
 
 
 class Queue(NamedTuple):
@@ -80,7 +73,7 @@ class JobRunner:
         request_key: str | None = None,
         priority: int = 0,
         resumed_from: str | None = None,
-    ) -> StartedJob:
+    ) -> InsertedJob:
         """Start a job, or queue it if no slot is free. The job is stored first.
 
         Args:
@@ -110,7 +103,7 @@ class JobRunner:
         )
         job, deduplicated = self._store.jobs.insert(job)
         with self._counting_change():
-            return StartedJob(self._dispatch(job), deduplicated)
+            return InsertedJob(self._dispatch(job), deduplicated)
 
     def cancel(self, job_id: str) -> Job:
         """Cancel a job. A queued job ends at once; an ended job is unchanged."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
@@ -19,7 +19,7 @@ _NUMBERS = {int, float}
 
 
 class Settings(Record):
-    """Base of all settings: a boolean is not accepted as a number."""
+    """Base of all settings: a boolean is not accepted as a number, and settings that contradict each other are refused."""
 
     @model_validator(mode="before")
     @classmethod
@@ -28,6 +28,20 @@ class Settings(Record):
             if isinstance(data.get(name), bool) and _NUMBERS & {field.annotation, *get_args(field.annotation)}:
                 raise PydanticCustomError("switch", f"`{name}` cannot be true or false; give a number")
         return data
+
+    @model_validator(mode="after")
+    def _no_conflict(self) -> Self:
+        for conflict in self.conflicts():
+            raise PydanticCustomError("conflict", "{text}", {"text": conflict})
+        return self
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield why these values cannot be used together, each with the remedy. The first is shown."""
+        yield from ()
+
+    def is_changed(self, name: str) -> bool:
+        """Whether a setting differs from its default."""
+        return bool(getattr(self, name) != type(self).model_fields[name].default)
 
 
 class LoraConfig(Settings):
@@ -132,14 +146,11 @@ class EWCConfig(Settings):
         "runs, the empirical Fisher (arXiv 1905.12558).",
     )
 
-    @model_validator(mode="after")
-    def _one_origin(self) -> Self:
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`."""
+        yield from super().conflicts()
         if self.stage is not None and self.agent is not None:
-            raise PydanticCustomError(
-                "two_origins",
-                "it has both stage and agent; name the stage of a recipe, or the agent, and leave the other out",
-            )
-        return self
+            yield "it has both stage and agent; name the stage of a recipe, or the agent, and leave the other out"
 
 
 class TrainingConfig(Settings):
@@ -253,138 +264,98 @@ class TrainingConfig(Settings):
     ewc: EWCConfig | None = Field(default=None, description="Keep an earlier skill; null: off.")
     report_to: tuple[Sink, ...] = Field(default=(), description="Where metrics go besides the job; extras to install.")
 
+    @property
+    def processes_per_machine(self) -> int:
+        """Processes on each of the machines."""
+        return self.processes // self.machines
+
     @field_validator("report_to", mode="before")
     @classmethod
     def _one_sink(cls, value: Any) -> Any:
         """One name, or `none`, as Hugging Face's trainer takes it."""
         return ([] if value == "none" else [value]) if isinstance(value, str) else value
 
-    @model_validator(mode="after")
-    def _quantised_weights_stay_frozen(self) -> Self:
-        if self.quantization is not None and self.lora is None:
-            raise PydanticCustomError(
-                "no_adapters",
-                "quantization is '{kind}' and lora is null, and quantised weights cannot be trained; set lora to {empty} to train "
-                "adapters on them, or quantization to null",
-                {"kind": self.quantization, "empty": "{}"},
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`."""
+        yield from super().conflicts()
+        yield from self._conflicts_of_weights()
+        yield from self._conflicts_of_sharding()
+        if self.evaluate_every_steps is None and self.evaluate_environment is not None:
+            yield (
+                "evaluate_environment is set and evaluate_every_steps is null, so that no task is played; set "
+                "evaluate_every_steps to a number of steps, or leave evaluate_environment out"
             )
-        if self.sharding != "none" and (self.quantization is not None or self.optimizer != "adamw"):
-            raise PydanticCustomError(
-                "not_sharded",
-                "sharding is 'full', which divides neither quantised weights nor moments in 8 bits or bf16; set sharding to 'none', or "
-                "quantization to null and optimizer to 'adamw'",
+        if self.evaluate_every_steps is not None and getattr(self, "self_play", None) is not None:
+            yield (
+                f"evaluate_every_steps is {self.evaluate_every_steps} and self_play is set; set evaluate_every_steps to null, and "
+                "evaluate the new agent"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _bf16_weights_are_all_and_in_one_process(self) -> Self:
-        if self.optimizer != "adamw_bf16":
-            return self
-        if self.lora is not None:
-            raise PydanticCustomError(
-                "no_adapters",
-                "optimizer is 'adamw_bf16', which trains all weights, and lora is set; set lora to null, or optimizer to 'adamw_8bit'",
-            )
-        if self.precision not in ("auto", "bf16") or self.processes > 1:
-            raise PydanticCustomError(
-                "one_bf16_process",
-                "optimizer is 'adamw_bf16', which computes in bf16 in one process, and precision is '{precision}' with "
-                "processes {processes}; set precision to 'auto' and processes to 1, or optimizer to 'adamw'",
-                {"precision": self.precision, "processes": self.processes},
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _trained_parts_fit(self) -> Self:
-        pissa = self.lora is not None and self.lora.init == "pissa"
-        obstacles = (
-            (
-                self.frozen_layers and self.lora,
-                "frozen_layers is set",
-                "lora too, which freezes every layer",
-                "frozen_layers to 0",
-            ),
-            (
-                self.frozen_layers and self.sharding != "none",
-                "frozen_layers is set",
-                "sharding is 'full'",
-                "sharding to 'none'",
-            ),
-            (pissa and self.quantization, "lora.init is 'pissa'", "quantization is set", "lora.init to 'default'"),
-            (
-                pissa and self.weight_decay,
-                "lora.init is 'pissa'",
-                "weight_decay would shrink its constants",
-                "weight_decay to 0",
-            ),
-            (pissa and self.sharding != "none", "lora.init is 'pissa'", "sharding is 'full'", "sharding to 'none'"),
-        )
-        for is_met, one, other, remedy in obstacles:
-            if is_met:
-                raise PydanticCustomError(
-                    "parts_conflict", "{one}, and {other}; set {remedy}", {"one": one, "other": other, "remedy": remedy}
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _evaluation_fits(self) -> Self:
-        if self.evaluate_every_steps is None:
-            if self.evaluate_environment is not None:
-                raise PydanticCustomError(
-                    "no_evaluation",
-                    "evaluate_environment is set and evaluate_every_steps is null, so that no task is played; set "
-                    "evaluate_every_steps to a number of steps, or leave evaluate_environment out",
-                )
-            return self
-        reasons = {
-            "self_play is set": getattr(self, "self_play", None) is not None,
-            "sharding is 'full', so that no process has the whole model": self.sharding != "none",
-        }
-        if why := next((why for why, applies in reasons.items() if applies), None):
-            raise PydanticCustomError(
-                "no_evaluation",
-                "evaluate_every_steps is {every} and {why}; set evaluate_every_steps to null, and evaluate the new agent",
-                {"every": self.evaluate_every_steps, "why": why},
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _machines_fit(self) -> Self:
         if self.processes % self.machines:
-            raise PydanticCustomError(
-                "uneven_machines",
-                "processes is {processes}, which {machines} machines cannot share equally; set processes to a multiple of "
-                "machines",
-                {"processes": self.processes, "machines": self.machines},
+            yield (
+                f"processes is {self.processes}, which {self.machines} machines cannot share equally; set processes to a "
+                "multiple of machines"
             )
         if self.machines > 1 and self.rendezvous is None:
-            raise PydanticCustomError(
-                "no_rendezvous",
-                "machines is {machines} and rendezvous is null: the others have nowhere to join; set rendezvous to host:port "
-                "of this machine, such as 10.0.0.1:29600, or machines to 1",
-                {"machines": self.machines},
+            yield (
+                f"machines is {self.machines} and rendezvous is null: the others have nowhere to join; set rendezvous to "
+                "host:port of this machine, such as 10.0.0.1:29600, or machines to 1"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _shards_fit(self) -> Self:
-        if self.sharding != "none" and self.processes == 1:
-            raise PydanticCustomError(
-                "one_process",
-                "sharding is 'full' and processes is 1: there is nothing to divide the model over; set processes to 2 or "
-                "more, or sharding to 'none'",
+    def _conflicts_of_weights(self) -> Iterator[str]:
+        """Yield what the choice of trained weights and their formats forbids."""
+        if self.quantization is not None and self.lora is None:
+            yield (
+                f"quantization is '{self.quantization}' and lora is null, and quantised weights cannot be trained; set lora to {{}} "
+                "to train adapters on them, or quantization to null"
             )
-        if self.sharding != "none" and self.ewc is not None:
-            raise PydanticCustomError(
-                "no_whole_model",
+        if self.optimizer == "adamw_bf16" and self.lora is not None:
+            yield (
+                "optimizer is 'adamw_bf16', which trains all weights, and lora is set; set lora to null, or optimizer to "
+                "'adamw_8bit'"
+            )
+        if self.optimizer == "adamw_bf16" and (self.precision not in ("auto", "bf16") or self.processes > 1):
+            yield (
+                f"optimizer is 'adamw_bf16', which computes in bf16 in one process, and precision is '{self.precision}' with "
+                f"processes {self.processes}; set precision to 'auto' and processes to 1, or optimizer to 'adamw'"
+            )
+        if self.frozen_layers and self.lora:
+            yield "frozen_layers is set, and lora too, which freezes every layer; set frozen_layers to 0"
+        if self.lora is not None and self.lora.init == "pissa":
+            if self.quantization:
+                yield "lora.init is 'pissa', and quantization is set; set lora.init to 'default'"
+            if self.weight_decay:
+                yield "lora.init is 'pissa', and weight_decay would shrink its constants; set weight_decay to 0"
+
+    def _conflicts_of_sharding(self) -> Iterator[str]:
+        """Yield what needs the whole model in one process, where `sharding` divides it."""
+        if self.sharding == "none":
+            return
+        if self.quantization is not None or self.optimizer != "adamw":
+            yield (
+                "sharding is 'full', which divides neither quantised weights nor moments in 8 bits or bf16; set sharding to "
+                "'none', or quantization to null and optimizer to 'adamw'"
+            )
+        if self.frozen_layers:
+            yield "frozen_layers is set, and sharding is 'full'; set sharding to 'none'"
+        if self.lora is not None and self.lora.init == "pissa":
+            yield "lora.init is 'pissa', and sharding is 'full'; set sharding to 'none'"
+        if self.evaluate_every_steps is not None:
+            yield (
+                f"evaluate_every_steps is {self.evaluate_every_steps} and sharding is 'full', so that no process has the whole "
+                "model; set evaluate_every_steps to null, and evaluate the new agent"
+            )
+        if self.processes == 1:
+            yield (
+                "sharding is 'full' and processes is 1: there is nothing to divide the model over; set processes to 2 or more, "
+                "or sharding to 'none'"
+            )
+        if self.ewc is not None:
+            yield (
                 "sharding is 'full' and ewc is set: no process has the whole model, on which the Fisher information is measured; "
-                "set sharding to 'none', or ewc to null and mix in earlier runs with replay",
+                "set sharding to 'none', or ewc to null and mix in earlier runs with replay"
             )
-        if self.sharding != "none" and self.sample_every_steps is not None:
-            raise PydanticCustomError(
-                "no_whole_model",
-                "sharding is 'full' and sample_every_steps is {every}: no process has the whole model, so it cannot "
-                "write while it is trained; set sample_every_steps to null, or sharding to 'none'",
-                {"every": self.sample_every_steps},
+        if self.sample_every_steps is not None:
+            yield (
+                f"sharding is 'full' and sample_every_steps is {self.sample_every_steps}: no process has the whole model, so it "
+                "cannot write while it is trained; set sample_every_steps to null, or sharding to 'none'"
             )
-        return self

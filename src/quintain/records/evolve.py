@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from quintain.records.agent import MAX_TEMPERATURE
 from quintain.records.common_hyperparameters import Settings
@@ -114,48 +113,39 @@ class EvolveConfig(Settings):
         """Temperatures of the first and the last attempt at a task."""
         return self.temperature if isinstance(self.temperature, tuple) else (self.temperature, self.temperature)
 
-    @model_validator(mode="after")
-    def _attempts_differ(self) -> Self:
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`; also settings without effect, because the caller expects one."""
+        yield from super().conflicts()
         low, high = self.temperatures
         if low > high:
-            raise _fault(f"expected temperature from low to high, got {low:g}..{high:g}; swap them, or pass one number")
+            yield f"expected temperature from low to high, got {low:g}..{high:g}; swap them, or pass one number"
         if self.attempts > 1 and high == 0:
-            raise _fault(
+            yield (
                 f"expected a temperature above 0 for attempts {self.attempts}, got 0, which makes all attempts equal; raise it, or "
                 "set attempts to 1"
             )
         if self.attempts == 1 and low != high:
-            raise _fault("expected one temperature for attempts 1, got a pair; pass one number, or raise attempts")
+            yield "expected one temperature for attempts 1, got a pair; pass one number, or raise attempts"
         if self.train in {"dpo", "grpo"} and self.attempts < 2:
-            raise _fault(
+            yield (
                 f"expected attempts of 2 or more for train {self.train!r}, which compares runs of a task, got 1; raise attempts"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _settings_count(self) -> Self:
-        """Reject settings without effect, because the caller expects one."""
         used = {"top_k": {"ratio", "threshold"}, "threshold": {"threshold"}, "rejection": set[str]()}[self.select]
+        by = f"select {self.select!r}"
         if self.train == "grpo":
-            used = set()
+            used, by = set(), "train 'grpo', which uses good and bad runs"
         for name in ("ratio", "threshold"):
-            if name not in used and getattr(self, name) != type(self).model_fields[name].default:
-                by = "train 'grpo', which uses good and bad runs" if self.train == "grpo" else f"select {self.select!r}"
-                raise _fault(f"expected no {name} with {by}, got {getattr(self, name)}; omit it")
+            if name not in used and self.is_changed(name):
+                yield f"expected no {name} with {by}, got {getattr(self, name)}; omit it"
         if self.train == "grpo" and self.select != "top_k":
-            raise _fault(
-                f"expected no select with train 'grpo', which uses good and bad runs, got {self.select!r}; omit it"
-            )
+            yield f"expected no select with {by}, got {self.select!r}; omit it"
         if self.select == "threshold" and self.threshold is None:
-            raise _fault(
-                "expected a threshold for select 'threshold', got null; pass the minimum reward of a training run"
-            )
+            yield "expected a threshold for select 'threshold', got null; pass the minimum reward of a training run"
         if self.train == "grpo" and self.reflect:
-            raise _fault(
+            yield (
                 f"expected reflect 0 with train 'grpo', got {self.reflect}: grpo needs log-probs under the original prompt, which runs "
                 "after a reflection lack; set reflect to 0, or train to sft, bc or dpo"
             )
-        return self
 
 
 class RoundReport(Record):
@@ -187,7 +177,3 @@ class RoundReport(Record):
 def round_dataset_id(job_id: str, number: int) -> str:
     """Return the id of the dataset of an evolution's round."""
     return f"ds-{job_id.removeprefix('job-')}-{number}"
-
-
-def _fault(message: str) -> PydanticCustomError:
-    return PydanticCustomError("evolve", "{message}", {"message": message})

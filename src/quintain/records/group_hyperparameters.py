@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from collections.abc import Iterator
+from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, field_validator
 
 from quintain.records.common_hyperparameters import TrainingConfig
 
@@ -76,38 +76,28 @@ class GroupLossConfig(TrainingConfig):
         """True and false, as in TRL and in stored jobs: by group, or not at all."""
         return {True: "group", False: "none"}[value] if isinstance(value, bool) else value
 
-    @model_validator(mode="after")
-    def _bounds_fit(self) -> Self:
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`."""
+        yield from super().conflicts()
         if self.delta is not None and (self.loss == "cispo" or self.delta <= 1 + self.clip_high):
-            raise PydanticCustomError(
-                "no_two_sided_clip",
-                "delta is {delta}, loss '{loss}' and clip_high {high}: delta bounds the ratio beyond 1 + clip_high, and cispo "
-                "has no such term; set delta above {least}, loss to another than cispo, or delta to null",
-                {"delta": self.delta, "loss": self.loss, "high": self.clip_high, "least": 1 + self.clip_high},
+            yield (
+                f"delta is {self.delta}, loss '{self.loss}' and clip_high {self.clip_high}: delta bounds the ratio beyond "
+                f"1 + clip_high, and cispo has no such term; set delta above {1 + self.clip_high}, loss to another than cispo, or "
+                "delta to null"
             )
         if self.scale_rewards == "batch" and self.loss == "dr_grpo":
-            raise PydanticCustomError(
-                "unscaled_loss",
+            yield (
                 "scale_rewards is 'batch' and loss is 'dr_grpo', which leaves advantages as they are; set scale_rewards to "
-                "'none', or loss to another",
+                "'none', or loss to another"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _length_penalty_fits(self) -> Self:
-        defaults = type(self).model_fields
         for name in ("overlong_buffer", "overlong_penalty"):
-            if self.overlong_tokens is None and getattr(self, name) != defaults[name].default:
-                raise PydanticCustomError(
-                    "no_length_limit",
-                    "{name} is {value} and overlong_tokens is null: no run is too long; set overlong_tokens, or leave {name} out",
-                    {"name": name, "value": getattr(self, name)},
+            if self.overlong_tokens is None and self.is_changed(name):
+                yield (
+                    f"{name} is {getattr(self, name)} and overlong_tokens is null: no run is too long; set overlong_tokens, or "
+                    f"leave {name} out"
                 )
         if self.overlong_tokens is not None and (self.overlong_buffer or 0) > self.overlong_tokens:
-            raise PydanticCustomError(
-                "wide_buffer",
-                "overlong_buffer is {buffer} and overlong_tokens {tokens}: the penalty would begin below 0 tokens; set "
-                "overlong_buffer to at most overlong_tokens",
-                {"buffer": self.overlong_buffer, "tokens": self.overlong_tokens},
+            yield (
+                f"overlong_buffer is {self.overlong_buffer} and overlong_tokens {self.overlong_tokens}: the penalty would begin "
+                "below 0 tokens; set overlong_buffer to at most overlong_tokens"
             )
-        return self

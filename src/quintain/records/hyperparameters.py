@@ -5,10 +5,10 @@ Aliases of other trainers are translated where a call comes in (records/setting_
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Literal, get_args
 
-from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from quintain.records.common_hyperparameters import CoresetConfig as CoresetConfig
 from quintain.records.common_hyperparameters import CurriculumConfig as CurriculumConfig
@@ -96,17 +96,14 @@ class DPOConfig(OnlineConfig, PairLossConfig):
         description="Online: bound of all_pairs, spread over the episodes, wide margins first.",
     )
 
-    @model_validator(mode="after")
-    def _has_what_it_bounds(self) -> Self:
-        bound = self.max_pairs_per_task
-        if self.pairs == "best_worst" and bound != type(self).model_fields["max_pairs_per_task"].default:
-            raise PydanticCustomError(
-                "one_pair",
-                "max_pairs_per_task is {bound} and pairs is 'best_worst', which gives one pair a task; leave it out, or set "
-                "pairs to all_pairs",
-                {"bound": bound},
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`."""
+        yield from super().conflicts()
+        if self.pairs == "best_worst" and self.is_changed("max_pairs_per_task"):
+            yield (
+                f"max_pairs_per_task is {self.max_pairs_per_task} and pairs is 'best_worst', which gives one pair a task; leave it "
+                "out, or set pairs to all_pairs"
             )
-        return self
 
 
 class ORPOConfig(PreferenceConfig):
@@ -168,8 +165,9 @@ class GRPOConfig(OnlineConfig, GroupLossConfig):
         """Whether a run is compared with the running mean of its role in a game, not with its group."""
         return self.self_play is not None and self.self_play.baseline == "role"
 
-    @model_validator(mode="after")
-    def _role_fits(self) -> Self:
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`."""
+        yield from super().conflicts()
         options = (
             ("constraint", self.constraint is not None, "null"),
             ("step_level", self.step_level, "false"),
@@ -177,51 +175,33 @@ class GRPOConfig(OnlineConfig, GroupLossConfig):
         )
         for name, is_on, remedy in options:
             if self.by_role and is_on:
-                raise PydanticCustomError(
-                    "role_baseline",
-                    "self_play.baseline is 'role', which compares whole runs by reward alone, and {name} is set; set {name} to "
-                    "{remedy}, or self_play.baseline to 'group'",
-                    {"name": name, "remedy": remedy},
+                yield (
+                    f"self_play.baseline is 'role', which compares whole runs by reward alone, and {name} is set; set {name} to "
+                    f"{remedy}, or self_play.baseline to 'group'"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _constraint_fits(self) -> Self:
-        options = (
+        unweighted = (
             ("scale_rewards", self.scale_rewards == "batch", "group"),
-            ("importance_cap", self.importance_cap, None),
+            ("importance_cap", self.importance_cap is not None, "null"),
         )
-        for name, is_on, remedy in options:
+        for name, is_on, remedy in unweighted:
             if self.constraint is not None and is_on:
-                raise PydanticCustomError(
-                    "unweighted_cost",
-                    "constraint is set and {name} is {value}, which would weigh rewards and not costs; set {name} to {remedy}, "
-                    "or constraint to null",
-                    {"name": name, "value": getattr(self, name), "remedy": remedy or "null"},
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _has_what_it_weighs(self) -> Self:
-        if self.reward_model is None and self.refresh_every_steps is not None:
-            raise PydanticCustomError(
-                "no_reward_model",
-                "refresh_every_steps is {every} and reward_model is null: there is nothing to refresh; name a reward_model",
-                {"every": self.refresh_every_steps},
-            )
-        for name in ("alpha", "beta"):
-            if self.reward_model is None and getattr(self, name) != type(self).model_fields[name].default:
-                raise PydanticCustomError(
-                    "no_reward_model",
-                    "{name} is {value} and reward_model is null: it weighs nothing; name a reward_model, or leave {name} out "
-                    "(the pull to the start model is kl_coefficient)",
-                    {"name": name, "value": getattr(self, name)},
+                yield (
+                    f"constraint is set and {name} is {getattr(self, name)}, which would weigh rewards and not costs; set {name} "
+                    f"to {remedy}, or constraint to null"
                 )
         if self.reward_model is not None and not self.alpha + self.beta:
-            raise PydanticCustomError(
-                "no_reward", "alpha and beta are 0: no run would earn anything; raise one of them"
+            yield "alpha and beta are 0: no run would earn anything; raise one of them"
+        if self.reward_model is None and self.refresh_every_steps is not None:
+            yield (
+                f"refresh_every_steps is {self.refresh_every_steps} and reward_model is null: there is nothing to refresh; name a "
+                "reward_model"
             )
-        return self
+        for name in ("alpha", "beta"):
+            if self.reward_model is None and self.is_changed(name):
+                yield (
+                    f"{name} is {getattr(self, name)} and reward_model is null: it weighs nothing; name a reward_model, or leave "
+                    f"{name} out (the pull to the start model is kl_coefficient)"
+                )
 
 
 MethodConfig = Annotated[
@@ -261,20 +241,7 @@ Method = Literal[
 ]
 
 CONFIGS: dict[str, type[TrainingConfig]] = {
-    "sft": SFTConfig,
-    "bc": BCConfig,
-    "pretrain": PretrainConfig,
-    "distill": DistillConfig,
-    "dpo": DPOConfig,
-    "orpo": ORPOConfig,
-    "simpo": SimPOConfig,
-    "kto": KTOConfig,
-    "ranking": RankingConfig,
-    "reward": RewardConfig,
-    "prm": PRMConfig,
-    "retriever": RetrieverConfig,
-    "grpo": GRPOConfig,
-    "ppo": PPOConfig,
+    config.model_fields["method"].default: config for config in get_args(get_args(MethodConfig)[0])
 }
 """Method -> its hyperparameters."""
 

@@ -61,5 +61,5 @@ class JobEvent(Record):
 class Envelope(Record):
     """One line of `outputs/<kind>.jsonl`: a record for the store."""
 
-    kind: Literal["trajectory", "dataset", "agent", "evaluation", "comparison", "link", "stamp", "score", "preference"]
+    kind: str
     record: dict[str, Any]

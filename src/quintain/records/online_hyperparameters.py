@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Iterator
+from typing import Literal
 
-from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from quintain.records.common_hyperparameters import Settings, TrainingConfig
 from quintain.records.reward import Declared
@@ -106,23 +106,19 @@ class OnlineConfig(Settings):
         "learns (arXiv 2410.18252).",
     )
 
-    @model_validator(mode="after")
-    def _versions_fit(self) -> Self:
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`."""
+        yield from super().conflicts()
         if self.sampler is not None and self.actors > 1:
-            raise PydanticCustomError(
-                "two_samplers",
-                "sampler is set and actors is {actors}, and a server answers requests side by side already; set actors to 1, or "
-                "sampler to null",
-                {"actors": self.actors},
+            yield (
+                f"sampler is set and actors is {self.actors}, and a server answers requests side by side already; set actors to "
+                "1, or sampler to null"
             )
         if self.staleness and self.self_play is not None:
-            raise PydanticCustomError(
-                "two_versions",
-                "staleness is {staleness} and self_play is set, whose opponents are versions of the model that plays; set staleness "
-                "to 0, or self_play to null",
-                {"staleness": self.staleness},
+            yield (
+                f"staleness is {self.staleness} and self_play is set, whose opponents are versions of the model that plays; set "
+                "staleness to 0, or self_play to null"
             )
-        return self
 
 
 class ConstraintConfig(Settings):
@@ -145,15 +141,14 @@ class ConstraintConfig(Settings):
         default=False, description="Fail without an agent if the mean cost of the last rollout is above the limit."
     )
 
-    @model_validator(mode="after")
-    def _starts_in_bounds(self) -> Self:
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`."""
+        yield from super().conflicts()
         if self.multiplier > self.max_multiplier:
-            raise PydanticCustomError(
-                "multiplier_bound",
-                "multiplier is {start} and max_multiplier {most}; lower multiplier, or raise max_multiplier",
-                {"start": self.multiplier, "most": self.max_multiplier},
+            yield (
+                f"multiplier is {self.multiplier} and max_multiplier {self.max_multiplier}; lower multiplier, or raise "
+                "max_multiplier"
             )
-        return self
 
 
 class PPOConfig(OnlineConfig, TrainingConfig):
@@ -230,47 +225,35 @@ class PPOConfig(OnlineConfig, TrainingConfig):
         """Whether advantages are whitened."""
         return self.advantage != "rloo" if self.whiten is None else self.whiten
 
-    @model_validator(mode="after")
-    def _parts_fit(self) -> Self:
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`."""
+        yield from super().conflicts()
         if self.compares and self.group_size < 2:
-            raise PydanticCustomError(
-                "group_of_one",
-                "advantage is '{advantage}' and group_size is 1: a run has no others of its task to be compared with; set "
-                "group_size to 2 or more, or advantage to 'gae' or 'reinforce_pp'",
-                {"advantage": self.advantage},
+            yield (
+                f"advantage is '{self.advantage}' and group_size is 1: a run has no others of its task to be compared with; set "
+                "group_size to 2 or more, or advantage to 'gae' or 'reinforce_pp'"
             )
         if self.kl_target is not None and not self.kl_coefficient:
-            raise PydanticCustomError(
-                "no_coefficient",
-                "kl_target is {target} and kl_coefficient is 0, which no factor changes; set kl_coefficient above 0, such as "
-                "0.05, or kl_target to null",
-                {"target": self.kl_target},
+            yield (
+                f"kl_target is {self.kl_target} and kl_coefficient is 0, which no factor changes; set kl_coefficient above 0, such "
+                "as 0.05, or kl_target to null"
             )
         if self.updates_per_rollout % self.minibatches:
-            raise PydanticCustomError(
-                "uneven_epochs",
-                "updates_per_rollout is {updates}, which is no multiple of minibatches {parts}; some parts would be used more "
-                "often than others",
-                {"updates": self.updates_per_rollout, "parts": self.minibatches},
+            yield (
+                f"updates_per_rollout is {self.updates_per_rollout}, which is no multiple of minibatches {self.minibatches}; some "
+                "parts would be used more often than others"
             )
         if self.critic == "separate" and self.quantization is not None:
-            raise PydanticCustomError(
-                "quantised_critic",
-                "critic is 'separate' and quantization is '{kind}', and a quantised base is not copied; set critic to 'shared', "
-                "or quantization to null",
-                {"kind": self.quantization},
+            yield (
+                f"critic is 'separate' and quantization is '{self.quantization}', and a quantised base is not copied; set critic "
+                "to 'shared', or quantization to null"
             )
-        if not self.has_critic:
-            defaults = type(self).model_fields
-            idle = [name for name in _CRITIC_ONLY if getattr(self, name) != defaults[name].default]
-            if idle:
-                raise PydanticCustomError(
-                    "no_critic",
-                    "{name} is set and advantage is '{advantage}', which has no value head; leave {name} out, or set advantage "
-                    "to 'gae'",
-                    {"name": idle[0], "advantage": self.advantage},
+        for name in _CRITIC_ONLY:
+            if not self.has_critic and self.is_changed(name):
+                yield (
+                    f"{name} is set and advantage is '{self.advantage}', which has no value head; leave {name} out, or set "
+                    "advantage to 'gae'"
                 )
-        return self
 
 
 class DistillConfig(OnlineConfig, TrainingConfig):
@@ -296,12 +279,11 @@ class DistillConfig(OnlineConfig, TrainingConfig):
     clip_low: float = Field(default=0.2, ge=0, le=1, description="Online: the ratio is cut below 1 - clip_low.")
     clip_high: float = Field(default=0.2, ge=0, le=100, description="Online: the ratio is cut above 1 + clip_high.")
 
-    @model_validator(mode="after")
-    def _has_one_reference(self) -> Self:
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`."""
+        yield from super().conflicts()
         if self.kl_stop is not None:
-            raise PydanticCustomError(
-                "two_references",
+            yield (
                 "kl_stop is set, and distillation measures the KL divergence to its teacher; set kl_stop to null, and give "
-                "max_steps, or early_stopping_patience with a validation split",
+                "max_steps, or early_stopping_patience with a validation split"
             )
-        return self

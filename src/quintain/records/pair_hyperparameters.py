@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Iterator
+from typing import Literal
 
-from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from quintain.records.common_hyperparameters import TrainingConfig
 
@@ -69,68 +69,59 @@ class PairLossConfig(PreferenceConfig):
         default=0.6, gt=0, le=1, description="Share of the policy in the moved reference; adapters need 1."
     )
 
-    @model_validator(mode="after")
-    def _form_fits(self) -> Self:
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`."""
+        yield from super().conflicts()
+        yield from self._conflicts_of_loss()
+        if self.reference_sync_steps is not None:
+            yield from self._conflicts_of_reference()
+        elif self.is_changed("reference_mixup"):
+            yield (
+                f"reference_mixup is {self.reference_mixup} and reference_sync_steps is null: the reference never moves; set "
+                "reference_sync_steps, or leave reference_mixup out"
+            )
+
+    def _conflicts_of_loss(self) -> Iterator[str]:
         if self.loss in SMOOTHED and not self.label_smoothing:
-            raise PydanticCustomError(
-                "no_label_smoothing",
-                "loss is '{loss}' and label_smoothing is 0, the share of wrong labels that it is computed with; set "
-                "label_smoothing above 0, such as {usual}",
-                {"loss": self.loss, "usual": "0.1" if self.loss == "robust" else "0.001"},
+            usual = "0.1" if self.loss == "robust" else "0.001"
+            yield (
+                f"loss is '{self.loss}' and label_smoothing is 0, the share of wrong labels that it is computed with; set "
+                f"label_smoothing above 0, such as {usual}"
             )
         if self.loss in (*ABSOLUTE, "discopop") and self.label_smoothing:
-            raise PydanticCustomError(
-                "no_smoothed_form",
-                "label_smoothing is {share} and loss is '{loss}', which has no form for flipped labels; set label_smoothing "
-                "to 0, or loss to robust",
-                {"share": self.label_smoothing, "loss": self.loss},
+            yield (
+                f"label_smoothing is {self.label_smoothing} and loss is '{self.loss}', which has no form for flipped labels; set "
+                "label_smoothing to 0, or loss to robust"
             )
         if self.loss in ABSOLUTE and self.reference_free:
-            raise PydanticCustomError(
-                "no_reference",
-                "reference_free is true and loss is '{loss}', which compares each run with the reference; set reference_free "
-                "to false, or choose another loss",
-                {"loss": self.loss},
+            yield (
+                f"reference_free is true and loss is '{self.loss}', which compares each run with the reference; set reference_free "
+                "to false, or choose another loss"
             )
-        if self.loss != "discopop" and self.discopop_tau != type(self).model_fields["discopop_tau"].default:
-            raise PydanticCustomError(
-                "no_discopop",
-                "discopop_tau is {tau} and loss is '{loss}': it has no effect; set loss to discopop, or leave it out",
-                {"tau": self.discopop_tau, "loss": self.loss},
+        if self.loss != "discopop" and self.is_changed("discopop_tau"):
+            yield (
+                f"discopop_tau is {self.discopop_tau} and loss is '{self.loss}': it has no effect; set loss to discopop, or leave "
+                "it out"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _reference_can_follow(self) -> Self:
-        every, mixup = self.reference_sync_steps, self.reference_mixup
-        if every is None:
-            if mixup != type(self).model_fields["reference_mixup"].default:
-                raise PydanticCustomError(
-                    "fixed_reference",
-                    "reference_mixup is {mixup} and reference_sync_steps is null: the reference never moves; set "
-                    "reference_sync_steps, or leave reference_mixup out",
-                    {"mixup": mixup},
-                )
-            return self
+    def _conflicts_of_reference(self) -> Iterator[str]:
+        """Yield what keeps the reference from following the policy."""
+        mixup = self.reference_mixup
         obstacles = (
-            (self.reference_free, "reference_free is true", "there is no reference; set reference_free to false"),
+            (self.reference_free, "reference_free is true: there is no reference; set reference_free to false"),
             (
                 self.kl_stop is not None,
-                "kl_stop is set",
-                "the KL would be that to the moved reference; set kl_stop to null",
+                "kl_stop is set: the KL would be that to the moved reference; set kl_stop to null",
             ),
-            (self.sharding != "none", "sharding is 'full'", "no process has the whole model; set sharding to 'none'"),
+            (self.sharding != "none", "sharding is 'full': no process has the whole model; set sharding to 'none'"),
             (
                 self.lora is not None and mixup < 1,
-                f"lora is set and reference_mixup is {mixup:g}",
-                "a mean of adapters is not the adapter of the mean; set reference_mixup to 1, or lora to null",
+                f"lora is set and reference_mixup is {mixup:g}: a mean of adapters is not the adapter of the mean; set "
+                "reference_mixup to 1, or lora to null",
             ),
         )
-        for is_met, what, remedy in obstacles:
+        for is_met, reason in obstacles:
             if is_met:
-                raise PydanticCustomError(
-                    "reference_cannot_move",
-                    "reference_sync_steps is {every} and {what}: {remedy}, or leave reference_sync_steps out",
-                    {"every": every, "what": what, "remedy": remedy},
+                yield (
+                    f"reference_sync_steps is {self.reference_sync_steps} and {reason}, or leave reference_sync_steps out"
                 )
-        return self

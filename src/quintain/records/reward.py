@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
@@ -159,15 +159,7 @@ Declared = Annotated[
 """A scorer as data, by `type`."""
 
 DECLARED: dict[str, type[_Declared]] = {
-    "length": LengthReward,
-    "calls": CallsReward,
-    "steps": StepsReward,
-    "words": WordsReward,
-    "contains": ContainsReward,
-    "regex": RegexReward,
-    "json_schema": JsonSchemaReward,
-    "length_penalty": LengthPenaltyReward,
-    "step_bonus": StepBonusReward,
+    part.model_fields["type"].default: part for part in get_args(get_args(Declared)[0])
 }
 """Type -> its settings."""
 

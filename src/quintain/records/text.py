@@ -33,73 +33,41 @@ def require_clean(value: Any, where: str) -> int:
     Raises:
         InvalidInput: a lone surrogate, NaN or Infinity, or nesting deeper than `MAX_DEPTH`, with its path.
     """
-    size = _size_if_clean(value)
-    if size is None:
-        _name_the_fault(value, where)
-    return size or 0
-
-
-def _name_the_fault(value: Any, where: str) -> None:
-    stack: list[tuple[Any, str, int]] = [(value, where, 0)]
+    size = 0
+    stack: list[tuple[Any, str, int]] = [((value,), "", -1)]
     while stack:
-        item, path, depth = stack.pop()
-        if depth > MAX_DEPTH:
+        container, path, depth = stack.pop()
+        if depth >= MAX_DEPTH and container:
             raise InvalidInput(
                 f"{where} is nested deeper than {MAX_DEPTH} levels; flatten it or pass the inner part as a JSON string",
                 code="too_deep",
             )
-        if isinstance(item, str):
-            _require_unicode(item, path)
-        elif isinstance(item, float) and not math.isfinite(item):
-            raise InvalidInput(
-                f"{path} is {item}; numbers must be finite: leave the field out (null) where the value is unknown",
-                code="not_finite",
-            )
-        elif isinstance(item, dict):
-            for key, inner in item.items():
-                if isinstance(key, str):
-                    _require_unicode(key, f"a key of {path}")
-                stack.append((inner, f"{path}.{key}", depth + 1))
-        elif isinstance(item, (list, tuple)):
-            stack.extend((inner, f"{path}[{i}]", depth + 1) for i, inner in enumerate(item))
-
-
-def _size_if_clean(value: Any) -> int | None:
-    """Characters of text in a clean value, else None: nearly every value is clean, and none of its paths is needed."""
-    size = 0
-    stack: list[tuple[Any, int]] = [((value,), -1)]
-    while stack:
-        container, depth = stack.pop()
-        if depth >= MAX_DEPTH and container:
-            return None
-        if isinstance(container, dict):
-            try:
-                names = "".join(container)
-            except TypeError:
-                names = "".join([name for name in container if isinstance(name, str)])
-            if not names.isascii() and not _is_unicode(names):
-                return None
-            container = container.values()
-        for item in container:
+        in_object = isinstance(container, dict)
+        for key, item in container.items() if in_object else enumerate(container):
+            if in_object and isinstance(key, str) and not key.isascii():
+                _require_unicode(key, f"a key of {path}")
             if item is None or item is True or item is False:
                 continue
             if isinstance(item, str):
-                if not item.isascii() and not _is_unicode(item):
-                    return None
                 size += len(item)
+                if not item.isascii():
+                    _require_unicode(item, _path(path, key, where, in_object=in_object))
             elif isinstance(item, (dict, list, tuple)):
-                stack.append((item, depth + 1))
+                stack.append((item, _path(path, key, where, in_object=in_object), depth + 1))
             elif isinstance(item, float) and not math.isfinite(item):
-                return None
+                raise InvalidInput(
+                    f"{_path(path, key, where, in_object=in_object)} is {item}; numbers must be finite: leave the field out "
+                    "(null) where the value is unknown",
+                    code="not_finite",
+                )
     return size
 
 
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+def _path(outer: str, key: Any, where: str, *, in_object: bool) -> str:
+    """Return the path of a member of a container; `where` is that of the root."""
+    if not outer:
+        return where
+    return f"{outer}.{key}" if in_object else f"{outer}[{key}]"
 
 
 def _require_unicode(text: str, path: str) -> None:

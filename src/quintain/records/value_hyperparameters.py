@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from quintain.records.common_hyperparameters import TrainingConfig
 
@@ -13,25 +13,19 @@ from quintain.records.common_hyperparameters import TrainingConfig
 class ValueConfig(TrainingConfig):
     """What methods share whose result values runs or finds tools, instead of acting."""
 
-    @model_validator(mode="after")
-    def _does_not_act(self) -> Self:
-        asked = [
-            name
-            for name in ("kl_stop", "sample_every_steps", "evaluate_every_steps")
-            if getattr(self, name) is not None
-        ]
-        if asked:
-            raise PydanticCustomError(
-                "does_not_act",
-                "{name} is set, and the result of {method} writes nothing: set {name} to null, or train a policy",
-                {"name": asked[0], "method": getattr(self, "method", "this method")},
-            )
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`."""
+        yield from super().conflicts()
+        for name in ("kl_stop", "sample_every_steps", "evaluate_every_steps"):
+            if getattr(self, name) is not None:
+                method = getattr(self, "method", "this method")
+                yield (
+                    f"{name} is set, and the result of {method} writes nothing: set {name} to null, or train a policy"
+                )
         if self.ewc is not None:
-            raise PydanticCustomError(
-                "does_not_act",
-                "ewc is set, and a model that values runs no longer has the skill to act; set ewc to null, or train a policy",
+            yield (
+                "ewc is set, and a model that values runs no longer has the skill to act; set ewc to null, or train a policy"
             )
-        return self
 
 
 Head = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
@@ -81,21 +75,18 @@ class RetrieverConfig(ValueConfig):
         default=1, ge=0, le=64, description="Tools for each call that its run offered and did not call; 0: off."
     )
 
-    @model_validator(mode="after")
-    def _computes_a_step_together(self) -> Self:
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`."""
+        yield from super().conflicts()
         if self.trunk == "new" and self.lora is not None:
-            raise PydanticCustomError(
-                "no_base",
-                "trunk is 'new' and lora is set, and new weights have no base to adapt; set lora to null, or trunk to 'model'",
+            yield (
+                "trunk is 'new' and lora is set, and new weights have no base to adapt; set lora to null, or trunk to 'model'"
             )
         if self.processes > 1:
-            raise PydanticCustomError(
-                "one_process_only",
-                "processes is {processes}, and the calls of a step are negatives of each other, which processes do not share; "
-                "set processes to 1",
-                {"processes": self.processes},
+            yield (
+                f"processes is {self.processes}, and the calls of a step are negatives of each other, which processes do not "
+                "share; set processes to 1"
             )
-        return self
 
 
 class PRMConfig(ValueConfig):

@@ -12,9 +12,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from quintain.sandbox.limits import Limits
 
@@ -42,6 +42,16 @@ class HostFolders:
     """User id of the command if this process is root; None for the user of this process."""
 
 
+class Isolation(NamedTuple):
+    """How to start the isolation program of one command."""
+
+    argv: list[str]
+    stdin_text: str = ""
+    """Standard input of the program; the command itself gets an empty one."""
+    env: dict[str, str] | None = None
+    """Environment of the program; None: that of this process."""
+
+
 class Backend(Protocol):
     """An isolation backend."""
 
@@ -52,21 +62,22 @@ class Backend(Protocol):
     def missing(self) -> str | None:
         """Return what this machine lacks, with the remedy; None if the backend can be probed."""
 
-    def argv(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> list[str]:
-        """Return the command line of the isolation program."""
-
-    def stdin_text(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> str:
-        """Return the standard input of the isolation program; the command itself gets an empty one."""
-
-    def env(self) -> dict[str, str] | None:
-        """Return the environment of the isolation program; None to inherit that of this process."""
+    def isolate(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> Isolation:
+        """Return how to run a command in the sandbox."""
 
     def kill(self, folders: HostFolders) -> None:
         """Kill processes that survive the end of the process group."""
 
 
+class _Namespaces:
+    """Isolation by namespaces of the kernel, which kills all of their processes together with process 1."""
+
+    def kill(self, folders: HostFolders) -> None:
+        """Do nothing."""
+
+
 @dataclass(frozen=True)
-class Bubblewrap:
+class Bubblewrap(_Namespaces):
     """Isolation by `bwrap`, without root and without a service."""
 
     name: str = "bubblewrap"
@@ -77,25 +88,18 @@ class Bubblewrap:
         absent = [name for name in (self.program, "prlimit", "setpriv") if shutil.which(name) is None]
         return f"{', '.join(absent)} not found; install bubblewrap and util-linux" if absent else None
 
-    def argv(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> list[str]:
-        """Return the command line; see `Backend`."""
+    def isolate(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> Isolation:
+        """Return the command line, with the options of `bwrap` in the input, each ended by NUL."""
         user = []
         if folders.uid is not None:
-            user = [
-                "setpriv",
-                "--reuid",
-                str(folders.uid),
-                "--regid",
-                str(folders.uid),
-                "--clear-groups",
-                "--no-new-privs",
-            ]
+            ids = ["--reuid", str(folders.uid), "--regid", str(folders.uid)]
+            user = ["setpriv", *ids, "--clear-groups", "--no-new-privs"]
         # The options are read from a descriptor, because the command can read the command line of its process 1.
         start = ["/bin/sh", "-c", 'exec "$0" --args 3 "$@" 3<&0 </dev/null', _program_path(self.program)]
-        return [*start, "--", *user, *_prlimit(limits), *command]
+        options = "".join(f"{option}\0" for option in self._options(limits, folders))
+        return Isolation([*start, "--", *user, *_prlimit(limits), *command], options, environment())
 
-    def stdin_text(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> str:
-        """Return the options of `bwrap`, each ended by NUL."""
+    def _options(self, limits: Limits, folders: HostFolders) -> list[str]:
         # Root needs no user namespace. Inside one it could not access the folder of the command's user.
         options = ["--unshare-user"] if folders.uid is None else []
         options += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--hostname", HOSTNAME]
@@ -115,18 +119,11 @@ class Bubblewrap:
         options += ["--cap-drop", "ALL"]
         if folders.uid is not None:  # root keeps these two capabilities until it has changed the user
             options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-        return "".join(f"{option}\0" for option in options)
-
-    def env(self) -> dict[str, str] | None:
-        """Return the environment of the command, without variables of this process."""
-        return environment()
-
-    def kill(self, folders: HostFolders) -> None:
-        """Do nothing: the kernel kills all processes of the namespace together with its process 1."""
+        return options
 
 
 @dataclass(frozen=True)
-class Unshare:
+class Unshare(_Namespaces):
     """Isolation by Linux namespaces, created by `unshare`; `namespace_init.py` builds the root inside."""
 
     name: str = "unshare"
@@ -137,16 +134,16 @@ class Unshare:
         absent = [name for name in (self.program, "setpriv") if shutil.which(name) is None]
         return f"{', '.join(absent)} not found; install util-linux (Linux only)" if absent else None
 
-    def argv(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> list[str]:
-        """Return the command line; see `Backend`."""
+    def isolate(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> Isolation:
+        """Return the command line, with the init program and its plan in the input.
+
+        Arguments would be visible inside, and they contain host paths.
+        """
         user_namespace = [] if folders.uid is not None else ["--user", "--map-root-user"]
         namespaces = ["--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child=SIGKILL"]
         die_with_parent = [_program_path("setpriv"), "--pdeathsig", "KILL"]  # then unshare kills its child too
         python = [sys.executable, "-I", "-S", "-c", _READ_PROGRAM]
-        return [*die_with_parent, _program_path(self.program), *user_namespace, *namespaces, *python]
-
-    def stdin_text(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> str:
-        """Return the init program and its plan. Arguments would be visible inside, and they contain host paths."""
+        argv = [*die_with_parent, _program_path(self.program), *user_namespace, *namespaces, *python]
         plan = {
             "root": str(folders.root),
             "workspace": str(folders.workspace),
@@ -156,21 +153,9 @@ class Unshare:
             "hidden": hidden_paths(),
             "env": environment(),
             "command": list(command),
-            "wall_s": limits.wall_s,
-            "cpu_s": limits.cpu_s,
-            "memory_mb": limits.memory_mb,
-            "processes": limits.processes,
-            "file_mb": limits.file_mb,
-            "disk_mb": limits.disk_mb,
+            **asdict(limits),
         }
-        return f"{json.dumps(_INIT.read_text('utf-8'))}\n{json.dumps(plan)}\n"
-
-    def env(self) -> dict[str, str] | None:
-        """Return the environment of the command, without variables of this process."""
-        return environment()
-
-    def kill(self, folders: HostFolders) -> None:
-        """Do nothing: the kernel kills all processes of the namespace together with its process 1."""
+        return Isolation(argv, f"{json.dumps(_INIT.read_text('utf-8'))}\n{json.dumps(plan)}\n", environment())
 
 
 @dataclass(frozen=True)
@@ -195,49 +180,21 @@ class Docker:
         message = done.stderr.strip().splitlines()[-1:] or ["docker does not respond"]
         return f"{message[0][:150]}; start its service, and `docker pull {self.image}`"
 
-    def argv(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> list[str]:
-        """Return the command line; see `Backend`."""
+    def isolate(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> Isolation:
+        """Return the command line of the client, which needs our environment to find its service; the container gets another."""
         user = folders.uid if folders.uid is not None else os.getuid()
         limit_options = ["--memory", f"{limits.memory_mb}m", "--memory-swap", f"{limits.memory_mb}m"]
         limit_options += ["--pids-limit", str(limits.processes), "--cpus", "1"]
         limit_options += ["--ulimit", f"cpu={limits.cpu_s}", "--ulimit", f"fsize={limits.file_mb * _MEGABYTE}"]
-        options = [
-            "--network",
-            "none",
-            "--hostname",
-            HOSTNAME,
-            "--read-only",
-            "--cap-drop",
-            "ALL",
-            "--security-opt",
-            "no-new-privileges",
-        ]
+        options = ["--network", "none", "--hostname", HOSTNAME, "--read-only", "--cap-drop", "ALL"]
+        options += ["--security-opt", "no-new-privileges"]
         options += ["--tmpfs", f"/tmp:size={limits.disk_mb}m,mode=1777", "--user", f"{user}:{user}", "--pull", "never"]
         options += ["--volume", f"{folders.workspace}:{WORKSPACE}", "--workdir", WORKSPACE]
         for name, value in environment().items():
             options += ["--env", f"{name}={value}"] if name != "PATH" else []
-        return [
-            self.program,
-            "run",
-            "--rm",
-            "--init",
-            "--name",
-            _container(folders),
-            *limit_options,
-            *options,
-            self.image,
-            # The service outlives this process and would keep the command running.
-            *("timeout", "-s", "KILL", f"{limits.wall_s + 2:g}"),
-            *command,
-        ]
-
-    def stdin_text(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> str:
-        """Return an empty text."""
-        return ""
-
-    def env(self) -> dict[str, str] | None:
-        """Return None: the client needs our environment to find its service. The container does not get it."""
-        return None
+        run = [self.program, "run", "--rm", "--init", "--name", _container(folders), *limit_options, *options]
+        # The service outlives this process and would keep the command running.
+        return Isolation([*run, self.image, "timeout", "-s", "KILL", f"{limits.wall_s + 2:g}", *command])
 
     def kill(self, folders: HostFolders) -> None:
         """Remove the container, which is a child of the service and not of the client."""

@@ -88,20 +88,16 @@ class Workspace:
                 f"expected a command, got {shown(command)}; pass a line of text, or a list of a program and its arguments"
             )
         bytes_before = size_of(self.folder)
-        if (
-            bytes_before > limits.disk_mb * 1_000_000
-        ):  # otherwise each command could add what it writes before the first check
+        # Otherwise each command could add what it writes before the first check.
+        if bytes_before > limits.disk_mb * 1_000_000:
             limits = replace(limits, file_mb=0)
-        argv, stdin_text = (
-            self.backend.argv(parts, limits, self.folders),
-            self.backend.stdin_text(parts, limits, self.folders),
-        )
+        argv, stdin_text, env = self.backend.isolate(parts, limits, self.folders)
         try:
             return run_process(
                 argv,
                 limits,
                 self.folder,
-                env=self.backend.env(),
+                env=env,
                 kill=lambda: self.backend.kill(self.folders),
                 stdin_text=stdin_text,
                 bytes_before=bytes_before,

@@ -13,7 +13,7 @@ from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.filters import Page
 from quintain.records.record import nearest, shown
-from quintain.store.documents import encode
+from quintain.store.documents import encode, read_all
 from quintain.store.engine import read_transaction, write_transaction
 from quintain.store.lineage.links import add_links, agent_links
 from quintain.store.paging import contain_words, fetch_page
@@ -80,16 +80,13 @@ class Agents:
     def of_job(self, job_id: str) -> list[Agent]:
         """Return the agents that a job produced: first those of its stages in order, then its own."""
         of_job = or_(table.c.job_id == job_id, table.c.job_id.startswith(f"{job_id}/", autoescape=True))
-        with read_transaction(self.engine) as connection:
-            documents = connection.scalars(select(table.c.document).where(of_job))
-            agents = [Agent.model_validate_json(document) for document in documents]
+        agents = read_all(self.engine, Agent, select(table.c.document).where(of_job))
         return sorted(agents, key=lambda agent: (agent.job_id == job_id, agent.job_id))
 
     def page(self, *, text: str = "", limit: int = 50, cursor: str | None = None) -> Page[Agent]:
         """Return one page of the agents, newest first, whose ids or names contain all words of `text`."""
-        query = select(table.c.seq, table.c.document).where(*contain_words(text, table.c.id, table.c.name))
-        with read_transaction(self.engine) as connection:
-            return fetch_page(connection, query, table, Agent, limit=limit, cursor=cursor)
+        words = contain_words(text, table.c.id, table.c.name)
+        return fetch_page(self.engine, table, Agent, *words, limit=limit, cursor=cursor)
 
 
 def find_agent(connection: Connection, reference: str) -> Agent | None:

@@ -15,12 +15,13 @@ import sqlite3
 import tarfile
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from stat import S_ISREG
-from typing import BinaryIO, Protocol
+from typing import IO, Literal, Protocol
 
 from pydantic import Field
 
@@ -37,7 +38,8 @@ FILES = ("environments.toml", "endpoints.toml")
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 _OF_PROCESSES = frozenset({"lock", "reconcile.lock", "cancel"})
 """Files in folders of jobs that mean something to running processes alone."""
-_CHUNK = 1 << 20
+CHUNK = 1 << 20
+"""Bytes that are copied at once."""
 
 
 class BackupFile(Record):
@@ -90,27 +92,23 @@ def back_up(home: Path, target: Path, *, version: str, now: datetime) -> BackupM
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with (
-            _sink(target, aside) as sink,
+            _writing(target, aside) as write,
             tempfile.TemporaryDirectory(dir=target.parent, prefix=".quintain-db-") as own,
         ):
             revision = copy_database(home / DATABASE, Path(own) / DATABASE)
-            files = {DATABASE: sink.add(DATABASE, Path(own) / DATABASE)}
-            left_out = []
-            for name, path in _walk(home):
-                added = None if path is None else sink.add(name, path)
-                if added is not None:
-                    files[name] = added
-                elif path is None:
-                    left_out.append(name)
+            found = list(_walk(home))
+            files = {DATABASE: _add(write, DATABASE, Path(own) / DATABASE)}
+            files |= {name: _add(write, name, path) for name, path in found if path is not None}
             manifest = BackupManifest(
                 quintain=version,
                 schema_revision=revision,
                 homes=tuple(dict.fromkeys((str(home.resolve()), str(home.absolute())))),
                 created_at=now,
                 files={name: file for name, file in files.items() if file is not None},
-                left_out=tuple(left_out),
+                left_out=tuple(name for name, path in found if path is None),
             )
-            sink.finish(manifest.model_dump_json(indent=1).encode() + b"\n")
+            content = manifest.model_dump_json(indent=1).encode() + b"\n"
+            write(MANIFEST, len(content), 0, io.BytesIO(content))
         aside.rename(target)
     except OSError as error:
         raise Unavailable(f"cannot write the backup {target} ({error.strerror}); {disk_remedy(error)}") from error
@@ -168,79 +166,63 @@ def _mode(path: Path) -> int | None:
         return None
 
 
-class _Sink(Protocol):
-    def add(self, name: str, path: Path) -> BackupFile | None:
-        """Copy a file; None if it was removed in the meantime."""
+class _Readable(Protocol):
+    def read(self, size: int = -1, /) -> bytes: ...
 
-    def finish(self, manifest: bytes) -> None:
-        """Write the manifest."""
+
+_Write = Callable[[str, int, float, _Readable], None]
+"""Writes one file of a backup: its name, size, time and content."""
 
 
 @contextmanager
-def _sink(target: Path, aside: Path) -> Iterator[_Sink]:
+def _writing(target: Path, aside: Path) -> Iterator[_Write]:
+    """Yield how to write the files of a folder or, by the target's ending, of an archive."""
     if not target.name.endswith(ARCHIVES):
         aside.mkdir(mode=0o700)
-        yield _Folder(aside)
+        yield partial(_write_file, aside)
         return
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        with tarfile.open(fileobj=file, mode="w" if target.name.endswith(".tar") else "w:gz") as archive:
-            yield _Archive(archive)
-        file.flush()
-        os.fsync(file.fileno())
+    mode: Literal["w", "w:gz"] = "w" if target.name.endswith(".tar") else "w:gz"
+    with created(aside, 0o600) as file, tarfile.open(fileobj=file, mode=mode) as archive:
+        yield partial(_write_member, archive)
 
 
-class _Folder:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def add(self, name: str, path: Path) -> BackupFile | None:
-        copy = self._path / name
-        copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            with path.open("rb") as file, copy.open("xb") as out:
-                source = HashingReader(file, os.fstat(file.fileno()).st_size)
-                shutil.copyfileobj(source, out, _CHUNK)
-                out.flush()
-                os.fsync(out.fileno())
-                return source.finish(name)
-        except FileNotFoundError:
-            return None
-
-    def finish(self, manifest: bytes) -> None:
-        with (self._path / MANIFEST).open("xb") as out:
-            out.write(manifest)
-            out.flush()
-            os.fsync(out.fileno())
+def _write_file(folder: Path, name: str, _size: int, _time: float, content: _Readable) -> None:
+    with created(folder / name) as out:
+        shutil.copyfileobj(content, out, CHUNK)
 
 
-class _Archive:
-    def __init__(self, archive: tarfile.TarFile) -> None:
-        self._archive = archive
+def _write_member(archive: tarfile.TarFile, name: str, size: int, time: float, content: _Readable) -> None:
+    about = tarfile.TarInfo(name)
+    about.size, about.mtime, about.mode = size, int(time), 0o600
+    archive.addfile(about, content)
 
-    def add(self, name: str, path: Path) -> BackupFile | None:
-        try:
-            with path.open("rb") as file:
-                about = os.fstat(file.fileno())
-                source = HashingReader(file, about.st_size)
-                self._write(name, about.st_size, about.st_mtime, source)
-                return source.finish(name)
-        except FileNotFoundError:
-            return None
 
-    def finish(self, manifest: bytes) -> None:
-        self._write(MANIFEST, len(manifest), 0, io.BytesIO(manifest))
+@contextmanager
+def created(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
+    """Create a file and its folders, and write it through to the disk at the end."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as out:
+        yield out
+        out.flush()
+        os.fsync(out.fileno())
 
-    def _write(self, name: str, size: int, time: float, content: object) -> None:
-        about = tarfile.TarInfo(name)
-        about.size, about.mtime, about.mode = size, int(time), 0o600
-        self._archive.addfile(about, content)  # type: ignore[arg-type]
+
+def _add(write: _Write, name: str, path: Path) -> BackupFile | None:
+    """Copy a file as it is now; None if it was removed in the meantime."""
+    try:
+        with path.open("rb") as file:
+            about = os.fstat(file.fileno())
+            source = HashingReader(file, about.st_size)
+            write(name, about.st_size, about.st_mtime, source)
+            return source.finish(name)
+    except FileNotFoundError:
+        return None
 
 
 class HashingReader:
     """Reads the first `size` bytes of a file, which may grow meanwhile, and hashes them."""
 
-    def __init__(self, file: BinaryIO, size: int) -> None:
+    def __init__(self, file: IO[bytes], size: int) -> None:
         self._file, self._left, self._size = file, size, size
         self._hash = hashlib.sha256()
 

@@ -10,8 +10,8 @@ from sqlalchemy import Engine, func, insert, select
 
 from quintain.records.calibration import Calibration
 from quintain.records.filters import Page
-from quintain.store.documents import encode, fetch
-from quintain.store.engine import read_transaction, write_transaction
+from quintain.store.documents import encode, get, read_all
+from quintain.store.engine import write_transaction
 from quintain.store.paging import fetch_page
 from quintain.store.tables import calibrations as table
 
@@ -49,19 +49,13 @@ class Calibrations:
         Raises:
             NotFound: The id does not exist. The message lists the three newest ids.
         """
-        with read_transaction(self.engine) as connection:
-            return fetch(connection, table, Calibration, calibration_id, "calibration")
+        return get(self.engine, table, Calibration, calibration_id, "calibration")
 
     def newest(self, scorer: str) -> Calibration | None:
         """Return the newest calibration of a scorer, or None."""
         query = select(table.c.document).where(table.c.scorer == scorer).order_by(table.c.version.desc()).limit(1)
-        with read_transaction(self.engine) as connection:
-            document = connection.scalar(query)
-        return Calibration.model_validate_json(document) if document else None
+        return next(iter(read_all(self.engine, Calibration, query)), None)
 
     def page(self, *, limit: int = 50, cursor: str | None = None) -> Page[Calibration]:
         """Return one page of the calibrations, newest first."""
-        with read_transaction(self.engine) as connection:
-            return fetch_page(
-                connection, select(table.c.seq, table.c.document), table, Calibration, limit=limit, cursor=cursor
-            )
+        return fetch_page(self.engine, table, Calibration, limit=limit, cursor=cursor)

@@ -77,9 +77,8 @@ class Datasets:
 
     def page(self, *, text: str = "", limit: int = 50, cursor: str | None = None) -> Page[Dataset]:
         """Return one page of the datasets, newest first, whose ids or names contain all words of `text`."""
-        query = select(table.c.seq, table.c.document).where(*contain_words(text, table.c.id, table.c.name))
-        with read_transaction(self.engine) as connection:
-            return fetch_page(connection, query, table, Dataset, limit=limit, cursor=cursor)
+        words = contain_words(text, table.c.id, table.c.name)
+        return fetch_page(self.engine, table, Dataset, *words, limit=limit, cursor=cursor)
 
     def member_ids(self, dataset_id: str) -> list[str]:
         """Return the ids of the trajectories in a dataset, oldest first."""

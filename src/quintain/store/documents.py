@@ -6,12 +6,13 @@ import json
 from typing import Any, TypeVar
 
 from pydantic_core import PydanticSerializationError
-from sqlalchemy import JSON, Column, ColumnElement, Connection, Engine, Table, cast, func, select, type_coerce
+from sqlalchemy import JSON, Column, ColumnElement, Connection, Engine, Select, Table, cast, func, select, type_coerce
 
 from quintain.errors import NotFound
 from quintain.next_step import Hint, call
 from quintain.records.record import Record, shown
 from quintain.records.text import require_clean
+from quintain.store.engine import read_transaction
 
 R = TypeVar("R", bound=Record)
 
@@ -69,6 +70,18 @@ def fetch(connection: Connection, table: Table, kind: type[R], record_id: str, n
     if document is None:
         raise not_found_error(connection, table, [record_id], noun)
     return kind.model_validate_json(document)
+
+
+def get(engine: Engine, table: Table, kind: type[R], record_id: str, noun: str) -> R:
+    """Return the record with this id, as `fetch`, in a transaction of its own."""
+    with read_transaction(engine) as connection:
+        return fetch(connection, table, kind, record_id, noun)
+
+
+def read_all(engine: Engine, kind: type[R], documents: Select[Any]) -> list[R]:
+    """Return the records that a selection of documents finds, in its order."""
+    with read_transaction(engine) as connection:
+        return [kind.model_validate_json(document) for document in connection.scalars(documents)]
 
 
 def not_found_error(connection: Connection, table: Table, ids: list[str], noun: str) -> NotFound:

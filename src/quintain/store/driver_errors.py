@@ -25,7 +25,7 @@ class Progress:
 
 @contextmanager
 def translate_errors(engine: Engine) -> Iterator[Progress]:
-    """Raise the driver's errors, also those of statements that bypass SQLAlchemy, as errors with a remedy."""
+    """Raise errors of the driver, wrapped by SQLAlchemy or not, as errors with a remedy."""
     progress = Progress()
     try:
         yield progress

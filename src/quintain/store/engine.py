@@ -143,7 +143,7 @@ def read_transaction(engine: Engine) -> Iterator[Connection]:
             yield shared
         return
     options: Mapping[str, Any] = {"sqlite_begin": "BEGIN"} if engine.dialect.name == "sqlite" else READ_OPTIONS
-    with translate_errors(engine), _begin_on(engine.connect().execution_options(**options)) as connection:
+    with translate_errors(engine), engine.connect().execution_options(**options) as connection, connection.begin():
         yield connection
 
 
@@ -154,7 +154,7 @@ def write_transaction(engine: Engine) -> Iterator[Connection]:
         with translate_errors(engine), shared.begin_nested():
             yield shared
         return
-    with translate_errors(engine) as progress, _in_turn(engine), _begin_on(engine.connect()) as connection:
+    with translate_errors(engine) as progress, _in_turn(engine), engine.begin() as connection:
         if engine.dialect.name != "sqlite":
             take_write_lock(connection)
         yield connection
@@ -186,19 +186,6 @@ def _in_turn(engine: Engine) -> AbstractContextManager[None]:
     if not path or path == ":memory:":
         return nullcontext()
     return writers_turn(Path(path), min(engine.get_execution_options()[WAIT_S], LONGEST_WAIT_S))
-
-
-@contextmanager
-def _begin_on(connection: Connection) -> Iterator[Connection]:
-    """Begin a transaction, and close the connection afterwards."""
-    dialect = connection.dialect
-    with connection, connection.begin():
-        try:
-            yield connection
-        except dialect.loaded_dbapi.Error as error:  # of a statement that bypasses SQLAlchemy
-            if dialect.is_disconnect(error, connection.connection.dbapi_connection, None):
-                connection.invalidate(error)
-            raise
 
 
 def leave_no_copy(connection: Connection) -> None:

@@ -11,8 +11,8 @@ from sqlalchemy import Engine, Table, select
 
 from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.filters import Page
-from quintain.store.documents import encode, fetch
-from quintain.store.engine import insert_missing, read_transaction, write_transaction
+from quintain.store.documents import encode, fetch, get, read_all
+from quintain.store.engine import insert_missing, write_transaction
 from quintain.store.lineage.links import Link, add_links, comparison_links, evaluation_links
 from quintain.store.paging import contain_words, fetch_page
 from quintain.store.tables import comparisons
@@ -39,14 +39,12 @@ class Evaluations:
         Raises:
             NotFound: The id does not exist. The message lists the three newest ids.
         """
-        with read_transaction(self.engine) as connection:
-            return fetch(connection, table, Evaluation, evaluation_id, "evaluation")
+        return get(self.engine, table, Evaluation, evaluation_id, "evaluation")
 
     def of_agent(self, agent_id: str) -> list[Evaluation]:
         """Return all evaluations of an agent (`agent:NAME@VERSION`), newest first."""
         query = select(table.c.document).where(table.c.agent_id == agent_id).order_by(table.c.seq.desc())
-        with read_transaction(self.engine) as connection:
-            return [Evaluation.model_validate_json(document) for document in connection.scalars(query)]
+        return read_all(self.engine, Evaluation, query)
 
     def page(
         self, *, environment: str | None = None, text: str = "", limit: int = 50, cursor: str | None = None
@@ -55,12 +53,10 @@ class Evaluations:
 
         Their ids, agents or environments contain all words of `text`.
         """
-        words = contain_words(text, table.c.id, table.c.agent_id, table.c.environment)
-        query = select(table.c.seq, table.c.document).where(*words)
+        conditions = contain_words(text, table.c.id, table.c.agent_id, table.c.environment)
         if environment is not None:
-            query = query.where(table.c.environment == environment)
-        with read_transaction(self.engine) as connection:
-            return fetch_page(connection, query, table, Evaluation, limit=limit, cursor=cursor)
+            conditions.append(table.c.environment == environment)
+        return fetch_page(self.engine, table, Evaluation, *conditions, limit=limit, cursor=cursor)
 
     def add_comparison(self, comparison: Comparison, now: datetime) -> Comparison:
         """Store a comparison, or return the stored one with the same id."""
@@ -71,17 +67,13 @@ class Evaluations:
 
     def page_comparisons(self, *, text: str = "", limit: int = 50, cursor: str | None = None) -> Page[Comparison]:
         """Return one page of the comparisons, newest first, whose ids or environments contain all words of `text`."""
-        c = comparisons.c
-        query = select(c.seq, c.document).where(*contain_words(text, c.id, c.environment))
-        with read_transaction(self.engine) as connection:
-            return fetch_page(connection, query, comparisons, Comparison, limit=limit, cursor=cursor)
+        words = contain_words(text, comparisons.c.id, comparisons.c.environment)
+        return fetch_page(self.engine, comparisons, Comparison, *words, limit=limit, cursor=cursor)
 
     def find_comparison(self, comparison_id: str) -> Comparison | None:
         """Return the comparison with this id, or None."""
         query = select(comparisons.c.document).where(comparisons.c.id == comparison_id)
-        with read_transaction(self.engine) as connection:
-            document = connection.scalar(query)
-        return None if document is None else Comparison.model_validate_json(document)
+        return next(iter(read_all(self.engine, Comparison, query)), None)
 
     def get_comparison(self, comparison_id: str) -> Comparison:
         """Return the comparison with this id.
@@ -89,8 +81,7 @@ class Evaluations:
         Raises:
             NotFound: The id does not exist. The message lists the three newest ids.
         """
-        with read_transaction(self.engine) as connection:
-            return fetch(connection, comparisons, Comparison, comparison_id, "comparison")
+        return get(self.engine, comparisons, Comparison, comparison_id, "comparison")
 
     def _add(self, table: Table, record: E, row: dict[str, Any], edges: Iterable[Link], noun: str) -> E:
         row |= {"id": record.id, "document": encode(record, noun), "created_at": record.created_at}

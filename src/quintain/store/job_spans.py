@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, bindparam, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, select, update
 
 from quintain.records.job_events import JobEvent
 from quintain.store.documents import CHUNK
-from quintain.store.job_event_rows import add_events
-from quintain.store.tables import jobs
+from quintain.store.engine import insert_missing
+from quintain.store.tables import job_events, jobs
 
 MAX_WARNINGS = 50
 """Warnings kept on a job's row. Its events contain all of them."""
@@ -68,7 +69,7 @@ def store_spans(connection: Connection, spans: Sequence[Span], now: datetime) ->
             offsets |= {span.file: span.end for span in own}
             changes.append(changed | {"offsets": json.dumps(offsets), "updated_at": now, "key": row.id})
     if changes:
-        add_events(connection, events)
+        _add_events(connection, events)
         values: dict[str, Any] = {name: bindparam(name) for name in changes[0] if name != "key"}
         connection.execute(update(jobs).where(jobs.c.id == bindparam("key")).values(values), changes)
     return set(events)
@@ -90,3 +91,43 @@ def row_changes(row: Row[Any], events: Sequence[JobEvent], warnings: Sequence[st
             new_warnings.append(f"{event.code}: {event.message}")
     kept = list(dict.fromkeys(kept + new_warnings))[:MAX_WARNINGS]
     return changes | {"metrics": json.dumps(metrics), "warnings": json.dumps(kept)}
+
+
+def _add_events(connection: Connection, events_of: Mapping[str, Sequence[JobEvent]]) -> None:
+    """Store the events of jobs in their order. Those already known by (attempt, seq) are skipped."""
+    rows: list[dict[str, Any]] = []
+    for job_id, events in events_of.items():
+        for attempt, batch in groupby(events, key=lambda event: event.attempt):
+            new = list(batch)
+            steps = [event.step for event in new if event.type == "progress" and event.step is not None]
+            if steps and attempt > 1:
+                insert_missing(connection, job_events, rows)  # earlier attempts first
+                rows = []
+                _delete_repeated(connection, job_id, attempt, steps[0])
+            rows += [_row(job_id, event) for event in new]
+    insert_missing(connection, job_events, rows)
+
+
+def _delete_repeated(connection: Connection, job_id: str, attempt: int, step: int) -> None:
+    """Delete the steps of earlier attempts from `step` on, if it is the first of this attempt."""
+    steps = job_events.c.job_id == job_id, job_events.c.type == "progress"
+    if connection.execute(select(job_events.c.seq).where(*steps, job_events.c.attempt == attempt).limit(1)).first():
+        return
+    newest_first = job_events.c.attempt.desc(), job_events.c.seq.desc()
+    earlier = select(job_events).where(*steps, job_events.c.attempt < attempt).order_by(*newest_first)
+    for row in connection.execute(earlier).all():
+        if (JobEvent.model_validate_json(row.body).step or 0) < step:
+            return
+        key = job_events.c.attempt == row.attempt, job_events.c.seq == row.seq
+        connection.execute(delete(job_events).where(*steps, *key))
+
+
+def _row(job_id: str, event: JobEvent) -> dict[str, Any]:
+    return {
+        "job_id": job_id,
+        "attempt": event.attempt,
+        "seq": event.seq,
+        "type": event.type,
+        "time": event.time,
+        "body": event.model_dump_json(exclude_none=True),
+    }

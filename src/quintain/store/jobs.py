@@ -317,31 +317,6 @@ class Jobs:
             stored = connection.scalar(select(jobs.c.offsets).where(jobs.c.id == job_id))
         return dict(json.loads(stored or "{}"))
 
-    def ingest(
-        self,
-        job_id: str,
-        file: str,
-        span: tuple[int, int],
-        now: datetime,
-        *,
-        events: Sequence[JobEvent] = (),
-        warnings: Sequence[str] = (),
-    ) -> bool:
-        """Record that a span of a file was ingested, together with the events in it.
-
-        Args:
-            job_id: The job.
-            file: Name of the file in the job's directory.
-            span: First and last byte offset.
-            now: Time of ingestion.
-            events: Events in the span. Those already known by (attempt, seq) are skipped.
-            warnings: Further warnings for the job's row.
-
-        Returns:
-            False, without a change, if `span` does not begin at the offset ingested so far.
-        """
-        return bool(self.ingest_spans([Span(job_id, file, *span, events, warnings)], now))
-
     def ingest_spans(self, spans: Sequence[Span], now: datetime, leases: Sequence[Lease] = ()) -> set[str]:
         """Ingest spans as `store_spans` and extend leases in one transaction. Return the ids whose spans were stored."""
         with write_transaction(self._engine) as connection:

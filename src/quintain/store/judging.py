@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import Engine, insert, select, update
 
 from quintain.records.judging import JudgingBatch, Vote
-from quintain.store.documents import chunks, encode, fetch
+from quintain.store.documents import chunks, encode, fetch, get, read_all
 from quintain.store.engine import read_transaction, write_transaction
 from quintain.store.tables import judging_batches as table
 
@@ -34,8 +34,7 @@ class JudgingBatches:
         Raises:
             NotFound: The id does not exist. The message lists the three newest ids.
         """
-        with read_transaction(self.engine) as connection:
-            return fetch(connection, table, JudgingBatch, batch_id, "judging batch")
+        return get(self.engine, table, JudgingBatch, batch_id, "judging batch")
 
     def record_answers(
         self,
@@ -84,14 +83,11 @@ class JudgingBatches:
             ids = list(connection.scalars(query))
         for chunk in chunks(ids):
             found = select(table.c.document).where(table.c.id.in_(chunk)).order_by(table.c.seq)
-            with read_transaction(self.engine) as connection:
-                documents = list(connection.scalars(found))
-            for batch in map(JudgingBatch.model_validate_json, documents):
+            for batch in read_all(self.engine, JudgingBatch, found):
                 if rater is None or batch.rater == rater:
                     yield batch
 
     def newest(self, n: int) -> list[JudgingBatch]:
         """Return the `n` newest batches, newest first."""
         query = select(table.c.document).order_by(table.c.seq.desc()).limit(n)
-        with read_transaction(self.engine) as connection:
-            return [JudgingBatch.model_validate_json(document) for document in connection.scalars(query)]
+        return read_all(self.engine, JudgingBatch, query)

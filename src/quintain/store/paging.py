@@ -8,29 +8,41 @@ import json
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, or_
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, Table, func, or_, select
 
 from quintain.errors import InvalidInput
 from quintain.records.filters import Page
 from quintain.records.record import Record
+from quintain.store.engine import read_transaction
 
 Item = TypeVar("Item", bound=Record)
 
 MAX_LIMIT = 200
-PAGE_PARAMETERS = frozenset({"before", "most"})
-"""Names of the parameters in `page_parameters`."""
 
 
 def fetch_page(
-    connection: Connection, statement: Select[Any], table: Table, kind: type[Item], *, limit: int, cursor: str | None
+    engine: Engine,
+    table: Table,
+    kind: type[Item],
+    *conditions: ColumnElement[bool],
+    limit: int,
+    cursor: str | None,
 ) -> Page[Item]:
     """Return one page of records, whose JSON is in the column `document`; arguments as for `fetch_rows`."""
-    rows, following = fetch_rows(connection, statement, table, limit=limit, cursor=cursor)
+    query = select(table.c.seq, table.c.document).where(*conditions)
+    with read_transaction(engine) as connection:
+        rows, following = fetch_rows(connection, query, table, limit=limit, cursor=cursor)
     return Page(items=tuple(kind.model_validate_json(row.document) for row in rows), next_cursor=following)
 
 
 def fetch_rows(
-    connection: Connection, statement: Select[Any], table: Table, *, limit: int, cursor: str | None
+    connection: Connection,
+    statement: Select[Any],
+    table: Table,
+    *,
+    limit: int,
+    cursor: str | None,
+    key: ColumnElement[int] | None = None,
 ) -> tuple[Sequence[Row[Any]], str | None]:
     """Return one page of rows by descending `seq`, and the cursor of the next page.
 
@@ -40,38 +52,25 @@ def fetch_rows(
         table: The table of `seq`. Its name is part of the cursor.
         limit: Rows per page, 1..200.
         cursor: `next_cursor` of the previous page, or None for the first page.
+        key: Column that equals `seq` and has an index for the selection. None: `seq` itself.
 
     Raises:
         InvalidInput: The limit is out of bounds, or the cursor belongs to another list.
     """
-    bound = page_parameters(table.name, limit, cursor)
-    if "before" in bound:
-        statement = statement.where(table.c.seq < bound["before"])
-    rows = connection.execute(statement.order_by(table.c.seq.desc()).limit(bound["most"])).all()
-    return rows[:limit], next_cursor(rows, table.name, limit)
+    if not 1 <= limit <= MAX_LIMIT:
+        raise InvalidInput(f"expected limit in 1..{MAX_LIMIT}, got {limit}; use `cursor` to see more")
+    key = table.c.seq if key is None else key
+    if cursor is not None:
+        statement = statement.where(key < decode_cursor(cursor, table.name))
+    # One extra row shows whether another page follows.
+    rows = connection.execute(statement.order_by(key.desc()).limit(limit + 1)).all()
+    return rows[:limit], encode_cursor(rows[limit - 1][0], table.name) if len(rows) > limit else None
 
 
 def contain_words(text: str, *columns: ColumnElement[str]) -> list[ColumnElement[bool]]:
     """Return the conditions that each word of a text is a substring of one of the columns, ignoring case."""
     lowered = [func.lower(column) for column in columns]
     return [or_(*(column.contains(word, autoescape=True) for column in lowered)) for word in text.lower().split()]
-
-
-def page_parameters(noun: str, limit: int, cursor: str | None) -> dict[str, int]:
-    """Return the bounds of a page: at most `most` rows, with `seq` below `before` if a cursor is given.
-
-    Raises:
-        InvalidInput: As for `fetch_rows`.
-    """
-    if not 1 <= limit <= MAX_LIMIT:
-        raise InvalidInput(f"expected limit in 1..{MAX_LIMIT}, got {limit}; use `cursor` to see more")
-    # One extra row shows whether another page follows.
-    return {"most": limit + 1} if cursor is None else {"most": limit + 1, "before": decode_cursor(cursor, noun)}
-
-
-def next_cursor(rows: Sequence[Any], noun: str, limit: int) -> str | None:
-    """Return the cursor of the next page, or None after the last. The first column of `rows` is `seq`."""
-    return encode_cursor(rows[limit - 1][0], noun) if len(rows) > limit else None
 
 
 def encode_cursor(seq: int, noun: str) -> str:

@@ -109,11 +109,8 @@ class Preferences:
 
     def page(self, *, trajectory_id: str | None = None, limit: int = 50, cursor: str | None = None) -> Page[Preference]:
         """Return one page of the preferences, newest first, optionally of one run."""
-        query = select(table.c.seq, table.c.document)
-        if trajectory_id is not None:
-            query = query.where(or_(table.c.a == trajectory_id, table.c.b == trajectory_id))
-        with read_transaction(self.engine) as connection:
-            return fetch_page(connection, query, table, Preference, limit=limit, cursor=cursor)
+        of_run = () if trajectory_id is None else (or_(table.c.a == trajectory_id, table.c.b == trajectory_id),)
+        return fetch_page(self.engine, table, Preference, *of_run, limit=limit, cursor=cursor)
 
 
 def delete_preferences(connection: Connection, trajectory_id: str) -> int:

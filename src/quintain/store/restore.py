@@ -8,11 +8,12 @@ import shutil
 import sqlite3
 import tarfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -20,6 +21,7 @@ from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable, disk_
 from quintain.records.job import JobError, JobStatus
 from quintain.store.backup import (
     ARCHIVES,
+    CHUNK,
     DATABASE,
     FILES,
     FOLDERS,
@@ -28,11 +30,11 @@ from quintain.store.backup import (
     BackupFile,
     BackupManifest,
     HashingReader,
+    created,
 )
 from quintain.store.migrations import REVISIONS
 from quintain.store.tables import Moment
 
-_CHUNK = 1 << 20
 _MAX_MANIFEST = 256 << 20
 _RELOCATED = {"datasets": ("document",), "agents": ("document",), "jobs": ("spec", "result")}
 """Table -> its columns with JSON in which paths of the home occur."""
@@ -68,8 +70,7 @@ def verify(source: Path) -> BackupManifest:
         As `read_manifest`; InvalidInput also for a file that is missing or differs.
     """
     with _opened(source) as backup:
-        for _ in backup.contents(None):
-            pass
+        backup.read(None)
         return backup.manifest
 
 
@@ -97,8 +98,7 @@ def restore(source: Path, home: Path, *, replace: bool, now: datetime) -> Restor
         aside = home / f".restore-{uuid.uuid4().hex[:8]}"
         try:
             aside.mkdir(mode=0o700, parents=True)
-            for _ in backup.contents(aside):
-                pass
+            backup.read(aside)
             new = str(home.resolve())
             for old in backup.manifest.homes:
                 _relocate_files(aside, old, new)
@@ -140,25 +140,25 @@ def _move_in(aside: Path, home: Path, replaced: Path | None) -> None:
 
 class _Backup(NamedTuple):
     manifest: BackupManifest
-    folder: Path | None
-    archive: tarfile.TarFile | None
+    opened: Callable[[str], IO[bytes] | None]
+    """Opens a file by its name; None if it is missing or not a regular file."""
     source: Path
 
-    def contents(self, target: Path | None) -> Iterator[str]:
-        """Verify every file, copy it where a target is given, and yield its name.
+    def read(self, target: Path | None) -> None:
+        """Verify every file, and copy it where a target is given.
 
         Raises:
             InvalidInput: A file is missing, or differs from the manifest.
         """
         for name, expected in self.manifest.files.items():
-            with self._open(name) as file:
-                size = _size(file)
-                reader = HashingReader(file, size)
-                with ExitStack() as stack:
-                    out = None if target is None else stack.enter_context(_created(target / name))
-                    while chunk := reader.read(_CHUNK):
-                        if out is not None:
-                            out.write(chunk)
+            if (file := self.opened(name)) is None:
+                raise InvalidInput(
+                    f"expected the file {name} in the backup {self.source}, got none; the backup is damaged: use another one",
+                    code="backup_damaged",
+                )
+            with file, created(target / name) if target else open(os.devnull, "wb") as out:
+                reader = HashingReader(file, _size(file))
+                shutil.copyfileobj(reader, out, CHUNK)
                 found = reader.finish(name)
             if found != expected:
                 raise InvalidInput(
@@ -166,73 +166,52 @@ class _Backup(NamedTuple):
                     "damaged: use another one",
                     code="backup_damaged",
                 )
-            yield name
-
-    @contextmanager
-    def _open(self, name: str) -> Iterator[BinaryIO]:
-        try:
-            if self.folder is not None:
-                path = self.folder / name
-                if path.is_symlink() or not path.is_file():
-                    raise FileNotFoundError(name)
-                file: Any = path.open("rb")
-            else:
-                assert self.archive is not None
-                file = self.archive.extractfile(name)
-        except (KeyError, FileNotFoundError):
-            file = None
-        if file is None:
-            raise InvalidInput(
-                f"expected the file {name} in the backup {self.source}, got none; the backup is damaged: use another one",
-                code="backup_damaged",
-            )
-        with file:
-            yield file
 
 
 def _described(file: BackupFile) -> str:
     return f"{file.bytes:,} bytes and hash {file.sha256[:12]}"
 
 
-def _size(file: BinaryIO) -> int:
+def _size(file: IO[bytes]) -> int:
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     return size
 
 
-@contextmanager
-def _created(path: Path) -> Iterator[BinaryIO]:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with path.open("xb") as out:
-        yield out
-        out.flush()
-        os.fsync(out.fileno())
+def _in_folder(folder: Path, name: str) -> IO[bytes] | None:
+    path = folder / name
+    return path.open("rb") if path.is_file() and not path.is_symlink() else None
+
+
+def _in_archive(archive: tarfile.TarFile, name: str) -> IO[bytes] | None:
+    try:
+        return archive.extractfile(name)
+    except KeyError:
+        return None
 
 
 @contextmanager
 def _opened(source: Path) -> Iterator[_Backup]:
     """Open a backup whose manifest is complete and readable by this program."""
     with ExitStack() as stack:
-        archive: tarfile.TarFile | None = None
+        opened, kind = partial(_in_folder, source), "a folder"
         try:
-            if source.is_dir():
-                text = (source / MANIFEST).read_bytes()
-            else:
+            if not source.is_dir():
                 archive = stack.enter_context(tarfile.open(source))
-                member = archive.extractfile(MANIFEST)
-                text = b"" if member is None else member.read(_MAX_MANIFEST)
+                opened, kind = partial(_in_archive, archive), "an archive"
+            file = opened(MANIFEST)
+            text = b"" if file is None else stack.enter_context(file).read(_MAX_MANIFEST)
         except FileNotFoundError:
-            if not source.exists():
-                raise NotFound(
-                    f"expected a backup, got {source}, which does not exist; name its folder or archive"
-                ) from None
-            raise _incomplete(source, f"a folder without {MANIFEST}") from None
-        except (KeyError, tarfile.TarError, EOFError) as error:
-            what = f"an archive without {MANIFEST}" if isinstance(error, KeyError) else "another file"
-            raise _incomplete(source, what) from None
+            raise NotFound(
+                f"expected a backup, got {source}, which does not exist; name its folder or archive"
+            ) from None
+        except (tarfile.TarError, EOFError):
+            raise _incomplete(source, "another file") from None
         except OSError as error:
             raise _incomplete(source, error.strerror or "a file that cannot be read") from None
-        yield _Backup(_manifest(source, text), None if archive else source, archive, source)
+        if file is None:
+            raise _incomplete(source, f"{kind} without {MANIFEST}")
+        yield _Backup(_manifest(source, text), opened, source)
 
 
 def _incomplete(source: Path, what: str) -> InvalidInput:

@@ -10,11 +10,11 @@ from sqlalchemy import Engine, func, insert, select
 
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
-from quintain.store.documents import chunks, encode, json_of, not_found_error
+from quintain.store.documents import chunks, encode, json_of, not_found_error, read_all
 from quintain.store.engine import read_transaction, write_transaction
 from quintain.store.tables import scores as table
 from quintain.store.tables import trajectories
-from quintain.store.trajectories.filters import filter_clause, filter_parameters
+from quintain.store.trajectories.filters import filter_clause
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,7 @@ class Scores:
     def of_trajectory(self, trajectory_id: str) -> list[Score]:
         """Return every score of a trajectory, newest first."""
         query = select(table.c.document).where(table.c.trajectory_id == trajectory_id).order_by(table.c.seq.desc())
-        with read_transaction(self.engine) as connection:
-            return [Score.model_validate_json(document) for document in connection.scalars(query)]
+        return read_all(self.engine, Score, query)
 
     def current_of(self, trajectory_id: str) -> list[Score]:
         """Return the newest score of each scorer, rater and rubric for a trajectory's current content, newest first.
@@ -70,10 +69,8 @@ class Scores:
             .where(table.c.trajectory_id == trajectory_id)
             .order_by(table.c.seq.desc())
         )
-        with read_transaction(self.engine) as connection:
-            scores = [Score.model_validate_json(document) for document in connection.scalars(query)]
         newest: dict[tuple[str, str | None, str | None], Score] = {}
-        for score in _without_voided(scores):
+        for score in _without_voided(read_all(self.engine, Score, query)):
             newest.setdefault((score.scorer, score.rater, score.rubric), score)
         return list(newest.values())
 
@@ -126,12 +123,12 @@ class Scores:
             steps: Count only scores with step scores.
             rater: Count only scores by this rater.
         """
-        values = filter_parameters(filter or TrajectoryFilter(), self.engine)
+        selected = filter_clause(filter or TrajectoryFilter(), self.engine).conditions
         document = json_of(self.engine, table.c.document)
         query = (
             select(document["rubric"].as_string().label("rubric"), func.max(table.c.seq))
             .join(trajectories, _CURRENT)
-            .where(table.c.scorer == scorer, *filter_clause(tuple(values)).conditions)
+            .where(table.c.scorer == scorer, *selected)
             .where(document["status"].as_string() == "scored")
             .group_by("rubric")
         )
@@ -145,7 +142,7 @@ class Scores:
         newest: dict[str | None, int] = {}
         with read_transaction(self.engine) as connection:
             for one in queries:
-                for name, seq in connection.execute(one, values):
+                for name, seq in connection.execute(one):
                     newest[name] = max(seq, newest.get(name, 0))
         return sorted(newest, key=lambda name: -newest[name])
 
@@ -154,7 +151,6 @@ class Scores:
 
         The scores have values, raters and rubrics, but neither components, steps nor feedback.
         """
-        parameters = filter_parameters(filter, self.engine)
         document = json_of(self.engine, table.c.document)
         query = (
             select(
@@ -163,12 +159,12 @@ class Scores:
                 *(document[name].as_float().label(name) for name in ("value", "raw")),
             )
             .join(trajectories, _CURRENT)
-            .where(table.c.scorer == scorer, *filter_clause(tuple(parameters)).conditions)
+            .where(table.c.scorer == scorer, *filter_clause(filter, self.engine).conditions)
             .order_by(table.c.seq.desc())
         )
         found: dict[str, list[Score]] = {}
         with read_transaction(self.engine) as connection:
-            for row in connection.execute(query, parameters):
+            for row in connection.execute(query):
                 # Checked when it was stored; to check 100,000 scores again would take seconds.
                 score = Score.model_construct(scorer=scorer, **row._mapping)
                 found.setdefault(score.trajectory_id, []).append(score)

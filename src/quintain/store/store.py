@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 
@@ -41,23 +40,23 @@ from quintain.store.trajectories.trajectories import Trajectories
 from quintain.store.write_queue import writers_turn
 
 
-@dataclass(frozen=True)
 class Store:
     """The database. Safe to share between threads: every call is a short transaction."""
 
-    engine: Engine
-    trajectories: Trajectories
-    scores: Scores
-    preferences: Preferences
-    judging: JudgingBatches
-    calibrations: Calibrations
-    datasets: Datasets
-    agents: Agents
-    evaluations: Evaluations
-    jobs: Jobs
-    homes: Homes
-    imports: Imports
-    lineage: Lineage
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.trajectories = Trajectories(engine)
+        self.scores = Scores(engine)
+        self.preferences = Preferences(engine)
+        self.judging = JudgingBatches(engine)
+        self.calibrations = Calibrations(engine)
+        self.datasets = Datasets(engine)
+        self.agents = Agents(engine)
+        self.evaluations = Evaluations(engine)
+        self.jobs = Jobs(engine)
+        self.homes = Homes(engine)
+        self.imports = Imports(engine)
+        self.lineage = Lineage(engine)
 
     @property
     def url(self) -> str:
@@ -146,21 +145,7 @@ def open_store(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Store:
     except BaseException:
         engine.dispose()
         raise
-    return Store(
-        engine,
-        Trajectories(engine),
-        Scores(engine),
-        Preferences(engine),
-        JudgingBatches(engine),
-        Calibrations(engine),
-        Datasets(engine),
-        Agents(engine),
-        Evaluations(engine),
-        Jobs(engine),
-        Homes(engine),
-        Imports(engine),
-        Lineage(engine),
-    )
+    return Store(engine)
 
 
 def _is_behind(connection: Connection) -> bool:

@@ -11,8 +11,8 @@ import os
 import sys
 from pathlib import Path
 
+from quintain.jobs.devices import widest_training
 from quintain.jobs.directory import JobDirectory
-from quintain.jobs.process_counts import process_counts
 from quintain.worker import parent_watch
 from quintain.worker.attempt import configure_process, home_of, run_attempt
 
@@ -24,12 +24,12 @@ def main(arguments: list[str]) -> int:
         parent_watch.watch_parent(None if arguments[2] == "none" else int(arguments[2]))
     directory = JobDirectory(Path(folder))
     configure_process(home_of(directory))
-    if (counts := process_counts(directory.read_spec())) is not None:
+    if (training := widest_training(directory.read_spec())).processes > 1:
         if arguments[3:]:
-            counts = counts._replace(rendezvous=arguments[3])
+            training = training.model_copy(update={"rendezvous": arguments[3]})
         from quintain.worker.launch_ranks import launch_ranks  # torch
 
-        return launch_ranks(directory, attempt, counts)
+        return launch_ranks(directory, attempt, training)
     return run_attempt(directory, attempt)
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from quintain.errors import QuintainError, TrainingFailed
 from quintain.jobs.directory import JobDirectory
-from quintain.jobs.process_counts import ProcessCounts
+from quintain.records.hyperparameters import TrainingConfig
 from quintain.records.job_events import JobEvent
 from quintain.trainers.distributed.launcher import launch
 from quintain.worker.attempt import failure_of, open_reporter
 
 
-def launch_ranks(directory: JobDirectory, attempt: int, counts: ProcessCounts) -> int:
+def launch_ranks(directory: JobDirectory, attempt: int, training: TrainingConfig) -> int:
     """Run an attempt in the processes of this machine. Return 0 if the job succeeded, else 1."""
     error: QuintainError | None = None
     try:
         program = ("-P", "-m", "quintain.worker.rank", str(directory.path), str(attempt))
-        exits = launch(program, *counts)
+        exits = launch(program, training.processes, training.machines, training.rendezvous)
     except QuintainError as refused:
         exits, error = [], refused
     recorded = _recorded(directory, attempt)
@@ -27,7 +27,7 @@ def launch_ranks(directory: JobDirectory, attempt: int, counts: ProcessCounts) -
         cause = next(iter(exits), None)
     if cause is not None:
         error = TrainingFailed(
-            f"process {cause.rank + 1} of {counts.processes} {cause}; resume the job from the newest checkpoint; if memory ran "
+            f"process {cause.rank + 1} of {training.processes} {cause}; resume the job from the newest checkpoint; if memory ran "
             "out, train with fewer processes or a smaller batch_tokens",
             code="process_lost",
         )

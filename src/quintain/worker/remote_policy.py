@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from quintain.endpoints.client import identity
-from quintain.endpoints.completion import AssistantMessage, Completion
+from quintain.endpoints.completion import Ask, AssistantMessage, Completion
 from quintain.endpoints.conversation import ToolNames, sendable
 from quintain.endpoints.faults import NOT_TAKEN, STOPPED, UNANSWERED
 from quintain.endpoints.parallel import in_parallel
@@ -168,11 +168,12 @@ class RemotePolicy:
         }
         if self._react:
             chat = to_chat(conversation.messages, conversation.tools, style="react", has_system_role=True)
-            messages = [Message(role=entry["role"], content=entry["content"]) for entry in chat]
-            found = self._client.complete(messages, **options, stop=_REACT_STOP)
+            messages = tuple(Message(role=entry["role"], content=entry["content"]) for entry in chat)
+            ask = Ask(messages=messages, stop=_REACT_STOP, **options)
         else:
-            messages = sendable(conversation.messages, conversation.names)
-            found = self._client.complete(messages, **options, tools=conversation.names.schemas(conversation.tools))
+            messages = tuple(sendable(conversation.messages, conversation.names))
+            ask = Ask(messages=messages, tools=conversation.names.schemas(conversation.tools), **options)
+        found = self._client.complete(ask)
         with self._lock:
             self._has_answered, self._silent = True, 0
         found = _clean(found)

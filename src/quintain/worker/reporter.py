@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError
 
-from quintain.jobs.directory import OUTPUT_KINDS, JobDirectory, open_appending
+from quintain.jobs.directory import OUTPUTS, JobDirectory, open_appending
 from quintain.records.job import JobError, JobResult
 from quintain.records.job_events import Activity, JobEvent
 from quintain.records.record import Record
@@ -78,8 +78,8 @@ class FileReporter:
 
     def output(self, kind: str, record: Record) -> None:
         """Output a record for the store as a line in the format `Envelope`."""
-        if kind not in OUTPUT_KINDS:
-            raise ValueError(f"expected an output kind out of {', '.join(OUTPUT_KINDS)}, got {kind!r}")
+        if kind not in OUTPUTS:
+            raise ValueError(f"expected an output kind out of {', '.join(OUTPUTS)}, got {kind!r}")
         try:
             document = record.model_dump_json()
         except PydanticSerializationError as error:

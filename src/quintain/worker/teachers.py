@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from quintain.endpoints.completion import Ask
 from quintain.endpoints.parallel import in_parallel
 from quintain.errors import InvalidInput
 from quintain.records.job import TrainSpec
@@ -65,7 +66,7 @@ class EndpointTeacher:
 
         def score(row: TokenRow) -> RowScores:
             ids = row.token_ids[: int(row.places[-1]) + 1].tolist()
-            answer = self._client.score(ids, top_k or 0).prompt_logprobs
+            answer = self._client.complete(Ask(prompt_ids=tuple(ids), top=top_k or 0)).prompt_logprobs
             places = [self._place(answer, n, ids[n]) for n in row.places.tolist()]
             if top_k is not None:
                 return RowScores(*top_arrays([list(place.items()) for place in places], top_k))

@@ -142,7 +142,7 @@ class TokenPolicy:
         )
         weights = self._model.weights
         before = weights.version if weights is not None else 0
-        completion = self._client.sample(ask)
+        completion = self._client.complete(ask)
         found = completion.sampled
         assert found is not None, "a client that asks for samples returns them"
         self._require_same_prompt(found, episode.ids)

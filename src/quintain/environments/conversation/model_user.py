@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from quintain.endpoints.client import Clock, EndpointClient
+from quintain.endpoints.completion import Ask
 from quintain.environments.conversation.message_parsing import ParsedMessage, parse_message
 from quintain.environments.conversation.scenario import Scenario
 from quintain.environments.conversation.user import UserReply
@@ -66,7 +67,7 @@ class EndpointUser:
             QuintainError: the endpoint does not answer; the episode then ends without a verdict.
         """
         self._messages.append(Message(role="user", content=fence_message(message)))
-        answer = self._client.complete(self._messages, temperature=self._temperature)
+        answer = self._client.complete(Ask(messages=tuple(self._messages), temperature=self._temperature))
         text = answer.text.encode("utf-8", "replace").decode().replace("\0", "\ufffd").strip()[:MAX_CHARS]
         if not text:
             raise Unavailable(

@@ -11,25 +11,19 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select
 
 from quintain.records.agent import Agent
-from quintain.records.artifacts import PushSpec
 from quintain.records.evaluation import Comparison, Evaluation
-from quintain.records.handover import ExportAgentSpec
 from quintain.records.hyperparameters import SFTConfig
 from quintain.records.job import (
     CompareSpec,
-    EvaluateDatasetSpec,
     EvaluateSpec,
     EvolveSpec,
     Job,
     PreviewSpec,
     RecipeSpec,
     RolloutSpec,
-    StepLabelSpec,
     TrainSpec,
 )
 from quintain.records.recipe import TrainStage
-from quintain.records.run_jobs import InfluenceSpec, ScoreSpec
-from quintain.records.talk import TalkSpec
 from quintain.records.trajectory import Trajectory
 from quintain.store.engine import insert_missing
 from quintain.store.tables import jobs, links
@@ -65,37 +59,22 @@ def _target(target: Ref) -> dict[str, str]:
     return {"target_kind": target.kind, "target_id": target.id}
 
 
-_AGENT_SPECS = (
-    TrainSpec,
-    RolloutSpec,
-    EvaluateSpec,
-    EvaluateDatasetSpec,
-    RecipeSpec,
-    EvolveSpec,
-    ScoreSpec,
-    StepLabelSpec,
-    InfluenceSpec,
-    TalkSpec,
-    ExportAgentSpec,
-)
-
-
 def job_links(connection: Connection, job: Job) -> Iterator[Link]:
     """Yield the inputs of a job: agent, datasets, the job it resumes, and earlier jobs through replay buffers."""
     me, spec = Ref("job", job.id), job.spec
     if job.resumed_from is not None:
         yield Link(Ref("job", job.resumed_from), me)
-    if isinstance(spec, _AGENT_SPECS) and spec.agent.id:
-        yield Link(Ref("agent", spec.agent.id), me)
+    agent = None if isinstance(spec, PreviewSpec) else getattr(spec, "agent", None)
+    if isinstance(agent, Agent) and agent.id:
+        yield Link(Ref("agent", agent.id), me)
     if isinstance(spec, RolloutSpec | EvaluateSpec) and spec.opponent is not None and spec.opponent.id:
         yield Link(Ref("agent", spec.opponent.id), me)
     if isinstance(spec, CompareSpec):
         yield from (Link(Ref("agent", side.agent.id), me) for side in (spec.a, spec.b) if side.agent.id)
-    if isinstance(spec, PreviewSpec | EvaluateDatasetSpec | EvaluateSpec | PushSpec) and spec.dataset_id is not None:
-        yield Link(Ref("dataset", spec.dataset_id), me)
+    for dataset_id in (getattr(part, "dataset_id", None) for part in (spec, *train_parts(job))):
+        if dataset_id is not None:
+            yield Link(Ref("dataset", dataset_id), me)
     for part in train_parts(job):
-        if part.dataset_id is not None:
-            yield Link(Ref("dataset", part.dataset_id), me)
         if part.teacher_agent is not None and part.teacher_agent.id:
             yield Link(Ref("agent", part.teacher_agent.id), me)
         if part.earlier is not None:

@@ -6,20 +6,19 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Dialect, bindparam, delete, insert, or_, select, update
+from sqlalchemy import Column, Connection, Select, bindparam, delete, insert, or_, select, update
 
 from quintain.errors import Conflict, Unavailable
 from quintain.records.imports import IngestStatus
 from quintain.records.trajectory import STATED_BY, OutcomeStatus, Trajectory
 from quintain.store.documents import chunks
+from quintain.store.engine import insert_missing
 from quintain.store.lineage.links import Link, add_links, run_links
 from quintain.store.tables import forgotten_sessions, trajectory_tags
 from quintain.store.tables import trajectories as table
 from quintain.store.trajectories.rows import EncodedRun, encode_run, is_prefix, text_of_first_turn
-from quintain.store.trajectories.statements import PreparedStatement, insert_or_skip, insert_strict, prepare, select_in
 
 
 class InsertResult(NamedTuple):
@@ -86,29 +85,29 @@ class TrajectoryInserter:
         """Store runs that are all new and belong to no session, the most common case.
 
         Raises:
-            IntegrityError: From the driver, if one of them is known. The caller rolls back.
+            IntegrityError: One of them is known. The caller rolls back.
         """
-        insert_strict(self.connection, table, [row.columns for row in rows], self._moments)
+        self.connection.execute(insert(table), self._complete_rows(rows))
         self._add_details(rows)
         return [InsertResult(row.columns["id"], "new") for row in rows]
 
     def _look_up(self, chunk: Sequence[EncodedRun]) -> set[str]:
         """Look up stored identities. Return the ids that are taken."""
-        stored = select_in(self.connection, _NAMES, _c.identity, [row.columns["identity"] for row in chunk])
+        stored = self._rows_in(_NAMES, _c.identity, [row.columns["identity"] for row in chunk])
         self.known = dict(stored)
         ids = [row.columns["id"] for row in chunk if row.columns["identity"] not in self.known]
-        return {run_id for _, run_id in select_in(self.connection, _NAMES, _c.id, ids)}
+        return {run_id for _, run_id in self._rows_in(_NAMES, _c.id, ids)}
 
     def _look_up_sessions(self, chunk: Sequence[EncodedRun]) -> dict[str, str]:
         """Look up the runs of these sessions. Return forgotten session -> id of one of its runs."""
         self.sessions = {}
         openings = sorted({row.columns["opening"] for row in chunk if row.columns["opening"]})
-        for row in select_in(self.connection, _SESSIONS, _c.opening, openings):
+        for row in self._rows_in(_SESSIONS, _c.opening, openings):
             opening, session_id, run_id, forgotten_at = row
             known = self.sessions.setdefault((opening, session_id), [])
             known.append(_Session(run_id, forgotten_at is not None))
         wanted = sorted({row.columns["session_id"] for row in chunk if row.columns["opening"]})
-        forgotten = select_in(self.connection, _FORGOTTEN, forgotten_sessions.c.session_id, wanted)
+        forgotten = self._rows_in(_FORGOTTEN, forgotten_sessions.c.session_id, wanted)
         return dict(forgotten)
 
     def _add(self, row: EncodedRun, taken: set[str], forgotten: dict[str, str]) -> InsertResult:
@@ -149,7 +148,7 @@ class TrajectoryInserter:
     def _complete_known(self, rows: Sequence[EncodedRun], arrived: Sequence[InsertResult]) -> list[InsertResult]:
         """Add missing tags, outcome and knowledge of personal data to known runs. Forgotten runs are unchanged."""
         ids = [one.id for one in arrived if one.status == "known"]
-        states = {run_id: state for run_id, *state in select_in(self.connection, _STATES, _c.id, ids)} if ids else {}
+        states = {run_id: state for run_id, *state in self._rows_in(_STATES, _c.id, ids)}
         added = list(arrived)
         for place, (row, one) in enumerate(zip(rows, arrived, strict=True)):
             if one.status == "known":
@@ -214,17 +213,18 @@ class TrajectoryInserter:
         rows = list(self.fresh.values())
         self.fresh = {}
         if rows:
-            columns = [row.columns for row in rows]
             # Never with SQLite, whose write lock is held since the look-up.
-            if insert_or_skip(self.connection, table, columns, self._moments) < len(rows):
+            if insert_missing(self.connection, table, self._complete_rows(rows)) < len(rows):
                 raise Unavailable(
                     "expected to insert new runs, but another program stores the same runs; add them again"
                 )
             self._add_details(rows)
 
-    @property
-    def _moments(self) -> dict[str, datetime]:
-        return {"created_at": self.now, "updated_at": self.now}
+    def _complete_rows(self, rows: Sequence[EncodedRun]) -> list[dict[str, Any]]:
+        return [{**row.columns, "created_at": self.now, "updated_at": self.now} for row in rows]
+
+    def _rows_in(self, query: Select[Any], column: Column[Any], values: Sequence[Any]) -> Sequence[Any]:
+        return self.connection.execute(query.where(column.in_(values))).all() if values else ()
 
     def _add_details(self, rows: Sequence[EncodedRun]) -> None:
         _insert_tags(self.connection, rows)
@@ -282,9 +282,4 @@ def _insert_tags(connection: Connection, rows: Sequence[EncodedRun]) -> None:
         for tag in dict.fromkeys(row.trajectory.tags)
     ]
     if tags:
-        _tag_statement(connection.dialect).run(connection, tags)
-
-
-@lru_cache(maxsize=4)
-def _tag_statement(dialect: Dialect) -> PreparedStatement:
-    return prepare(_INSERT_TAG, dialect)
+        connection.execute(_INSERT_TAG, tags)

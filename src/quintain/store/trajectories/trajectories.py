@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, Connection, Dialect, Engine, bindparam, func, select
+from sqlalchemy import ColumnElement, Connection, Engine, func, select
+from sqlalchemy.exc import IntegrityError
 
 from quintain.errors import Conflict, NotFound
 from quintain.next_step import Hint, call
@@ -21,12 +21,11 @@ from quintain.records.imports import RunLink
 from quintain.records.trajectory import Trajectory
 from quintain.store.documents import chunks, json_of, not_found_error
 from quintain.store.engine import read_transaction, write_transaction
-from quintain.store.paging import PAGE_PARAMETERS, next_cursor, page_parameters
+from quintain.store.paging import fetch_rows
 from quintain.store.tables import trajectories as table
-from quintain.store.trajectories.filters import filter_clause, filter_parameters
+from quintain.store.trajectories.filters import filter_clause
 from quintain.store.trajectories.inserts import InsertResult, TrajectoryInserter, add_run_links, overwrite
 from quintain.store.trajectories.rows import EncodedRun, encode_document, encode_run
-from quintain.store.trajectories.statements import PreparedStatement, prepare, select_in
 from quintain.store.trajectories.text_index import index_new_texts
 
 _BATCH = 50
@@ -37,8 +36,8 @@ _LINKED_CHARS = 2_000_000
 
 _c = table.c
 _SHOWN = select(
-    *(_c.seq, _c.id, _c.agent_label, _c.environment, _c.task_id, _c.task_type, _c.prompt, _c.outcome, _c.reward),
-    *(_c.n_steps, _c.tags, _c.job_id, _c.created_at),
+    *(_c.seq, _c.id, _c.agent_label.label("agent"), _c.environment, _c.task_id, _c.task_type, _c.prompt, _c.outcome),
+    *(_c.reward, _c.n_steps.label("steps"), _c.tags, _c.job_id, _c.created_at),
 )
 
 _DOCUMENTS = select(_c.document).where(_c.forgotten_at.is_(None)).order_by(_c.seq)
@@ -68,10 +67,7 @@ class Trajectories:
         """Store rows from `encode_run` like `add_many`."""
         if rows and not any(row.columns["session_id"] for row in rows):
             # Savepoints and inserts that skip known rows cost SQLite a third more, and most batches are all new.
-            with (
-                suppress(self.engine.dialect.loaded_dbapi.IntegrityError),
-                write_transaction(self.engine) as connection,
-            ):
+            with suppress(IntegrityError), write_transaction(self.engine) as connection:
                 return TrajectoryInserter(connection, now).add_new(rows)
         with write_transaction(self.engine) as connection:
             return TrajectoryInserter(connection, now).add(rows)
@@ -146,36 +142,33 @@ class Trajectories:
         Raises:
             InvalidInput: The limit is outside 1..200, or the cursor belongs to another list.
         """
-        bound = page_parameters(table.name, limit, cursor)
-        values = {**filter_parameters(filter, self.engine), **bound}
-        statement = _page_statement(tuple(values), self.engine.dialect)
+        conditions, key = filter_clause(filter, self.engine)
         with read_transaction(self.engine) as connection:
-            rows = statement.rows(connection, values)
-        return Page(items=_summaries(rows[:limit]), next_cursor=next_cursor(rows, table.name, limit))
+            shown = _SHOWN.where(*conditions)
+            rows, following = fetch_rows(connection, shown, table, limit=limit, cursor=cursor, key=key)
+        return Page(items=_summaries(rows), next_cursor=following)
 
     def summaries(self, ids: Sequence[str]) -> tuple[TrajectorySummary, ...]:
         """Return the summaries of these trajectories, in the order of the ids. Unknown and forgotten ones are left out."""
         found: dict[str, TrajectorySummary] = {}
         with read_transaction(self.engine) as connection:
             for chunk in chunks(list(ids)):
-                rows = select_in(connection, _SHOWN.where(_c.forgotten_at.is_(None)), _c.id, chunk)
+                rows = connection.execute(_SHOWN.where(_c.forgotten_at.is_(None), _c.id.in_(chunk))).all()
                 found |= {summary.id: summary for summary in _summaries(rows)}
         return tuple(found[run_id] for run_id in ids if run_id in found)
 
     def rewards(self, filter: TrajectoryFilter) -> dict[str, float]:
         """Return trajectory -> reward of the matching trajectories whose reward is known."""
-        values = filter_parameters(filter, self.engine)
-        known = select(_c.id, _c.reward).where(*filter_clause(tuple(values)).conditions, _c.reward.is_not(None))
+        known = select(_c.id, _c.reward).where(*filter_clause(filter, self.engine).conditions, _c.reward.is_not(None))
         with read_transaction(self.engine) as connection:
-            return {row.id: row.reward for row in connection.execute(known, values)}
+            return {row.id: row.reward for row in connection.execute(known)}
 
     def logged_scores(self, filter: TrajectoryFilter) -> dict[str, dict[str, float]]:
         """Return trajectory -> scores by name that its log states, of the matching trajectories that have some."""
-        values = filter_parameters(filter, self.engine)
         scores = json_of(self.engine, _c.document)["outcome", "scores"].as_string()
-        query = select(_c.id, scores).where(*filter_clause(tuple(values)).conditions, scores != "{}")
+        query = select(_c.id, scores).where(*filter_clause(filter, self.engine).conditions, scores != "{}")
         with read_transaction(self.engine) as connection:
-            return {run_id: json.loads(found) for run_id, found in connection.execute(query, values)}
+            return {run_id: json.loads(found) for run_id, found in connection.execute(query)}
 
     def iterate(self, filter: TrajectoryFilter | None = None, ids: Sequence[str] | None = None) -> Iterator[Trajectory]:
         """Stream the matching trajectories, oldest first, without rows added in the meantime.
@@ -189,20 +182,19 @@ class Trajectories:
         Raises:
             NotFound: Some ids do not exist; raised at once.
         """
-        values = filter_parameters(filter or TrajectoryFilter(), self.engine)
-        conditions, key = filter_clause(tuple(values))
+        conditions, key = filter_clause(filter or TrajectoryFilter(), self.engine)
         with read_transaction(self.engine) as connection:
             if ids is None:
-                seqs = list(connection.scalars(select(key).where(*conditions).order_by(key), values))
+                seqs = list(connection.scalars(select(key).where(*conditions).order_by(key)))
             else:
-                seqs = _matching_seqs(connection, ids, conditions, values)
+                seqs = _matching_seqs(connection, ids, conditions)
         return self._stream(seqs)
 
     def _stream(self, seqs: Sequence[int]) -> Iterator[Trajectory]:
         for start in range(0, len(seqs), _BATCH):
             with read_transaction(self.engine) as connection:
-                found = select_in(connection, _DOCUMENTS, _c.seq, seqs[start : start + _BATCH])
-            for (document,) in found:
+                found = connection.scalars(_DOCUMENTS.where(_c.seq.in_(seqs[start : start + _BATCH]))).all()
+            for document in found:
                 yield Trajectory.model_validate_json(document)
 
     def index_new_texts(self) -> bool:
@@ -211,10 +203,9 @@ class Trajectories:
 
     def count(self, filter: TrajectoryFilter) -> int:
         """Return the number of matching trajectories."""
-        values = filter_parameters(filter, self.engine)
-        counted = select(func.count()).select_from(table).where(*filter_clause(tuple(values)).conditions)
+        counted = select(func.count()).select_from(table).where(*filter_clause(filter, self.engine).conditions)
         with read_transaction(self.engine) as connection:
-            return connection.scalar(counted, values) or 0
+            return connection.scalar(counted) or 0
 
 
 def _fetch(connection: Connection, trajectory_id: str) -> Trajectory:
@@ -255,55 +246,22 @@ def _set_links(connection: Connection, run_id: str, subagents: Sequence[str], co
     return len(document)
 
 
-def _matching_seqs(
-    connection: Connection, ids: Sequence[str], conditions: Sequence[ColumnElement[bool]], values: Mapping[str, Any]
-) -> list[int]:
+def _matching_seqs(connection: Connection, ids: Sequence[str], conditions: Sequence[ColumnElement[bool]]) -> list[int]:
     wanted = list(dict.fromkeys(ids))
     known: set[str] = set()
     seqs: list[int] = []
     for chunk in chunks(wanted):
         known.update(connection.scalars(select(_c.id).where(_c.id.in_(chunk))))
-        seqs += connection.scalars(select(_c.seq).where(_c.id.in_(chunk), *conditions), values)
+        seqs += connection.scalars(select(_c.seq).where(_c.id.in_(chunk), *conditions))
     if len(known) < len(wanted):
         raise not_found_error(connection, table, [i for i in wanted if i not in known], "trajectory")
     return sorted(seqs)
 
 
-@lru_cache(maxsize=256)
-def _page_statement(names: tuple[str, ...], dialect: Dialect) -> PreparedStatement:
-    conditions, key = filter_clause(tuple(name for name in names if name not in PAGE_PARAMETERS))
-    statement = _SHOWN.where(*conditions)
-    if "before" in names:
-        statement = statement.where(key < bindparam("before"))
-    return prepare(statement.order_by(key.desc()).limit(bindparam("most")), dialect)
-
-
 _SUMMARIES = TypeAdapter(tuple[TrajectorySummary, ...])
 
 
-def _summaries(rows: Sequence[tuple[Any, ...]]) -> tuple[TrajectorySummary, ...]:
-    # A single validator call keeps a page below a millisecond.
-    return _SUMMARIES.validate_python(
-        [
-            {
-                "id": run_id,
-                "agent": agent,
-                "environment": environment,
-                "task_id": task_id,
-                "task_type": task_type,
-                "prompt": prompt,
-                "outcome": outcome,
-                "reward": reward,
-                "steps": steps,
-                "tags": _tags(tags),
-                "job_id": job_id,
-                "created_at": datetime.fromisoformat(created_at),
-            }
-            for _, run_id, agent, environment, task_id, task_type, prompt, outcome, reward, steps, tags, job_id, created_at in rows
-        ]
-    )
-
-
-@lru_cache(maxsize=1000)
-def _tags(tags: str) -> tuple[str, ...]:
-    return tuple(json.loads(tags))
+def _summaries(rows: Sequence[Any]) -> tuple[TrajectorySummary, ...]:
+    _, *names = _SHOWN.selected_columns.keys()
+    shown = [dict(zip(names, row[1:], strict=True)) | {"tags": json.loads(row.tags)} for row in rows]
+    return _SUMMARIES.validate_python(shown)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quintain.endpoints.client import EndpointClient, identity
+from quintain.endpoints.completion import Ask
 from quintain.endpoints.parallel import in_parallel
 from quintain.errors import InvalidInput
 from quintain.records.job import JobResult
@@ -51,7 +52,7 @@ class EndpointJudge:
 
         def complete(question: Question) -> str:
             messages = (Message(role="system", content=question.system), Message(role="user", content=question.user))
-            answer = client.complete(messages, temperature=0.0)
+            answer = client.complete(Ask(messages=messages))
             if answer.stop is Stop.LENGTH and not answer.text.strip():
                 raise InvalidInput(
                     f"endpoint {endpoint.name!r} wrote {endpoint.max_tokens} tokens and no answer; raise max_tokens in its profile",
