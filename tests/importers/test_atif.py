@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
 from quintain.exporters.atif import AtifExporter
-from quintain.importers.interchange.atif import Atif
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.registry import importer
 from quintain.importers.transcripts.atif_documents import read_atif, runs_of_document, write_atif
 from quintain.importers.transcripts.atif_steps import without_nulls
 from quintain.importers.transcripts.json_overlay import apply_overlay, make_overlay
@@ -25,7 +25,7 @@ from quintain.records.trajectory import OutcomeStatus, Trajectory, read_trajecto
 
 def read(folder: Path, name: str) -> tuple[list[Run], Report]:
     report = Report()
-    return list(Atif().read(LogFile(folder / name, folder), report)), report
+    return list(importer("atif").read(LogFile(folder / name, folder), report)), report
 
 
 def write(folder: Path, name: str, value: Any) -> None:
@@ -425,11 +425,11 @@ def test_sources_of_another_name_are_guessed_leniently_and_kept_as_written() -> 
 
 
 def test_detection_looks_at_the_version_and_then_at_the_steps() -> None:
-    assert Atif().detect(Probe(("t.json",), "object", KITCHEN_SINK)) == 0.99
+    assert importer("atif").detect(Probe(("t.json",), "object", KITCHEN_SINK)) == 0.99
     nameless = {key: value for key, value in KITCHEN_SINK.items() if key != "schema_version"}
-    assert Atif().detect(Probe(("t.json",), "object", nameless)) == 0.7
-    assert Atif().detect(Probe(("t.json",), "array", None, (KITCHEN_SINK, 4))) == pytest.approx(0.495)
-    assert Atif().detect(Probe(("t.json",), "object", {"steps": [{"actor": "user"}]})) == 0
+    assert importer("atif").detect(Probe(("t.json",), "object", nameless)) == 0.7
+    assert importer("atif").detect(Probe(("t.json",), "array", None, (KITCHEN_SINK, 4))) == pytest.approx(0.495)
+    assert importer("atif").detect(Probe(("t.json",), "object", {"steps": [{"actor": "user"}]})) == 0
 
 
 def test_a_dataset_is_written_as_documents_that_read_back_equal(tmp_path: Path) -> None:

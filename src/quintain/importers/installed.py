@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint
-from typing import Any
 
 from quintain.errors import InvalidInput, QuintainError
 from quintain.extensions import load_object, package_of
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 
@@ -16,37 +15,26 @@ GROUP = "quintain.importers"
 """Entry-point group; each entry names an `Importer`, or a class of them without arguments, with the entry's name."""
 
 
-@dataclass(frozen=True)
-class InstalledImporter:
-    """A reader of another package."""
+def load_importer(entry: EntryPoint) -> Importer:
+    """Return the reader of an entry point. Whatever it raises is a `RuntimeError` in detection, an `InvalidInput` in reading.
 
-    name: str
-    title: str
-    package: str
-    inner: Any
+    Raises:
+        Unavailable: its package cannot be imported, or its entry point is not a reader.
+    """
+    inner, package = load_object(entry, ("name", "title", "detect", "read")), package_of(entry)
 
-    def detect(self, probe: Probe) -> float:
-        """Return its confidence.
-
-        Raises:
-            RuntimeError: it raises an exception, or returns something other than a number from 0 to 1.
-        """
+    def detect(probe: Probe) -> float:
         try:
-            confidence = float(self.inner.detect(probe))
+            confidence = float(inner.detect(probe))
         except Exception as error:
             raise RuntimeError(f"{type(error).__name__}: {error}") from error
         if not 0 <= confidence <= 1:
             raise RuntimeError(f"expected a confidence from 0 to 1, got {confidence}")
         return confidence
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield its runs.
-
-        Raises:
-            InvalidInput: it raises an exception, or yields something other than runs.
-        """
+    def read(log: LogFile, report: Report) -> Iterator[Run]:
         try:
-            for run in self.inner.read(log, report):
+            for run in inner.read(log, report):
                 if not isinstance(run, Run):
                     raise TypeError(f"expected a Run, got {type(run).__name__}")
                 yield run
@@ -54,15 +42,7 @@ class InstalledImporter:
             raise
         except Exception as error:
             raise InvalidInput(
-                f"the reader {self.name} of package {self.package} failed ({type(error).__name__}: {error}); report it there"
+                f"the reader {entry.name} of package {package} failed ({type(error).__name__}: {error}); report it there"
             ) from error
 
-
-def load_importer(entry: EntryPoint) -> InstalledImporter:
-    """Return the reader of an entry point.
-
-    Raises:
-        Unavailable: its package cannot be imported, or its entry point is not a reader.
-    """
-    inner = load_object(entry, ("name", "title", "detect", "read"))
-    return InstalledImporter(entry.name, str(inner.title), package_of(entry), inner)
+    return Importer(entry.name, str(inner.title), detect, read)

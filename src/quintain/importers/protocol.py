@@ -1,4 +1,4 @@
-"""Input and output of a reader (`registry.Importer`): the probe, the runs and the report."""
+"""Input and output of a reader (`importer.Importer`): the probe, the runs and the report."""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.coding_agents.claude_forks import Origin, origin_of
 from quintain.importers.coding_agents.claude_graph import Graph, Line, blocks_in, results_in
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
@@ -51,29 +51,26 @@ _NOT_A_TASK = (
 )
 
 
-@dataclass(frozen=True)
-class ClaudeCode:
-    """Reader of Claude Code sessions."""
+def _detect(probe: Probe) -> float:
+    """Match lines with a session id and a message or another known record type."""
+    best = 0.0
+    for row in map(as_dict, [*probe.rows, probe.document]):
+        kind, session = row.get("type"), first_text(row.get("sessionId"), row.get("session_id"))
+        if kind in ("user", "assistant") and session and "content" in as_dict(row.get("message")):
+            return if_most(0.95, probe, _is_line)
+        if session and (as_text(kind) in _SIDE_RECORDS or (kind == "system" and "subtype" in row)):
+            best = max(best, 0.5)  # programs that descend from it write such lines too
+        elif kind == "summary" and "leafUuid" in row:
+            best = max(best, 0.7)
+    return best
 
-    name: str = "claude_code"
-    title: str = "Claude Code session"
 
-    def detect(self, probe: Probe) -> float:
-        """Match lines with a session id and a message or another known record type."""
-        best = 0.0
-        for row in map(as_dict, [*probe.rows, probe.document]):
-            kind, session = row.get("type"), first_text(row.get("sessionId"), row.get("session_id"))
-            if kind in ("user", "assistant") and session and "content" in as_dict(row.get("message")):
-                return if_most(0.95, probe, _is_line)
-            if session and (as_text(kind) in _SIDE_RECORDS or (kind == "system" and "subtype" in row)):
-                best = max(best, 0.5)  # programs that descend from it write such lines too
-            elif kind == "summary" and "leafUuid" in row:
-                best = max(best, 0.7)
-        return best
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield one run a session and one for each subagent."""
+    yield from read_sessions(object_rows(log, report), log, report, format="claude_code", agent="claude-code")
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a session and one for each subagent."""
-        yield from read_sessions(object_rows(log, report), log, report, format=self.name, agent="claude-code")
+
+IMPORTER = Importer("claude_code", "Claude Code session", _detect, _read)
 
 
 def _is_line(row: dict[str, Any]) -> bool:

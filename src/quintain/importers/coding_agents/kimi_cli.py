@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quintain.importers.coding_agents.kimi_records import KimiRecords, blocks, is_record
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
@@ -29,51 +30,48 @@ _SUMMARY = "<system>Previous context has been compacted."
 _EVENTS_ONLY = "only the events of this session are in the log: the model's context, with its system prompt, is not"
 
 
-@dataclass(frozen=True)
-class KimiCli:
-    """Reader of Kimi CLI sessions."""
+def _detect(probe: Probe) -> float:
+    """Match messages among the program's marks, or events in their envelope."""
+    if probe.shape != "lines":
+        return 0.0
+    rows = [row for row in probe.rows if isinstance(row, dict)]
+    if any(map(is_record, rows)):
+        return if_most(0.96, probe, lambda row: "." in as_text(row.get("type")) or "protocol_version" in row)
+    if any(as_text(row.get("role")) in _MARKS for row in rows):
+        return if_most(0.96, probe, lambda row: as_text(row.get("role")) in ACTORS.keys() | _MARKS)
+    return if_most(0.96, probe, _is_event) if sum(map(_is_event, rows)) > 1 else 0.0
 
-    name: str = "kimi_cli"
-    title: str = "Kimi CLI session"
 
-    def detect(self, probe: Probe) -> float:
-        """Match messages among the program's marks, or events in their envelope."""
-        if probe.shape != "lines":
-            return 0.0
-        rows = [row for row in probe.rows if isinstance(row, dict)]
-        if any(map(is_record, rows)):
-            return if_most(0.96, probe, lambda row: "." in as_text(row.get("type")) or "protocol_version" in row)
-        if any(as_text(row.get("role")) in _MARKS for row in rows):
-            return if_most(0.96, probe, lambda row: as_text(row.get("role")) in ACTORS.keys() | _MARKS)
-        return if_most(0.96, probe, _is_event) if sum(map(_is_event, rows)) > 1 else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the run of a session."""
+    rows = list(object_rows(log, report))
+    if any(is_record(row) for _, row in rows):
+        yield from _read_records(log, rows, report)
+        return
+    parts = log.parts
+    session, parent, prompt, script = (parts[-2] if len(parts) > 1 else None), None, None, Transcript()
+    if len(parts) > 3 and parts[-3] == "subagents":
+        parent = f"kimi_cli:{parts[-4]}"
+    if any(_is_event(row) for _, row in rows):
+        report.note(_EVENTS_ONLY)
+        prompt = _Events().replay(rows, script, report)
+    else:
+        prompt = _read_context(rows, _events_beside(log, report), script, report)
+    is_current = log.path.stem in ("context", "wire")  # the others were replaced by a compaction or a return
+    yield from build_session_run(
+        script,
+        report,
+        None,
+        format="kimi_cli",
+        key=f"kimi_cli:{session}" if session and is_current else None,
+        parent=parent,
+        prompt=prompt,
+        session_id=session,
+        agent=AgentInfo(name="kimi-cli", model=script.model),
+    )
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the run of a session."""
-        rows = list(object_rows(log, report))
-        if any(is_record(row) for _, row in rows):
-            yield from _read_records(log, rows, report)
-            return
-        parts = log.parts
-        session, parent, prompt, script = (parts[-2] if len(parts) > 1 else None), None, None, Transcript()
-        if len(parts) > 3 and parts[-3] == "subagents":
-            parent = f"{self.name}:{parts[-4]}"
-        if any(_is_event(row) for _, row in rows):
-            report.note(_EVENTS_ONLY)
-            prompt = _Events().replay(rows, script, report)
-        else:
-            prompt = _read_context(rows, _events_beside(log, report), script, report)
-        is_current = log.path.stem in ("context", "wire")  # the others were replaced by a compaction or a return
-        yield from build_session_run(
-            script,
-            report,
-            None,
-            format=self.name,
-            key=f"{self.name}:{session}" if session and is_current else None,
-            parent=parent,
-            prompt=prompt,
-            session_id=session,
-            agent=AgentInfo(name="kimi-cli", model=script.model),
-        )
+
+IMPORTER = Importer("kimi_cli", "Kimi CLI session", _detect, _read)
 
 
 def _read_records(log: LogFile, rows: list[tuple[int, dict[str, Any]]], report: Report) -> Iterator[Run]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.archives import archive, is_zip
 from quintain.importers.coding_agents.openhands_events import EventStream, detect_events, exit_failed, folder_events
+from quintain.importers.importer import Importer
 from quintain.importers.json_parser import Parser
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
@@ -37,32 +37,29 @@ _THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 _KINDS = {"CondensationRequest", "Condensation", "CondensationSummaryEvent", "UserRejectObservation"}
 
 
-@dataclass(frozen=True)
-class OpenHandsV1:
-    """Reader of OpenHands events since version 1."""
+def _detect(probe: Probe) -> float:
+    """Match objects whose kind is an event kind."""
+    if probe.shape == "zip":
+        return 0.9 if any(_FILE.fullmatch(_file(name)) for name in probe.rows if isinstance(name, str)) else 0.0
+    share = detect_events(probe, is_event, _FIRST_FILE) if "kind" in probe.fields else 0.0
+    return 0.0 if not share else 0.93 if probe.document is not None else 0.95 if share == 1 else 0.8
 
-    name: str = "openhands_v1"
-    title: str = "OpenHands events (1.0 and later)"
 
-    def detect(self, probe: Probe) -> float:
-        """Match objects whose kind is an event kind."""
-        if probe.shape == "zip":
-            return 0.9 if any(_FILE.fullmatch(_file(name)) for name in probe.rows if isinstance(name, str)) else 0.0
-        share = detect_events(probe, is_event, _FIRST_FILE) if "kind" in probe.fields else 0.0
-        return 0.0 if not share else 0.93 if probe.document is not None else 0.95 if share == 1 else 0.8
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the run of a file or a folder of events; one run a folder of an archive."""
+    if is_zip(log.path, log.root):
+        yield from _archived(log, report)
+        return
+    events = [row for _, row in object_rows(log, report)]
+    session = None
+    if _FIRST_FILE.fullmatch(log.path.name):
+        others, session = folder_events(log, _FILE, report)
+        events += others
+    state = _state(log)
+    yield from _run(events, state, first_text(state.get("id"), session), report)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the run of a file or a folder of events; one run a folder of an archive."""
-        if is_zip(log.path, log.root):
-            yield from _archived(log, report)
-            return
-        events = [row for _, row in object_rows(log, report)]
-        session = None
-        if _FIRST_FILE.fullmatch(log.path.name):
-            others, session = folder_events(log, _FILE, report)
-            events += others
-        state = _state(log)
-        yield from _run(events, state, first_text(state.get("id"), session), report)
+
+IMPORTER = Importer("openhands_v1", "OpenHands events (1.0 and later)", _detect, _read)
 
 
 def _archived(log: LogFile, report: Report) -> Iterator[Run]:

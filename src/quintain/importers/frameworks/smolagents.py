@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quintain.importers.frameworks.smolagents_messages import is_memory, shared_results, write_memory
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.protocol import Probe, Report, Run
@@ -37,35 +38,32 @@ _ENDS = {"AgentMaxStepsError": "max_steps", "AgentGenerationError": "AgentGenera
 """Errors that end a run -> exit status; the agent goes on after the others."""
 
 
-@dataclass(frozen=True)
-class Smolagents:
-    """Reader of task steps, action steps and planning steps."""
+def _detect(probe: Probe) -> float:
+    """Match steps, or records with a list of steps."""
+    rows = [row for row in probe.rows if isinstance(row, dict)]
+    if probe.shape in {"array", "lines"} and any(map(_is_action, rows)) and all(map(_is_step, rows)):
+        return 0.96
+    return 0.96 if matching_share(probe, _has_run, "steps", "intermediate_steps") > 0.5 else 0.0
 
-    name: str = "smolagents"
-    title: str = "smolagents run"
 
-    def detect(self, probe: Probe) -> float:
-        """Match steps, or records with a list of steps."""
-        rows = [row for row in probe.rows if isinstance(row, dict)]
-        if probe.shape in {"array", "lines"} and any(map(_is_action, rows)) and all(map(_is_step, rows)):
-            return 0.96
-        return 0.96 if matching_share(probe, _has_run, "steps", "intermediate_steps") > 0.5 else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield a run for each list of steps; a task within a list continues the conversation."""
+    bare: list[dict[str, Any]] = []
+    begins = None
+    for line, row in log.rows(report):
+        if _is_run(as_dict(row).get("steps")):
+            yield from _run(as_list(row["steps"]), report, line, nonblank(row.get("state")))
+        elif is_memory(as_dict(row).get("intermediate_steps")):
+            yield from _answered(row, report, line)
+        elif isinstance(row, dict):
+            bare, begins = [*bare, row], begins or line
+        else:
+            report.reject(line, f"expected a step, got {type(row).__name__}")
+    if bare:
+        yield from _run(bare, report, begins, None)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield a run for each list of steps; a task within a list continues the conversation."""
-        bare: list[dict[str, Any]] = []
-        begins = None
-        for line, row in log.rows(report):
-            if _is_run(as_dict(row).get("steps")):
-                yield from _run(as_list(row["steps"]), report, line, nonblank(row.get("state")))
-            elif is_memory(as_dict(row).get("intermediate_steps")):
-                yield from _answered(row, report, line)
-            elif isinstance(row, dict):
-                bare, begins = [*bare, row], begins or line
-            else:
-                report.reject(line, f"expected a step, got {type(row).__name__}")
-        if bare:
-            yield from _run(bare, report, begins, None)
+
+IMPORTER = Importer("smolagents", "smolagents run", _detect, _read)
 
 
 def _has_run(row: dict[str, Any]) -> bool:

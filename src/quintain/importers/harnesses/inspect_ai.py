@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.archives import Archive, archive, is_zip
 from quintain.importers.harnesses.inspect_samples import run_of_sample
+from quintain.importers.importer import Importer
 from quintain.importers.json_parser import Parser
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
@@ -27,37 +27,34 @@ _CHUNKED = re.compile(r"samples/.+/sample\.json", re.DOTALL)
 """Matches members that are samples; the sample id is part of the name and may contain slashes."""
 
 
-@dataclass(frozen=True)
-class InspectAI:
-    """Reader of archives or documents with `eval` and samples."""
+def _detect(probe: Probe) -> float:
+    """Match an archive with its header, or a document with `eval` and a status."""
+    if probe.shape == "zip":
+        names = {name for name in probe.rows if isinstance(name, str)}
+        started = names & set(_HEADERS)
+        return 0.98 if started else 0.9 if probe.name.endswith(".eval") else 0.0
+    row = probe.first
+    if not isinstance(row.get("eval"), dict) or not (row.keys() & {"samples", "plan", "results", "stats"}):
+        return 0.0
+    return 0.98 if "status" in row and "version" in row else 0.8
 
-    name: str = "inspect_ai"
-    title: str = "inspect evaluation log"
 
-    def detect(self, probe: Probe) -> float:
-        """Match an archive with its header, or a document with `eval` and a status."""
-        if probe.shape == "zip":
-            names = {name for name in probe.rows if isinstance(name, str)}
-            started = names & set(_HEADERS)
-            return 0.98 if started else 0.9 if probe.name.endswith(".eval") else 0.0
-        row = probe.first
-        if not isinstance(row.get("eval"), dict) or not (row.keys() & {"samples", "plan", "results", "stats"}):
-            return 0.0
-        return 0.98 if "status" in row and "version" in row else 0.8
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield one run a sample and epoch."""
+    if is_zip(log.path, log.root):
+        yield from _archived(log, report)
+        return
+    document = as_dict(log.document())
+    if not isinstance(document.get("eval"), dict):
+        raise InvalidInput("expected an inspect log with `eval`")
+    samples = as_list(document.get("samples"))
+    if not samples:
+        report.note("the log has no samples, only its header")
+    for n, sample in enumerate(samples, 1):
+        yield from _checked(sample, as_dict(document["eval"]), n, report)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a sample and epoch."""
-        if is_zip(log.path, log.root):
-            yield from _archived(log, report)
-            return
-        document = as_dict(log.document())
-        if not isinstance(document.get("eval"), dict):
-            raise InvalidInput("expected an inspect log with `eval`")
-        samples = as_list(document.get("samples"))
-        if not samples:
-            report.note("the log has no samples, only its header")
-        for n, sample in enumerate(samples, 1):
-            yield from _checked(sample, as_dict(document["eval"]), n, report)
+
+IMPORTER = Importer("inspect_ai", "inspect evaluation log", _detect, _read)
 
 
 def _checked(sample: Any, about: dict[str, Any], n: int, report: Report) -> Iterator[Run]:

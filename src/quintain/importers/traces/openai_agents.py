@@ -7,9 +7,9 @@ span's data. Traces of a group are one conversation.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.protocol import Probe, Report, Run
@@ -48,28 +48,25 @@ NO_CONTENT = (
 _LISTS = ("data", "spans", "items", "traces")
 
 
-@dataclass(frozen=True)
-class OpenAIAgents:
-    """Reader of traces and spans with `span_data`."""
+def _detect(probe: Probe) -> float:
+    """Match spans, alone or in a batch."""
+    for row in [probe.first, *probe.rows[:5]]:
+        if any(as_dict(item.get("span_data")).get("type") for item in _items(row) if _is_item(item)):
+            return if_most(0.97, probe, lambda row: any(map(_is_item, _items(row))))
+    return 0.0
 
-    name: str = "openai_agents"
-    title: str = "OpenAI Agents SDK traces"
 
-    def detect(self, probe: Probe) -> float:
-        """Match spans, alone or in a batch."""
-        for row in [probe.first, *probe.rows[:5]]:
-            if any(as_dict(item.get("span_data")).get("type") for item in _items(row) if _is_item(item)):
-                return if_most(0.97, probe, lambda row: any(map(_is_item, _items(row))))
-        return 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the conversations of each trace."""
+    for group in group_records(log, report, _units):
+        trace = _trace(group, report)
+        if trace.calls or not any(_type(span) == "response" for span in group.values):
+            yield from build_trace_runs(trace, report)
+        else:
+            report.reject(group.line, NO_CONTENT)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the conversations of each trace."""
-        for group in group_records(log, report, _units):
-            trace = _trace(group, report)
-            if trace.calls or not any(_type(span) == "response" for span in group.values):
-                yield from build_trace_runs(trace, report)
-            else:
-                report.reject(group.line, NO_CONTENT)
+
+IMPORTER = Importer("openai_agents", "OpenAI Agents SDK traces", _detect, _read)
 
 
 def _is_item(value: dict[str, Any]) -> bool:

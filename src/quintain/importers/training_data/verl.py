@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.log_file import LogFile
+from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, first_name, matching_share, read_rows
+from quintain.importers.row_reader import build_chat_run, first_name, matching_share
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.prompt_answers import parse_messages, with_completion
 from quintain.importers.training_data.rendered_prompts import UNMARKED, is_unmarked, rendered_messages
@@ -19,54 +18,45 @@ from quintain.records.trajectory import Outcome, Task
 _ANSWERS = ("responses", "response", "completion", "output")
 
 
-@dataclass(frozen=True)
-class Verl:
-    """Reader of verl rows with an answer."""
+def _detect(probe: Probe) -> float:
+    """Match rows with `data_source` and `reward_model`, or rollouts with `input`, `output` and `score`."""
+    return max(
+        0.95 * matching_share(probe, _is_task, "data_source"), 0.86 * matching_share(probe, _is_rollout, "score")
+    )
 
-    name: str = "verl"
-    title: str = "verl rows and rollouts"
 
-    def detect(self, probe: Probe) -> float:
-        """Match rows with `data_source` and `reward_model`, or rollouts with `input`, `output` and `score`."""
-        return max(
-            0.95 * matching_share(probe, _is_task, "data_source"), 0.86 * matching_share(probe, _is_rollout, "score")
+def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    prompt = parse_messages("user", row.get("prompt", row.get("input")), report)
+    held = next((row[key] for key in _ANSWERS if row.get(key)), None)
+    several = isinstance(held, list) and all(isinstance(answer, str) for answer in held)
+    answers = [
+        answer for one in (held if several and held else [held]) if (answer := parse_messages("assistant", one, report))
+    ]
+    if not answers:
+        raise InvalidInput(NO_RUN)
+    score = as_number(row.get("score", row.get("reward")))
+    info, rule = as_dict(row.get("extra_info")), as_dict(row.get("reward_model"))
+    truth = rule.get("ground_truth", row.get("gts"))
+    task = Task(
+        id=first_name(info, ("task_id", "index")),
+        environment=nonblank(row.get("data_source")),
+        type=nonblank(row.get("ability")),
+        metadata={"answer": truth} if isinstance(truth, str | int | float) else {},
+    )
+    for place, answer in enumerate(answers):
+        yield from build_chat_run(
+            _rendered(row, answer, report) or with_completion(prompt, answer),
+            {"tools": row.get("tools")},
+            line,
+            report,
+            format="verl",
+            task=task,
+            outcome=Outcome(reward=score if len(answers) == 1 else None),
+            episode_key=str(place) if len(answers) > 1 else None,
         )
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run an answer."""
-        return read_rows(log, report, self._row)
 
-    def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        prompt = parse_messages("user", row.get("prompt", row.get("input")), report)
-        held = next((row[key] for key in _ANSWERS if row.get(key)), None)
-        several = isinstance(held, list) and all(isinstance(answer, str) for answer in held)
-        answers = [
-            answer
-            for one in (held if several and held else [held])
-            if (answer := parse_messages("assistant", one, report))
-        ]
-        if not answers:
-            raise InvalidInput(NO_RUN)
-        score = as_number(row.get("score", row.get("reward")))
-        info, rule = as_dict(row.get("extra_info")), as_dict(row.get("reward_model"))
-        truth = rule.get("ground_truth", row.get("gts"))
-        task = Task(
-            id=first_name(info, ("task_id", "index")),
-            environment=nonblank(row.get("data_source")),
-            type=nonblank(row.get("ability")),
-            metadata={"answer": truth} if isinstance(truth, str | int | float) else {},
-        )
-        for place, answer in enumerate(answers):
-            yield from build_chat_run(
-                _rendered(row, answer, report) or with_completion(prompt, answer),
-                {"tools": row.get("tools")},
-                line,
-                report,
-                format=self.name,
-                task=task,
-                outcome=Outcome(reward=score if len(answers) == 1 else None),
-                episode_key=str(place) if len(answers) > 1 else None,
-            )
+IMPORTER = row_importer("verl", "verl rows and rollouts", _detect, _row)
 
 
 def _rendered(row: dict[str, Any], answer: list[Any], report: Report) -> list[dict[str, Any]] | None:
