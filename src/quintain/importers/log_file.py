@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -157,6 +158,22 @@ class LogFile:
         if not inside:
             return None
         return LogFile(path, root, self.reading.beside())
+
+    def sibling_document(self, relative: str, report: Report | None = None) -> Any:
+        """Return the JSON value of another file (`sibling`); None if it does not exist or cannot be read.
+
+        Args:
+            relative: Its path relative to this file's folder.
+            report: Marks it as read together with this one; None: it may have runs of its own.
+        """
+        beside = self.sibling(relative)
+        if beside is None:
+            return None
+        if report is not None:
+            report.consume(beside.path)
+        with suppress(InvalidInput):
+            return beside.document()
+        return None
 
     def disown(self) -> None:
         """State that this sibling, which was read, has nothing on the log: it is a file of its own in the report."""

@@ -7,10 +7,8 @@ recipient than `all` is a call of that tool. Thumbs in `message_feedback.json` b
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
-from quintain.errors import InvalidInput
 from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
@@ -84,11 +82,9 @@ IMPORTER = Importer("chatgpt", "ChatGPT conversations", _detect, _read)
 
 def _ratings(log: LogFile) -> dict[str, list[dict[str, Any]]]:
     """Return conversation id -> ratings of its messages, from the file of thumbs beside the log."""
-    beside, ratings = log.sibling("message_feedback.json"), dict[str, list[dict[str, Any]]]()
-    if beside is not None:
-        with suppress(InvalidInput):
-            for rating in dicts_in(beside.document()):
-                ratings.setdefault(as_text(rating.get("conversation_id")), []).append(rating)
+    ratings: dict[str, list[dict[str, Any]]] = {}
+    for rating in dicts_in(log.sibling_document("message_feedback.json")):
+        ratings.setdefault(as_text(rating.get("conversation_id")), []).append(rating)
     return ratings
 
 

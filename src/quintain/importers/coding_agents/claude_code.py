@@ -7,10 +7,8 @@ lines of it, so a branch takes in every line of its replies and every result of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from typing import Any
 
-from quintain.errors import InvalidInput
 from quintain.importers.coding_agents.claude_forks import Origin, origin_of
 from quintain.importers.coding_agents.claude_graph import Graph, Line, blocks_in, results_in
 from quintain.importers.importer import Importer
@@ -116,14 +114,9 @@ def read_sessions(
 def _about_subagent(log: LogFile, report: Report) -> dict[str, str]:
     """Read the agent type from the metadata file beside a subagent's log."""
     # Written once when it starts, so the log need not be read again for its sake.
-    beside = LogFile(log.path, log.root).sibling(f"{log.path.name.removesuffix('.jsonl')}.meta.json")
-    if beside is None:
-        return {}
-    report.consume(beside.path)
-    with suppress(InvalidInput):
-        kind = nonblank(as_dict(beside.document()).get("agentType"))
-        return {"agent_type": kind[:200]} if kind else {}
-    return {}
+    about = LogFile(log.path, log.root).sibling_document(f"{log.path.name.removesuffix('.jsonl')}.meta.json", report)
+    kind = nonblank(as_dict(about).get("agentType"))
+    return {"agent_type": kind[:200]} if kind else {}
 
 
 def _forked(graph: Graph) -> Origin | None:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
-from quintain.errors import InvalidInput
 from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
@@ -51,7 +49,7 @@ def _detect(probe: Probe) -> float:
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
     """Yield the run of a task."""
-    writer = _Writer(_Models(_metadata(log, report)), report)
+    writer = _Writer(_Models(as_dict(log.sibling_document("task_metadata.json", report))), report)
     for _, message in object_rows(log, report):
         writer.write(message)
     beside = log.sibling("ui_messages.json")  # the same task once more, as the person saw it
@@ -179,14 +177,3 @@ def _usage(message: dict[str, Any]) -> dict[str, int | None] | None:
     tokens = as_dict(as_dict(message.get("metrics")).get("tokens"))
     counts = {"input": tokens.get("prompt"), "cacheRead": tokens.get("cached"), "output": tokens.get("completion")}
     return parse_usage({key: count for key, count in counts.items() if count is not None})
-
-
-def _metadata(log: LogFile, report: Report) -> dict[str, Any]:
-    """Return the record of the task beside its messages."""
-    beside = log.sibling("task_metadata.json")
-    if beside is None:
-        return {}
-    report.consume(beside.path)
-    with suppress(InvalidInput):
-        return as_dict(beside.document())
-    return {}

@@ -6,10 +6,8 @@ A line is a message, a thought, or the result of a call. The thoughts of a reply
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
-from quintain.errors import InvalidInput
 from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
@@ -43,7 +41,11 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
     for line, row in object_rows(log, report):
         writer.write(line, row)
     writer.end()
-    about = _summary(log, report)
+    about = as_dict(log.sibling_document("summary.json"))
+    if "info" in about:
+        report.consume(log.path.with_name("summary.json"))
+    else:
+        about = {}
     session = nonblank(as_dict(about.get("info")).get("id"))
     is_part = about.get("session_kind") == "subagent"
     where = {"cwd": as_dict(about.get("info")).get("cwd")}
@@ -122,16 +124,3 @@ class _Writer:
                 turn.thoughts, turn.calls = self._thoughts, self._vendor_calls
                 append_turn(turn, self.script)
         self._thoughts, self._vendor_calls = [], []
-
-
-def _summary(log: LogFile, report: Report) -> dict[str, Any]:
-    """Return the session's `summary.json`, empty if there is none."""
-    beside = log.sibling("summary.json")
-    if beside is None:
-        return {}
-    with suppress(InvalidInput):
-        about = as_dict(beside.document())
-        if "info" in about:
-            report.consume(beside.path)
-            return about
-    return {}

@@ -106,11 +106,8 @@ def is_event(row: Any) -> bool:
 def _state(log: LogFile) -> dict[str, Any]:
     """Read the conversation state beside the events; in a download, its title, model and id."""
     name = "../base_state.json" if log.parts[-2:-1] == ("events",) else "meta.json"
-    beside = log.sibling(name) if name != "meta.json" or _FIRST_FILE.fullmatch(log.path.name) else None
-    try:
-        return as_dict(beside.document()) if beside is not None else {}
-    except InvalidInput:
-        return {}  # the events are enough to read the run
+    is_beside = name != "meta.json" or _FIRST_FILE.fullmatch(log.path.name)
+    return as_dict(log.sibling_document(name)) if is_beside else {}
 
 
 class V1Stream(EventStream):

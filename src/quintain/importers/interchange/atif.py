@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
@@ -97,11 +96,8 @@ def _is_nameless(row: dict[str, Any]) -> bool:
 
 def _document(log: LogFile, name: str) -> tuple[str, dict[str, Any]] | None:
     """Return a document beside this one, and its key."""
-    beside = log.sibling(name)
-    with suppress(InvalidInput):
-        if beside is not None and is_atif(document := beside.document()):
-            return "atif:" + "/".join([*log.parts[:-1], name]), document
-    return None
+    document = log.sibling_document(name)
+    return ("atif:" + "/".join([*log.parts[:-1], name]), document) if is_atif(document) else None
 
 
 def _continued(log: LogFile) -> str | None:
@@ -154,11 +150,9 @@ def _of_task(run: Run, task_id: str | None) -> Run:
 def _trial(log: LogFile) -> tuple[Outcome | None, str | None]:
     """Return the verifier's outcome and the task name from the result file beside or above the trajectory."""
     for name in _RESULTS:
-        beside = log.sibling(name)
-        with suppress(InvalidInput):
-            result = as_dict(beside.document()) if beside is not None else {}
-            if "verifier_result" in result or "exception_info" in result:
-                return _outcome(result), nonblank(result.get("task_name"))
+        result = as_dict(log.sibling_document(name))
+        if "verifier_result" in result or "exception_info" in result:
+            return _outcome(result), nonblank(result.get("task_name"))
     return None, None
 
 
