@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
-from quintain.exporters.atif import AtifExporter
+from quintain.exporters.registry import exporter
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.registry import importer
@@ -434,25 +434,24 @@ def test_detection_looks_at_the_version_and_then_at_the_steps() -> None:
 
 def test_a_dataset_is_written_as_documents_that_read_back_equal(tmp_path: Path) -> None:
     run = read_trajectory(NATIVE)
-    exporter = AtifExporter()
     rows = {
         "train": [DatasetRow(trajectory=run), DatasetRow(trajectory=run, weight=2.0)],
         "test": [PairRow(chosen=run, rejected=run)],
     }
     dataset = Dataset(id="ds-1", name="d", kind="sft", path="p", rows=3, splits={"train": 2, "test": 1})
-    export = exporter.write(dataset, lambda split: iter(rows[split]), tmp_path)  # type: ignore[index]
+    export = exporter("atif").write(dataset, lambda split: iter(rows[split]), tmp_path)  # type: ignore[index]
     assert export.rows == {"train.jsonl": 2, "test.jsonl": 2}
     documents = [json.loads(line) for line in (tmp_path / "train.jsonl").read_text(encoding="utf-8").splitlines()]
     assert read_atif(documents[0]) == run
     assert documents[1]["extra"]["row"] == {"weight": 2.0}
     with pytest.raises(InvalidInput, match="expected runs"):
-        exporter.write(dataset, lambda split: iter(()), tmp_path)
+        exporter("atif").write(dataset, lambda split: iter(()), tmp_path)
 
 
 def test_what_a_run_says_of_the_table_that_it_was_read_from_stays_beside_what_its_row_says(tmp_path: Path) -> None:
     run = read_trajectory({**NATIVE, "extra": {"row": {"subset": "easy"}}})
     dataset = Dataset(id="ds-1", name="d", kind="kto", path="p", rows=1, splits={"train": 1})
-    AtifExporter().write(dataset, lambda split: iter([LabelledRow(trajectory=run, desirable=True)]), tmp_path)
+    exporter("atif").write(dataset, lambda split: iter([LabelledRow(trajectory=run, desirable=True)]), tmp_path)
     document = json.loads((tmp_path / "train.jsonl").read_text(encoding="utf-8"))
     result = {"desirable": True, "weight": 1.0}
     assert document["extra"].pop("row_") == result

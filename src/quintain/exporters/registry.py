@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from quintain.errors import NotFound
-from quintain.exporters.atif import AtifExporter
-from quintain.exporters.axolotl import Axolotl
-from quintain.exporters.hf_sts import HfSts
-from quintain.exporters.hub import Hub
+from quintain.exporters import atif, axolotl, hf_sts, hub, knowlyr, llamafactory, openai, trl, verl
 from quintain.exporters.installed import GROUP, load_exporter
-from quintain.exporters.knowlyr import Knowlyr
-from quintain.exporters.llamafactory import LlamaFactory
-from quintain.exporters.openai import OpenAI
 from quintain.exporters.protocol import Exporter
-from quintain.exporters.trl import Trl, TrlPromptCompletion
-from quintain.exporters.verl import Verl
 from quintain.extensions import Extensions, extensions_of, require_single
 from quintain.records.record import nearest, shown
 
 EXPORTERS: tuple[Exporter, ...] = (
-    AtifExporter(),
-    Axolotl(),
-    HfSts(),
-    Hub(),
-    Knowlyr(),
-    LlamaFactory(),
-    OpenAI(),
-    Trl(),
-    TrlPromptCompletion(),
-    Verl(),
+    atif.EXPORTER,
+    axolotl.EXPORTER,
+    hf_sts.EXPORTER,
+    hub.EXPORTER,
+    knowlyr.EXPORTER,
+    llamafactory.EXPORTER,
+    openai.EXPORTER,
+    trl.EXPORTER,
+    trl.TURNS_EXPORTER,
+    verl.EXPORTER,
 )
 """Every built-in writer except the native format `quintain`."""
 
