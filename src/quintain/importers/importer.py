@@ -25,13 +25,22 @@ class Importer:
     From 0.9 on, no other format can be meant: the marks are this format's alone, and most of the rows have its shape.
     Must not raise, whatever the content.
     """
-    read: Callable[[LogFile, Report], Iterator[Run]]
-    """Yields the runs of a file in file order.
+    runs: Callable[[LogFile, Report], Iterator[Run]]
+    """Yields the runs of a file in file order, for a report that names this format.
 
     Tolerant: unreadable input is passed to the report, and the rest is imported. Nothing is invented: an outcome that
     the log does not state is unknown, and a time, model or reward that it does not state is None. Raises `InvalidInput`
     where the file as a whole cannot be read as this format.
     """
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """Yield the runs of a file in file order.
+
+        Raises:
+            InvalidInput: the file as a whole cannot be read as this format.
+        """
+        report.format = self.name
+        return self.runs(log, report)
 
 
 def row_importer(name: str, title: str, detect: Callable[[Probe], float], read: ReadRow) -> Importer:

@@ -109,7 +109,7 @@ def read_row(row: Any, line: int, report: Report, read: ReadRow) -> list[Run]:
 
 
 def build_chat_run(
-    messages: Iterable[Any], row: Mapping[str, Any], line: int, report: Report, *, format: str, **fields: Any
+    messages: Iterable[Any], row: Mapping[str, Any], line: int, report: Report, **fields: Any
 ) -> Iterator[Run]:
     """Build one run from chat messages and the other columns of their row.
 
@@ -118,7 +118,6 @@ def build_chat_run(
         row: Its columns; small unused ones are kept in `extra`.
         line: Number of the row.
         report: Counts skipped content.
-        format: Name of the reader.
         **fields: Fields of `Trajectory` that override the columns; `extra` is merged.
     """
     transcript = Transcript()
@@ -138,7 +137,7 @@ def build_chat_run(
         "episode_key": first_name(row, _ATTEMPTS),
         "extra": extra,
     }
-    yield from build_run(transcript, report, line, format=format, **known | fields)
+    yield from build_run(transcript, report, line, **known | fields)
 
 
 def task_of(row: Mapping[str, Any]) -> Task:

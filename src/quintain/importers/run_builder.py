@@ -42,9 +42,9 @@ def build_run(
 
     Args:
         turns: In order.
-        report: Gets rejections, and notes on results without a call and on inferred tools.
+        report: Names the format; gets rejections, and notes on results without a call and on inferred tools.
         line: Where the run begins.
-        key: Of the `Run`, as `parent` and `continues`.
+        key: Name of the run among those of its format, as `parent` and `continues`; see `Run`.
         parent: See `key`.
         continues: See `key`.
         prompt: The task as it was given, even where that is empty; None: that of `task`, or the first text of the user.
@@ -60,13 +60,14 @@ def build_run(
     if transcript.orphans:
         report.note(_ORPHANS)
     is_spooled = transcript.steps.is_spooled
-    pieces = map(partial(_with_prompt, prompt=prompt), transcript.pieces(**fields))
+    pieces = map(partial(_with_prompt, prompt=prompt), transcript.pieces(format=report.format, **fields))
     try:
         run = next(pieces)
     except InvalidInput as error:
         report.reject(line, error.message)
         return
-    yield Run(run, line, key, parent, continues, pieces if is_spooled else ())
+    links = [name and f"{report.format}:{name}" for name in (key, parent, continues)]
+    yield Run(run, line, *links, rest=pieces if is_spooled else ())
 
 
 def _with_prompt(run: Trajectory, prompt: str | None) -> Trajectory:
@@ -75,15 +76,19 @@ def _with_prompt(run: Trajectory, prompt: str | None) -> Trajectory:
     return run.model_copy(update={"task": run.task.model_copy(update={"prompt": prompt})})
 
 
-def build_session_run(transcript: Transcript, report: Report, line: int | None, **fields: Any) -> Iterator[Run]:
+def build_session_run(
+    transcript: Transcript, report: Report, line: int | None, *, session: str | None = None, **fields: Any
+) -> Iterator[Run]:
     """Build the run of an agent session, whose log often lacks the program's own messages to the model.
 
     Args:
         transcript: All turns.
         report: As for `build_run`; also gets a note on a missing system prompt.
         line: Where the run begins.
+        session: Id of the session, by which other sessions refer to this one.
         **fields: As `build_run` takes them.
     """
     if transcript.has_acted and not transcript.has_system:
         report.note(NO_SYSTEM_PROMPT)
-    yield from build_run(transcript, report, line, **fields)
+    names = {"key": session, "session_id": session} if session else {}
+    yield from build_run(transcript, report, line, **names, **fields)

@@ -67,10 +67,8 @@ def _conversation(
         writer.script,
         report,
         line,
-        format="chatgpt",
-        key=f"chatgpt:{session}" if session else None,
         prompt=writer.prompt,
-        session_id=session,
+        session=session,
         agent=AgentInfo(name="chatgpt", model=writer.script.model or nonblank(row.get("default_model_slug"))),
         extra=text_fields({"title": row.get("title"), "gizmo_id": row.get("gizmo_id")})
         | ({} if label is None else {DESIRABLE: label}),

@@ -14,7 +14,7 @@ from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.chat_messages import append_turn, parse_message
+from quintain.importers.transcripts.chat_messages import append_turn, parse_message, read_turns
 from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, nonblank, text_fields
 from quintain.importers.transcripts.message_parts import CALLS, RESULTS, join_messages, part_kind
 from quintain.importers.transcripts.transcript import Transcript, parse_time
@@ -43,9 +43,7 @@ def _conversation(row: dict[str, Any], line: int, report: Report) -> Iterator[Ru
         script,
         report,
         line,
-        format="claude_web",
-        key=f"claude_web:{session}" if session else None,
-        session_id=session,
+        session=session,
         agent=AgentInfo(name="claude.ai", model=nonblank(row.get("model"))),
         extra=text_fields({"title": row.get("name"), "project": as_dict(row.get("project")).get("name")}),
     )
@@ -114,10 +112,7 @@ def _write(message: dict[str, Any], script: Transcript, report: Report) -> None:
                 _attach(message, turn, report)
             if turn:
                 append_turn(turn, script)
-        for result in results:
-            answer = parse_message({"role": "tool", "content": [result]}, "message", report.refuse)
-            if answer is not None:
-                append_turn(answer, script)
+        read_turns(({"role": "tool", "content": [result]} for result in results), script, report.refuse)
 
 
 def _attach(message: dict[str, Any], turn: Any, report: Report) -> None:

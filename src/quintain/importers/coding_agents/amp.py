@@ -49,9 +49,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
             script,
             report,
             line,
-            format="amp",
-            key=f"amp:{session}" if session else None,
-            session_id=session,
+            session=session,
             agent=AgentInfo(
                 name="amp",
                 version=nonblank(as_dict(initial.get("platform")).get("clientVersion")),

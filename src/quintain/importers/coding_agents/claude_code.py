@@ -65,7 +65,7 @@ def _detect(probe: Probe) -> float:
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
     """Yield one run a session and one for each subagent."""
-    yield from read_sessions(object_rows(log, report), log, report, format="claude_code", agent="claude-code")
+    yield from read_sessions(object_rows(log, report), log, report, agent="claude-code")
 
 
 IMPORTER = Importer("claude_code", "Claude Code session", _detect, _read)
@@ -78,7 +78,7 @@ def _is_line(row: dict[str, Any]) -> bool:
 
 
 def read_sessions(
-    rows: Iterable[tuple[int, dict[str, Any]]], log: LogFile, report: Report, *, format: str, agent: str
+    rows: Iterable[tuple[int, dict[str, Any]]], log: LogFile, report: Report, *, agent: str
 ) -> Iterator[Run]:
     """Yield the runs of numbered lines shaped as Claude Code writes them: one a session and one for each subagent.
 
@@ -86,7 +86,6 @@ def read_sessions(
         rows: The lines.
         log: The file that they come from.
         report: Gets rejections and notes.
-        format: Name of the reader.
         agent: Name of the program that wrote the sessions.
     """
     graph = Graph(log.reading)
@@ -102,13 +101,13 @@ def read_sessions(
     chosen = [thread for thread, branch in branches.items() if thread[1] or branch[-1].uuid not in lent]
     for thread in chosen:
         known = origin if not thread[1] and origin and origin.session != thread[0] else None
-        script, line, fields = _written(branches[thread], threads, graph, report, known, format=format, agent=agent)
+        script, line, fields = _written(branches[thread], threads, graph, report, known, agent=agent)
         if fields["parent"]:
             fields["extra"] |= beside
         if thread == chosen[-1]:
             for lines in (graph.lines, threads, branches):
                 lines.clear()  # as large as the run, which is built and stored from here on
-        yield from build_session_run(script, report, line, format=format, **fields)
+        yield from build_session_run(script, report, line, **fields)
 
 
 def _about_subagent(log: LogFile, report: Report) -> dict[str, str]:
@@ -133,7 +132,6 @@ def _written(
     report: Report,
     origin: Origin | None,
     *,
-    format: str,
     agent: str,
 ) -> tuple[Transcript, int, dict[str, Any]]:
     """Return the transcript of a branch, the line where it begins, and the further fields of its run.
@@ -144,7 +142,6 @@ def _written(
         graph: All lines.
         report: Gets a note on branches that are left out.
         origin: The session that this one was forked from.
-        format: Name of the reader.
         agent: Name of the program.
     """
     session, side = branch[-1].thread
@@ -161,13 +158,11 @@ def _written(
         n = sum((above := graph.turn_above(line)) is None or above.uuid not in out for line in left)
         report.note(f"only the branch with the latest turn is imported: {n} left out (edits, retries, rewinds)")
     end = graph.ends.get(session) if not side else None
-    key = f"{format}:{session}"
     fields = {
-        "key": f"{key}:{side}" if side else key,
-        "parent": key if side else None,
-        "continues": f"{format}:{origin.session}" if origin else None,
+        "session": f"{session}:{side}" if side else session,
+        "parent": session if side else None,
+        "continues": origin.session if origin else None,
         "prompt": writer.prompt or writer.command or "",
-        "session_id": f"{session}:{side}" if side else session,
         "agent": AgentInfo(name=agent, version=nonblank(last_row.get("version")), model=writer.script.model),
         "outcome": Outcome(exit_status=end or None),
         "extra": text_fields({"cwd": last_row.get("cwd"), "git_branch": last_row.get("gitBranch")}),

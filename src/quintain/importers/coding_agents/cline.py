@@ -62,10 +62,8 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         writer.script,
         report,
         None,
-        format="cline",
-        key=f"cline:{task}" if task else None,
         prompt=writer.prompt,
-        session_id=task,
+        session=task,
         agent=AgentInfo(name=program, model=writer.script.model),
     )
 

@@ -52,9 +52,7 @@ def _conversation(row: dict[str, Any], line: int, report: Report) -> Iterator[Ru
         script,
         report,
         line,
-        format="copilot_chat",
-        key=f"copilot_chat:{session}" if session else None,
-        session_id=session,
+        session=session,
         agent=AgentInfo(name="github-copilot", version=version, model=script.model),
         extra=text_fields({"title": row.get("customTitle")}),
     )

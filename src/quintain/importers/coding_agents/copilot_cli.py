@@ -45,10 +45,8 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         writer.script,
         report,
         None,
-        format="copilot_cli",
-        key=f"copilot_cli:{session}" if session else None,
         prompt=writer.prompt,
-        session_id=session,
+        session=session,
         agent=AgentInfo(
             name="copilot-cli",
             version=nonblank(start.get("copilotVersion")),

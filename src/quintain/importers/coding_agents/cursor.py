@@ -36,7 +36,6 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
             chat.script(),
             report,
             chat.line,
-            format="cursor",
             agent=AgentInfo(name="cursor", version=chat.version),
             extra=text_fields({"title": chat.title, "exported_on": chat.exported}),
         )

@@ -72,11 +72,9 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         writer.script,
         report,
         None,
-        format="gemini_cli",
-        key=f"gemini_cli:{key}" if key else None,
-        parent=f"gemini_cli:{above[0]}" if key and is_part else None,
+        parent=above[0] if key and is_part else None,
         prompt=writer.prompt or "",
-        session_id=key,
+        session=key,
         agent=AgentInfo(name="gemini-cli", model=writer.script.model),
         extra={"project_hash": session["projectHash"]} if nonblank(session.get("projectHash")) else {},
     )

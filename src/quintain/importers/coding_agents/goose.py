@@ -13,7 +13,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
-from quintain.importers.transcripts.chat_messages import append_turn, parse_message
+from quintain.importers.transcripts.chat_messages import append_turn, parse_message, read_turns
 from quintain.importers.transcripts.field_values import (
     as_dict,
     as_list,
@@ -64,9 +64,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         script,
         report,
         None,
-        format="goose",
-        key=f"goose:{session}",
-        session_id=session,
+        session=session,
         agent=AgentInfo(name="goose", model=first_text(config.get("model_name"), script.model)),
         extra=text_fields(
             {
@@ -102,9 +100,7 @@ def _write(message: dict[str, Any], script: Transcript, report: Report) -> None:
     results = [part for part in parts if as_dict(part).get("type") == "toolResponse"]
     others = [_block(part) for part in parts if as_dict(part).get("type") != "toolResponse"]
     for part in results:
-        answer = parse_message({"role": "tool", **_result(part)}, "message", report.refuse)
-        if answer is not None:
-            append_turn(answer, script)
+        read_turns([{"role": "tool", **_result(part)}], script, report.refuse)
     turn = parse_message({"role": message.get("role"), "content": others}, "message", report.refuse)
     if turn:
         turn.fields["timestamp"] = parse_time(message.get("created"))

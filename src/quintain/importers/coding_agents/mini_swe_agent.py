@@ -83,7 +83,6 @@ def _run(line: int, row: dict[str, Any], log: LogFile, report: Report) -> Iterat
         writer.script,
         report,
         line,
-        format="mini_swe_agent",
         task=Task(id=first_text(instance, row.get("id"))),
         agent=AgentInfo(name="mini-swe-agent", version=nonblank(info.get("mini_version")), model=writer.model),
         outcome=outcome_from(resolved, ended),

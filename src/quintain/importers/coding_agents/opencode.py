@@ -148,11 +148,9 @@ def _run(line: int, session: _Session, report: Report) -> Iterator[Run]:
         writer.script,
         report,
         line,
-        format="opencode",
-        key=f"opencode:{key}" if key else None,
-        parent=f"opencode:{parent}" if key and parent else None,
+        parent=parent if key else None,
         prompt=writer.prompt or "",
-        session_id=key,
+        session=key,
         agent=AgentInfo(name="opencode", version=nonblank(info.get("version")), model=writer.script.model),
         extra={name: value for name, value in kept.items() if nonblank(value)},
     )

@@ -83,7 +83,6 @@ def _run(line: int, row: dict[str, Any], reports: list[Any], report: Report) -> 
         stream.script,
         report,
         line,
-        format="openhands_output",
         prompt=nonblank(plain_text(visible_content(row.get("instruction")))),
         task=Task(id=instance),
         tools=stream.tools,

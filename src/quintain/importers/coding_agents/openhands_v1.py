@@ -94,7 +94,7 @@ def _file(name: str) -> str:
 
 def _run(events: list[dict[str, Any]], about: dict[str, Any], session: str | None, report: Report) -> Iterator[Run]:
     model = first_text(as_dict(as_dict(about.get("agent")).get("llm")).get("model"), about.get("llm_model"))
-    yield from V1Stream(report, model).run(events, "openhands_v1", session)
+    yield from V1Stream(report, model).run(events, session)
 
 
 def is_event(row: Any) -> bool:

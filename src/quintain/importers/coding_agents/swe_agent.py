@@ -86,7 +86,6 @@ def _run(
         script,
         report,
         line,
-        format="swe_agent",
         prompt=first_text(problem.get("text"), problem.get("problem_statement")),
         task=Task(id=instance, environment=nonblank(row.get("environment"))),
         agent=AgentInfo(

@@ -61,7 +61,6 @@ def _run(line: int, row: dict[str, Any], report: Report) -> Iterator[Run]:
         script,
         report,
         line,
-        format="swe_agent_flat",
         task=Task(id=nonblank(row.get("instance_id"))),
         agent=AgentInfo(name="swe-agent", model=first_text(row.get("model_name"), row.get("model"))),
         outcome=outcome_from(resolved, nonblank(row.get("exit_status"))),

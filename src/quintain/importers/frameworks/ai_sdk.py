@@ -105,7 +105,6 @@ def _run(messages: list[Any], row: dict[str, Any], report: Report, line: int | N
         transcript_of(turns),
         report,
         line,
-        format="ai_sdk",
         session_id=next(filter(None, map(as_name, (row.get("id"), row.get("chatId")))), None),
         agent=AgentInfo(name="ai-sdk", model=model),
     )

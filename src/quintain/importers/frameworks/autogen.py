@@ -170,9 +170,7 @@ def _thread_runs(
 
 def _run(turns: list[Turn], agent: str, stopped: str | None, report: Report, line: int | None) -> Iterator[Run]:
     outcome = outcome_from(None, stopped)
-    yield from build_session_run(
-        transcript_of(turns), report, line, format="autogen", agent=AgentInfo(name=agent[:200]), outcome=outcome
-    )
+    yield from build_session_run(transcript_of(turns), report, line, agent=AgentInfo(name=agent[:200]), outcome=outcome)
 
 
 def _calls(content: Any) -> list[dict[str, Any]]:

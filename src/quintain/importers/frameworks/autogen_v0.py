@@ -97,9 +97,7 @@ def _runs(messages: list[dict[str, Any]], report: Report, line: int | None) -> I
             for message, speaker in zip(messages, speakers, strict=True)
             for turn in _turns(message, is_own=speaker == agent, speaker=speaker, report=report)
         ]
-        yield from build_session_run(
-            transcript_of(turns), report, line, format="autogen_v0", agent=AgentInfo(name=agent[:200] or "unknown")
-        )
+        yield from build_session_run(transcript_of(turns), report, line, agent=AgentInfo(name=agent[:200] or "unknown"))
     if not agents:
         report.reject(line, "expected a chat of two agents, got one speaker")
 

@@ -107,7 +107,6 @@ def _run(turns: list[Turn], prompt: Any, agent: Any, report: Report, line: int) 
         turns,
         report,
         line,
-        format="crewai",
         task=Task(prompt=as_text(prompt)),
         agent=AgentInfo(name=(first_text(agent) or "unknown").strip()[:200]),
     )

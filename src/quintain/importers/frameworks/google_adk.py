@@ -56,7 +56,6 @@ def _run(session: dict[str, Any], report: Report, line: int) -> Iterator[Run]:
         transcript_of(turns),
         report,
         line,
-        format="google_adk",
         session_id=nonblank(session.get("id")),
         agent=AgentInfo(
             name=first_text(session.get("app_name"), session.get("appName")) or "unknown",

@@ -100,7 +100,6 @@ def _run(messages: list[Any], report: Report, line: int | None) -> Iterator[Run]
         turns,
         report,
         line,
-        format="pydantic_ai",
         session_id=next(filter(None, names), None),
         agent=AgentInfo(name="pydantic-ai", model=model),
     )

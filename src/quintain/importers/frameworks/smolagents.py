@@ -79,7 +79,6 @@ def _answered(row: dict[str, Any], report: Report, line: int) -> Iterator[Run]:
         script,
         report,
         line,
-        format="smolagents",
         task=Task(
             id=nonblank(row.get("task_id")),
             metadata={"answer": answer} if isinstance(answer, str | int | float) else {},
@@ -115,7 +114,6 @@ def _run(steps: list[Any], report: Report, line: int | None, state: str | None) 
         writer.script,
         report,
         line,
-        format="smolagents",
         agent=AgentInfo(name="smolagents", model=writer.script.model),
         outcome=outcome_from(None, _ENDS.get(writer.error or "", state if state != "success" else None)),
     )

@@ -36,13 +36,13 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     turns = turns_in(row)
     if turns is None:
         raise InvalidInput("expected a conversation of `from` and `value`")
-    yield from environment_run(turns, row, line, report, format="agentgym")
+    yield from environment_run(turns, row, line, report)
 
 
 IMPORTER = row_importer("agentgym", "AgentGym and ETO trajectories", _detect, _row)
 
 
-def environment_run(turns: list[Any], row: dict[str, Any], line: int, report: Report, *, format: str) -> Iterator[Run]:
+def environment_run(turns: list[Any], row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     """Build the run of a row that first explains an environment; the task is the user turn after the agent's `OK`."""
     messages = list(turns_to_messages(turns, report))
     begun = opens_with_ok(messages)
@@ -55,7 +55,6 @@ def environment_run(turns: list[Any], row: dict[str, Any], line: int, report: Re
         {key: row.get(key) for key in ("reward", "model", "success", "system")},
         line,
         report,
-        format=format,
         task=Task(id=task_id, prompt=prompt, environment=_environment(task_id)),
     )
 

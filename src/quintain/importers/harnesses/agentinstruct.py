@@ -33,7 +33,7 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
             {**message, "from": as_text(message.get("role")), "value": message.get("content")}
             for message in dicts_in(chat)
         ]
-    yield from environment_run(turns, row, line, report, format="agentinstruct")
+    yield from environment_run(turns, row, line, report)
 
 
 IMPORTER = row_importer("agentinstruct", "AgentInstruct trajectories", _detect, _row)

@@ -43,7 +43,6 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         transcript,
         report,
         begins,
-        format="crew",
         session_id=log.path.stem,
         task=Task(
             prompt=first_text(args.get("target"), args.get("goal")) or "", metadata={"args": args} if args else {}

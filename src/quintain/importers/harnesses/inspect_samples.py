@@ -83,7 +83,6 @@ def run_of_sample(sample: dict[str, Any], about: dict[str, Any], line: int, repo
         turns,
         report,
         line,
-        format="inspect_ai",
         episode_key="/".join(part for part in (origin, sample_id, epoch) if part),
         group_id="/".join(part for part in (origin, sample_id) if part) or None,
         agent=AgentInfo(name=nonblank(about.get("solver")) or "unknown", model=nonblank(about.get("model"))),

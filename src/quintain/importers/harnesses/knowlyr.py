@@ -88,7 +88,6 @@ def _run(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         transcript,
         report,
         line,
-        format="knowlyr",
         task=task,
         agent=agent,
         outcome=_outcome_of(row, agent.name, report),
@@ -166,7 +165,7 @@ def _written(
             transcript.orphans -= not transcript.add_result(step.observation)
     if not steps and response.strip():
         transcript.add_agent_turn(response)
-    yield from build_run(transcript, report, line, format="knowlyr", **fields)
+    yield from build_run(transcript, report, line, **fields)
 
 
 IMPORTER = row_importer("knowlyr", "knowlyr trajectories and rows", _detect, _row)
@@ -183,7 +182,7 @@ def read_record(row: dict[str, Any]) -> Trajectory:
     Raises:
         InvalidInput: it has no step of an agent.
     """
-    report = Report()
+    report = Report(format="knowlyr")
     run = next(iter(_run(row, 1, report)), None)
     if run is None:
         raise InvalidInput(report.rejected[0][1] if report.rejected else NO_RUN)

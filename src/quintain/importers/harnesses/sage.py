@@ -44,7 +44,7 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     )
     split = nonblank(row.get("split"))
     tags = (f"split:{split}",) if split else ()
-    yield from build_run(transcript, report, line, format="sage", task=task, tags=tags)
+    yield from build_run(transcript, report, line, task=task, tags=tags)
 
 
 IMPORTER = row_importer("sage", "SAGE agent dialogs", _detect, _row)

@@ -115,7 +115,6 @@ def _run(
         _turns(simulation, environment, report),
         report,
         line,
-        format="tau2",
         episode_key=as_name(simulation.get("id")) or f"{task_id}.{trial}",
         group_id=f"{domain}/{task_id}" if domain and task_id else task_id,
         agent=AgentInfo(name=nonblank(agent.get("implementation")) or "unknown", model=nonblank(agent.get("llm"))),

@@ -55,7 +55,6 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
             turns,
             report,
             line,
-            format="tau_bench",
             episode_key=f"{task_id}.{trial}" if trial is not None else "",
             group_id=task_id,
             agent=AgentInfo(),

@@ -107,7 +107,6 @@ def _run(row: dict[str, Any], about: dict[str, Any], line: int, attempt: str, re
         [*turns, *answers],
         report,
         line,
-        format="verifiers",
         episode_key=attempt,
         group_id=f"{environment}/{example}" if environment and example else example,
         agent=AgentInfo(model=first_text(row.get("model"), about.get("model"))),

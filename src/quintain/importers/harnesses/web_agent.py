@@ -68,7 +68,6 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
             script,
             report,
             line,
-            format="web_agent",
             group_id=as_name(row.get("task_id")),
             agent=AgentInfo(model=None if "confirmed_task" in row else model),
             task=Task(

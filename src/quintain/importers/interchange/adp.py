@@ -43,7 +43,6 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         transcript,
         report,
         line,
-        format="adp",
         task=Task(id=first_name(row, ("id",))),
         tools=declared_tools(transcript),
         outcome=outcome_of(details),

@@ -45,7 +45,6 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         {"tools": row.get("tool_definitions")},
         line,
         report,
-        format="harbor_traces",
         task=Task(id=task),
         agent=AgentInfo(name=nonblank(row.get("agent")) or "unknown", model=_model(row)),
         outcome=_outcome(row.get("result")),

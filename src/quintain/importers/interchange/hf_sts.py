@@ -71,9 +71,7 @@ def _run(begin: int, head: dict[str, Any], lines: list[tuple[int, dict[str, Any]
         script,
         report,
         begin,
-        format="hf_sts",
-        key=f"hf_sts:{session}" if session else None,
-        session_id=session,
+        session=session,
         agent=AgentInfo(
             name=harness or "pi",
             version=nonblank(head.get("version")),

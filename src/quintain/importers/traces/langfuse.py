@@ -141,7 +141,7 @@ def _trace(group: TraceGroup, scores: dict[str, float], report: Report) -> Trace
             scores = scores | _score(value)
         else:
             add_fields(observations.setdefault(as_name(value.get("id")) or f"#{n}", {}), value)
-    trace = Trace(group.id, "langfuse", line=group.line)
+    trace = Trace(group.id, line=group.line)
     nodes = [
         TraceNode(key, as_name(_pick(value, "parentObservationId")), _kind(value), value)
         for key, value in observations.items()

@@ -98,7 +98,7 @@ def _run_id(run: dict[str, Any]) -> str | None:
 
 def _trace(group: TraceGroup, report: Report) -> Trace:
     runs = _merged(group.values)
-    trace = Trace(group.id, "langsmith", line=group.line)
+    trace = Trace(group.id, line=group.line)
     nodes = [TraceNode(run_id, as_name(run.get("parent_run_id")), _kind(run), run) for run_id, run in runs.items()]
     add_calls(trace, nodes, lambda run: _call(run, report), _tool_call, report)
     models = [run for run in runs.values() if run.get("run_type") == "llm"]

@@ -99,7 +99,7 @@ def _trace(found: dict[str, Any], line: int, report: Report) -> Trace:
     id = first_text(
         info.get("trace_id"), info.get("request_id"), *(_value(span, "mlflow.traceRequestId") for span in spans)
     )
-    trace = Trace(id or f"line {line}", "mlflow", line=line)
+    trace = Trace(id or f"line {line}", line=line)
     nodes = [TraceNode(span.id, span.parent, _kind(span), span) for span in spans]
     add_calls(trace, nodes, lambda span: _call(span, report), _tool_call, report)
     root = outermost(nodes)

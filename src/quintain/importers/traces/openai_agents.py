@@ -101,7 +101,7 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
             add_fields(by_id.setdefault(item["id"], {}), item)
     spans = list(by_id.values())
     spans.sort(key=lambda span: as_text(span.get("started_at")))
-    trace = Trace(group.id, "openai_agents", is_conversation=group.is_conversation, line=group.line)
+    trace = Trace(group.id, is_conversation=group.is_conversation, line=group.line)
     nodes = [TraceNode(span["id"], as_name(span.get("parent_id")), _kind(span), span) for span in spans]
     add_calls(trace, nodes, lambda span: _call(span, report), _tool_call, report)
     names = (as_dict(span.get("span_data")).get("name") for span in spans if _type(span) == "agent")

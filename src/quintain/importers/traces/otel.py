@@ -103,7 +103,7 @@ def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
 
 def _trace(group: TraceGroup, report: Report) -> Trace:
     spans: list[Span] = _merged(group.values)
-    trace = Trace(group.id, "otel", is_conversation=group.is_conversation, line=group.line)
+    trace = Trace(group.id, is_conversation=group.is_conversation, line=group.line)
     calls = {span.id: model_call(span, report) for span in spans if kind_of(span) == "model"}
     nodes = [TraceNode(span.id, span.parent, _node_kind(span, calls), span) for span in spans]
     add_calls(trace, nodes, lambda span: calls[span.id], tool_call, report, agent_name)

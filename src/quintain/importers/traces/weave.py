@@ -91,7 +91,7 @@ def _name(call: dict[str, Any]) -> str:
 
 def _trace(group: TraceGroup, report: Report) -> Trace:
     calls: list[dict[str, Any]] = sorted(group.values, key=lambda call: as_text(call.get("started_at")))
-    trace = Trace(group.id, "weave", is_conversation=group.is_conversation, line=group.line)
+    trace = Trace(group.id, is_conversation=group.is_conversation, line=group.line)
     ids = [as_name(call.get("id")) or f"#{n}" for n, call in enumerate(calls)]
     counted = {as_name(call.get("parent_id")) for call in calls if _usage(call)}
     models = {id: _call(call, report) for id, call in zip(ids, calls, strict=True) if _is_model(call, id in counted)}

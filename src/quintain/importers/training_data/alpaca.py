@@ -32,7 +32,7 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         raise InvalidInput(NO_RUN)
     left = {k: v for k, v in row.items() if k not in {"instruction", "input", "context", "output", "response"}}
     messages = [*instruction_messages(row), {"role": "assistant", "content": answer}]
-    yield from build_chat_run(messages, left, line, report, format="alpaca")
+    yield from build_chat_run(messages, left, line, report)
 
 
 IMPORTER = row_importer("alpaca", "Alpaca instructions", _detect, _row)

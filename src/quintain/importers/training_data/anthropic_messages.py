@@ -24,7 +24,7 @@ def _detect(probe: Probe) -> float:
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
     """Yield one run a chat."""
-    return read_chats(log, report, "anthropic_messages")
+    return read_chats(log, report)
 
 
 IMPORTER = Importer("anthropic_messages", "Anthropic messages", _detect, _read)

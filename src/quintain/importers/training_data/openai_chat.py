@@ -41,7 +41,7 @@ def _detect(probe: Probe) -> float:
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
     """Yield one run a chat."""
-    return read_chats(log, report, "openai_chat")
+    return read_chats(log, report)
 
 
 IMPORTER = Importer("openai_chat", "OpenAI chat messages", _detect, _read)

@@ -35,7 +35,7 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     if answer is None:
         raise InvalidInput(NO_RUN)
     columns = {key: value for key, value in row.items() if key not in {"prompt", *_ANSWERS}}
-    yield from build_chat_run(with_completion(prompt, answer), columns, line, report, format="prompt_completion")
+    yield from build_chat_run(with_completion(prompt, answer), columns, line, report)
 
 
 IMPORTER = row_importer("prompt_completion", "Prompt and completion", _detect, _row)

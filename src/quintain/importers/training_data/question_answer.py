@@ -45,7 +45,7 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         metadata=metadata,
     )
     messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
-    yield from build_chat_run(messages, columns, line, report, format="question_answer", task=task)
+    yield from build_chat_run(messages, columns, line, report, task=task)
 
 
 IMPORTER = row_importer("question_answer", "Questions and answers (GSM8K)", _detect, _row)

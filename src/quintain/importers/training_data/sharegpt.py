@@ -31,7 +31,7 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     turns = turns_in(row)
     if turns is None:
         raise InvalidInput("expected a conversation of `from` and `value`")
-    yield from build_chat_run(list(turns_to_messages(turns, report)), row, line, report, format="sharegpt")
+    yield from build_chat_run(list(turns_to_messages(turns, report)), row, line, report)
 
 
 IMPORTER = row_importer("sharegpt", "ShareGPT conversations", _detect, _row)

@@ -31,7 +31,7 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         if not isinstance(completion, str):
             raise InvalidInput(f"expected text in each completion, got {type(completion).__name__}")
         transcript.add_agent_turn(completion, reward=as_score(label))
-    yield from build_run(transcript, report, line, format="stepwise", task=task_of(row))
+    yield from build_run(transcript, report, line, task=task_of(row))
 
 
 IMPORTER = row_importer("stepwise", "Stepwise supervision (PRM)", _detect, _row)

@@ -49,7 +49,6 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
             {"tools": row.get("tools")},
             line,
             report,
-            format="verl",
             task=task,
             outcome=Outcome(reward=score if len(answers) == 1 else None),
             episode_key=str(place) if len(answers) > 1 else None,
