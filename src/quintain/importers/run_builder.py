@@ -66,8 +66,8 @@ def build_run(
     except InvalidInput as error:
         report.reject(line, error.message)
         return
-    links = [name and f"{report.format}:{name}" for name in (key, parent, continues)]
-    yield Run(run, line, *links, rest=pieces if is_spooled else ())
+    key, parent, continues = (name and f"{report.format}:{name}" for name in (key, parent, continues))
+    yield Run(run, line, key, parent, continues, pieces if is_spooled else ())
 
 
 def _with_prompt(run: Trajectory, prompt: str | None) -> Trajectory:
