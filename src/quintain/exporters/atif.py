@@ -12,15 +12,7 @@ from quintain.errors import InvalidInput
 from quintain.exporters.protocol import Export, Exporter, Rows
 from quintain.exporters.split_files import splits_of
 from quintain.importers.transcripts.atif_documents import write_atif
-from quintain.records.dataset import (
-    Dataset,
-    DatasetRow,
-    GroupRow,
-    LabelledRow,
-    PairRow,
-    Row,
-    StepLabelRow,
-)
+from quintain.records.dataset import Dataset, DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow
 
 
 def _write(dataset: Dataset, rows: Rows, folder: Path) -> Export:

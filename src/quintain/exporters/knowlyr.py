@@ -22,16 +22,7 @@ from quintain.exporters.chat_turns import (
 from quintain.exporters.protocol import Export, Exporter, Rows
 from quintain.exporters.split_files import Line, json_lines, write_splits
 from quintain.exporters.step_text import flat_text
-from quintain.records.dataset import (
-    BenchmarkRow,
-    Dataset,
-    DatasetRow,
-    GroupRow,
-    PairRow,
-    Row,
-    SplitName,
-    StepValues,
-)
+from quintain.records.dataset import BenchmarkRow, Dataset, DatasetRow, GroupRow, PairRow, Row, SplitName, StepValues
 from quintain.records.trajectory import Actor, Task, Trajectory, text_of
 
 _SYSTEM = "system prompts and schemas of tools are lost"

@@ -52,10 +52,7 @@ _USERS_JOINED = "neighbouring messages of the user are joined"
 def _write(dataset: Dataset, rows: Rows, folder: Path) -> Export:
     """One file a split, and `dataset_info.json`, which names each `<dataset>_<split>`."""
     export = write_splits(dataset, rows, _lines, json_lines(folder))
-    shape: dict[str, Any] = {
-        "formatting": "alpaca" if dataset.kind == "text" else "sharegpt",
-        **_OF_KIND[dataset.kind],
-    }
+    shape: dict[str, Any] = {"formatting": "alpaca" if dataset.kind == "text" else "sharegpt", **_OF_KIND[dataset.kind]}
     entries = {f"{dataset.name}_{Path(name).stem}": {"file_name": name, **shape} for name in export.rows}
     (folder / "dataset_info.json").write_text(
         json.dumps(entries, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"

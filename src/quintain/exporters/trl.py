@@ -98,11 +98,7 @@ def trl_lines(row: Row, losses: Losses) -> Iterator[Line]:
         count_lost_values(row, losses)
         yield {"text": row.text}
     elif isinstance(row, BenchmarkRow):
-        yield {
-            "prompt": [{"role": "user", "content": _asked(row.task)}],
-            **_tools(row.tools),
-            **_columns(row.task),
-        }
+        yield {"prompt": [{"role": "user", "content": _asked(row.task)}], **_tools(row.tools), **_columns(row.task)}
     elif isinstance(row, GroupRow):
         yield _group(row, losses)
     elif isinstance(row, PairRow):

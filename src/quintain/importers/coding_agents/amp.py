@@ -51,9 +51,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
             line,
             session=session,
             agent=AgentInfo(
-                name="amp",
-                version=nonblank(as_dict(initial.get("platform")).get("clientVersion")),
-                model=script.model,
+                name="amp", version=nonblank(as_dict(initial.get("platform")).get("clientVersion")), model=script.model
             ),
             extra=text_fields(extra),
         )

@@ -181,11 +181,7 @@ def _read_context(
         role = as_text(row.get("role"))
         if role in ("_checkpoint", "_usage"):
             continue
-        message = {
-            **row,
-            "role": "system" if role == "_system_prompt" else role,
-            "content": blocks(row.get("content")),
-        }
+        message = {**row, "role": "system" if role == "_system_prompt" else role, "content": blocks(row.get("content"))}
         message.pop("partial", None)
         turn = parse_message(message, f"line {line}", report.refuse)
         if turn is None:

@@ -48,12 +48,7 @@ class EventStream(ABC):
         """Write the events and yield the conversation as a run."""
         self.write_all(events)
         yield from build_session_run(
-            self.script,
-            self.report,
-            None,
-            session=session,
-            tools=self.tools,
-            agent=self.agent,
+            self.script, self.report, None, session=session, tools=self.tools, agent=self.agent
         )
 
     def _condense(self, kind: str, event: dict[str, Any]) -> None:

@@ -84,14 +84,7 @@ def _run(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         name=first_text(row.get("agent"), row.get("agent_framework")) or "unknown",
         model=first_text(row.get("model"), row.get("agent_model")),
     )
-    yield from build_run(
-        transcript,
-        report,
-        line,
-        task=task,
-        agent=agent,
-        outcome=_outcome_of(row, agent.name, report),
-    )
+    yield from build_run(transcript, report, line, task=task, agent=agent, outcome=_outcome_of(row, agent.name, report))
 
 
 def _pair(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
@@ -144,12 +137,7 @@ def _group(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
 
 
 def _written(
-    response: str,
-    total: Any,
-    line: int,
-    report: Report,
-    fields: dict[str, Any],
-    rewards: list[Any] | None = None,
+    response: str, total: Any, line: int, report: Report, fields: dict[str, Any], rewards: list[Any] | None = None
 ) -> Iterator[Run]:
     """Yield the run of flat text; text in another form becomes one turn."""
     transcript = Transcript()

@@ -14,22 +14,8 @@ from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.conversations import ModelCall, whole_exchange
-from quintain.importers.traces.genai_spans import (
-    agent_name,
-    conversation,
-    evaluations,
-    kind_of,
-    model_call,
-    tool_call,
-)
-from quintain.importers.traces.otel_spans import (
-    Span,
-    attributes_of,
-    data_frame_rows,
-    is_export,
-    is_span,
-    spans_in,
-)
+from quintain.importers.traces.genai_spans import agent_name, conversation, evaluations, kind_of, model_call, tool_call
+from quintain.importers.traces.otel_spans import Span, attributes_of, data_frame_rows, is_export, is_span, spans_in
 from quintain.importers.traces.trace_records import (
     Trace,
     TraceGroup,
