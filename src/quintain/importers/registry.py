@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint
 from pkgutil import iter_modules
 from typing import NamedTuple
 
-from quintain.errors import NotFound, Unavailable
-from quintain.extensions import Extensions, extensions_of, require_single
+from quintain.errors import InvalidInput, NotFound, QuintainError, Unavailable
+from quintain.extensions import Extensions, extensions_of, load_object, package_of, require_single
 from quintain.importers import chat_apps, coding_agents, frameworks, harnesses, interchange, traces, training_data
 from quintain.importers.importer import Importer
-from quintain.importers.installed import GROUP, load_importer
-from quintain.importers.protocol import Probe
+from quintain.importers.log_file import LogFile
+from quintain.importers.protocol import Probe, Report, Run
 from quintain.records.record import nearest, shown
+
+GROUP = "quintain.importers"
+"""Entry-point group; each entry names an `Importer`, or a class of them without arguments, with the entry's name."""
 
 _PACKAGES = (chat_apps, coding_agents, frameworks, harnesses, interchange, traces, training_data)
 
@@ -72,7 +76,7 @@ def importer(name: str) -> Importer:
             return known
     require_single(GROUP, name, _built_in())
     if (entry := installed_extensions().entries.get(name)) is not None:
-        return load_importer(entry)
+        return _load(entry)
     names = reader_names()
     raise NotFound(f"expected a log format, got {shown(name)}{nearest(name, names)}; valid: auto, {', '.join(names)}")
 
@@ -92,7 +96,7 @@ def installed_readers() -> InstalledReaders:
     usable, faults = list[Importer](), list(known.refused.values())
     for entry in known.entries.values():
         try:
-            usable.append(load_importer(entry))
+            usable.append(_load(entry))
         except Unavailable as error:
             faults.append(error.message)
     return InstalledReaders(tuple(usable), tuple(faults))
@@ -114,3 +118,36 @@ def detect(probe: Probe) -> Detection:
     if not ranked:
         return Detection(None, 0.0, None, tuple(failed))
     return Detection(ranked[0][1], ranked[0][0], ranked[1][1].name if len(ranked) > 1 else None, tuple(failed))
+
+
+def _load(entry: EntryPoint) -> Importer:
+    """Return the reader of an entry point. Whatever it raises is a `RuntimeError` in detection, an `InvalidInput` in reading.
+
+    Raises:
+        Unavailable: its package cannot be imported, or its entry point is not a reader.
+    """
+    inner, package = load_object(entry, ("name", "title", "detect", "read")), package_of(entry)
+
+    def detect(probe: Probe) -> float:
+        try:
+            confidence = float(inner.detect(probe))
+        except Exception as error:
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+        if not 0 <= confidence <= 1:
+            raise RuntimeError(f"expected a confidence from 0 to 1, got {confidence}")
+        return confidence
+
+    def read(log: LogFile, report: Report) -> Iterator[Run]:
+        try:
+            for run in inner.read(log, report):
+                if not isinstance(run, Run):
+                    raise TypeError(f"expected a Run, got {type(run).__name__}")
+                yield run
+        except (QuintainError, OSError):
+            raise
+        except Exception as error:
+            raise InvalidInput(
+                f"the reader {entry.name} of package {package} failed ({type(error).__name__}: {error}); report it there"
+            ) from error
+
+    return Importer(entry.name, str(inner.title), detect, read)

@@ -13,7 +13,7 @@ from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share
-from quintain.importers.run_builder import build_session_run, transcript_of
+from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn, parse_message
 from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.token_usage import parse_usage
@@ -83,7 +83,7 @@ def _run(run: dict[str, Any], report: Report, line: int) -> Iterator[Run]:
         report.note(_NO_HISTORY)
     status, parent = as_text(run.get("status")), nonblank(run.get("parent_run_id"))
     yield from build_session_run(
-        transcript_of(turns),
+        turns,
         report,
         line,
         key=run["run_id"],

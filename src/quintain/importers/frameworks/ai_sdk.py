@@ -12,7 +12,7 @@ from typing import Any
 from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.run_builder import build_session_run, transcript_of
+from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn
 from quintain.importers.transcripts.field_values import (
     as_dict,
@@ -102,7 +102,7 @@ def _run(messages: list[Any], row: dict[str, Any], report: Report, line: int | N
     model = next((turn.fields["model"] for turn in turns if turn.fields.get("model")), None)
     model = model or first_text(row.get("model"), row.get("modelId"))
     yield from build_session_run(
-        transcript_of(turns),
+        turns,
         report,
         line,
         session_id=next(filter(None, map(as_name, (row.get("id"), row.get("chatId")))), None),

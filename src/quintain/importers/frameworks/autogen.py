@@ -15,7 +15,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share
-from quintain.importers.run_builder import build_session_run, transcript_of
+from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn
 from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, nonblank, to_text
 from quintain.importers.transcripts.message_parts import Message, Result, visible_content
@@ -170,7 +170,7 @@ def _thread_runs(
 
 def _run(turns: list[Turn], agent: str, stopped: str | None, report: Report, line: int | None) -> Iterator[Run]:
     outcome = outcome_from(None, stopped)
-    yield from build_session_run(transcript_of(turns), report, line, agent=AgentInfo(name=agent[:200]), outcome=outcome)
+    yield from build_session_run(turns, report, line, agent=AgentInfo(name=agent[:200]), outcome=outcome)
 
 
 def _calls(content: Any) -> list[dict[str, Any]]:

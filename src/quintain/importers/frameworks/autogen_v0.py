@@ -13,7 +13,7 @@ from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share
-from quintain.importers.run_builder import build_session_run, transcript_of
+from quintain.importers.run_builder import build_session_run
 from quintain.importers.training_data.chat_records import FIELDS, is_chat, is_message
 from quintain.importers.transcripts.chat_messages import Turn, parse_message
 from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, nonblank
@@ -97,7 +97,7 @@ def _runs(messages: list[dict[str, Any]], report: Report, line: int | None) -> I
             for message, speaker in zip(messages, speakers, strict=True)
             for turn in _turns(message, is_own=speaker == agent, speaker=speaker, report=report)
         ]
-        yield from build_session_run(transcript_of(turns), report, line, agent=AgentInfo(name=agent[:200] or "unknown"))
+        yield from build_session_run(turns, report, line, agent=AgentInfo(name=agent[:200] or "unknown"))
     if not agents:
         report.reject(line, "expected a chat of two agents, got one speaker")
 

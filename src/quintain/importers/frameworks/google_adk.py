@@ -14,7 +14,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share
-from quintain.importers.run_builder import build_session_run, transcript_of
+from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn
 from quintain.importers.transcripts.field_values import as_dict, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import RESULTS, part_kind
@@ -53,7 +53,7 @@ def _run(session: dict[str, Any], report: Report, line: int) -> Iterator[Run]:
     turns = [turn for event in events if (turn := _turn(event, report)) is not None]
     models = (first_text(event.get("model_version"), event.get("modelVersion")) for event in events)
     yield from build_session_run(
-        transcript_of(turns),
+        turns,
         report,
         line,
         session_id=nonblank(session.get("id")),
